@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classify a kernel from its loop program: data movement or computation, quadrant, mapping type, reduction dimensions.
+
+The papers classify operators by hand (SmartMem Table 3, DNNFusion Table 2) and leave the automation as future work.
+Here the facts are read off the functional form, so that an operator nobody has named yet is classified as well;
+`tables` holds the papers' rows as the oracle the tests compare with.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..tables.mapping_type import MappingType
+from ..tables.quadrant import Quadrant
+from .index_map import Simplifier, flat_index, is_if_then_else, is_injective, visits_once
+from .kernel import Kernel, Stage, shape_of
+
+_RANK = {kind: rank for rank, kind in enumerate(MappingType)}
+_TRANSCENDENTAL_COST = 20
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
+_CHEAP_CALLS = ("if_then_else", "fabs", "reinterpret", "isnan")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One branch of a data movement: where `condition` holds, the output element is ``source[indices]``.
+
+    `source` is None for a constant (padding). `condition` is None where there is only one branch.
+    """
+
+    condition: object | None
+    source: object | None
+    indices: tuple
+
+
+@dataclass(frozen=True)
+class Movement:
+    """A pure data movement: its iterators, their extents, and the pieces of its index map (output -> input)."""
+
+    stage: Stage
+    pieces: tuple[Piece, ...]
+
+    @cached_property
+    def index_map(self) -> tirx.IndexMap | None:
+        """The map from output index to input index, None if there are several pieces."""
+        if len(self.pieces) != 1 or self.pieces[0].source is None:
+            return None
+        return tirx.IndexMap(list(self.stage.spatial), list(self.pieces[0].indices), None)
+
+    def __str__(self) -> str:
+        indices = ", ".join(v.name for v in self.stage.spatial)
+        return f"[{indices}] -> {readable(self.stage.body.value)}"
+
+
+def readable(expr) -> str:
+    """An index expression without dtype prefixes and ``v_`` names."""
+    text = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(expr))
+    return re.sub(r"\bT\.|\bv_", "", text)
+
+
+def movement(kernel: Kernel) -> Movement | None:
+    """The data movement a kernel performs, or None if it computes.
+
+    A kernel moves data if it is one pointwise stage whose value is a load, a constant, or a select between such
+    values: every output element is a copy of one input element.
+    """
+    stage = kernel.last
+    if len(kernel.stages) != 1 or not stage.is_pointwise:
+        return None
+    pieces = _pieces(stage.body.value, None)
+    if pieces is None or all(p.source is None for p in pieces):
+        return None
+    return Movement(stage, tuple(pieces))
+
+
+def _pieces(value, condition) -> list[Piece] | None:
+    if isinstance(value, ir.TensorLoad):
+        return [Piece(condition, value.source, tuple(value.indices))]
+    if isinstance(value, tirx.IntImm | tirx.FloatImm):
+        return [Piece(condition, None, ())]
+    if is_if_then_else(value):
+        test, yes, no = value.args
+    elif isinstance(value, tirx.Select):
+        test, yes, no = value.condition, value.true_value, value.false_value
+    else:
+        return None
+    if _loads_data(test):
+        return None  # where(mask, a, b) computes
+    first, second = _pieces(yes, _both(condition, test)), _pieces(no, _both(condition, tirx.Not(test)))
+    return first + second if first is not None and second is not None else None
+
+
+def _both(a, b):
+    return b if a is None else tirx.And(a, b)
+
+
+def _loads_data(expr) -> bool:
+    found: list = []
+    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
+    return bool(found)
+
+
+def reduces(kernel: Kernel) -> bool:
+    """Whether any stage aggregates along a reduction axis."""
+    return any(stage.reduction for stage in kernel.stages)
+
+
+def quadrant(kernel: Kernel) -> Quadrant:
+    """SmartMem's operator type.
+
+    Fixed output: the kernel is a data movement. Of these, rearranging the whole tensor (a bijection: reshape,
+    transpose, depth to space, roll) depends on the input layout; selecting or repeating parts (slice, gather, pad,
+    expand) does not. Variable output: performance depends on the input layout where data is aggregated along a
+    reduction axis.
+    """
+    moved = movement(kernel)
+    if moved is None:
+        return Quadrant.ILD_VARIABLE if reduces(kernel) else Quadrant.ILI_VARIABLE
+    return Quadrant.ILD_FIXED if _is_bijection(moved) else Quadrant.ILI_FIXED
+
+
+def _is_bijection(moved: Movement) -> bool:
+    if len(moved.pieces) != 1 or moved.pieces[0].source is None:
+        return False
+    piece, extents = moved.pieces[0], moved.stage.extents
+    shape = shape_of(piece.source)
+    elements, points = math.prod(shape), math.prod(extents.values())
+    return elements == points and visits_once(piece.indices, extents, shape)
+
+
+def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
+    """DNNFusion's mapping type; of several data operands the most complex one decides.
+
+    Parameters
+    ----------
+    constants : tuple of buffers
+        Inputs bound to compile-time constants: part of the operator, not data operands (a bias or a scale does not
+        make an addition One-to-Many).
+    """
+    if reduces(kernel) or len(kernel.stages) > 1 or not kernel.last.is_pointwise:
+        return MappingType.MANY_TO_MANY
+    stage = kernel.last
+    moves = movement(kernel) is not None
+    kinds = []
+    for buffer in kernel.inputs:
+        if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer):
+            continue
+        maps = [load.indices for load in stage.loads if load.source.same_as(buffer)]
+        distinct = [m for i, m in enumerate(maps) if not any(_same(m, n) for n in maps[:i])]
+        kinds += [_operand_type(stage, buffer, m, moves) for m in distinct]
+        if len(distinct) > 1 and not moves:
+            kinds.append(MappingType.MANY_TO_MANY)  # a stencil: several elements of one operand per output
+    return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
+
+
+def _same(a, b) -> bool:
+    return tvm_ffi.structural_equal(list(a), list(b))
+
+
+def _only_indexes(stage: Stage, buffer) -> bool:
+    """Whether a buffer only feeds other loads' indices (the indices of a run-time gather)."""
+    inner: list = []
+
+    def collect(load):
+        for index in load.indices:
+            tvm_ffi.structural_walk(index, (ir.TensorLoad, inner.append))
+
+    tvm_ffi.structural_walk(stage.body, (ir.TensorLoad, collect))
+    mine = [load for load in stage.loads if load.source.same_as(buffer)]
+    return bool(mine) and len([load for load in inner if load.source.same_as(buffer)]) >= len(mine)
+
+
+def _operand_type(stage: Stage, buffer, indices, moves: bool) -> MappingType:
+    shape = shape_of(buffer)
+    if not is_injective(indices, stage.extents):
+        return MappingType.ONE_TO_MANY
+    if not moves or math.prod(shape) != math.prod(stage.extents.values()):
+        return MappingType.ONE_TO_ONE
+    out_shape = [stage.extents[v] for v in stage.spatial]
+    difference = flat_index(indices, shape) - flat_index(stage.spatial, out_shape)
+    in_place = Simplifier(stage.extents).index(difference)
+    kept = isinstance(in_place, tirx.IntImm) and int(in_place) == 0
+    if kept:
+        same_shape = list(shape) == out_shape
+        return MappingType.ONE_TO_ONE if same_shape else MappingType.REORGANIZE
+    return MappingType.SHUFFLE
+
+
+def reduction_dims(kernel: Kernel) -> dict[str, tuple[int, ...]]:
+    """For each input the dimensions along which its elements are aggregated (SmartMem 3.2.2).
+
+    Returns
+    -------
+    dict
+        Input buffer name -> sorted dimensions whose index contains a reduction iterator, over all stages.
+    """
+    dims: dict[str, set[int]] = {buffer.name: set() for buffer in kernel.inputs}
+    for stage in kernel.stages:
+        for load in stage.loads:
+            if load.source.name not in dims or not any(load.source.same_as(b) for b in kernel.inputs):
+                continue
+            for dim, index in enumerate(load.indices):
+                if any(_uses(index, var) for var in stage.reduction):
+                    dims[load.source.name].add(dim)
+    return {name: tuple(sorted(found)) for name, found in dims.items()}
+
+
+def _uses(expr, var) -> bool:
+    found: list = []
+    tvm_ffi.structural_walk(expr, (ir.Var, lambda v: found.append(v) if v.same_as(var) else None))
+    return bool(found)
+
+
+def cost(expr) -> int:
+    """Rough number of arithmetic operations of a value; a transcendental function counts as 20, an index nothing."""
+    total = 0
+
+    def arithmetic(_):
+        nonlocal total
+        total += 1
+
+    def call(node):
+        nonlocal total
+        cheap = getattr(node.op, "name", "").rpartition(".")[2] in _CHEAP_CALLS
+        total += 1 if cheap else _TRANSCENDENTAL_COST
+
+    skip = (ir.TensorLoad, lambda _: tvm_ffi.WalkResult.SKIP)
+    tvm_ffi.structural_walk(expr, (skip, (_ARITHMETIC, arithmetic), (ir.Call, call)), order="pre")
+    return total

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compose kernels: substitute a producer into its consumer.
+
+One mechanism serves layout elimination and fusion. A pointwise producer is a value per index, so a consumer's load
+``t[f(i)]`` becomes that value at ``f(i)``: the consumer *reads through the map*. A reduction cannot be substituted, so it
+is put in front of the consumer and *re-indexed*: if the consumer reads it once per element through the map ``g``, the
+reduction runs over the consumer's own index space and computes element ``g(o)`` where it is needed, which is what "the
+producer writes through the inverse map" means, without having to invert anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from .index_map import Simplifier, is_identity, visits_once
+from .kernel import Kernel, Opaque, Stage, shape_of, substitute
+
+# A value read n times is written out n times when it is inlined; past this many loads it keeps a stage of its own.
+_MAX_COPIED_LOADS = 64
+
+
+def fresh(kernel: Kernel) -> Kernel:
+    """A copy with buffers and iterators of its own, so that two uses of one PrimFunc can be merged."""
+    buffers = [*kernel.inputs, *kernel.outputs, *kernel.intermediates]
+    mapping: dict = {b: tirx.decl_buffer(b.shape, b.dtype, b.name) for b in buffers}
+    stages = []
+    for stage in kernel.stages:
+        iters = [tirx.IterVar(it.dom, tirx.Var(it.var.name, it.var.ty), it.iter_type) for it in stage.iters]
+        inner = {**mapping, **{old.var: new.var for old, new in zip(stage.iters, iters, strict=True)}}
+        stages.append(_rebuilt(stage, tuple(iters), lambda node, inner=inner: substitute(node, inner)))
+    return Kernel(
+        tuple(mapping[b] for b in kernel.inputs),
+        tuple(mapping[b] for b in kernel.outputs),
+        tuple(stages),
+    )
+
+
+def _rebuilt(stage: Stage, iters: tuple, rewrite) -> Stage:
+    init = rewrite(stage.init) if stage.init is not None else None
+    return Stage(stage.name, iters, rewrite(stage.body), init, stage.annotations)
+
+
+def replace_loads(stage: Stage, buffer, value_at) -> Stage:
+    """Replace every load ``buffer[indices]`` of a stage by ``value_at(indices)``."""
+
+    def rewrite(node):
+        return tvm_ffi.structural_map(
+            node,
+            (ir.TensorLoad, lambda load: value_at(load.indices) if load.source.same_as(buffer) else load),
+        )
+
+    return _rebuilt(stage, stage.iters, rewrite)
+
+
+def inline(consumer: Stage, producer: Stage) -> Stage:
+    """Read a pointwise producer through its value: no buffer remains between the two stages."""
+    buffer, value, vars_ = producer.outputs[0], producer.body.value, producer.spatial
+
+    def value_at(indices):
+        return substitute(value, dict(zip(vars_, indices, strict=True)))
+
+    return simplified(replace_loads(consumer, buffer, value_at))
+
+
+def simplified(stage: Stage) -> Stage:
+    """Strength-reduce every index of a stage."""
+    simplifier = Simplifier(stage.extents)
+    return _rebuilt(stage, stage.iters, simplifier.body)
+
+
+def simplify(kernel: Kernel) -> Kernel:
+    """Strength-reduce every index of a kernel."""
+    return replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
+
+
+def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stage]:
+    """Run a reduction over its consumer's index space.
+
+    Parameters
+    ----------
+    stage : Stage
+        Reduction that writes `buffer` at its spatial iterators.
+    indices : sequence of Expr
+        The map ``g`` through which `consumer` reads `buffer`, over the consumer's spatial iterators.
+
+    Returns
+    -------
+    (Stage, Stage)
+        The re-indexed reduction and the consumer, which now reads it at identity indices.
+    """
+    fresh_vars = {v: tirx.Var(v.name, v.ty) for v in consumer.spatial}
+    spatial = [it for it in consumer.iters if it.var in fresh_vars]
+    iters = [tirx.IterVar(it.dom, fresh_vars[it.var], it.iter_type) for it in spatial]
+    iters += [it for it in stage.iters if it.var in stage.reduction]
+    position = [fresh_vars[it.var] for it in spatial]
+    local = tirx.decl_buffer([it.dom.extent for it in spatial], buffer.dtype, buffer.name)
+    mapped = [substitute(i, fresh_vars) for i in indices]
+
+    def rewrite(node):
+        node = substitute(node, dict(zip(stage.spatial, mapped, strict=True)))
+        node = tvm_ffi.structural_map(
+            node, (ir.TensorLoad, lambda ld: local[tuple(position)] if ld.source.same_as(buffer) else ld)
+        )
+        return tvm_ffi.structural_map(
+            node, (tirx.BufferStore, lambda st: tirx.BufferStore(local, st.value, position))
+        )
+
+    moved = simplified(_rebuilt(stage, tuple(iters), rewrite))
+    reader = replace_loads(consumer, buffer, lambda _: local[consumer.spatial])
+    return moved, reader
+
+
+def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Kernel:
+    """Put `producer` inside `consumer`, which reads its output as input `buffer`.
+
+    Parameters
+    ----------
+    inline_output : bool
+        Substitute the producer's last (pointwise) stage into every reader, reductions included; otherwise the stage
+        is kept and only `tidy` decides.
+    """
+    out = producer.outputs[0]
+    stages = [replace_loads(s, buffer, lambda indices: out[tuple(indices)]) for s in consumer.stages]
+    kept = list(producer.stages)
+    if inline_output:
+        last = kept.pop()
+        stages = [inline(s, last) if _reads(s, out) else s for s in stages]
+    inputs = [b for b in consumer.inputs if not b.same_as(buffer)]
+    return tidy(Kernel((*inputs, *producer.inputs), consumer.outputs, (*kept, *stages)))
+
+
+def _reads(stage: Stage, buffer) -> bool:
+    return any(load.source.same_as(buffer) for load in stage.loads)
+
+
+def merge_equal_inputs(kernel: Kernel, first, second) -> Kernel:
+    """Read input `first` wherever `second` was read (both are bound to the same tensor)."""
+    stages = [
+        simplified(replace_loads(s, second, lambda indices: first[tuple(indices)])) if _reads(s, second) else s
+        for s in kernel.stages
+    ]
+    inputs = tuple(b for b in kernel.inputs if not b.same_as(second))
+    return replace(kernel, inputs=inputs, stages=tuple(stages))
+
+
+def tidy(kernel: Kernel) -> Kernel:
+    """Bring a kernel to its normal form.
+
+    1. a pointwise stage read only by pointwise stages is inlined, unless that would write out a long expression
+       several times;
+    2. a reduction read once per element by the last stage through a map is re-indexed;
+    3. stages nobody reads are dropped, and so are inputs nobody reads.
+    """
+    kernel = _collapse(kernel)
+    kernel = _reindex_reductions(kernel)
+    return _drop_dead(kernel)
+
+
+def _collapse(kernel: Kernel) -> Kernel:
+    stages = list(kernel.stages)
+    position = 0
+    while position < len(stages) - 1:
+        stage = stages[position]
+        readers = [s for s in stages if _reads(s, stage.outputs[0])]
+        if _collapses(kernel, stage, readers):
+            stages = [inline(s, stage) if s in readers else s for s in stages if s is not stage]
+        else:
+            position += 1
+    return replace(kernel, stages=tuple(stages))
+
+
+def _collapses(kernel: Kernel, stage: Stage, readers: list[Stage]) -> bool:
+    if not stage.is_pointwise or any(stage.outputs[0].same_as(o) for o in kernel.outputs):
+        return False
+    if not readers or any(r.reduction or len(r.outputs) > 1 for r in readers):
+        return False
+    copies = sum(load.source.same_as(stage.outputs[0]) for r in readers for load in r.loads)
+    return copies == 1 or copies * len(stage.loads) <= _MAX_COPIED_LOADS
+
+
+def single_map(stage: Stage, buffer):
+    """The one index map through which `stage` reads `buffer`, or None if it reads it in several ways."""
+    maps = [load.indices for load in stage.loads if load.source.same_as(buffer)]
+    first = maps[0] if maps else None
+    same = all(tvm_ffi.structural_equal(list(m), list(first)) for m in maps)
+    return list(first) if maps and same else None
+
+
+def _reindex_reductions(kernel: Kernel) -> Kernel:
+    stages = list(kernel.stages)
+    last = stages[-1]
+    if not last.is_pointwise:
+        return kernel
+    for position, stage in enumerate(stages[:-1]):
+        if not stage.reduction or not can_reindex(stage):
+            continue
+        out = stage.outputs[0]
+        readers = [s for s in stages if _reads(s, out)]
+        indices = single_map(last, out)
+        if readers != [last] or indices is None or is_identity(indices, last.spatial, last.extents):
+            continue
+        if visits_once(indices, {v: last.extents[v] for v in last.spatial}, shape_of(out)):
+            stages[position], last = reindex(stage, out, indices, last)
+            stages[-1] = last
+    return replace(kernel, stages=tuple(stages))
+
+
+def can_reindex(stage: Stage) -> bool:
+    """Whether a reduction is one store at exactly its spatial iterators."""
+    if not isinstance(stage.body, tirx.BufferStore) or not isinstance(stage.init, tirx.BufferStore):
+        return False
+    return all(is_identity(s.indices, stage.spatial, stage.extents) for s in (stage.body, stage.init))
+
+
+def _drop_dead(kernel: Kernel) -> Kernel:
+    stages: list = []
+    for stage in reversed(kernel.stages):
+        is_output = any(o.same_as(b) for o in kernel.outputs for b in stage.outputs)
+        if is_output or any(_reads(s, b) for s in stages for b in stage.outputs):
+            stages.insert(0, stage)
+    inputs = tuple(b for b in kernel.inputs if any(_reads(s, b) for s in stages))
+    return Kernel(inputs, kernel.outputs, tuple(stages))
+
+
+def split_outputs(kernel: Kernel) -> list[Kernel]:
+    """One kernel per output of a kernel whose outputs are computed by separate stages (split, unstack).
+
+    Raises
+    ------
+    Opaque
+        If one stage writes several outputs (argmax with its value, top-k).
+    """
+    if any(len(stage.outputs) > 1 for stage in kernel.stages):
+        raise Opaque("one block writes several outputs")
+    return [tidy(simplify(Kernel(kernel.inputs, (out,), kernel.stages))) for out in kernel.outputs]

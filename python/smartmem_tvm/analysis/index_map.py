@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Index comprehension (SmartMem 3.2.1): simplify, compare and invert nothing but index expressions.
+
+A layout operator is an index map from output element to input element. Composing maps is substitution; this module
+does the strength reduction afterwards (identity, split and merge dependencies; ``i % a % b -> i % b`` when ``b``
+divides ``a``) and answers the questions the rewrites ask: is the map the identity, does it stay inside the source, does
+it visit every source element at most once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, sym, tirx
+
+_EVALUATE: dict[type, Callable] = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.mod,
+    tirx.Min: np.minimum,
+    tirx.Max: np.maximum,
+    tirx.EQ: np.equal,
+    tirx.NE: np.not_equal,
+    tirx.LT: np.less,
+    tirx.LE: np.less_equal,
+    tirx.GT: np.greater,
+    tirx.GE: np.greater_equal,
+    tirx.And: np.logical_and,
+    tirx.Or: np.logical_or,
+}
+
+_SAMPLE = 4096
+
+
+class NotAnIndex(Exception):
+    """The expression is not integer arithmetic over the iterators (it loads data, say)."""
+
+
+def evaluate(expr, values: Mapping) -> np.ndarray:
+    """Value of an integer expression where `values` gives an array (all broadcastable) for each variable.
+
+    Raises
+    ------
+    NotAnIndex
+        If the expression contains anything but integer arithmetic, comparisons and selects.
+    """
+    if isinstance(expr, int | tirx.IntImm):
+        return np.asarray(int(expr))
+    if isinstance(expr, ir.Var) and expr in values:
+        return values[expr]
+    if isinstance(expr, tirx.Cast):
+        return evaluate(expr.value, values)
+    if isinstance(expr, tirx.Not):
+        return np.logical_not(evaluate(expr.a, values))
+    if isinstance(expr, tirx.Select):
+        parts = (expr.condition, expr.true_value, expr.false_value)
+        return np.where(*(evaluate(part, values) for part in parts))
+    if is_if_then_else(expr):
+        return np.where(*(evaluate(part, values) for part in expr.args))
+    operation = _EVALUATE.get(type(expr))
+    if operation is None:
+        raise NotAnIndex(f"{expr} is not index arithmetic")
+    return operation(evaluate(expr.a, values), evaluate(expr.b, values))
+
+
+def is_if_then_else(expr) -> bool:
+    """Whether `expr` is the lazy select ``if_then_else(condition, a, b)``."""
+    return isinstance(expr, ir.Call) and getattr(expr.op, "name", "").endswith(".if_then_else")
+
+
+def variables(expr) -> list:
+    """Scalar variables of an expression, each once, in order of appearance."""
+    found: list = []
+    tvm_ffi.structural_walk(
+        expr,
+        (ir.Var, lambda v: None if v in found or tirx.is_buffer_var(v) else found.append(v)),
+    )
+    return found
+
+
+def grid(vars_: Sequence, extents: Mapping) -> dict:
+    """One broadcastable ``arange`` per variable, spanning the whole iteration space."""
+    axes = np.ogrid[tuple(slice(0, extents[v]) for v in vars_)]
+    return dict(zip(vars_, axes, strict=True))
+
+
+class Simplifier:
+    """Strength reduction of index expressions under known iterator ranges.
+
+    Parameters
+    ----------
+    extents : mapping of tirx.Var to int
+        Every iterator runs over ``[0, extent)``.
+    """
+
+    def __init__(self, extents: Mapping):
+        self.ranges = {var: ir.Range(0, extent) for var, extent in extents.items()}
+        self.analyzer = sym.Analyzer()
+        for var, rng in self.ranges.items():
+            self.analyzer.bind(var, rng)
+
+    def index(self, expr):
+        """The cheapest equal form of one index expression, counted in ``//`` and ``%``."""
+        plain = self.analyzer.simplify(expr)
+        if division_count(plain) == 0:
+            return plain
+        merged = self.analyzer.simplify(sym.iter_map_simplify([plain], self.ranges)[0])
+        better = division_count(merged) < division_count(plain)
+        return merged if better and self._equal(plain, merged) else plain
+
+    def _equal(self, first, second) -> bool:
+        """Compare by value, on a sample where the space is large: iter_map_simplify is not always right."""
+        vars_ = variables(first)
+        if any(v not in self.ranges for v in vars_):
+            return False
+        random = np.random.default_rng(0)
+        extents = [int(self.ranges[v].extent) for v in vars_]
+        points = {v: random.integers(0, extent, _SAMPLE) for v, extent in zip(vars_, extents, strict=True)}
+        if math.prod(extents) <= _SAMPLE:
+            points = dict(zip(vars_, np.ogrid[tuple(slice(0, extent) for extent in extents)], strict=True))
+        try:
+            return bool(np.all(evaluate(first, points) == evaluate(second, points)))
+        except NotAnIndex:
+            return False
+
+    def body(self, node):
+        """Simplify every load index, store index and condition inside an expression or statement."""
+        node = tvm_ffi.structural_map(
+            node, ((ir.Call, self._lazy_select), (ir.TensorLoad, self._load), (tirx.Select, self._select))
+        )
+        return tvm_ffi.structural_map(
+            node,
+            (
+                tirx.BufferStore,
+                lambda s: tirx.BufferStore(s.buffer, s.value, [self.index(i) for i in s.indices]),
+            ),
+        )
+
+    def _load(self, load):
+        return load.source[tuple(self.index(i) for i in load.indices)]
+
+    def _select(self, select):
+        condition = self.analyzer.simplify(select.condition)
+        if isinstance(condition, tirx.IntImm):
+            return select.true_value if int(condition) else select.false_value
+        return tirx.Select(condition, select.true_value, select.false_value)
+
+    def _lazy_select(self, call):
+        if not is_if_then_else(call):
+            return call
+        condition, yes, no = call.args
+        condition = self.analyzer.simplify(condition)
+        if isinstance(condition, tirx.IntImm):
+            return yes if int(condition) else no
+        rotated = rotation(condition, yes, no, self.ranges)
+        return rotated if rotated is not None else tirx.if_then_else(condition, yes, no)
+
+
+def division_count(expr) -> int:
+    """Number of ``//`` and ``%`` in an expression."""
+    count = 0
+
+    def bump(_):
+        nonlocal count
+        count += 1
+
+    tvm_ffi.structural_walk(expr, ((tirx.FloorDiv, tirx.FloorMod), bump))
+    return count
+
+
+def rotation(condition, yes, no, ranges: Mapping):
+    """Turn a select between two loads of one tensor into one load with a modulo, or return None.
+
+    A roll arrives as slice + slice + concat: ``x[v - 53] if v >= 53 else x[v + 3]`` is ``x[(v + 3) % 56]``: one load, no
+    branch, and a map that composes. In general, with ``v`` in ``[0, n)``, the select on ``v >= c`` is a rotation if the
+    other branch continues the first one past the end: ``no(v) == yes(v + n)``; then it is ``yes((v - c) % n + c)``.
+    """
+    if not (isinstance(yes, ir.TensorLoad) and isinstance(no, ir.TensorLoad) and yes.source.same_as(no.source)):
+        return None
+    split = _threshold(condition)
+    if split is None or split[0] not in ranges:
+        return None
+    var, cut = split
+    size = int(ranges[var].extent)
+    below = sym.Analyzer()
+    for other, rng in ranges.items():
+        below.bind(other, ir.Range(0, cut) if other.same_as(var) else rng)
+    wrapped = (var + tirx.const(size - cut, var.ty.dtype)) % size + cut
+    for first, second in zip(yes.indices, no.indices, strict=True):
+        if not below.can_prove_equal(_at(first, var, var + size), second):
+            return None
+    simplifier = Simplifier({v: int(rng.extent) for v, rng in ranges.items()})
+    return yes.source[tuple(simplifier.index(_at(i, var, wrapped)) for i in yes.indices)]
+
+
+def _threshold(condition) -> tuple | None:
+    """``(v, c)`` if the condition is ``v >= c``."""
+    if isinstance(condition, tirx.LE) and isinstance(condition.a, tirx.IntImm) and isinstance(condition.b, ir.Var):
+        return condition.b, int(condition.a)
+    if isinstance(condition, tirx.GE) and isinstance(condition.b, tirx.IntImm) and isinstance(condition.a, ir.Var):
+        return condition.a, int(condition.b)
+    return None
+
+
+def _at(expr, var, value):
+    """`expr` with `var` replaced by `value`."""
+    return tvm_ffi.structural_map(expr, (ir.Var, lambda v: value if v.same_as(var) else v))
+
+
+def is_identity(indices: Sequence, vars_: Sequence, extents: Mapping) -> bool:
+    """Whether ``indices == vars_``, axis by axis; on an axis of extent 1 the index may be the constant 0."""
+    return len(indices) == len(vars_) and all(
+        index.same_as(var) or (extents[var] == 1 and isinstance(index, tirx.IntImm))
+        for index, var in zip(indices, vars_, strict=True)
+    )
+
+
+def visits_once(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> bool:
+    """Whether the map stays inside `shape` and no two points of the iteration space read the same element."""
+    return stays_inside(indices, extents, shape) and is_injective(indices, extents)
+
+
+def stays_inside(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> bool:
+    """Whether every index lies in ``[0, extent)`` of its axis of `shape` over the whole iteration space."""
+    for index, size in zip(indices, shape, strict=True):
+        values = _tabulate([index], variables(index), extents)
+        if values is None or values[0].min() < 0 or values[0].max() >= size:
+            return False
+    return True
+
+
+def is_injective(indices: Sequence, extents: Mapping) -> bool:
+    """Whether no two points of the iteration space have the same image.
+
+    The test is exact: groups of axes that share no variable are enumerated apart, each on its own small space, so
+    that a 3-million-point map costs a few thousand evaluations.
+    """
+    live = {var for var, extent in extents.items() if extent > 1}
+    used: set = set()
+    for axes, vars_ in _independent_groups(indices):
+        vars_ = [v for v in vars_ if v in live]
+        used |= set(vars_)
+        if len(axes) == 1 and len(vars_) == 1 and indices[axes[0]].same_as(vars_[0]):
+            continue
+        values = _tabulate([indices[axis] for axis in axes], vars_, extents)
+        if values is None:
+            return False
+        points = np.stack([v.ravel() for v in np.broadcast_arrays(*values)], axis=-1)
+        if len(np.unique(points, axis=0)) != math.prod(extents[v] for v in vars_):
+            return False
+    return used == live
+
+
+def _tabulate(indices, vars_, extents) -> list | None:
+    """Values of `indices` over the space of `vars_` (every other variable 0), or None where they load data."""
+    space = {v: np.asarray(0) for v in extents}
+    space.update(grid(vars_, extents) if vars_ else {})
+    try:
+        return [evaluate(index, space) for index in indices]
+    except NotAnIndex:
+        return None
+
+
+def _independent_groups(indices: Sequence) -> list[tuple[list[int], list]]:
+    """Partition the axes of a map into groups that share no variable."""
+    groups: list[tuple[list[int], list]] = []
+    for axis, index in enumerate(indices):
+        axes, vars_ = [axis], variables(index)
+        for other in [g for g in groups if any(v in g[1] for v in vars_)]:
+            groups.remove(other)
+            axes, vars_ = other[0] + axes, other[1] + [v for v in vars_ if v not in other[1]]
+        groups.append((axes, vars_))
+    return groups
+
+
+def flat_index(indices: Sequence, shape: Sequence[int]):
+    """Row-major position of `indices` in a tensor of `shape`."""
+    flat = tirx.const(0, "int64")
+    for index, extent in zip(indices, shape, strict=True):
+        flat = flat * extent + index
+    return flat

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functional form of a PrimFunc: a `Kernel` is a list of `Stage`, each one block of the loop program.
+
+After ``LegalizeOps`` every operator is a PrimFunc whose blocks are perfect loop nests. This form drops the loops
+(they carry no information before scheduling) and keeps what every analysis and rewrite needs: the iterators, what is
+written where, and the value. `parse` reads a PrimFunc, `emit` writes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from .index_map import is_identity
+
+SPATIAL, REDUCE = 0, 2  # tirx.IterVar.iter_type: DataPar, CommReduce
+
+
+class Opaque(Exception):
+    """The PrimFunc has no functional form; the message says which construct is in the way."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One block: for every point of `iters`, run `body` (a store, possibly into itself), after `init` if it reduces.
+
+    Attributes
+    ----------
+    iters : tuple of tirx.IterVar
+        Spatial and reduction iterators, each with domain ``[0, extent)``.
+    body, init : tirx.Stmt
+        Statements over the iterators. `init` is None for stages that do not reduce.
+    """
+
+    name: str
+    iters: tuple
+    body: tirx.Stmt
+    init: tirx.Stmt | None = None
+    annotations: dict = field(default_factory=dict)
+
+    @cached_property
+    def spatial(self) -> tuple:
+        """Variables of the spatial iterators."""
+        return tuple(it.var for it in self.iters if it.iter_type == SPATIAL)
+
+    @cached_property
+    def reduction(self) -> tuple:
+        """Variables of the reduction iterators."""
+        return tuple(it.var for it in self.iters if it.iter_type == REDUCE)
+
+    @cached_property
+    def extents(self) -> dict:
+        """Extent (int) of each iterator variable."""
+        return {it.var: int(it.dom.extent) for it in self.iters}
+
+    @cached_property
+    def outputs(self) -> tuple:
+        """Buffers written by this stage; more than one for a tuple reduction such as argmax."""
+        found: list = []
+        tvm_ffi.structural_walk(
+            self.body,
+            (tirx.BufferStore, lambda s: None if s.buffer in found else found.append(s.buffer)),
+        )
+        return tuple(found)
+
+    @cached_property
+    def is_pointwise(self) -> bool:
+        """One store, at exactly the spatial iterators, no reduction: ``out[i...] = value(i...)``."""
+        return (
+            not self.reduction
+            and isinstance(self.body, tirx.BufferStore)
+            and is_identity(self.body.indices, self.spatial, self.extents)
+        )
+
+    @cached_property
+    def loads(self) -> tuple:
+        """Every load of the body, the stage's own accumulator excepted."""
+        found: list = []
+        tvm_ffi.structural_walk(self.body, (ir.TensorLoad, found.append))
+        return tuple(load for load in found if not any(load.source.same_as(o) for o in self.outputs))
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A PrimFunc in functional form: `stages` in execution order, reading `inputs`, writing `outputs`.
+
+    Buffers written by a stage that are not in `outputs` are intermediate results local to the kernel.
+    """
+
+    inputs: tuple
+    outputs: tuple
+    stages: tuple
+
+    @cached_property
+    def last(self) -> Stage:
+        """The stage that writes the (only) output."""
+        return self.stages[-1]
+
+    @cached_property
+    def intermediates(self) -> tuple:
+        """Buffers that live inside the kernel."""
+        written = [b for s in self.stages for b in s.outputs]
+        return tuple(b for b in written if not any(b.same_as(o) for o in self.outputs))
+
+    def readers(self, buffer) -> list[Stage]:
+        """Stages that load `buffer`."""
+        return [s for s in self.stages if any(load.source.same_as(buffer) for load in s.loads)]
+
+
+def shape_of(buffer) -> tuple[int, ...]:
+    """Static shape of a TIR buffer.
+
+    Raises
+    ------
+    Opaque
+        If a dimension is symbolic.
+    """
+    if not all(isinstance(dim, tirx.IntImm) for dim in buffer.shape):
+        raise Opaque(f"buffer {buffer.name} has a symbolic shape")
+    return tuple(int(dim) for dim in buffer.shape)
+
+
+def substitute(node, mapping: dict):
+    """Replace variables in an expression or statement; `mapping` goes from Var to Expr."""
+    return tvm_ffi.structural_map(node, (ir.Var, lambda var: mapping.get(var, var))) if mapping else node
+
+
+def parse(func: tirx.PrimFunc) -> Kernel:
+    """Read a PrimFunc.
+
+    Raises
+    ------
+    Opaque
+        If the function is not a sequence of perfect loop nests around plain blocks (hand-written TIR, scheduled
+        functions, data-dependent loops, symbolic shapes).
+    """
+    root = func.body
+    if not isinstance(root, s_tir.SBlockRealize) or root.block.iter_vars:
+        raise Opaque("the body is not a root block")
+    if root.block.match_buffers:
+        raise Opaque("the root block matches buffer regions")
+    body = root.block.body
+    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    stages = tuple(_parse_nest(nest) for nest in nests)
+    written = [b for stage in stages for b in stage.outputs]
+    for param in func.params:
+        if not tirx.is_buffer_var(param):
+            raise Opaque(f"parameter {param.name} is not a buffer")
+        shape_of(param)
+    outputs = tuple(p for p in func.params if any(p.same_as(b) for b in written))
+    inputs = tuple(p for p in func.params if not any(p.same_as(o) for o in outputs))
+    for position, param in enumerate(func.params):
+        if position >= len(inputs) and not any(param.same_as(o) for o in outputs):
+            raise Opaque("an output comes before an input")
+    return Kernel(inputs, outputs, stages)
+
+
+def _parse_nest(nest: tirx.Stmt) -> Stage:
+    loops = {}
+    while isinstance(nest, tirx.For):
+        if nest.kind != tirx.ForKind.SERIAL or nest.annotations:
+            raise Opaque("a loop is already scheduled")
+        loops[nest.loop_var] = nest
+        nest = nest.body
+    if not isinstance(nest, s_tir.SBlockRealize):
+        raise Opaque(f"a loop nest ends in {type(nest).__name__}, not in a block")
+    block = nest.block
+    if block.alloc_buffers or block.match_buffers:
+        raise Opaque(f"block {block.name_hint} allocates or matches buffers")
+    if not (isinstance(nest.predicate, tirx.IntImm) and int(nest.predicate)):
+        raise Opaque(f"block {block.name_hint} has a predicate")
+    _check_trivial_binding(block, nest.iter_values, loops)
+    _check_plain_accesses(block)
+    return Stage(block.name_hint, tuple(block.iter_vars), block.body, block.init, dict(block.annotations))
+
+
+def _check_trivial_binding(block, values, loops: dict) -> None:
+    bound = set()
+    for it, value in zip(block.iter_vars, values, strict=True):
+        extent_is_one = isinstance(it.dom.extent, tirx.IntImm) and int(it.dom.extent) == 1
+        if extent_is_one and isinstance(value, tirx.IntImm):
+            continue
+        loop = loops.get(value)
+        if loop is None or value in bound or not tvm_ffi.structural_equal(loop.extent, it.dom.extent):
+            raise Opaque(f"block {block.name_hint} binds {it.var.name} to {value}")
+        if not isinstance(it.dom.extent, tirx.IntImm) or it.iter_type not in (SPATIAL, REDUCE):
+            raise Opaque(f"block {block.name_hint} has an iterator of unknown extent or kind")
+        bound.add(value)
+
+
+def _check_plain_accesses(block) -> None:
+    """Buffers may appear only as the source of a load or the target of a store, never as a pointer."""
+    plain, seen = [], []
+    allowed = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
+
+    def statement(stmt):
+        if not isinstance(stmt, allowed):
+            raise Opaque(f"block {block.name_hint} contains {type(stmt).__name__}")
+        if isinstance(stmt, tirx.BufferStore):
+            plain.append(stmt.buffer)
+
+    bodies = [block.body] + ([block.init] if block.init is not None else [])
+    for body in bodies:
+        tvm_ffi.structural_walk(body, (tirx.Stmt, statement))
+        tvm_ffi.structural_walk(body, (ir.TensorLoad, lambda load: plain.append(load.source)))
+        tvm_ffi.structural_walk(body, (ir.Var, lambda v: seen.append(v) if tirx.is_buffer_var(v) else None))
+    if len(seen) > len(plain):
+        raise Opaque(f"block {block.name_hint} takes the address of a buffer")
+
+
+def emit(kernel: Kernel, attrs: dict | None = None) -> tirx.PrimFunc:
+    """Write a kernel as an unscheduled PrimFunc: one serial loop nest per stage under a root block.
+
+    Parameters, iterators and intermediate buffers are renamed canonically, so that equal kernels become
+    structurally equal functions whatever they were made from.
+    """
+    nests = [_emit_stage(stage) for stage in kernel.stages]
+    body = nests[0] if len(nests) == 1 else tirx.SeqStmt(nests)
+    root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(kernel.intermediates))
+    func = tirx.PrimFunc([*kernel.inputs, *kernel.outputs], s_tir.SBlockRealize([], True, root))
+    return func.with_attrs({"tirx.noalias": True, "s_tir": True, **(attrs or {})})
+
+
+def _emit_stage(stage: Stage) -> tirx.Stmt:
+    loops = [tirx.Var(it.var.name.removeprefix("v_"), it.var.ty) for it in stage.iters]
+    fresh = {it.var: tirx.Var(it.var.name, it.var.ty) for it in stage.iters}
+    iters = [tirx.IterVar(it.dom, fresh[it.var], it.iter_type) for it in stage.iters]
+    body = substitute(stage.body, fresh)
+    init = substitute(stage.init, fresh) if stage.init is not None else None
+    block = s_tir.SBlock(iters, [], [], stage.name, body, init, annotations=stage.annotations)
+    buffers = {b: b for b in (*stage.outputs, *(load.source for load in stage.loads))}
+    reads, writes, _ = s_tir.analysis.get_sblock_access_region(block, buffers)
+    block = s_tir.SBlock(iters, reads, writes, stage.name, body, init, annotations=stage.annotations)
+    nest: tirx.Stmt = s_tir.SBlockRealize(loops, True, block)
+    for it, loop in reversed(list(zip(stage.iters, loops, strict=True))):
+        nest = tirx.For(loop, 0, it.dom.extent, tirx.ForKind.SERIAL, nest)
+    return nest
+
+
+def with_stage(kernel: Kernel, position: int, stage: Stage) -> Kernel:
+    """Replace the stage at `position`."""
+    stages = list(kernel.stages)
+    stages[position] = stage
+    return replace(kernel, stages=tuple(stages))

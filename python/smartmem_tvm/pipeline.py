@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one visible list of phases, and its registration as ``relax.get_pipeline("smartmem")``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from .schedule import ScheduleKernels
+from .transform.eliminate_layout import EliminateLayout
+from .transform.fuse_operators import FuseOperators
+from .transform.lower_rotations import LowerRotations
+from .transform.merge_projections import MergeProjections
+from .transform.vectorize_math import VectorizeMath
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the pipeline does; every technique can be switched off on its own, for ablations.
+
+    Attributes
+    ----------
+    merge_projections, eliminate, fuse, schedule : bool
+        Run `MergeProjections`, `EliminateLayout`, `FuseOperators`, `ScheduleKernels`.
+    dump_dir : str or None
+        Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``.
+    """
+
+    merge_projections: bool = True
+    eliminate: bool = True
+    fuse: bool = True
+    schedule: bool = True
+    dump_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A named group of passes; it runs if the option of the same name is on (or there is no such option)."""
+
+    name: str
+    passes: Callable[[], list]
+
+
+GRAPH_PHASES = (
+    # Constants and inference forms first, so that weights are constants when rules look at them.
+    Phase(
+        "canonicalize",
+        lambda: [
+            relax.transform.DecomposeOpsForInference(),
+            relax.transform.CanonicalizeBindings(),
+            relax.transform.FoldConstant(),
+        ],
+    ),
+    Phase("merge_projections", lambda: [MergeProjections(), relax.transform.CanonicalizeBindings()]),
+    # Every operator a PrimFunc: from here on facts are read from loop programs.
+    Phase(
+        "legalize",
+        lambda: [
+            relax.backend.DispatchSampling(),
+            relax.backend.DispatchSortScan(),
+            relax.transform.LegalizeOps(),
+            relax.transform.FoldConstant(),
+            relax.transform.DeadCodeElimination(),
+        ],
+    ),
+    Phase("eliminate", lambda: [EliminateLayout()]),
+    Phase("fuse", lambda: [FuseOperators()]),
+)
+
+# TVM's own five passes, the baseline of every comparison.
+BASELINE_PHASES = (
+    Phase(
+        "tvm_default",
+        lambda: [
+            relax.transform.LegalizeOps(),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FoldConstant(),
+            relax.transform.FuseOps(),
+            relax.transform.FuseTIR(),
+        ],
+    ),
+)
+
+LOWER_PHASES = (
+    Phase("schedule", lambda: [LowerRotations(), VectorizeMath(), ScheduleKernels()]),
+    # TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
+    Phase(
+        "lower",
+        lambda: [
+            relax.transform.ToNonDataflow(),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            relax.transform.StaticPlanBlockMemory(),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ],
+    ),
+)
+
+
+def run_phases(mod: tvm.IRModule, phases: tuple[Phase, ...], options: Options) -> tvm.IRModule:
+    """Run the phases that `options` leaves on, dumping the module after each on request."""
+    for number, phase in enumerate(phases):
+        if not getattr(options, phase.name, True):
+            continue
+        mod = tvm.transform.Sequential(phase.passes())(mod)
+        if options.dump_dir is not None:
+            _dump(mod, Path(options.dump_dir), number, phase.name)
+    return mod
+
+
+def _dump(mod: tvm.IRModule, folder: Path, number: int, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:02d}_{name}.py"
+    partial = path.with_suffix(".partial")
+    partial.write_text(mod.script(show_meta=False), encoding="utf-8")
+    partial.rename(path)
+
+
+def smartmem_pipeline(**options) -> tvm.transform.Pass:
+    """The pipeline behind ``relax_pipeline="smartmem"``: a Relax module of operators in, a module for the VM out.
+
+    Parameters
+    ----------
+    **options
+        Fields of `Options`.
+
+    Raises
+    ------
+    TypeError
+        If an option does not exist.
+    """
+    known = {field.name for field in fields(Options)}
+    if set(options) - known:
+        raise TypeError(f"unknown option {sorted(set(options) - known)}; the pipeline knows {sorted(known)}")
+    chosen = Options(**options)
+
+    @tvm.transform.module_pass(opt_level=0, name="smartmem.pipeline")
+    def pipeline(mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        return run_phases(mod, GRAPH_PHASES + LOWER_PHASES, chosen)
+
+    return pipeline
+
+
+if "smartmem" not in relax.pipeline.PIPELINE_MAP:
+    relax.register_pipeline("smartmem")(smartmem_pipeline)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FuseOperators: pointwise operators ride along with the reductions before or after them."""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import ir, relax
+
+from ..analysis.classify import cost, mapping_type, movement, quadrant, reduces
+from ..analysis.compose import can_reindex, single_map
+from ..analysis.graph import Graph, Node, graphs, write
+from ..analysis.index_map import visits_once
+from ..analysis.kernel import Kernel, shape_of
+from ..tables.action import TABLE_5, Action
+from ..tables.mapping_type import TABLE_3, MappingType, Verdict
+
+# Evaluating a value costs less than storing and loading it up to about this many operations (analysis.classify.cost).
+CHEAP = 8
+# Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
+LAUNCH_BYTES = 64 * 1024
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.FuseOperators")
+class FuseOperators:
+    """Fuse by mapping type (DNNFusion Table 3), after layout operators are gone.
+
+    Before::
+
+        a = matmul(x, w)
+        b = add(a, bias)
+        c = gelu(b)
+        d = add(c, residual)
+
+    After::
+
+        d = matmul_add_gelu_add(x, w, bias, residual)      # one kernel
+
+    Every pointwise operator ``e`` is visited in execution order and
+
+    1. joins its producer if that reduces, is read by ``e`` only, and ``e`` reads each of its elements at most once
+       through one map (a view left in ``e`` becomes the order in which the producer writes);
+    2. otherwise is computed inside all of its readers, if the table and the cost model allow it for each;
+    3. otherwise stays a kernel of its own, with the reason.
+
+    Green cells fuse, red cells do not, yellow cells ask the cost model below until measured profiles exist. A value
+    that is expensive (`CHEAP`) is never evaluated more than once per element: not inside a reduction that reads it
+    again and again, and not in two readers.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every dataflow function of `mod`."""
+        mod = relax.transform.CanonicalizeBindings()(mod)
+        for graph in list(graphs(mod)):
+            log = fuse(graph)
+            mod = write(mod, graph, log)
+        return mod
+
+
+def fuse(graph: Graph) -> list[dict]:
+    """Rewrite `graph` in place; returns one decision for each pointwise operator in it."""
+    log = []
+    for node in graph:
+        if node.kernel is None or len(node.kernel.stages) != 1 or not node.kernel.last.is_pointwise:
+            continue
+        label = node.members[-1]
+        reason = _join_producer(graph, node) or _join_readers(graph, node)
+        if reason:
+            log.append({"pass": "FuseOperators", "operator": label, **reason})
+    return log
+
+
+def _constants(node: Node) -> tuple:
+    return tuple(b for b, a in zip(node.kernel.inputs, node.args, strict=True) if isinstance(a, ir.Constant))
+
+
+def _type(node: Node) -> MappingType:
+    return mapping_type(node.kernel, _constants(node))
+
+
+def _join_producer(graph: Graph, node: Node) -> dict | None:
+    """Case 1: the pointwise `node` becomes the last stage of a reduction that only it reads."""
+    candidates = [p for p in map(graph.producer, node.args) if p and _can_end_with(p, node, graph)]
+    if not candidates:
+        return None
+    producer = max(candidates, key=lambda p: _work(p.kernel))
+    first, second = _type(producer), _type(node)
+    verdict = TABLE_3[first, second].verdict
+    action = TABLE_5[quadrant(producer.kernel), quadrant(node.kernel)]
+    if verdict is Verdict.NEVER or action not in (Action.TRY_FUSE, Action.ELIMINATE_SECOND):
+        return None
+    graph.absorb(node, producer, inline_output=False)
+    graph.remove(producer)
+    why = f"{first.value} then {second.value}: {verdict.value}, each element is read once"
+    return {"action": "fused", "into": [node.var.name], "reason": why}
+
+
+def _can_end_with(producer: Node, node: Node, graph: Graph) -> bool:
+    if producer.kernel is None or graph.is_output(producer.var) or not reduces(producer.kernel):
+        return False
+    if graph.readers(producer.var) != [node]:
+        return False
+    buffer = node.kernel.inputs[_position(node, producer.var)]
+    stage, last = node.kernel.last, producer.kernel.last
+    indices = single_map(stage, buffer)
+    if indices is None or not (last.is_pointwise or can_reindex(last)):
+        return False
+    return visits_once(indices, stage.extents, shape_of(buffer))
+
+
+def _work(kernel: Kernel) -> int:
+    """Points of all iteration spaces of a kernel."""
+    return sum(math.prod(stage.extents.values()) for stage in kernel.stages)
+
+
+def _position(node: Node, var) -> int:
+    return next(i for i, arg in enumerate(node.args) if arg.same_as(var))
+
+
+def _join_readers(graph: Graph, node: Node) -> dict:
+    """Case 2: the pointwise `node` is computed inside each of its readers."""
+    readers = graph.readers(node.var)
+    reason = _refusal(graph, node, readers)
+    if reason:
+        return {"action": "kept", "reason": reason}
+    for reader in readers:
+        graph.absorb(reader, node, inline_output=True)
+    graph.remove(node)
+    return {"action": "fused", "into": [r.var.name for r in readers], "reason": "computed where it is read"}
+
+
+def _refusal(graph: Graph, node: Node, readers: list[Node]) -> str:
+    """Why `node` cannot be computed inside its readers; empty if it can."""
+    if graph.is_output(node.var):
+        return "it is a result of the function"
+    if not readers:
+        return "nobody reads it"
+    first = _type(node)
+    work = cost(node.kernel.last.body)
+    for reader in readers:
+        if reader.kernel is None:
+            return f"{reader.var.name} has no functional form: {reader.reason}"
+        second = _type(reader)
+        if TABLE_3[first, second].verdict is Verdict.NEVER and movement(node.kernel) is None:
+            return f"{first.value} then {second.value} never pays (DNNFusion Table 3)"
+        again = _evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
+        if work > CHEAP and (again > 1 or len(readers) > 1):
+            return f"{reader.var.name} would evaluate its {work} operations {again * len(readers):g} times"
+    if len(readers) > 1 and not _moves_fewer_bytes(node, len(readers)):
+        return f"reading its operands in {len(readers)} kernels moves more bytes than storing it"
+    return ""
+
+
+def _evaluations(reader: Node, var) -> int:
+    """How often the reader evaluates a load of `var`, over all stages."""
+    buffer = reader.kernel.inputs[_position(reader, var)]
+    total = 0
+    for stage in reader.kernel.stages:
+        loads = [load for load in stage.loads if load.source.same_as(buffer)]
+        total += (1 if loads else 0) * math.prod(stage.extents.values())
+    return total
+
+
+def _moves_fewer_bytes(node: Node, readers: int) -> bool:
+    operands = sum(_bytes(b) for b, a in zip(node.kernel.inputs, node.args, strict=True) if isinstance(a, ir.Var))
+    result = _bytes(node.kernel.outputs[0])
+    return readers * operands <= operands + (1 + readers) * result + LAUNCH_BYTES
+
+
+def _bytes(buffer) -> int:
+    return math.prod(shape_of(buffer)) * (buffer.dtype.bits + 7) // 8

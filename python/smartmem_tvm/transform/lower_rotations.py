@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LowerRotations: ``(i + c) % n`` without a modulo, and without a wrong answer of TVM's."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import sym, tirx
+
+from ..analysis.kernel import Kernel, Opaque, Stage, emit, parse
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.LowerRotations")
+class LowerRotations:
+    """Write the wrap-around of a roll as a compare and a subtraction.
+
+    Before::
+
+        x[(i + 53) % 56]
+
+    After::
+
+        x[i + 53 - select(i + 53 >= 56, 56, 0)]
+
+    Cheaper than a division, and needed: TVM 0.27's ``iter_map_simplify``, which FlattenBuffer applies to every access,
+    confuses two rotations of one fused loop. It turns ``[(b // 3 + 2) % 3, (b % 3 + 2) % 3]`` into
+    ``[(b + 6) % 9 // 3, (b + 6) % 3]``, whose second part has lost its offset.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every unscheduled PrimFunc of `mod`; others are left alone."""
+        for gvar, func in mod.functions.items():
+            if not isinstance(func, tirx.PrimFunc):
+                continue
+            try:
+                kernel = parse(func)
+            except Opaque:
+                continue
+            stages = tuple(_lower(stage) for stage in kernel.stages)
+            if any(new is not old for new, old in zip(stages, kernel.stages, strict=True)):
+                mod.update_func(gvar, emit(Kernel(kernel.inputs, kernel.outputs, stages), dict(func.attrs)))
+        return mod
+
+
+def _lower(stage: Stage) -> Stage:
+    analyzer = sym.Analyzer()
+    for it in stage.iters:
+        analyzer.bind(it.var, it.dom)
+
+    def rewrite(modulo):
+        shift = modulo.a.b if isinstance(modulo.a, tirx.Add) else None
+        if not isinstance(shift, tirx.IntImm) or not isinstance(modulo.b, tirx.IntImm):
+            return modulo
+        size = int(modulo.b)
+        inside = analyzer.simplify(tirx.floormod(modulo.a.a, modulo.b))
+        moved = inside + tirx.const(int(shift) % size, inside.ty.dtype)
+        dtype = moved.ty.dtype
+        return moved - tirx.Select(moved >= tirx.const(size, dtype), modulo.b, tirx.const(0, dtype))
+
+    body = tvm_ffi.structural_map(stage.body, (tirx.FloorMod, rewrite))
+    if body.same_as(stage.body):
+        return stage
+    return Stage(stage.name, stage.iters, body, stage.init, stage.annotations)

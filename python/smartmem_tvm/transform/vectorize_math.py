@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VectorizeMath: exp, erf, tanh and sigmoid as arithmetic that LLVM can vectorise."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import tvm
+import tvm_ffi
+from tvm import ir, te, tirx, topi
+
+from ..analysis.kernel import parse, substitute
+
+
+def _sigmoid(x):
+    return te.compute(x.shape, lambda i: tirx.const(0.5, "float32") * topi.fast_tanh(_half(x))[i] + 0.5)
+
+
+def _half(x):
+    return te.compute(x.shape, lambda i: x[i] * tirx.const(0.5, "float32"))
+
+
+# Absolute error against float64 over [-20, 20], measured by the test: exp 2e-7 relative, the others under 5e-7.
+APPROXIMATIONS = {
+    "tirx.exp": topi.fast_exp,
+    "tirx.erf": topi.fast_erf,
+    "tirx.tanh": topi.fast_tanh,
+    "tirx.sigmoid": _sigmoid,
+}
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.VectorizeMath")
+class VectorizeMath:
+    """Replace scalar library calls by polynomials, on CPU targets.
+
+    Before::
+
+        y[i] = T.erf(x[i])              # one libm call per element
+
+    After::
+
+        y[i] = (clamped polynomial in x[i]) / (polynomial in x[i])
+
+    LLVM has no vector form of these functions: a loop that calls them stays scalar (6.8 ms against 0.09 ms for one erf of
+    Swin-T). The formulas are topi's. Only float32 calls are replaced; other targets have the functions in hardware.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every PrimFunc of `mod` if the current target is a CPU."""
+        target = tvm.target.Target.current(allow_none=True)
+        if target is None or target.kind.name != "llvm":
+            return mod
+        for gvar, func in mod.functions.items():
+            if isinstance(func, tirx.PrimFunc):
+                body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))
+                if not body.same_as(func.body):
+                    mod.update_func(gvar, func.with_body(body))
+        return mod
+
+
+def _approximate(call):
+    name = getattr(call.op, "name", "")
+    if name not in APPROXIMATIONS or str(call.ty.dtype) != "float32":
+        return call
+    load, value = _template(name)
+    return tvm_ffi.structural_map(value, (ir.TensorLoad, lambda ld: call.args[0] if ld.source.same_as(load) else ld))
+
+
+@cache
+def _template(name: str):
+    """Buffer and value of the formula for one element of the buffer."""
+    x = te.placeholder((1,), "float32", name="x")
+    kernel = parse(te.create_prim_func([x, APPROXIMATIONS[name](x)]))
+    stages = list(kernel.stages)
+    value = stages[-1].body.value
+    for stage in reversed(stages[:-1]):
+        out = stage.outputs[0]
+        value = tvm_ffi.structural_map(
+            value, (ir.TensorLoad, lambda ld, o=out, s=stage: s.body.value if ld.source.same_as(o) else ld)
+        )
+    zero = {var: tirx.const(0, var.ty.dtype) for stage in stages for var in stage.spatial}
+    return kernel.inputs[0], substitute(value, zero)
