@@ -13,6 +13,7 @@ from tvm import relax
 from .schedule import ScheduleKernels
 from .transform.eliminate_layout import EliminateLayout
 from .transform.fuse_operators import FuseOperators
+from .transform.fuse_rows import FuseRows
 from .transform.lower_rotations import LowerRotations
 from .transform.merge_projections import MergeProjections
 from .transform.vectorize_math import VectorizeMath
@@ -25,7 +26,7 @@ class Options:
     Attributes
     ----------
     merge_projections, eliminate, fuse, schedule : bool
-        Run `MergeProjections`, `EliminateLayout`, `FuseOperators`, `ScheduleKernels`.
+        Run `MergeProjections`; `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``.
     """
@@ -68,7 +69,7 @@ GRAPH_PHASES = (
         ],
     ),
     Phase("eliminate", lambda: [EliminateLayout()]),
-    Phase("fuse", lambda: [FuseOperators()]),
+    Phase("fuse", lambda: [FuseRows(), FuseOperators()]),
 )
 
 # TVM's own five passes, the baseline of every comparison.

@@ -23,6 +23,8 @@ from .kernel import Kernel, Stage, shape_of
 
 _RANK = {kind: rank for rank, kind in enumerate(MappingType)}
 _TRANSCENDENTAL_COST = 20
+# Evaluating a value again costs less than storing and loading it up to about this many operations (see `cost`).
+CHEAP = 8
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
 _CHEAP_CALLS = ("if_then_else", "fabs", "reinterpret", "isnan")
 
@@ -145,18 +147,25 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
     """
     if reduces(kernel) or len(kernel.stages) > 1 or not kernel.last.is_pointwise:
         return MappingType.MANY_TO_MANY
-    stage = kernel.last
-    moves = movement(kernel) is not None
+    stage, moved = kernel.last, movement(kernel)
+    if moved is not None:
+        kinds = [_piece_type(stage, p) for p in moved.pieces if p.source is not None and _is_data(p, constants)]
+        return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
     kinds = []
     for buffer in kernel.inputs:
         if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer):
             continue
         maps = [load.indices for load in stage.loads if load.source.same_as(buffer)]
         distinct = [m for i, m in enumerate(maps) if not any(_same(m, n) for n in maps[:i])]
-        kinds += [_operand_type(stage, buffer, m, moves) for m in distinct]
-        if len(distinct) > 1 and not moves:
+        one_to_one = all(is_injective(m, stage.extents) for m in distinct)
+        kinds.append(MappingType.ONE_TO_ONE if one_to_one else MappingType.ONE_TO_MANY)
+        if len(distinct) > 1:
             kinds.append(MappingType.MANY_TO_MANY)  # a stencil: several elements of one operand per output
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
+
+
+def _is_data(piece: Piece, constants: tuple) -> bool:
+    return not any(piece.source.same_as(c) for c in constants)
 
 
 def _same(a, b) -> bool:
@@ -176,20 +185,18 @@ def _only_indexes(stage: Stage, buffer) -> bool:
     return bool(mine) and len([load for load in inner if load.source.same_as(buffer)]) >= len(mine)
 
 
-def _operand_type(stage: Stage, buffer, indices, moves: bool) -> MappingType:
-    shape = shape_of(buffer)
-    if not is_injective(indices, stage.extents):
+def _piece_type(stage: Stage, piece: Piece) -> MappingType:
+    shape = shape_of(piece.source)
+    if not is_injective(piece.indices, stage.extents, piece.condition):
         return MappingType.ONE_TO_MANY
-    if not moves or math.prod(shape) != math.prod(stage.extents.values()):
+    if math.prod(shape) != math.prod(stage.extents.values()):
         return MappingType.ONE_TO_ONE
     out_shape = [stage.extents[v] for v in stage.spatial]
-    difference = flat_index(indices, shape) - flat_index(stage.spatial, out_shape)
+    difference = flat_index(piece.indices, shape) - flat_index(stage.spatial, out_shape)
     in_place = Simplifier(stage.extents).index(difference)
-    kept = isinstance(in_place, tirx.IntImm) and int(in_place) == 0
-    if kept:
-        same_shape = list(shape) == out_shape
-        return MappingType.ONE_TO_ONE if same_shape else MappingType.REORGANIZE
-    return MappingType.SHUFFLE
+    if not (isinstance(in_place, tirx.IntImm) and int(in_place) == 0):
+        return MappingType.SHUFFLE
+    return MappingType.ONE_TO_ONE if list(shape) == out_shape else MappingType.REORGANIZE
 
 
 def reduction_dims(kernel: Kernel) -> dict[str, tuple[int, ...]]:
@@ -198,17 +205,18 @@ def reduction_dims(kernel: Kernel) -> dict[str, tuple[int, ...]]:
     Returns
     -------
     dict
-        Input buffer name -> sorted dimensions whose index contains a reduction iterator, over all stages.
+        Input buffer name -> sorted dimensions whose index contains a reduction iterator, directly or through the
+        intermediate results of the kernel (the padding of a convolution, say).
     """
-    dims: dict[str, set[int]] = {buffer.name: set() for buffer in kernel.inputs}
-    for stage in kernel.stages:
+    aggregated: dict = {buffer: set() for buffer in (*kernel.inputs, *kernel.outputs, *kernel.intermediates)}
+    for stage in reversed(kernel.stages):
+        through = {dim for out in stage.outputs for dim in aggregated[out]}
+        variables = (*stage.reduction, *(v for dim, v in enumerate(stage.spatial) if dim in through))
         for load in stage.loads:
-            if load.source.name not in dims or not any(load.source.same_as(b) for b in kernel.inputs):
-                continue
             for dim, index in enumerate(load.indices):
-                if any(_uses(index, var) for var in stage.reduction):
-                    dims[load.source.name].add(dim)
-    return {name: tuple(sorted(found)) for name, found in dims.items()}
+                if any(_uses(index, var) for var in variables):
+                    aggregated[load.source].add(dim)
+    return {buffer.name: tuple(sorted(aggregated[buffer])) for buffer in kernel.inputs}
 
 
 def _uses(expr, var) -> bool:

@@ -177,34 +177,54 @@ def rotation(condition, yes, no, ranges: Mapping):
     """Turn a select between two loads of one tensor into one load with a modulo, or return None.
 
     A roll arrives as slice + slice + concat: ``x[v - 53] if v >= 53 else x[v + 3]`` is ``x[(v + 3) % 56]``: one load, no
-    branch, and a map that composes. In general, with ``v`` in ``[0, n)``, the select on ``v >= c`` is a rotation if the
-    other branch continues the first one past the end: ``no(v) == yes(v + n)``; then it is ``yes((v - c) % n + c)``.
+    branch, and a map that composes. In general, with ``v`` in ``[0, n)``, the select on ``v >= c`` is a rotation if one
+    branch continues the other past the end: ``no(v) == yes(v + n)``; then it is ``yes((v - c) % n + c)``.
     """
     if not (isinstance(yes, ir.TensorLoad) and isinstance(no, ir.TensorLoad) and yes.source.same_as(no.source)):
         return None
-    split = _threshold(condition)
-    if split is None or split[0] not in ranges:
+    split = _threshold(condition, ranges)
+    if split is None:
         return None
     var, cut = split
     size = int(ranges[var].extent)
-    below = sym.Analyzer()
-    for other, rng in ranges.items():
-        below.bind(other, ir.Range(0, cut) if other.same_as(var) else rng)
-    wrapped = (var + tirx.const(size - cut, var.ty.dtype)) % size + cut
-    for first, second in zip(yes.indices, no.indices, strict=True):
-        if not below.can_prove_equal(_at(first, var, var + size), second):
-            return None
-    simplifier = Simplifier({v: int(rng.extent) for v, rng in ranges.items()})
-    return yes.source[tuple(simplifier.index(_at(i, var, wrapped)) for i in yes.indices)]
-
-
-def _threshold(condition) -> tuple | None:
-    """``(v, c)`` if the condition is ``v >= c``."""
-    if isinstance(condition, tirx.LE) and isinstance(condition.a, tirx.IntImm) and isinstance(condition.b, ir.Var):
-        return condition.b, int(condition.a)
-    if isinstance(condition, tirx.GE) and isinstance(condition.b, tirx.IntImm) and isinstance(condition.a, ir.Var):
-        return condition.a, int(condition.b)
+    if size == 2:
+        return _interpolated(yes, no, var, ranges)
+    turned = tirx.floormod(var + tirx.const(size - cut, var.ty.dtype), size)
+    for base, other, part, shift, wrapped in (
+        (yes, no, ir.Range(0, cut), size, turned + cut),
+        (no, yes, ir.Range(cut, size), -size, turned - (size - cut)),
+    ):
+        analyzer = sym.Analyzer()
+        for v, rng in ranges.items():
+            analyzer.bind(v, part if v.same_as(var) else rng)
+        pairs = zip(base.indices, other.indices, strict=True)
+        if all(analyzer.can_prove_equal(_at(first, var, var + shift), second) for first, second in pairs):
+            simplifier = Simplifier({v: int(rng.extent) for v, rng in ranges.items()})
+            return base.source[tuple(simplifier.index(_at(i, var, wrapped)) for i in base.indices)]
     return None
+
+
+def _interpolated(yes, no, var, ranges: Mapping):
+    """A select between two loads on a variable with two values, as one load at indices linear in the variable."""
+    simplifier = Simplifier({v: int(rng.extent) for v, rng in ranges.items()})
+    zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
+    starts = [_at(i, var, zero) for i in no.indices]
+    steps = [simplifier.index(_at(i, var, one) - s) for i, s in zip(yes.indices, starts, strict=True)]
+    if not all(isinstance(step, tirx.IntImm) for step in steps):
+        return None
+    return yes.source[tuple(simplifier.index(s + step * var) for s, step in zip(starts, steps, strict=True))]
+
+
+def _threshold(condition, ranges: Mapping) -> tuple | None:
+    """``(v, c)`` if the condition is ``v >= c`` (which the simplifier writes ``v == c`` for the last element)."""
+    if not isinstance(condition, tirx.LE | tirx.GE | tirx.EQ):
+        return None
+    bound, var = (condition.a, condition.b) if isinstance(condition, tirx.LE) else (condition.b, condition.a)
+    if not isinstance(bound, tirx.IntImm) or not isinstance(var, ir.Var) or var not in ranges:
+        return None
+    if isinstance(condition, tirx.EQ) and int(bound) != int(ranges[var].extent) - 1:
+        return None
+    return var, int(bound)
 
 
 def _at(expr, var, value):
@@ -234,24 +254,29 @@ def stays_inside(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> b
     return True
 
 
-def is_injective(indices: Sequence, extents: Mapping) -> bool:
-    """Whether no two points of the iteration space have the same image.
+def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
+    """Whether no two points of the iteration space (those where `condition` holds) have the same image.
 
     The test is exact: groups of axes that share no variable are enumerated apart, each on its own small space, so
     that a 3-million-point map costs a few thousand evaluations.
     """
     live = {var for var, extent in extents.items() if extent > 1}
     used: set = set()
-    for axes, vars_ in _independent_groups(indices):
+    everything = [*indices, condition] if condition is not None else list(indices)
+    for axes, vars_ in _independent_groups(everything):
         vars_ = [v for v in vars_ if v in live]
         used |= set(vars_)
-        if len(axes) == 1 and len(vars_) == 1 and indices[axes[0]].same_as(vars_[0]):
+        if len(axes) == 1 and len(vars_) == 1 and everything[axes[0]].same_as(vars_[0]):
             continue
-        values = _tabulate([indices[axis] for axis in axes], vars_, extents)
+        values = _tabulate([everything[axis] for axis in axes], vars_, extents)
         if values is None:
             return False
-        points = np.stack([v.ravel() for v in np.broadcast_arrays(*values)], axis=-1)
-        if len(np.unique(points, axis=0)) != math.prod(extents[v] for v in vars_):
+        space = tuple(extents[v] for v in vars_)
+        mask = np.ones(space, bool)
+        if condition is not None and axes[-1] == len(indices):
+            mask = np.broadcast_to(values.pop(), space)
+        points = np.stack([np.broadcast_to(v, space)[mask] for v in values], axis=-1) if values else np.zeros((1, 0))
+        if len(np.unique(points, axis=0)) != (mask.sum() if values else math.prod(space)):
             return False
     return used == live
 
@@ -273,7 +298,7 @@ def _independent_groups(indices: Sequence) -> list[tuple[list[int], list]]:
         axes, vars_ = [axis], variables(index)
         for other in [g for g in groups if any(v in g[1] for v in vars_)]:
             groups.remove(other)
-            axes, vars_ = other[0] + axes, other[1] + [v for v in vars_ if v not in other[1]]
+            axes, vars_ = sorted(other[0] + axes), other[1] + [v for v in vars_ if v not in other[1]]
         groups.append((axes, vars_))
     return groups
 

@@ -8,7 +8,7 @@ import math
 import tvm
 from tvm import ir, relax
 
-from ..analysis.classify import cost, mapping_type, movement, quadrant, reduces
+from ..analysis.classify import CHEAP, cost, mapping_type, movement, quadrant, reduces
 from ..analysis.compose import can_reindex, single_map
 from ..analysis.graph import Graph, Node, graphs, write
 from ..analysis.index_map import visits_once
@@ -16,8 +16,6 @@ from ..analysis.kernel import Kernel, shape_of
 from ..tables.action import TABLE_5, Action
 from ..tables.mapping_type import TABLE_3, MappingType, Verdict
 
-# Evaluating a value costs less than storing and loading it up to about this many operations (analysis.classify.cost).
-CHEAP = 8
 # Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
 LAUNCH_BYTES = 64 * 1024
 
@@ -45,7 +43,7 @@ class FuseOperators:
     3. otherwise stays a kernel of its own, with the reason.
 
     Green cells fuse, red cells do not, yellow cells ask the cost model below until measured profiles exist. A value
-    that is expensive (`CHEAP`) is never evaluated more than once per element: not inside a reduction that reads it
+    that is expensive (`analysis.classify.CHEAP`) is never evaluated more than once per element: not inside a reduction that reads it
     again and again, and not in two readers.
     """
 

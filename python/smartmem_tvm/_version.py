@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The version of this package, the one pair of TVM packages it works with, and its optional packages.
+
+``setup.py`` reads this file, so it imports nothing outside the standard library.
+"""
+
+from importlib import metadata
+
+__version__ = "0.1.0"
+
+TVM_PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+"""Distribution name -> the exact version needed.
+
+The TVM wheel sets no upper bound on tvm-ffi, but crashes with 0.1.15: ``save_json``, ``ConvertLayout`` to a
+split layout and MetaSchedule's database end in a segmentation fault.
+"""
+
+EXTRAS = {
+    # xgboost-cpu, because the xgboost wheel pulls a 470 MB NCCL package.
+    "tune": ("xgboost-cpu", "psutil", "cloudpickle", "tornado"),
+    "models": ("torch", "timm", "transformers", "onnxscript"),
+}
+"""Extra -> distributions that only some uses need: tuning and RPC; exporting the model files."""
+
+
+def pin_command() -> str:
+    """Return the pip command that installs the pair in `TVM_PINS`."""
+    return "pip install " + " ".join(f"{name}=={version}" for name, version in TVM_PINS.items())
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the installed version of a distribution from its metadata, or None if it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def version_problem() -> str | None:
+    """Return one sentence that names a wrong TVM pair and its remedy, or None if the pair is the right one.
+
+    Only package metadata is read: nothing of TVM is imported, which matters because a wrong pair may crash.
+    """
+    found = {name: installed_version(name) for name in TVM_PINS}
+    if found == TVM_PINS:
+        return None
+    pair = " with ".join(f"{name} {version or '(not installed)'}" for name, version in found.items())
+    return f"smartmem_tvm does not work on {pair}, a pair that may crash: run `{pin_command()}`."

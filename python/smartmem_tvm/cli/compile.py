@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem compile``: an ONNX file in, a folder that ``smartmem run`` loads out."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .console import Result, step
+from .inputs import id_limits
+from .model import add_compilation, add_model, compile_model, import_model
+from .onnx_facts import read_header
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAME = "compile"
+HELP = "compile an ONNX model into a folder: library, manifest, explanation"
+EXAMPLE = """\
+  smartmem compile models/swin_t.onnx -o swin
+  smartmem compile model.onnx -o out --shape images:1,3,640,640
+
+The folder holds lib.so (loads with TVM's runtime), manifest.json (inputs, outputs, versions, checksum) and
+explain.json (what was done to each operator). It appears complete or not at all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_model(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder to write")
+    add_compilation(parser)
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Compile and save."""
+    from ..deploy.export import check_destination, save
+    from ..frontend import input_spec, output_names
+    from ..report import explain, graph_cost
+
+    folder = check_destination(args.output)
+    mod = import_model(args)
+    limits = id_limits(read_header(args.model))
+    compiled = compile_model(args, mod)
+    cost = graph_cost(compiled.graph)
+    facts = {
+        "model": args.model,
+        "inputs": [
+            {"name": name, "shape": list(shape), "dtype": dtype, "ids_below": limits.get(name)}
+            for name, (shape, dtype) in input_spec(mod).items()
+        ],
+        "outputs": output_names(mod),
+        "kernels": cost.kernels,
+        "layout_kernels": cost.layout_kernels,
+    }
+    with step(f"Writing {folder}"):
+        manifest = save(compiled, folder, facts, explain(compiled.graph))
+    data = {"folder": str(folder), "compile_seconds": sum(compiled.seconds.values()), "manifest": manifest}
+    return Result(data, lambda console: _render(console, data))
+
+
+def _render(console: Console, data: dict) -> None:
+    manifest = data["manifest"]
+    console.print(
+        f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, compiled in "
+        f"{data['compile_seconds']:.1f} s.\nRun it with: smartmem run {data['folder']}"
+    )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments about the model and its compilation that commands share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from .console import step
+
+if TYPE_CHECKING:
+    import tvm
+
+    from ..deploy.build import Compiled
+    from ..pipeline import Options
+
+# Field of `pipeline.Options` -> what is lost without it. A test compares the names: pipeline imports TVM.
+TECHNIQUES = {
+    "merge_projections": "do not merge linear layers of one input",
+    "eliminate": "keep layout operators as kernels",
+    "fuse": "do not fuse operators",
+    "schedule": "generate plain loops: one core, no vectors",
+}
+
+
+def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> None:
+    """Add MODEL and ``--shape``."""
+    parser.add_argument("model", metavar="MODEL", help=what)
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME:SIZES",
+        help="shape of an input whose sizes the model leaves open, as in --shape x:1,3,224,224 (repeatable)",
+    )
+
+
+def add_compilation(parser: argparse.ArgumentParser) -> None:
+    """Add the target and one switch per technique."""
+    group = parser.add_argument_group("compilation")
+    group.add_argument(
+        "--target", default="cpu", help="a TVM target of kind llvm (default: this machine's CPU)"
+    )
+    group.add_argument(
+        "--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder"
+    )
+    for name, loss in TECHNIQUES.items():
+        group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=loss)
+
+
+def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes by input name from texts like ``x:1,3,224,224``; a scalar is ``x:``.
+
+    Raises
+    ------
+    UserError
+        If a text has no colon or a size is no number, or a name comes twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, colon, sizes = text.rpartition(":")
+        try:
+            shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
+        except ValueError:
+            colon = ""
+        if not (name and colon):
+            raise UserError(f"--shape {text} must be a name, a colon and sizes, as in --shape x:1,3,224,224.")
+        if name in shapes:
+            raise UserError(f"--shape gives '{name}' twice; give each input one shape.")
+        shapes[name] = shape
+    return shapes
+
+
+def import_model(args: argparse.Namespace) -> tvm.IRModule:
+    """The Relax module of MODEL."""
+    from ..frontend import from_onnx
+
+    shapes = parse_shapes(args.shape)
+    with step(f"Reading {args.model}"):
+        return from_onnx(args.model, shapes)
+
+
+def options(args: argparse.Namespace) -> Options:
+    """The pipeline's options that the switches ask for."""
+    from ..pipeline import Options
+
+    return Options(**{name: getattr(args, name) for name in TECHNIQUES}, dump_dir=args.dump_dir)
+
+
+def compile_model(args: argparse.Namespace, mod: tvm.IRModule) -> Compiled:
+    """Compile as the arguments say."""
+    from ..deploy.build import compile
+    from ..deploy.target import parse_target
+
+    target = parse_target(args.target)
+    with step(f"Compiling {args.model}"):
+        return compile(mod, target, options(args))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about the ONNX file as given, and ONNX Runtime's answer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+LAYOUT_OPERATORS = frozenset(
+    """Reshape Transpose Squeeze Unsqueeze Flatten Expand Tile Slice Split Concat Gather GatherND GatherElements
+    DepthToSpace SpaceToDepth Pad Identity ReverseSequence CenterCropPad Col2Im""".split()
+)
+
+
+def read_header(path: str) -> onnx.ModelProto:
+    """The model of a file that the front end has accepted, without its external data and with no weights drawn."""
+    import onnx
+
+    return onnx.load_model(path, load_external_data=False)
+
+
+def count_nodes(model: onnx.ModelProto) -> tuple[int, int]:
+    """Nodes of a model, nested graphs included, and how many of them only move data."""
+    from ..frontend.graph import nodes
+
+    types = [node.op_type for node in nodes(model.graph)]
+    return len(types), sum(each in LAYOUT_OPERATORS for each in types)
+
+
+def run_onnxruntime(
+    path: str, arrays: Mapping[str, np.ndarray], threads: int | None = None
+) -> list[np.ndarray]:
+    """What ONNX Runtime computes from the same file; a light model is filled first.
+
+    Raises
+    ------
+    UserError
+        If ONNX Runtime refuses the model.
+    """
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    settings.intra_op_num_threads = threads or 0
+    try:
+        session = onnxruntime.InferenceSession(_source(path), settings, providers=["CPUExecutionProvider"])
+        return session.run(None, dict(arrays))
+    except Exception as err:  # onnxruntime's exceptions share no base class of their own
+        reason = " ".join(str(err).split()).rstrip(".")
+        raise UserError(
+            f"ONNX Runtime cannot run {path} ({reason}), so there is nothing to compare with."
+        ) from err
+
+
+def _source(path: str) -> str | bytes:
+    """The file itself, so that its size does not matter; only a light model has to be made complete."""
+    from .. import light
+
+    model = read_header(path)
+    return light.fill(model).SerializeToString() if light.is_light(model) else str(path)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem run``: run a compiled folder, or compile and run an ONNX file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from . import timing
+from .console import Result, step, table
+from .inputs import add_input, id_limits, make_inputs
+from .model import add_compilation, add_model, compile_model, import_model
+from .onnx_facts import read_header
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+NAME = "run"
+HELP = "run a compiled folder, or compile an ONNX model and run it"
+EXAMPLE = """\
+  smartmem run swin                                        a folder made by smartmem compile, random input
+  smartmem run model.onnx --input x.npz --output y.npz     arrays in, arrays out, under the model's own names
+  smartmem run swin --repeat 50 --threads 1                median latency on one core"""
+
+_COLUMNS = ("output", "shape", "dtype", "min", "mean", "max")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_model(parser, "a folder made by `smartmem compile`, or an ONNX file")
+    add_input(parser)
+    parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
+    parser.add_argument(
+        "--repeat", type=timing.positive, default=10, metavar="N", help="timed runs (default: 10)"
+    )
+    timing.add_threads(parser)
+    add_compilation(parser)
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Run, summarise the outputs and time it."""
+    if args.output is not None:
+        _check_output(Path(args.output))
+    threads = timing.set_threads(args.threads)
+    model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
+    with step("Running"):
+        outputs = dict(zip(names, model.run(*arrays)))
+        latency = _measure(model, arrays, args.repeat)
+    if args.output is not None:
+        _write(Path(args.output), outputs)
+    data = {
+        "model": args.model,
+        "threads": threads,
+        "repeat": args.repeat,
+        "latency_ms": latency * 1e3,
+        "outputs": {name: _summary(array) for name, array in outputs.items()},
+    }
+    return Result(data, lambda console: _render(console, data))
+
+
+def _load(args: argparse.Namespace):
+    from ..deploy.export import load
+
+    with step(f"Loading {args.model}"):
+        model = load(args.model)
+    limits = {each["name"]: each["ids_below"] for each in model.manifest["inputs"] if each.get("ids_below")}
+    return model, model.manifest["outputs"], make_inputs(args, model.inputs, limits)
+
+
+def _compile(args: argparse.Namespace):
+    from ..frontend import input_spec, output_names
+
+    mod = import_model(args)
+    # Bad input is found before the compilation is paid for.
+    arrays = make_inputs(args, input_spec(mod), id_limits(read_header(args.model)))
+    return compile_model(args, mod), output_names(mod), arrays
+
+
+def _measure(model, arrays: list[np.ndarray], repeat: int) -> float:
+    import tvm
+
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    return timing.interleaved([lambda: model.vm["main"](*tensors)], repeat, warmup=1)[0]
+
+
+def _summary(array: np.ndarray) -> dict:
+    facts = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    if not array.size:
+        return {**facts, "min": None, "mean": None, "max": None}
+    return {**facts, "min": array.min(), "mean": float(array.mean()), "max": array.max()}
+
+
+def _check_output(path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(
+            f"Output file {path} cannot be written; give a file in a folder that exists and is writable."
+        )
+
+
+def _write(path: Path, outputs: dict[str, np.ndarray]) -> None:
+    """Write the outputs; the file is whole or not there."""
+    try:
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _save_npz(file, outputs)
+            Path(partial).replace(path)
+        finally:
+            Path(partial).unlink(missing_ok=True)
+    except OSError as err:
+        raise UserError(f"Output file {path} cannot be written ({err.strerror}); give another.") from err
+
+
+def _save_npz(file, arrays: dict[str, np.ndarray]) -> None:
+    """``numpy.savez`` that takes any name: an output called "file" would be its own argument there."""
+    import numpy as np
+
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _render(console: Console, data: dict) -> None:
+    rows = [
+        (
+            name,
+            "x".join(map(str, each["shape"])) or "scalar",
+            each["dtype"],
+            *("-" if each[key] is None else f"{each[key]:.6g}" for key in ("min", "mean", "max")),
+        )
+        for name, each in data["outputs"].items()
+    ]
+    console.print(table(data["model"], _COLUMNS, rows, numbers=(3, 4, 5)))
+    console.print(
+        f"{data['latency_ms']:.2f} ms, the median of {data['repeat']} runs. Threads: {data['threads']}."
+    )

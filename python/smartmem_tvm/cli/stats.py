@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem stats``: what the passes save, against TVM's default pipeline."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from . import timing
+from .console import Result, step, table
+from .inputs import id_limits, random_inputs
+from .model import add_compilation, add_model, compile_model, import_model, options
+from .onnx_facts import count_nodes, read_header
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAME = "stats"
+HELP = "compare kernels, layout kernels and bytes moved with TVM's default pipeline"
+EXAMPLE = """\
+  smartmem stats models/swin_t.onnx            kernels and bytes of both
+  smartmem stats models/swin_t.onnx --run      and their latencies, with the same schedules"""
+
+_COLUMNS = ("", "TVM default", "smartmem", "ratio")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_model(parser)
+    add_compilation(parser)
+    parser.add_argument(
+        "--run", action="store_true", help="build and run TVM's graph too, and compare latencies"
+    )
+    parser.add_argument(
+        "--repeat", type=timing.positive, default=20, metavar="N", help="runs of each (default: 20)"
+    )
+    timing.add_threads(parser)
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Count kernels and bytes; smartmem's kernels are counted while it runs, TVM's too with ``--run``."""
+    from ..frontend import check_inputs, input_spec
+    from ..report import graph_cost
+    from ..runtime.launches import count_launches
+
+    mod = import_model(args)
+    header = read_header(args.model)
+    nodes, layout_nodes = count_nodes(header)
+    spec = input_spec(mod)
+    arrays = check_inputs(spec, random_inputs(spec, id_limits(header)))
+    threads = timing.set_threads(args.threads)
+    ours = compile_model(args, mod)
+    theirs = _compile_default(args, mod) if args.run else None
+    graphs = {"tvm_default": theirs.graph if theirs else _default_graph(args, mod), "smartmem": ours.graph}
+    sides = {name: graph_cost(graph).as_dict() for name, graph in graphs.items()}
+    for side in sides.values():
+        side["kernels_in_graph"] = side["kernels"]
+    for name, compiled in (("tvm_default", theirs), ("smartmem", ours)):
+        if compiled is not None:
+            with step(f"Counting kernel launches of {name}"):
+                sides[name]["kernels"] = sum(count_launches(compiled, arrays).values())
+    data = {
+        "model": args.model,
+        "target": str(ours.target),
+        "threads": threads,
+        "onnx_nodes": nodes,
+        "onnx_layout_nodes": layout_nodes,
+        "compile_seconds": sum(ours.seconds.values()),
+        "compile_steps": ours.seconds,
+        **sides,
+    }
+    if theirs is not None:
+        _measure(args, data, {"tvm_default": theirs, "smartmem": ours}, arrays)
+    return Result(data, lambda console: _render(console, data))
+
+
+def _default_graph(args: argparse.Namespace, mod):
+    from ..deploy.target import parse_target
+    from ..pipeline import BASELINE_PHASES, Options, run_phases
+
+    with step("TVM's default passes"), parse_target(args.target):
+        return run_phases(mod, BASELINE_PHASES, Options())
+
+
+def _compile_default(args: argparse.Namespace, mod):
+    from ..deploy.build import compile_baseline
+    from ..deploy.target import parse_target
+
+    with step("Compiling TVM's default graph"):
+        return compile_baseline(mod, parse_target(args.target), schedule=options(args).schedule)
+
+
+def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list) -> None:
+    """Add median latencies, measured in turns, and how many times faster smartmem is."""
+    import tvm
+
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    calls = [lambda each=each: each.vm["main"](*tensors) for each in compiled.values()]
+    with step(f"Running each {args.repeat} times"):
+        seconds = timing.interleaved(calls, args.repeat)
+    for name, value in zip(compiled, seconds):
+        data[name]["latency_ms"] = value * 1e3
+    data["speedup"] = seconds[0] / seconds[1]
+
+
+def _render(console: Console, data: dict) -> None:
+    before, after = data["tvm_default"], data["smartmem"]
+    rows = [
+        _row("kernels", before["kernels"], after["kernels"]),
+        _row("of which layout", before["layout_kernels"], after["layout_kernels"]),
+        _row(
+            "activations moved, MB", *(side["bytes_moved"]["activations"] / 1e6 for side in (before, after))
+        ),
+        _row("weights read, MB", *(side["bytes_moved"]["weights"] / 1e6 for side in (before, after))),
+    ]
+    if "latency_ms" in before:
+        rows.append(_row("latency, ms (median)", before["latency_ms"], after["latency_ms"]))
+    console.print(table(data["model"], _COLUMNS, rows, numbers=(1, 2, 3)))
+    console.print(
+        f"ONNX file: {data['onnx_nodes']} nodes, {data['onnx_layout_nodes']} of them layout operators. "
+        f"Compiled in {data['compile_seconds']:.1f} s. Threads: {data['threads']}."
+    )
+
+
+def _row(label: str, before: float, after: float) -> tuple[str, str, str, str]:
+    ratio = f"{before / after:.2f}x" if after else "-"
+    form = "{:.1f}" if isinstance(before, float) else "{}"
+    return label, form.format(before), form.format(after), ratio

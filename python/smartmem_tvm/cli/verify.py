@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem verify``: the same numbers as ONNX Runtime?"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from .console import Result, step, table
+from .inputs import add_input, id_limits, make_inputs
+from .model import add_compilation, add_model, compile_model, import_model
+from .onnx_facts import read_header, run_onnxruntime
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+NAME = "verify"
+HELP = "check that the compiled model computes what ONNX Runtime computes"
+EXAMPLE = """\
+  smartmem verify models/swin_t.onnx                       on random input, within 1e-4
+  smartmem verify model.onnx --input x.npz --rtol 1e-3     on your input, less strictly
+
+An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and booleans
+must be equal, NaN and infinities in the same places. The exit code is 1 if an output does not pass."""
+
+_COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_model(parser)
+    add_input(parser)
+    parser.add_argument(
+        "--rtol",
+        "--tolerance",
+        type=_tolerance,
+        default=1e-4,
+        help="error allowed relative to the output's largest magnitude (default: 1e-4)",
+    )
+    parser.add_argument(
+        "--atol", type=_tolerance, default=0.0, help="absolute error allowed on top (default: 0)"
+    )
+    add_compilation(parser)
+
+
+def _tolerance(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 up")
+    return value
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Run both on the same input and compare output by output."""
+    from ..frontend import input_spec, output_names
+
+    mod = import_model(args)
+    spec = input_spec(mod)
+    arrays = make_inputs(args, spec, id_limits(read_header(args.model)))
+    with step("Running ONNX Runtime"):
+        expected = run_onnxruntime(args.model, dict(zip(spec, arrays)))
+    compiled = compile_model(args, mod)
+    with step("Running the compiled model"):
+        got = compiled.run(*arrays)
+    names = output_names(mod)
+    if not len(got) == len(expected) == len(names):
+        raise UserError(f"{args.model} has {len(expected)} outputs for ONNX Runtime and {len(got)} compiled.")
+    outputs = {name: compare(*pair, args.rtol, args.atol) for name, *pair in zip(names, got, expected)}
+    data = {
+        "model": args.model,
+        "ok": all(each["ok"] for each in outputs.values()),
+        "max_abs_err": _worst(outputs, "max_abs_err"),
+        "max_rel_err": _worst(outputs, "max_rel_err"),
+        "rtol": args.rtol,
+        "atol": args.atol,
+        "outputs": outputs,
+    }
+    return Result(data, lambda console: _render(console, data), exit_code=0 if data["ok"] else 1)
+
+
+def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> dict:
+    """Errors of one output; the relative one is relative to the largest magnitude of `expected`.
+
+    Both are infinite where shapes, dtypes, or the places of NaN and infinities differ.
+    """
+    import numpy as np
+
+    facts = {"shape": list(got.shape), "dtype": str(got.dtype)}
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        why = f"ONNX Runtime gives {expected.dtype} {list(expected.shape)}"
+        return {**facts, "ok": False, "max_abs_err": np.inf, "max_rel_err": np.inf, "reason": why}
+    exact = expected.dtype.kind in "biu"
+    mine, reference = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(reference)
+    if (
+        not np.array_equal(mine[~finite], reference[~finite], equal_nan=True)
+        or not np.isfinite(mine[finite]).all()
+    ):
+        why = "NaN or infinity in other places"
+        return {**facts, "ok": False, "max_abs_err": np.inf, "max_rel_err": np.inf, "reason": why}
+    error = float(np.max(np.abs(mine[finite] - reference[finite]), initial=0.0))
+    largest = float(np.max(np.abs(reference[finite]), initial=0.0))
+    relative = error / largest if largest else (np.inf if error else 0.0)
+    ok = bool(np.array_equal(got, expected)) if exact else error <= atol + rtol * largest
+    return {**facts, "ok": ok, "max_abs_err": error, "max_rel_err": relative}
+
+
+def _worst(outputs: dict[str, dict], key: str) -> float:
+    return max((each[key] for each in outputs.values()), default=0.0)
+
+
+def _render(console: Console, data: dict) -> None:
+    rows = [
+        (
+            name,
+            "x".join(map(str, each["shape"])) or "scalar",
+            each["dtype"],
+            f"{each['max_abs_err']:.2e}",
+            f"{each['max_rel_err']:.2e}",
+            "ok" if each["ok"] else each.get("reason", "out of tolerance"),
+        )
+        for name, each in data["outputs"].items()
+    ]
+    console.print(table(f"{data['model']} against ONNX Runtime", _COLUMNS, rows, numbers=(3, 4)))
+    verdict = "The same within" if data["ok"] else "NOT the same within"
+    console.print(f"{verdict} rtol {data['rtol']:g} (of the largest magnitude), atol {data['atol']:g}.")

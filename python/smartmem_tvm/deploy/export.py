@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model as a folder: written whole or not at all, checked before it is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._version import TVM_PINS, __version__, installed_version
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tvm import relax
+
+    from .build import Compiled
+
+FORMAT = 1
+LIBRARY, MANIFEST, EXPLANATION = "lib.so", "manifest.json", "explain.json"
+_OURS = {LIBRARY, MANIFEST, EXPLANATION}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A compiled model from a folder.
+
+    Attributes
+    ----------
+    manifest : dict
+        What `save` wrote about it.
+    vm : tvm.relax.VirtualMachine
+        Runs it on this machine's CPU.
+    """
+
+    manifest: dict
+    vm: relax.VirtualMachine
+
+    @property
+    def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Input name -> (shape, dtype), in the model's order."""
+        return {each["name"]: (tuple(each["shape"]), each["dtype"]) for each in self.manifest["inputs"]}
+
+    def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """Run on arrays in the order of the model's inputs."""
+        import numpy as np
+        import tvm
+
+        from .build import to_numpy
+
+        return to_numpy(self.vm["main"](*[tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]))
+
+
+def check_destination(folder: str | Path) -> Path:
+    """Refuse a folder that `save` could not write, before time is spent on compiling; changes nothing.
+
+    Returns
+    -------
+    Path
+        The resolved folder.
+
+    Raises
+    ------
+    UserError
+        If it exists and is neither empty nor a compiled model, cannot be written, or there is no linker.
+    """
+    from tvm.support import cc
+
+    folder = Path(folder).resolve()
+    _refuse_foreign(folder)
+    with _writable(folder):
+        Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=_existing_parent(folder))).rmdir()
+    if cc.get_cc() is None:
+        raise UserError(
+            "Writing a compiled model needs a C++ compiler for linking; install one, for example g++."
+        )
+    return folder
+
+
+def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation: Mapping) -> dict:
+    """Write a compiled model: the library, its manifest, and the decisions of the passes.
+
+    Everything is written into a folder next to the destination, which is then renamed: whatever happens, the
+    destination holds a whole model, the old one or the new one.
+
+    Parameters
+    ----------
+    manifest : mapping
+        ``inputs`` (a list of ``name``, ``shape``, ``dtype``), ``outputs`` (a list of names) and any other facts.
+
+    Returns
+    -------
+    dict
+        The manifest as written: `manifest` with format, versions, target and the library's SHA-256.
+
+    Raises
+    ------
+    UserError
+        As `check_destination`.
+    """
+    folder = check_destination(folder)
+    with _writable(folder):
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=_existing_parent(folder)))
+        try:
+            partial.chmod(0o755)  # mkdtemp's is for its owner alone
+            compiled.executable.export_library(str(partial / LIBRARY))
+            full = {
+                "format": FORMAT,
+                "smartmem_tvm": __version__,
+                **{name: installed_version(name) for name in TVM_PINS},
+                "target": str(compiled.target),
+                "cpu": str(compiled.target.attrs.get("mcpu", "")),
+                **manifest,
+                "sha256": checksum(partial / LIBRARY),
+            }
+            for name, content in ((MANIFEST, full), (EXPLANATION, explanation)):
+                (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            _replace(folder, partial)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return full
+
+
+def load(folder: str | Path) -> Loaded:
+    """Load what `save` wrote.
+
+    Raises
+    ------
+    UserError
+        If the folder holds no compiled model, an incomplete or changed one, or one made by another version of this
+        package or of TVM, or for another CPU.
+    """
+    import tvm
+
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    library = folder / LIBRARY
+    if not library.is_file() or checksum(library) != manifest.get("sha256"):
+        raise UserError(f"{library} is missing or not the one that was compiled; compile the model again.")
+    return Loaded(manifest, tvm.relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu()))
+
+
+def read_manifest(folder: Path) -> dict:
+    """The manifest of a compiled model that this installation can run."""
+    from .target import host_target
+
+    manifest = _manifest(folder)
+    if manifest is None:
+        raise UserError(
+            f"{folder} holds no compiled model; make one with `smartmem compile MODEL -o {folder}`."
+        )
+    host = str(host_target().attrs["mcpu"])
+    wanted = {"format": FORMAT, **{name: installed_version(name) for name in TVM_PINS}, "cpu": host}
+    for key, here in wanted.items():
+        if manifest.get(key) not in (here, "") if key == "cpu" else manifest.get(key) != here:
+            raise UserError(
+                f"{folder} was compiled for {key} {manifest.get(key)}, and here it is {here}; compile the model again."
+            )
+    return manifest
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _manifest(folder: Path) -> dict | None:
+    """The manifest, or None where there is none of ours."""
+    try:
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and "format" in content else None
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UserError(f"Output folder {folder} is a file; give another name.")
+    present = {path.name for path in folder.iterdir()}
+    if present and (_manifest(folder) is None or present - _OURS):
+        raise UserError(
+            f"Output folder {folder} exists and holds other things than a compiled model; give another name or empty it."
+        )
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        raise UserError(
+            f"Output folder {folder} cannot be written ({err.strerror or err}); give a folder that can."
+        ) from err
+
+
+def _existing_parent(folder: Path) -> Path:
+    """The nearest folder above that exists: on the same disk, so that renaming is one step."""
+    return next(parent for parent in folder.parents if parent.exists())
+
+
+def _replace(folder: Path, new: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

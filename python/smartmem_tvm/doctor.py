@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at this machine and says what works, what does not, and the command that mends it."""
+
+import importlib.util
+import os
+import platform
+import sys
+from dataclasses import dataclass
+
+from smartmem_tvm._version import EXTRAS, TVM_PINS, installed_version, pin_command, version_problem
+
+_PYTHON = (3, 10)
+_DEVICES = ("cuda", "opencl", "vulkan")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding.
+
+    Attributes
+    ----------
+    name
+        What was looked at.
+    ok
+        Whether it is as it should be.
+    detail
+        What was found, in a few words.
+    remedy
+        What to type or do if not `ok`, else empty.
+    required
+        False for what only some uses need (tuning, exporting models, a GPU): no reason for a non-zero exit.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    required: bool = True
+
+
+def diagnose() -> list[Check]:
+    """Return all findings, the ones that everything else depends on first; changes nothing.
+
+    TVM is imported, and asked for its devices, only if the installed pair is the pinned one: with another
+    pair that may crash.
+    """
+    checks = [_python(), _tvm_pair(), *map(_library, ("numpy", "onnx", "onnxruntime", "rich"))]
+    checks += [_extra(name) for name in EXTRAS]
+    checks.append(_cores())
+    if version_problem() is None:
+        checks += [_llvm(), *map(_device, _DEVICES), _opencl_codegen()]
+    return checks
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    wanted = ".".join(map(str, _PYTHON))
+    ok = sys.version_info >= _PYTHON
+    return Check("python", ok, found, "" if ok else f"install Python {wanted} or newer and make a new .venv")
+
+
+def _tvm_pair() -> Check:
+    problem = version_problem()
+    found = ", ".join(f"{name} {installed_version(name) or 'missing'}" for name in TVM_PINS)
+    return Check("tvm", problem is None, problem or found, "" if problem is None else pin_command())
+
+
+def _library(name: str) -> Check:
+    version = installed_version(name)
+    return Check(name, version is not None, version or "missing", "" if version else f"pip install {name}")
+
+
+def _extra(name: str) -> Check:
+    # xgboost does as well as xgboost-cpu: what counts is the module.
+    missing = [dist for dist in EXTRAS[name] if importlib.util.find_spec(dist.removesuffix("-cpu")) is None]
+    if not missing:
+        return Check(f"extra [{name}]", True, "complete", required=False)
+    remedy = f"pip install {' '.join(missing)}"
+    return Check(f"extra [{name}]", False, f"missing: {', '.join(missing)}", remedy, required=False)
+
+
+def _cores() -> Check:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    limit = os.environ.get("TVM_NUM_THREADS")
+    return Check("cpu cores", True, f"{usable} usable" + (f", TVM_NUM_THREADS={limit}" if limit else ""))
+
+
+def _llvm() -> Check:
+    import tvm
+    from tvm.target import codegen
+
+    if tvm.get_global_func("target.build.llvm", allow_missing=True) is None:
+        return Check("llvm target", False, "this TVM has no LLVM code generator", pin_command())
+    cpu = codegen.llvm_get_system_cpu()
+    return Check("llvm target", True, f"LLVM {codegen.llvm_version_major()}, -mcpu={cpu}")
+
+
+def _device(kind: str) -> Check:
+    import tvm
+
+    if tvm.get_global_func(f"device_api.{kind}", allow_missing=True) is None:
+        remedy = f"use the CPU, or load a TVM runtime library for {kind}"
+        return Check(f"device {kind}", False, "no device runtime in this TVM", remedy, required=False)
+    if not tvm.device(kind, 0).exist:
+        return Check(f"device {kind}", False, "no device found", f"install the {kind} driver", required=False)
+    return Check(f"device {kind}", True, tvm.device(kind, 0).device_name or "found", required=False)
+
+
+def _opencl_codegen() -> Check:
+    """Tell generating from running: the TVM wheel has the OpenCL code generator, not the device runtime."""
+    import tvm
+
+    if tvm.get_global_func("target.build.opencl", allow_missing=True) is None:
+        remedy = pin_command()
+        return Check("opencl code generation", False, "not in this TVM", remedy, required=False)
+    runtime = tvm.get_global_func("device_api.opencl", allow_missing=True) is not None
+    detail = "generates kernels" + ("" if runtime else "; running them needs a device runtime, see above")
+    return Check("opencl code generation", True, detail, required=False)

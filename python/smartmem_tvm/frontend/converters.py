@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX operators for which TVM's importer gives Relax that hides what they do.
+
+Each function takes the block builder, the operator's inputs (None where omitted) and its attributes, and
+returns a Relax expression, or None to leave the node to TVM's own converter. An exception is reported with
+the name of the node.
+"""
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+
+def gather(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """Gather: a slice if the indices are an arithmetic progression, else one ``take``.
+
+    TVM's converter computes ``where(indices < 0, indices + shape_of(data)[axis], indices)`` at run time::
+
+        x[:, 1]        constant [1]      -> strided_slice, reshape
+        x[:, [1, 5, 6]]  constant        -> take with the indices made non-negative here
+        x[indices]     run-time indices  -> take(mode="wrap"), which maps -1 to the last element, as ONNX does
+
+    ONNX leaves indices outside of [-n, n) undefined; "wrap" keeps them inside the tensor.
+    """
+    data, indices = inputs[0], inputs[1]
+    if not isinstance(data.ty, relax.TensorType) or not isinstance(indices.ty, relax.TensorType):
+        return None  # shape values
+    if isinstance(data, GenericConst) and isinstance(indices, GenericConst):
+        return None  # TVM's converter folds it
+    axis = attrs.get("axis", 0) % data.ty.ndim
+    size = int(data.ty.shape[axis])
+    if not isinstance(indices, GenericConst):
+        return relax.op.take(data, indices, axis, mode="wrap")
+    index = indices.value.numpy().astype("int64")
+    if ((index < -size) | (index >= size)).any():
+        raise ValueError(f"it takes elements {index.min()}..{index.max()} from an axis of size {size}")
+    index = np.where(index < 0, index + size, index)
+    step = _step(index.reshape(-1))
+    if step is None:
+        return relax.op.take(data, relax.const(index, "int64"), axis)
+    first, last = int(index.flat[0]), int(index.flat[-1])
+    part = relax.op.strided_slice(data, [axis], [first], [last + 1], [step], assume_inbound=True)
+    if index.ndim == 1:
+        return part
+    shape = [int(dim) for dim in data.ty.shape]
+    return relax.op.reshape(bb.normalize(part), shape[:axis] + list(index.shape) + shape[axis + 1 :])
+
+
+def _step(index: np.ndarray) -> int | None:
+    """Return the positive common difference of a sequence (1 for a single element), or None."""
+    if index.size == 1:
+        return 1
+    steps = np.unique(np.diff(index))
+    return int(steps[0]) if len(steps) == 1 and steps[0] > 0 else None
+
+
+def clip(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """Clip with constant bounds: ``minimum(high, maximum(low, x))``.
+
+    NaN, which ONNX leaves open, behaves as in ONNX Runtime: a NaN bound is no bound, and a NaN in `x` stays
+    NaN on the CPU. For the latter the bound comes first: TVM's CPU code for max(a, b) is ``a > b ? a : b``,
+    which gives b if either is NaN.
+    """
+    x, *bounds = inputs[0], *(inputs[1:] if len(inputs) > 1 else ())
+    if len(inputs) == 1:  # before opset 11 the bounds are attributes
+        bounds = [relax.const(attrs[key], x.ty.dtype.dtype) for key in ("min", "max") if key in attrs]
+        if len(bounds) == 1 and "max" in attrs:
+            bounds = [None, *bounds]
+    if any(bound is not None and not isinstance(bound, GenericConst) for bound in bounds):
+        return None
+    for bound, limit in zip(bounds, (relax.op.maximum, relax.op.minimum)):
+        if bound is not None and not np.isnan(bound.value.numpy().astype("float64")).any():
+            x = bb.normalize(limit(bound, x))
+    return x
+
+
+def pad(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """Pad by nothing: its input. TVM's converter makes an opaque copy of it."""
+    pads = attrs.get("pads")  # an attribute before opset 11
+    if len(inputs) > 1 and isinstance(inputs[1], GenericConst):
+        pads = inputs[1].value.numpy()
+    return inputs[0] if pads is not None and not np.any(pads) else None
+
+
+def constant(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """Constant given as plain numbers (``value_float`` ...): TVM's converter knows tensors only."""
+    for key in ("value_float", "value_int", "value_floats", "value_ints"):
+        if key in attrs:
+            dtype = "float32" if "float" in key else "int64"
+            return relax.const(np.asarray(attrs[key], dtype), dtype)
+    return None
+
+
+CONVERTERS = {"Gather": gather, "Clip": clip, "Pad": pad, "Constant": constant}

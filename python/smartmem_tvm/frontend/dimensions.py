@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives every dimension of every model input a number: from the model, from the user, or refuses."""
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from smartmem_tvm.errors import UserError
+
+Dim = onnx.TensorShapeProto.Dimension
+
+
+def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
+    """Write `shapes` into the inputs of a model, in place, and drop initializers from the list of inputs.
+
+    A named dimension that gets its value from one input gets it everywhere. Shapes of intermediate tensors
+    that the file carries are dropped if an input changed: they may speak of the old shape.
+
+    Raises
+    ------
+    UserError
+        If `shapes` names something that is no input, has the wrong rank, contradicts the model or itself, or
+        leaves a dimension without a value.
+    """
+    _drop_initializers_from_inputs(model)
+    graph = model.graph
+    _check_names(graph, shapes, name)
+    named: dict[str, int] = {}
+    changed = False
+    for value in graph.input:
+        _check_is_tensor(value, name)
+        if value.name in shapes:
+            changed |= _write_shape(value, shapes[value.name], named, name)
+    for value in graph.input:
+        changed |= _write_named(value, named)
+    _refuse_open(graph, name)
+    if changed:
+        del graph.value_info[:]
+        for value in graph.output:
+            _forget_open_dims(value)
+
+
+def _drop_initializers_from_inputs(model: onnx.ModelProto) -> None:
+    """Make initializers constants: the ONNX file of old exporters lists each of them as an input too."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    kept = [value for value in model.graph.input if value.name not in constants]
+    if len(kept) == len(model.graph.input):
+        return
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.ir_version = max(model.ir_version, 4)  # IR 3 demands the double listing
+
+
+def _check_names(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
+    for wrong in sorted(set(shapes) - {value.name for value in graph.input}):
+        known = ", ".join(f"'{value.name}'" for value in graph.input) or "none"
+        raise UserError(f"A shape is given for '{wrong}', not an input of {name}; its inputs are: {known}.")
+
+
+def _check_is_tensor(value: onnx.ValueInfoProto, name: str) -> None:
+    if value.type.WhichOneof("value") != "tensor_type":
+        kind = (
+            (value.type.WhichOneof("value") or "value_without_type").removesuffix("_type").replace("_", " ")
+        )
+        raise UserError(f"Input '{value.name}' of {name} is a {kind}; only tensors are supported as inputs.")
+
+
+def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, int], name: str) -> bool:
+    """Write one shape into an input; return whether that changed it. Values of names go to `named`."""
+    given = "x".join(map(str, shape))
+    if any(size < 1 for size in shape):
+        raise UserError(f"The shape {given} given for input '{value.name}' must have positive sizes only.")
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        tensor.shape.dim.extend(Dim(dim_value=size) for size in shape)
+        return True
+    if len(shape) != len(tensor.shape.dim):
+        raise UserError(
+            f"The shape {given} given for input '{value.name}' has {len(shape)} dimensions, but {name} "
+            f"declares {len(tensor.shape.dim)} ({_text(value)})."
+        )
+    changed = False
+    for axis, (dim, size) in enumerate(zip(tensor.shape.dim, shape)):
+        fixed = dim.dim_value if _is_fixed(dim) else named.setdefault(dim.dim_param, size)
+        if dim.dim_param == "" and not _is_fixed(dim):
+            fixed = size
+        if fixed != size:
+            raise UserError(
+                f"The shape {given} given for input '{value.name}' contradicts {name}, where dimension "
+                f"{axis} is {fixed} ({_text(value)})."
+            )
+        changed |= not _is_fixed(dim)
+        dim.dim_value = size
+    return changed
+
+
+def _write_named(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> bool:
+    changed = False
+    for dim in value.type.tensor_type.shape.dim:
+        if not _is_fixed(dim) and dim.dim_param in named:
+            dim.dim_value = named[dim.dim_param]
+            changed = True
+    return changed
+
+
+def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
+    """Refuse inputs with dimensions still open, all in one error that says what to type."""
+    problems, remedies = [], []
+    for value in graph.input:
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            problems.append(f"'{value.name}' has no shape at all")
+            remedies.append(f"--shape {value.name}:1,3,224,224 (for example)")
+            continue
+        for axis, dim in enumerate(tensor.shape.dim):
+            if not _is_fixed(dim):
+                label = f" ('{dim.dim_param}')" if dim.dim_param else ""
+                problems.append(f"dimension {axis}{label} of '{value.name}'")
+        if not all(map(_is_fixed, tensor.shape.dim)):
+            sizes = ",".join(str(dim.dim_value if _is_fixed(dim) else 1) for dim in tensor.shape.dim)
+            remedies.append(f"--shape {value.name}:{sizes}")
+    if problems:
+        raise UserError(
+            f"{name} leaves input sizes open, and kernels are compiled for fixed ones: "
+            f"{', '.join(problems)}; give them, for example {' '.join(remedies)}."
+        )
+
+
+def _forget_open_dims(value: onnx.ValueInfoProto) -> None:
+    """Drop the dimension names of an output: the shapes of the inputs now decide them."""
+    for dim in value.type.tensor_type.shape.dim:
+        if not _is_fixed(dim):
+            dim.Clear()
+
+
+def _is_fixed(dim: Dim) -> bool:
+    # Some exporters write 0 or -1 for a size that is not known.
+    return dim.WhichOneof("value") == "dim_value" and dim.dim_value > 0
+
+
+def _text(value: onnx.ValueInfoProto) -> str:
+    dims = value.type.tensor_type.shape.dim
+    return "x".join(str(dim.dim_value) if _is_fixed(dim) else dim.dim_param or "?" for dim in dims)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TVM's ONNX importer, with cleaner Relax for four operators and errors that name the node."""
+
+import contextlib
+import io
+import re
+import warnings
+from collections.abc import Iterator
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.converters import CONVERTERS
+from smartmem_tvm.frontend.spec import with_names
+
+_METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
+_LONGEST_REASON = 300  # characters
+
+
+def import_graph(model: onnx.ModelProto, name: str) -> tvm.IRModule:
+    """Convert a complete, statically shaped ONNX model, whose operators are all known, to Relax.
+
+    Nodes without a name get one, in place.
+
+    Raises
+    ------
+    UserError
+        If TVM's converter refuses a node, or the shape of a node's output depends on run-time data.
+    """
+    for node in walk.nodes(model.graph):
+        node.name = walk.node_label(node)
+    opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+    importer = _Importer(name)
+    # The importer warns about each renamed input (their names are kept, see `spec`) and prints on errors.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
+        warnings.simplefilter("ignore")
+        mod = importer.from_onnx(model.graph, opset)
+    return with_names(
+        mod, [value.name for value in model.graph.input], [value.name for value in model.graph.output]
+    )
+
+
+class _Importer(ONNXGraphImporter):
+    """Uses `CONVERTERS` before TVM's own, without a change to TVM's global table.
+
+    Every result is bound to a variable named after its ONNX node, so that later messages can name it.
+    """
+
+    def __init__(self, model_name: str):
+        super().__init__(shape_dict={}, dtype_dict={})
+        self._model_name = model_name
+        self._branch_depth = 0
+
+    def _convert_operator(self, op_name, inputs, attrs, opset):
+        label = attrs["tvm_custom"]["name"]
+        convert = CONVERTERS.get(op_name)
+        try:
+            result = convert(self.bb, inputs, attrs) if convert else None
+            if result is None:
+                result = super()._convert_operator(op_name, inputs, attrs, opset)
+            result = self._bind(result, label)
+        except Exception as err:
+            raise UserError(
+                f"{self._model_name}: operator {op_name} (node {label}) cannot be imported, {_reason(err)}; "
+                f"export the model in another way or simplify this node first."
+            ) from err
+        self._refuse_dynamic(result, op_name, label)
+        return result
+
+    def _bind(self, result: relax.Expr, label: str) -> relax.Expr:
+        result = self.bb.normalize(result)
+        # Branches of an If are built as bare expressions: a binding would leave the branch.
+        if self._branch_depth or not isinstance(result, relax.Call):
+            return result
+        return self.bb.emit(result, name_hint=re.sub(r"\W+", "_", label).strip("_"))
+
+    def _convert_subgraph(self, bb, graph):
+        self._branch_depth += 1
+        try:
+            return super()._convert_subgraph(bb, graph)
+        finally:
+            self._branch_depth -= 1
+
+    def _refuse_dynamic(self, result: relax.Expr, op_name: str, label: str) -> None:
+        if not all(map(_is_static, _tensor_types(result.ty))):
+            raise UserError(
+                f"{self._model_name}: the shape of what operator {op_name} (node {label}) computes depends "
+                f"on run-time data, and only static shapes are supported; remove the node from the export."
+            )
+
+    @contextlib.contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Turn what TVM raises outside of nodes into a UserError; end the open block, or C++ warns of it."""
+        try:
+            yield
+        except Exception as err:
+            with contextlib.suppress(Exception):
+                self.bb._end_block()
+            if isinstance(err, UserError):
+                raise
+            raise UserError(f"{self._model_name}: TVM's importer refuses the graph: {_reason(err)}.") from err
+
+
+def _tensor_types(ty: tvm.ir.Type) -> Iterator[relax.TensorType]:
+    if isinstance(ty, relax.TensorType):
+        yield ty
+    elif isinstance(ty, relax.TupleType):
+        for field in ty.fields:
+            yield from _tensor_types(field)
+
+
+def _is_static(ty: relax.TensorType) -> bool:
+    dims = ty.shape if isinstance(ty.shape, relax.ShapeExpr) else [None]
+    return all(isinstance(dim, tvm.tirx.IntImm) for dim in dims)
+
+
+def _reason(err: Exception) -> str:
+    """Return an error's text in one line, without a final full stop, cut where it quotes a whole program."""
+    text = " ".join(str(err).replace(_METADATA_NOTE, "").split()).rstrip(".") or type(err).__name__
+    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + " ..."

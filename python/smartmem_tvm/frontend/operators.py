@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ONNX operators TVM's importer knows; expands functions, and names all that is left over at once."""
+
+from collections import defaultdict
+
+import onnx
+from onnx import inliner
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from smartmem_tvm._version import TVM_PINS
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
+
+_ONNX_DOMAINS = ("", "ai.onnx")
+
+# TVM finds a converter by the operator's name alone. These names of its table mean operators of the domain
+# com.microsoft, even where ONNX itself has one of the same name (Attention, since opset 23).
+_CONTRIB = frozenset(
+    (
+        "Attention",
+        "BiasGelu",
+        "EmbedLayerNormalization",
+        "FastGelu",
+        "MatMulInteger16",
+        "SkipLayerNormalization",
+    )
+)
+# Operators of com.microsoft that mean the same as ONNX's operator of that name.
+_CONTRIB_AS_ONNX = frozenset({"Gelu"})
+
+
+def is_supported(node: onnx.NodeProto) -> bool:
+    """Return whether TVM's importer has a converter that means this operator."""
+    known = onnx_frontend._get_convert_map()
+    if node.domain in _ONNX_DOMAINS:
+        # If has no converter in the table: the importer handles it itself.
+        return node.op_type == "If" or (node.op_type in known and node.op_type not in _CONTRIB)
+    return node.domain == "com.microsoft" and node.op_type in _CONTRIB | _CONTRIB_AS_ONNX
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with its own functions expanded, and those ONNX operators that TVM does not know.
+
+    ONNX defines many newer operators as functions of older ones (Attention, Swish ...), so much of what TVM
+    lacks need not be refused. The model itself is returned if there is nothing to expand.
+    """
+    unknown = {
+        (node.domain, node.op_type)
+        for node in walk.nodes(model.graph)
+        if node.domain in _ONNX_DOMAINS and not is_supported(node) and _has_body(node.op_type)
+    }
+    if not unknown and not model.functions:
+        return model
+    model = _with_defaults(model, unknown)
+    own = {(function.domain, function.name) for function in model.functions}
+    return inliner.inline_selected_functions(model, sorted(unknown | own), inline_schema_functions=True)
+
+
+def _with_defaults(model: onnx.ModelProto, operators: set[tuple[str, str]]) -> onnx.ModelProto:
+    """Return a copy whose nodes of these operators state each attribute: the inliner forgets defaults."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in walk.nodes(copy.graph):
+        if (node.domain, node.op_type) in operators:
+            stated = {attribute.name for attribute in node.attribute}
+            schema = onnx.defs.get_schema(node.op_type)
+            node.attribute.extend(
+                attribute.default_value
+                for name, attribute in schema.attributes.items()
+                if name not in stated and attribute.default_value.name
+            )
+    return copy
+
+
+def _has_body(op_type: str) -> bool:
+    if not onnx.defs.has(op_type):
+        return False
+    schema = onnx.defs.get_schema(op_type)
+    return schema.has_function or schema.has_context_dependent_function
+
+
+def unsupported_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    """Return (operator, node name) of each node that TVM cannot import, nested graphs included.
+
+    Operators outside the ONNX domain come as ``domain.operator``; a node without a name is called by its
+    first output.
+    """
+    return [
+        (_operator_label(node), walk.node_label(node))
+        for node in walk.nodes(model.graph)
+        if not is_supported(node)
+    ]
+
+
+def _operator_label(node: onnx.NodeProto) -> str:
+    return node.op_type if node.domain in _ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
+
+
+def refuse_unsupported(model: onnx.ModelProto, name: str) -> None:
+    """Raise one UserError that names every unsupported operator with all its nodes, if there is any."""
+    by_operator: dict[str, list[str]] = defaultdict(list)
+    for operator, node in unsupported_operators(model):
+        by_operator[operator].append(node)
+    if by_operator:
+        listing = "; ".join(f"{each} ({', '.join(nodes)})" for each, nodes in sorted(by_operator.items()))
+        raise UserError(
+            f"{name} uses operators that the ONNX importer of TVM {TVM_PINS['apache-tvm']} does not have: "
+            f"{listing}; export the model without them or simplify these nodes first."
+        )

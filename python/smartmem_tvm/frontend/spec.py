@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into a module and comes out: names, shapes and dtypes; and the check of arrays against them."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tvm
+
+from smartmem_tvm.errors import UserError
+
+Spec = dict[str, tuple[tuple[int, ...], str]]
+
+
+def with_names(mod: tvm.IRModule, inputs: Sequence[str], outputs: Sequence[str]) -> tvm.IRModule:
+    """Return the module with the model's own tensor names as attributes of ``main``.
+
+    Relax renames what is no identifier (``input.1``) and gives outputs no names at all.
+    """
+    mod["main"] = mod["main"].with_attrs({"input_names": list(inputs), "output_names": list(outputs)})
+    return mod
+
+
+def input_spec(mod: tvm.IRModule) -> Spec:
+    """Return input name -> (shape, dtype), in the order of the parameters of ``main``.
+
+    Works for any module with static shapes; one from elsewhere has the names of its parameters.
+    """
+    main = mod["main"]
+    attrs = main.attrs or {}
+    count = int(attrs["num_input"]) if "num_input" in attrs else len(main.params)
+    params = list(main.params)[:count]
+    names = attrs["input_names"] if "input_names" in attrs else [param.name for param in params]
+    return {
+        str(name): (tuple(int(dim) for dim in param.ty.shape), str(param.ty.dtype.dtype))
+        for name, param in zip(names, params)
+    }
+
+
+def output_names(mod: tvm.IRModule) -> list[str]:
+    """Return the names of the results of ``main``; ``output_0`` ... where the module has none."""
+    main = mod["main"]
+    if main.attrs is not None and "output_names" in main.attrs:
+        return [str(name) for name in main.attrs["output_names"]]
+    count = len(main.ret_ty.fields) if isinstance(main.ret_ty, tvm.relax.TupleType) else 1
+    return [f"output_{index}" for index in range(count)]
+
+
+def check_inputs(spec: Spec | tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Check arrays against what a module takes and return them contiguous, in the order of its inputs.
+
+    Parameters
+    ----------
+    spec
+        What `input_spec` returns, or a module.
+    arrays
+        Input name -> array.
+
+    Raises
+    ------
+    UserError
+        On a name that is no input, an input without an array, a wrong shape, a wrong dtype. Nothing is
+        converted: a silent cast would hide the mistake.
+    """
+    spec = input_spec(spec) if isinstance(spec, tvm.IRModule) else spec
+    for wrong in sorted(set(arrays) - set(spec)):
+        raise UserError(f"'{wrong}' is no input of the model; its inputs are: {_listing(spec)}.")
+    for missing in [name for name in spec if name not in arrays]:
+        raise UserError(f"Input '{missing}' has no array; the model's inputs are: {_listing(spec)}.")
+    for name, (shape, dtype) in spec.items():
+        array = np.asarray(arrays[name])
+        if array.shape != tuple(shape):
+            raise UserError(
+                f"Input '{name}' has shape {_size(array.shape)}, but the model takes {_size(shape)}; "
+                f"give it in that shape or compile the model for yours."
+            )
+        if str(array.dtype) != dtype:
+            raise UserError(
+                f"Input '{name}' has dtype {array.dtype}, but the model takes {dtype}; convert it with "
+                f"array.astype('{dtype}')."
+            )
+    return [np.ascontiguousarray(arrays[name]).reshape(shape) for name, (shape, _) in spec.items()]
+
+
+def _listing(spec: Spec) -> str:
+    return ", ".join(f"'{name}' ({_size(shape)} {dtype})" for name, (shape, dtype) in spec.items()) or "none"
+
+
+def _size(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Light ONNX files: the real graph of a network without the bytes of its weights.
+
+A light file is an ordinary ONNX file in which the big float initializers keep their name, type and
+shape but have no data. The model's metadata property ``smartmem.weights`` holds, as JSON, one
+:class:`Recipe` per such tensor; :func:`fill` draws the values from it. Everything else (attention
+masks, position indices, shape tensors, small constants) is stored as in any ONNX file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from .errors import UserError
+
+KEY = "smartmem.weights"
+DTYPES = {
+    TensorProto.FLOAT: np.dtype("<f4"),
+    TensorProto.FLOAT16: np.dtype("<f2"),
+    TensorProto.DOUBLE: np.dtype("<f8"),
+}
+# Protobuf cannot hold more, and a damaged shape must not ask the machine for terabytes.
+MAX_BYTES = 2**31 - 1
+# Far from where float32 overflows, so that no draw is infinite or NaN.
+MAX_NUMBER = 1e30
+DRAWS = 4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to draw the values of one tensor: a bell curve, cut off at both ends.
+
+    Attributes
+    ----------
+    mean, std : float
+        Mean and standard deviation before the cut; ``std`` is not negative.
+    min, max : float
+        Every value lies in ``[min, max]``.
+    seed : int
+        Seed of the tensor's own random stream, 0 <= seed < 2**32.
+    """
+
+    mean: float
+    std: float
+    min: float
+    max: float
+    seed: int
+
+    @classmethod
+    def of(cls, values: np.ndarray, name: str) -> Recipe:
+        """Return the recipe with the statistics of `values` and a seed made from `name`."""
+        exact = np.asarray(values, dtype=np.float64)
+        mean, std, low, high = (float(f"{f(exact):.5g}") for f in (np.mean, np.std, np.min, np.max))
+        return cls(mean, std, low, high, zlib.crc32(name.encode()))
+
+    def draw(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return float32 values of the given shape, the same on every machine.
+
+        A sum of four uniform numbers (Irwin-Hall) stands in for the normal distribution: it takes
+        only exact integer steps and IEEE additions, whereas numpy's own normal numbers go through
+        the C library's ``exp`` and ``log``, whose last bit differs between machines.
+        """
+        stream = np.random.Generator(np.random.PCG64(self.seed))
+        size = math.prod(shape)
+        total = stream.random(size, dtype=np.float32)
+        part = np.empty_like(total)
+        for _ in range(DRAWS - 1):
+            stream.random(dtype=np.float32, out=part)
+            total += part
+        total -= np.float32(DRAWS / 2)
+        total *= np.float32(self.std * math.sqrt(12 / DRAWS))
+        total += np.float32(self.mean)
+        return total.clip(np.float32(self.min), np.float32(self.max), out=total).reshape(shape)
+
+
+def is_light(model: ModelProto) -> bool:
+    """Return True if `model` carries recipes, that is, if it must be filled before use."""
+    return any(entry.key == KEY for entry in model.metadata_props)
+
+
+def strip(model: ModelProto, recipes: Mapping[str, Recipe]) -> ModelProto:
+    """Return a light copy of `model`: the tensors named in `recipes` lose their data.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        A complete model, not changed.
+    recipes : mapping from str to Recipe
+        One entry for each initializer to empty.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The light model; node for node the graph of `model`.
+
+    Raises
+    ------
+    UserError
+        If `model` is light already, or a name is not that of a float initializer.
+    """
+    if is_light(model):
+        raise UserError("This model is a light file already; strip the exported model it was made from.")
+    light = ModelProto()
+    light.CopyFrom(model)
+    for tensor in _tensors(light, recipes).values():
+        bare = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        tensor.CopyFrom(bare)
+    table = {name: asdict(recipes[name]) for name in sorted(recipes)}
+    light.metadata_props.add(key=KEY, value=json.dumps(table, separators=(",", ":")))
+    return light
+
+
+def fill(model: ModelProto) -> ModelProto:
+    """Return a complete copy of a light model, its weights drawn from their recipes.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        A light model, not changed. A model that is not light is returned as it is.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The same graph with data in every initializer and without the recipes. Two calls, on any two
+        machines with one version of numpy, give the same bytes.
+
+    Raises
+    ------
+    UserError
+        If the recipes are not the JSON that :func:`strip` writes, a recipe names no float initializer,
+        an initializer has neither data nor recipe, or the weights would not fit in 2 GiB.
+    """
+    if not is_light(model):
+        return model
+    full = ModelProto()
+    full.CopyFrom(model)
+    recipes = _recipes(full)
+    tensors = _tensors(full, recipes)
+    _check_complete(full, recipes)
+    for name, tensor in tensors.items():
+        values = recipes[name].draw(tuple(tensor.dims))
+        tensor.raw_data = values.astype(DTYPES[tensor.data_type], copy=False).tobytes()
+    rest = [entry for entry in full.metadata_props if entry.key != KEY]
+    del full.metadata_props[:]
+    full.metadata_props.extend(rest)
+    return full
+
+
+def _recipes(model: ModelProto) -> dict[str, Recipe]:
+    text = next(entry.value for entry in model.metadata_props if entry.key == KEY)
+    try:
+        return {name: _recipe(name, entry) for name, entry in json.loads(text).items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"The weight recipes of this light model are not valid JSON ({error}); get the file again."
+        ) from error
+
+
+def _recipe(name: str, entry: object) -> Recipe:
+    """Read one entry: a number for each field, within its bounds (NaN is within none)."""
+    keys = [field.name for field in fields(Recipe)]
+    if isinstance(entry, dict) and sorted(entry) == sorted(keys):
+        numbers = [entry[key] for key in keys]
+        if all(type(n) in (int, float) and abs(n) <= MAX_NUMBER for n in numbers):
+            recipe = Recipe(**entry)
+            valid_seed = type(recipe.seed) is int and 0 <= recipe.seed < 2**32
+            if recipe.std >= 0 and recipe.min <= recipe.max and valid_seed:
+                return recipe
+    raise UserError(
+        f"The weight recipe of initializer '{name}' must give numbers {', '.join(keys)} with std >= 0, "
+        "min <= max and 0 <= seed < 2**32; get the light file again or make it with scripts/export_models.py."
+    )
+
+
+def _tensors(model: ModelProto, recipes: Mapping[str, Recipe]) -> dict[str, TensorProto]:
+    """Return the initializers named in `recipes`, checked for type and size."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name in recipes}
+    total = 0
+    for name in recipes:
+        tensor = tensors.get(name)
+        if tensor is None or tensor.data_type not in DTYPES or any(dim < 0 for dim in tensor.dims):
+            raise UserError(
+                f"The weight recipe of '{name}' fits no float initializer of this model; "
+                "make the light file again with scripts/export_models.py."
+            )
+        total += math.prod(tensor.dims) * DTYPES[tensor.data_type].itemsize
+    if total > MAX_BYTES:
+        raise UserError(
+            f"The weights of this light model would take {total} bytes and an ONNX model holds less than "
+            "2 GiB; get the file again, a shape in it is damaged."
+        )
+    return tensors
+
+
+def _check_complete(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
+    """Refuse a model in which some initializer has neither data nor recipe."""
+    for tensor in model.graph.initializer:
+        empty = math.prod(tensor.dims) > 0 and not _has_data(tensor)
+        if empty and tensor.name not in recipes:
+            raise UserError(
+                f"Initializer '{tensor.name}' has no data and no weight recipe in '{KEY}'; "
+                "make the light file again with scripts/export_models.py."
+            )
+
+
+def _has_data(tensor: TensorProto) -> bool:
+    """Return True if any of the fields that hold values is set, or the data are in another file."""
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.raw_data or tensor.string_data:
+        return True
+    lists = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+    return any(len(getattr(tensor, field)) for field in lists)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compiled graph costs, and what was decided on the way to it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+
+import tvm
+from tvm import ir, relax, tirx
+
+from .analysis.classify import movement
+from .analysis.compose import simplify, split_outputs, tidy
+from .analysis.graph import CALL_TIR, MEMBERS, read_log
+from .analysis.kernel import Kernel, Opaque, parse
+
+
+@dataclass(frozen=True)
+class GraphCost:
+    """Cost of one inference, read from the module after the graph passes.
+
+    Attributes
+    ----------
+    kernels : int
+        ``call_tir`` bindings: kernels launched for one inference.
+    layout_kernels : int
+        Kernels all of whose outputs are pure data movements.
+    bytes_moved : dict
+        Bytes read and written at kernel boundaries: ``activations`` (tensors computed from the input, and the input)
+        and ``weights`` (constants). Each operand counts once per kernel, with its whole size.
+    """
+
+    kernels: int
+    layout_kernels: int
+    bytes_moved: dict[str, int]
+
+    def as_dict(self) -> dict:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def graph_cost(mod: tvm.IRModule) -> GraphCost:
+    """Count the kernels of ``main`` and the bytes they move.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module whose operators are ``call_tir`` bindings of one dataflow block (ours or TVM's default pipeline's).
+    """
+    kernels = layout = 0
+    traffic = {"activations": 0, "weights": 0}
+    kinds: dict = {}  # PrimFunc -> whether it only moves data
+    for binding in (b for block in mod["main"].body.blocks for b in block.bindings):
+        call = getattr(binding, "value", None)
+        if not isinstance(call, ir.Call) or call.op != CALL_TIR:
+            continue
+        gvar, operands = call.args[0], call.args[1]
+        kernels += 1
+        if gvar not in kinds:
+            kinds[gvar] = only_moves_data(mod[gvar])
+        layout += kinds[gvar]
+        for operand in operands.fields if isinstance(operands, relax.Tuple) else [operands]:
+            constant = isinstance(operand, ir.Constant)
+            traffic["weights" if constant else "activations"] += tensor_bytes(operand.ty)
+        traffic["activations"] += tensor_bytes(binding.var.ty)
+    return GraphCost(kernels, layout, traffic)
+
+
+def tensor_bytes(ty) -> int:
+    """Size in bytes of a tensor type, or of all fields of a tuple type."""
+    if isinstance(ty, relax.TupleType):
+        return sum(tensor_bytes(field) for field in ty.fields)
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return 0
+    return math.prod(int(dim) for dim in ty.shape) * (ty.dtype.dtype.bits + 7) // 8
+
+
+def only_moves_data(func: tirx.PrimFunc) -> bool:
+    """Whether a PrimFunc is a layout kernel: every output element is a copy of an input element."""
+    try:
+        kernel = parse(func)
+        parts = [tidy(simplify(kernel))] if len(kernel.outputs) == 1 else split_outputs(kernel)
+    except Opaque:
+        return False
+    return all(_moves(part) for part in parts)
+
+
+def _moves(kernel: Kernel) -> bool:
+    return movement(kernel) is not None
+
+
+def explain(mod: tvm.IRModule) -> dict:
+    """What became of each layout operator, and what each kernel computes.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module after the graph passes, with their decisions on it.
+
+    Returns
+    -------
+    dict
+        ``layout_operators``: ``operator``, ``map``, ``action`` (eliminated, kept), ``into`` (results of the kernels that
+        read or write through the map) and ``reason`` of each. ``kernels``: ``kernel``, ``result``, ``members`` (operators
+        computed) and ``views`` (layout operators it reads through) of each. ``decisions``: the log as it is.
+    """
+    log = read_log(mod)
+    kernels = _kernels(mod)
+    layout = [_fate(entry, kernels) for entry in log if entry["pass"] == "EliminateLayout"]
+    return {"layout_operators": layout, "kernels": kernels, "decisions": log}
+
+
+def _kernels(mod: tvm.IRModule) -> list[dict]:
+    main = mod["main"]
+    known = json.loads(main.attrs[MEMBERS]) if main.attrs and MEMBERS in main.attrs else {}
+    found = []
+    for binding in (b for block in main.body.blocks for b in block.bindings):
+        call = getattr(binding, "value", None)
+        if isinstance(call, ir.Call) and call.op == CALL_TIR:
+            members, views = known.get(binding.var.name, ([], []))
+            name = call.args[0].name_hint
+            found.append({"kernel": name, "result": binding.var.name, "members": members, "views": views})
+    return found
+
+
+def _fate(entry: dict, kernels: list[dict]) -> dict:
+    """The decision on one layout operator, completed by what later passes did with it."""
+    operator, action, reason = entry["operator"], entry["action"], entry.get("reason", "")
+    into = [each["result"] for each in kernels if operator in each["views"]]
+    inside = [each["result"] for each in kernels if operator in each["members"] and each["members"] != [operator]]
+    if action == "kept" and inside:
+        action, reason, into = "eliminated", "computed where its neighbour is", into + inside
+    return {"operator": operator, "map": entry["map"], "action": action, "into": into, "reason": reason}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules: one rule per kernel family and target, and the pass that applies them."""
+
+from .cpu_elementwise import Elementwise
+from .cpu_fallback import Fallback
+from .cpu_matmul import Matmul
+from .cpu_rows import Rows
+from .cpu_window import Window
+from .params import CpuParams
+from .rule import CpuRule, Rule
+from .rules import default_rules
+from .schedule_kernels import ScheduleKernels
+from .sequence import InSequence
+
+__all__ = [
+    "CpuParams",
+    "CpuRule",
+    "Elementwise",
+    "Fallback",
+    "InSequence",
+    "Matmul",
+    "Rows",
+    "Rule",
+    "ScheduleKernels",
+    "Window",
+    "default_rules",
+]

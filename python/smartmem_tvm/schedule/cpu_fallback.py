@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any other stage on a CPU (argmax and other tuple reductions): its own loop order, outer iterators over the threads."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ..analysis.kernel import Kernel, substitute
+from .expressions import split_index
+from .nest import PARALLEL, SERIAL, Scope, block, split_work
+from .nest import index as _index
+from .params import CpuParams
+from .rule import CpuRule
+
+
+class Fallback(CpuRule):
+    """The rule for single stages of any form; always answers for them."""
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it has several stages."""
+        if len(kernel.stages) != 1:
+            return None
+        (stage,) = kernel.stages
+        scope, points, work = Scope(), 1, 1
+        for var in stage.spatial:
+            points *= stage.extents[var]
+        for extent in stage.extents.values():
+            work *= extent
+        wanted = params.cores * params.tasks_per_core if work >= params.serial_below else 1
+        chunk, tasks = split_work(points, wanted)
+
+        def at(flat) -> tirx.Stmt:
+            place = split_index(flat, stage.spatial, stage.extents)
+            start = substitute(stage.init, place) if stage.init is not None else None
+
+            def nest(level: int, point: dict) -> tirx.Stmt:
+                if level == len(stage.reduction):
+                    return substitute(stage.body, {**place, **point})
+                var = stage.reduction[level]
+                return scope.loop(stage.extents[var], lambda v: nest(level + 1, {**point, var: v}), f"r{level}")
+
+            return block(start, nest(0, {}))
+
+        def task(t):
+            first = t * chunk
+            count = chunk if points % chunk == 0 else tirx.min(_index(chunk), _index(points) - first)
+            return scope.loop(count, lambda i: at(first + i), "i", most=chunk)
+
+        return scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)

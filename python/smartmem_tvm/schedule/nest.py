@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop nests written by hand: the few statements every rule is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
+
+INDEX = "int64"
+SERIAL, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
+VECTOR, UNROLL = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
+
+
+def index(value: int) -> tirx.IntImm:
+    """An integer as an index expression."""
+    return tirx.IntImm(INDEX, int(value))
+
+
+def loop(extent, body: Callable, name: str = "i", kind=SERIAL) -> tirx.Stmt:
+    """``for name in range(extent): body(name)``; a loop that runs once is no loop."""
+    if isinstance(extent, int) and extent == 1:
+        return body(index(0))
+    var = tirx.Var(name, INDEX)
+    extent = index(extent) if isinstance(extent, int) else extent
+    return tirx.For(var, index(0), extent, kind, body(var))
+
+
+class Scope:
+    """Loops that remember the range of their variable, so that indices under them can be simplified."""
+
+    def __init__(self):
+        self.analyzer = sym.Analyzer()
+
+    def loop(self, extent, body: Callable, name: str = "i", kind=SERIAL, most: int | None = None) -> tirx.Stmt:
+        """As `loop`; `most` bounds an extent that is an expression."""
+
+        def bound(var):
+            if isinstance(var, ir.Var):
+                self.analyzer.bind(var, ir.Range(index(0), index(most or int(extent))))
+            return body(var)
+
+        return loop(extent, bound, name, kind)
+
+    def simplify(self, node):
+        """Simplify the indices and conditions in an expression or statement under the loops built so far."""
+
+        def load(ld):
+            return ld.source[tuple(self.analyzer.simplify(i) for i in ld.indices)]
+
+        def write(st):
+            return tirx.BufferStore(st.buffer, st.value, [self.analyzer.simplify(i) for i in st.indices])
+
+        node = tvm_ffi.structural_map(node, ((ir.TensorLoad, load), (ir.Call, self._select)))
+        return tvm_ffi.structural_map(node, (tirx.BufferStore, write))
+
+    def _select(self, call):
+        if getattr(call.op, "name", "") != "tirx.if_then_else":
+            return call
+        condition, yes, no = call.args
+        condition = self.analyzer.simplify(condition)
+        if isinstance(condition, tirx.IntImm):
+            return yes if int(condition) else no
+        return tirx.if_then_else(condition, yes, no)
+
+
+def grid(extents: Sequence[int], body: Callable, name: str = "i") -> tirx.Stmt:
+    """Nested serial loops, the first one outermost; `body` takes the list of their variables."""
+
+    def nest(level: int, done: list):
+        if level == len(extents):
+            return body(done)
+        return loop(extents[level], lambda v: nest(level + 1, [*done, v]), f"{name}{level}")
+
+    return nest(0, [])
+
+
+def block(*statements) -> tirx.Stmt:
+    """Statements in order; None stands for nothing."""
+    flat = [s for s in statements if s is not None]
+    return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
+
+
+def store(buffer, value, *indices) -> tirx.Stmt:
+    """``buffer[indices] = value``."""
+    return tirx.BufferStore(buffer, value, [index(i) if isinstance(i, int) else i for i in indices])
+
+
+def scratch(shape: Sequence[int], dtype: str, name: str):
+    """A buffer to be allocated with `allocate`."""
+    return tirx.decl_buffer([index(n) for n in shape], dtype, name, layout=None)
+
+
+def allocate(buffers: Sequence, body: tirx.Stmt) -> tirx.Stmt:
+    """Allocate scratch buffers around `body`, once per execution of it."""
+    if not buffers:
+        return body
+    inner = s_tir.SBlock([], [], [], "scratch", body, alloc_buffers=list(buffers))
+    return s_tir.SBlockRealize([], True, inner)
+
+
+def split_work(total: int, parts: int) -> tuple[int, int]:
+    """Cut `total` into at most `parts` equal chunks: (chunk length, number of chunks); the last may be shorter."""
+    chunk = -(-total // max(1, min(parts, total)))
+    return chunk, -(-total // chunk)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rule may know of the processor: numbers in a frozen dataclass, so that a tuner can vary them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm.target import Target
+from tvm.target.codegen import target_has_features
+
+# LLVM feature -> (float32 lanes, vector registers); the first that the target has counts. `llvm_get_vector_width`
+# says 512 for every x86, so it is no help.
+_VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
+_BASELINE = (4, 16)
+
+
+@dataclass(frozen=True)
+class CpuParams:
+    """Parameters of the CPU rules.
+
+    Attributes
+    ----------
+    lanes : int
+        float32 values in a vector register.
+    registers : int
+        Vector registers; a tile's accumulators, one row of its right operand and a broadcast must fit.
+    cores : int
+        Threads that a ``parallel`` loop is spread over.
+    tasks_per_core : int
+        Chunks of work per thread: more balance better, fewer pack less.
+    serial_below : int
+        Element operations below which waking the threads costs more than it saves.
+    tile_rows, tile_vectors : tuple of int
+        Candidate heights (rows) and widths (vectors) of the register tile.
+    pack_reuse : int
+        Times a packed panel must be read again to be worth packing when it need not be.
+    panel_bytes : int
+        Bytes of the left operand that one task keeps in its second-level cache.
+    window_vectors : int
+        Accumulator vectors of a sliding-window tile.
+    tile_values : int
+        Most accumulators of a tile: above 1024 bytes TVM puts them on the heap, where LLVM cannot keep them in registers.
+    row_vectors : int
+        Partial sums (in vectors) of a reduction along a contiguous row.
+    transpose_tile : int
+        Side of the square tile of an element-wise kernel that reads across its output.
+    """
+
+    lanes: int = 8
+    registers: int = 16
+    cores: int = 4
+    tasks_per_core: int = 4
+    serial_below: int = 20_000
+    tile_rows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
+    tile_vectors: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+    pack_reuse: int = 4
+    panel_bytes: int = 256 * 1024
+    window_vectors: int = 8
+    tile_values: int = 256
+    row_vectors: int = 4
+    transpose_tile: int = 16
+
+    @classmethod
+    def of(cls, target: Target) -> CpuParams:
+        """The parameters of an ``llvm`` target: vector width and register count from its features, its ``num-cores``."""
+        units = (unit[1:] for unit in _VECTOR_UNITS if target_has_features(unit[0], target))
+        lanes, registers = next(units, _BASELINE)
+        return cls(lanes=lanes, registers=registers, cores=int(target.attrs.get("num-cores") or cls.cores))

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a schedule rule is: one per kernel family and target, dlight manner (None means: not its business)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from ..analysis.kernel import Kernel, Opaque, parse
+from .inline import inline
+from .params import CpuParams
+
+
+class Rule(ABC):
+    """A schedule for one family of kernels on one kind of target."""
+
+    @abstractmethod
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func` (unscheduled S-TIR) for `target`, or None if this rule does not know how."""
+
+
+class CpuRule(Rule):
+    """A rule for ``llvm`` targets, written as a function from the functional form of a kernel to a loop nest.
+
+    Parameters
+    ----------
+    params : CpuParams, optional
+        Tile sizes and thresholds; by default those of the target.
+    """
+
+    def __init__(self, params: CpuParams | None = None):
+        self.params = params
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no CPU or the kernel is of another family."""
+        if target.kind.name != "llvm":
+            return None
+        try:
+            kernel = inline(parse(func))
+        except Opaque:
+            return None
+        body = self.lower(kernel, self.params or CpuParams.of(target))
+        return None if body is None else s_tir.Schedule(finished(func, kernel, body))
+
+    @abstractmethod
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """The loop nest of a kernel whose element-wise stages are folded (`inline`), or None."""
+
+
+def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt) -> tirx.PrimFunc:
+    """`func` with `body` under its root block; buffers between stages stay allocated there where still used."""
+    used: list = []
+    tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda st: used.append(st.buffer)))
+    between = [b for b in kernel.intermediates if any(b.same_as(u) for u in used)]
+    root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=between)
+    return func.with_body(s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules, in the order they are asked."""
+
+from __future__ import annotations
+
+from ..analysis.kernel import Kernel
+from .cpu_elementwise import Elementwise
+from .cpu_fallback import Fallback
+from .cpu_matmul import Matmul
+from .cpu_rows import Rows
+from .cpu_window import Window
+from .rule import Rule
+from .sequence import InSequence
+
+
+def default_rules() -> list[Rule]:
+    """One rule per kernel family and target; a target's rules return None for other targets."""
+    families = [Matmul(), Window(), Rows(), Elementwise()]
+    return [*families, InSequence([*families, Fallback()])]
+
+
+__all__ = ["Kernel", "default_rules"]

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose a register tile by what it costs, remainders included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .params import CpuParams
+
+_FMA_PER_CYCLE, _LOADS_PER_CYCLE, _FMA_LATENCY = 2, 2, 4
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block of `height` rows and `width` columns (elements) held in registers."""
+
+    height: int
+    width: int
+
+
+def column_tiles(rest: int, params: CpuParams) -> list[int]:
+    """Widths that cover the last `rest` columns: whole vectors together, then what is left of one."""
+    whole = rest // params.lanes * params.lanes
+    return [w for w in (whole, rest - whole) if w]
+
+
+def cycles(height: int, width: int, params: CpuParams) -> float:
+    """Cycles one step along the depth takes: multiplications, loads, or waiting for the previous step."""
+    vectors = -(-width // params.lanes)
+    return max(height * vectors / _FMA_PER_CYCLE, (height + vectors) / _LOADS_PER_CYCLE, _FMA_LATENCY)
+
+
+def fits(height: int, width: int, params: CpuParams) -> bool:
+    """Whether accumulators, one row of the right operand and a broadcast fit in the registers."""
+    vectors = -(-width // params.lanes)
+    return height * vectors + vectors + 1 <= params.registers and height * width <= params.tile_values
+
+
+def best_tile(rows: int, columns: int, params: CpuParams) -> Tile:
+    """The tile with the fewest cycles for a `rows` x `columns` result."""
+
+    def total(tile: Tile) -> float:
+        heights = [(tile.height, rows // tile.height), (rows % tile.height, 1)]
+        widths = [(tile.width, columns // tile.width)]
+        widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
+        return sum(
+            cycles(h, w, params) * nh * nw for h, nh in heights for w, nw in widths if h and w and nh and nw
+        )
+
+    tiles = [
+        Tile(height, vectors * params.lanes)
+        for height in params.tile_rows
+        for vectors in params.tile_vectors
+        if fits(height, vectors * params.lanes, params)
+    ]
+    small = [t for t in tiles if t.height <= rows and t.width <= columns]
+    if not small:
+        small = [Tile(min(rows, params.tile_rows[-1]), min(columns, params.lanes))]
+    # equal cost: fewer, larger tiles reread the panels less often
+    return min(small, key=lambda t: (total(t), -t.height * t.width))

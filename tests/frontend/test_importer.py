@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+import tvm
+from onnx import ModelProto, helper
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import from_onnx, input_spec, output_names
+
+FLOATS = "float32"
+
+
+def test_names_of_the_file_are_kept(build, assert_same):
+    tensor = ((2, 3), FLOATS)
+    nodes = [helper.make_node("Neg", ["input.1"], ["3"]), helper.make_node("Abs", ["input.1"], ["out/abs"])]
+    model = build(nodes, {"input.1": tensor}, {"3": tensor, "out/abs": tensor})
+    mod = from_onnx(model)
+    assert input_spec(mod) == {"input.1": tensor}
+    assert output_names(mod) == ["3", "out/abs"]
+    assert_same(model, mod)
+
+
+def test_results_carry_the_names_of_their_nodes(build):
+    tensor = ((2, 3), FLOATS)
+    nodes = [
+        helper.make_node("Neg", ["x"], ["t"], name="/block.0/neg"),
+        helper.make_node("Abs", ["t"], ["y"], name="/block.0/abs"),
+    ]
+    mod = from_onnx(build(nodes, {"x": tensor}, {"y": tensor}))
+    names = [binding.var.name for binding in mod["main"].body.blocks[0].bindings]
+    assert names[:2] == ["block_0_neg", "block_0_abs"]
+
+
+def test_a_damaged_name_does_no_harm(relu_model):
+    content = relu_model.SerializeToString()
+    damaged = content.replace(b"\x04relu", b"\x04re\xff\xff")
+    assert damaged != content
+    names = [
+        binding.var.name
+        for binding in from_onnx(ModelProto.FromString(damaged))["main"].body.blocks[0].bindings
+    ]
+    assert names[0] == "re"
+
+
+def test_weights_are_constants_and_shapes_static(build):
+    tensor = ((2, 3), FLOATS)
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    mod = from_onnx(build(nodes, {"x": tensor}, {"y": tensor}, {"w": np.ones((2, 3), FLOATS)}))
+    assert len(mod["main"].params) == 1
+    assert isinstance(mod["main"].body.blocks[0].bindings[0].value.args[1], tvm.ir.GenericConst)
+
+
+def test_a_shape_that_depends_on_data_is_refused_by_node(build):
+    node = helper.make_node("NonZero", ["x"], ["y"], name="where")
+    model = build([node], {"x": ((2, 3), FLOATS)}, {"y": ((2, None), "int64")})
+    with pytest.raises(UserError, match=r"NonZero \(node where\).*run-time data"):
+        from_onnx(model)
+
+
+def test_what_tvm_refuses_is_named_by_node(build, capfd):
+    nodes = [helper.make_node("Pad", ["x", "pads"], ["y"], name="frame")]
+    inputs = {"x": ((2, 3), FLOATS), "pads": ((4,), "int64")}
+    model = build(nodes, inputs, {"y": ((None, None), FLOATS)})
+    with pytest.raises(UserError, match=r"Pad \(node frame\).*Dynamic pads") as caught:
+        from_onnx(model)
+    assert caught.value.__cause__ is not None
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_tvm_global_table_is_not_changed(relu_model):
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    before = onnx_frontend._get_convert_map()
+    from_onnx(relu_model)
+    assert onnx_frontend._get_convert_map() == before
+
+
+def test_a_choice_at_run_time(build, assert_same):
+    def branch(op_type):
+        value = helper.make_tensor_value_info("r", 1, (2, 3))
+        return helper.make_graph([helper.make_node(op_type, ["x"], ["r"])], op_type, [], [value])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("Neg"), else_branch=branch("Abs"))
+    tensor = ((2, 3), FLOATS)
+    model = build([node], {"x": tensor, "c": ((), "bool")}, {"y": tensor})
+    mod = from_onnx(model)
+    x = np.array([[-1, 2, -3], [4, -5, 6]], FLOATS)
+    for condition in (True, False):
+        assert_same(model, mod, {"x": x, "c": np.array(condition)})

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+import importlib.util
+import sys
+
+import pytest
+import tvm
+
+from smartmem_tvm import _version, doctor
+
+
+def by_name():
+    return {check.name: check for check in doctor.diagnose()}
+
+
+def test_a_machine_that_can_run_this_test_has_what_is_required():
+    assert [check for check in doctor.diagnose() if check.required and not check.ok] == []
+
+
+def test_whatever_is_not_ok_comes_with_a_remedy():
+    checks = doctor.diagnose()
+    assert len({check.name for check in checks}) == len(checks)
+    for check in checks:
+        assert check.detail
+        assert bool(check.remedy) != check.ok
+
+
+def test_the_host_processor_is_named():
+    cpu = tvm.target.codegen.llvm_get_system_cpu()
+    assert cpu in by_name()["llvm target"].detail
+
+
+def test_a_bad_pair_is_named_and_tvm_is_not_touched(monkeypatch):
+    versions = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.15.post2"}
+    real = _version.metadata.version
+    monkeypatch.setattr(_version.metadata, "version", lambda name: versions.get(name) or real(name))
+    checks = by_name()
+    assert not checks["tvm"].ok and checks["tvm"].required
+    assert "apache-tvm-ffi 0.1.15.post2" in checks["tvm"].detail
+    assert checks["tvm"].remedy == _version.pin_command()
+    assert "llvm target" not in checks and "device cuda" not in checks
+
+
+@pytest.mark.parametrize("extra", sorted(_version.EXTRAS))
+def test_missing_extras_come_with_the_command_that_installs_them(monkeypatch, extra):
+    first = _version.EXTRAS[extra][0]
+    module = first.removesuffix("-cpu")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else object())
+    check = by_name()[f"extra [{extra}]"]
+    assert (check.ok, check.required, check.remedy) == (False, False, f"pip install {first}")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert by_name()[f"extra [{extra}]"].ok
+
+
+def test_a_missing_library_comes_with_its_command(monkeypatch):
+    real = _version.metadata.version
+
+    def version(name):
+        if name == "onnxruntime":
+            raise _version.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(_version.metadata, "version", version)
+    assert by_name()["onnxruntime"].remedy == "pip install onnxruntime"
+
+
+def test_an_old_python_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 9, 1))
+    assert not by_name()["python"].ok and "3.10" in by_name()["python"].remedy
+
+
+def test_the_limit_on_threads_is_shown(monkeypatch):
+    monkeypatch.setenv("TVM_NUM_THREADS", "3")
+    assert "TVM_NUM_THREADS=3" in by_name()["cpu cores"].detail
+
+
+def test_a_device_without_runtime_is_told_from_one_without_driver(monkeypatch):
+    real = tvm.get_global_func
+    known = {"device_api.vulkan"}
+
+    def lookup(name, allow_missing=False):
+        if name.startswith("device_api."):
+            return object() if name in known else None
+        return real(name, allow_missing)
+
+    monkeypatch.setattr(tvm, "get_global_func", lookup)
+    checks = by_name()
+    assert "no device runtime" in checks["device cuda"].detail
+    assert checks["device vulkan"].detail == "no device found"
+    assert checks["opencl code generation"].ok
+    assert "running them needs a device runtime" in checks["opencl code generation"].detail
