@@ -31,7 +31,9 @@ def module(build, *shapes, dtype="float32") -> tvm.IRModule:
             several = isinstance(result, tuple)
             outputs = [builder.emit_output(each) for each in (result if several else (result,))]
         builder.emit_func_output(tuple(outputs) if several else outputs[0])
-    return relax.transform.CanonicalizeBindings()(builder.get())
+    # An expression that `build` uses twice is one binding.
+    passes = [relax.transform.EliminateCommonSubexpr(), relax.transform.CanonicalizeBindings()]
+    return tvm.transform.Sequential(passes)(builder.get())
 
 
 def legal(build, *shapes, dtype="float32") -> tvm.IRModule:

@@ -101,9 +101,9 @@ def explain(mod: tvm.IRModule) -> dict:
     Returns
     -------
     dict
-        ``layout_operators``: ``operator``, ``map``, ``action`` (eliminated, kept), ``into`` (results of the kernels that
-        read or write through the map) and ``reason`` of each. ``kernels``: ``kernel``, ``result``, ``members`` (operators
-        computed) and ``views`` (layout operators it reads through) of each. ``decisions``: the log as it is.
+        ``layout_operators``: ``operator``, ``map``, ``action`` (eliminated, kept), ``into`` (results of the kernels
+        that read or write through the map) and ``reason`` of each. ``kernels``: ``kernel``, ``result``, ``members``
+        (operators computed) and ``views`` (layout operators read through) of each. ``decisions``: the log as it is.
     """
     log = read_log(mod)
     kernels = _kernels(mod)

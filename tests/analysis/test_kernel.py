@@ -36,11 +36,11 @@ def test_emit_is_the_inverse_of_parse(instance):
     for func in functions(instance):
         once = emit(parse(func))
         twice = emit(parse(once))
-        tvm_ffi_equal(once, twice)
+        assert_structurally_equal(once, twice)
         assert [shape_of(p) for p in once.params] == [shape_of(p) for p in func.params]
 
 
-def tvm_ffi_equal(first, second) -> None:
+def assert_structurally_equal(first, second) -> None:
     assert tvm_ffi.structural_equal(first, second, map_free_vars=True)
 
 
@@ -62,7 +62,7 @@ def test_equal_operators_become_equal_functions():
         nodes(legal(lambda x, y, flip=flip: op.add(*((y, x) if flip else (x, y))), (4, 6), (4, 6)))[0].kernel
         for flip in (False, True)
     )
-    tvm_ffi_equal(emit(first), emit(second))
+    assert_structurally_equal(emit(first), emit(second))
 
 
 def test_stages_and_iterators():
@@ -163,9 +163,9 @@ REFUSED = [
     (scheduled, "already scheduled"),
     (tiled, "binds vi"),
     (predicated, "predicate"),
-    (no_block, "root block|not in a block"),
+    (no_block, "not a root block"),
     (data_dependent_loop, "contains For"),
-    (symbolic, "symbolic|extent|not a buffer|binds"),
+    (symbolic, "unknown extent"),
     (output_first, "output comes before an input"),
     (in_place_pointer, "address of a buffer"),
 ]

@@ -56,7 +56,7 @@ class Movement:
         return tirx.IndexMap(list(self.stage.spatial), list(self.pieces[0].indices), None)
 
     def __str__(self) -> str:
-        indices = ", ".join(v.name for v in self.stage.spatial)
+        indices = ", ".join(readable(v) for v in self.stage.spatial)
         return f"[{indices}] -> {readable(self.stage.body.value)}"
 
 

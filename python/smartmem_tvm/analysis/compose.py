@@ -200,7 +200,10 @@ def _reindex_reductions(kernel: Kernel) -> Kernel:
         out = stage.outputs[0]
         readers = [s for s in stages if _reads(s, out)]
         indices = single_map(last, out)
-        if readers != [last] or indices is None or is_identity(indices, last.spatial, last.extents):
+        if readers != [last] or indices is None:
+            continue
+        same_space = shape_of(out) == tuple(last.extents[v] for v in last.spatial)
+        if same_space and is_identity(indices, last.spatial, last.extents):
             continue
         if visits_once(indices, {v: last.extents[v] for v in last.spatial}, shape_of(out)):
             stages[position], last = reindex(stage, out, indices, last)

@@ -138,34 +138,45 @@ def read(mod: IRModule, name: str, function: relax.Function) -> Graph:
     members = json.loads(function.attrs[MEMBERS]) if function.attrs and MEMBERS in function.attrs else {}
     nodes: list[Node] = []
     by_var: dict = {}
+    parsed: dict = {}  # equal layers share a PrimFunc: parse and simplify each once
     for binding in function.body.blocks[0].bindings:
         var, value = binding.var, getattr(binding, "value", None)
-        node = _tuple_item(var, value, by_var) or _read_binding(mod, binding)
+        node = _tuple_item(var, value, by_var) or _read_binding(mod, binding, parsed)
         node.members, node.views = members.get(var.name, (node.members, node.views))
         by_var[var] = node
         nodes.append(node)
     return Graph(name, function, _without_dead_tuples(nodes))
 
 
-def _read_binding(mod: IRModule, binding) -> Node:
+def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     var, value = binding.var, binding.value
     if isinstance(binding, relax.MatchCast):
         return Node(var, value, reason="match_cast checks a shape at run time")
     if not (isinstance(value, ir.Call) and value.op == CALL_TIR):
         return Node(var, value, reason="not a call_tir")
     gvar, arguments = value.args[0], value.args[1]
+    if gvar not in parsed:
+        parsed[gvar] = _parse(mod[gvar])
+    whole, reason = parsed[gvar]
+    if len(value.args) > 2:
+        reason = "it takes symbolic values"
     label = describe(gvar.name_hint, var)
-    try:
-        if len(value.args) > 2:
-            raise Opaque("it takes symbolic values")
-        kernel = fresh(parse(mod[gvar]))
-    except Opaque as why:
-        return Node(var, value, reason=str(why), members=[label])
+    if reason:
+        return Node(var, value, reason=reason, members=[label])
     args = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
-    node = Node(var, value, args, kernel, members=[label])
-    if len(kernel.outputs) == 1:
-        normalise(node, *_live(tidy(simplify(kernel)), kernel, args))
+    node = Node(var, value, args, whole, members=[label])
+    if len(whole.outputs) == 1:
+        part, args = _live(tidy(whole), whole, args)
+        normalise(node, fresh(part), args)
     return node
+
+
+def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, str]:
+    """The kernel of a PrimFunc with simplified indices, or the reason why it has none."""
+    try:
+        return simplify(parse(func)), ""
+    except Opaque as why:
+        return None, str(why)
 
 
 def _live(part: Kernel, whole: Kernel, args: list) -> tuple[Kernel, list]:

@@ -34,7 +34,8 @@ _EVALUATE: dict[type, Callable] = {
     tirx.Or: np.logical_or,
 }
 
-_SAMPLE = 4096
+# Maps are compared by value on spaces up to this size; on larger ones a doubtful simplification is not made.
+_LARGEST_SPACE = 1 << 22
 
 
 class NotAnIndex(Exception):
@@ -109,20 +110,58 @@ class Simplifier:
         plain = self.analyzer.simplify(expr)
         if division_count(plain) == 0:
             return plain
-        merged = self.analyzer.simplify(sym.iter_map_simplify([plain], self.ranges)[0])
-        better = division_count(merged) < division_count(plain)
-        return merged if better and self._equal(plain, merged) else plain
+        candidates = [self._modulo_of_modulo(plain), sym.iter_map_simplify([plain], self.ranges)[0]]
+        return self._cheaper(plain, [self.analyzer.simplify(each) for each in candidates])
+
+    def indices(self, indices: Sequence, shape: Sequence) -> list:
+        """The cheapest equal form of an access to a tensor of `shape`.
+
+        Besides each index on its own this tries the position in memory: a chain of reshapes and its inverse is the
+        identity as a whole, though no index by itself shows it.
+        """
+        simple = [self.index(i) for i in indices]
+        divisions = sum(map(division_count, simple))
+        used = [v for v in self.ranges if any(v in variables(i) for i in simple)]
+        extents = [int(self.ranges[v].extent) for v in used]
+        sizes = [int(size) for size in shape] if all(isinstance(size, tirx.IntImm | int) for size in shape) else []
+        if divisions == 0 or math.prod(extents) != math.prod(sizes):
+            return simple
+        straight = flat_index(used, extents)
+        split = [self.analyzer.simplify(part) for part in unflatten(straight, sizes)]
+        if sum(map(division_count, split)) >= divisions or not self._equal(straight, flat_index(simple, sizes)):
+            return simple
+        return split
+
+    def _cheaper(self, plain, candidates):
+        for other in candidates:
+            if division_count(other) < division_count(plain) and self._equal(plain, other):
+                plain = other
+        return plain
+
+    @staticmethod
+    def _modulo_of_modulo(expr):
+        """``((a % n) + c) % m -> (a + c) % m`` where ``m`` divides ``n``."""
+
+        def rewrite(modulo):
+            total = modulo.a
+            if not (isinstance(total, tirx.Add) and isinstance(total.a, tirx.FloorMod)):
+                return modulo
+            inner = total.a
+            if not all(isinstance(e, tirx.IntImm) for e in (inner.b, modulo.b)) or int(inner.b) % int(modulo.b):
+                return modulo
+            return tirx.floormod(inner.a + total.b, modulo.b)
+
+        return tvm_ffi.structural_map(expr, (tirx.FloorMod, rewrite))
 
     def _equal(self, first, second) -> bool:
-        """Compare by value, on a sample where the space is large: iter_map_simplify is not always right."""
-        vars_ = variables(first)
+        """Compare by value, because iter_map_simplify is not always right (see `transform.lower_rotations`)."""
+        vars_ = variables(first) + [v for v in variables(second) if v not in variables(first)]
         if any(v not in self.ranges for v in vars_):
             return False
-        random = np.random.default_rng(0)
-        extents = [int(self.ranges[v].extent) for v in vars_]
-        points = {v: random.integers(0, extent, _SAMPLE) for v, extent in zip(vars_, extents, strict=True)}
-        if math.prod(extents) <= _SAMPLE:
-            points = dict(zip(vars_, np.ogrid[tuple(slice(0, extent) for extent in extents)], strict=True))
+        extents = {v: int(self.ranges[v].extent) for v in vars_}
+        if math.prod(extents.values()) > _LARGEST_SPACE:
+            return False
+        points = grid(vars_, extents) if vars_ else {}
         try:
             return bool(np.all(evaluate(first, points) == evaluate(second, points)))
         except NotAnIndex:
@@ -142,7 +181,7 @@ class Simplifier:
         )
 
     def _load(self, load):
-        return load.source[tuple(self.index(i) for i in load.indices)]
+        return load.source[tuple(self.indices(load.indices, load.source.shape))]
 
     def _select(self, select):
         condition = self.analyzer.simplify(select.condition)
@@ -157,6 +196,8 @@ class Simplifier:
         condition = self.analyzer.simplify(condition)
         if isinstance(condition, tirx.IntImm):
             return yes if int(condition) else no
+        if tvm_ffi.structural_equal(yes, no):
+            return yes
         rotated = rotation(condition, yes, no, self.ranges)
         return rotated if rotated is not None else tirx.if_then_else(condition, yes, no)
 
@@ -187,10 +228,10 @@ def rotation(condition, yes, no, ranges: Mapping):
         return None
     var, cut = split
     size = int(ranges[var].extent)
-    if size == 2:
-        return _interpolated(yes, no, var, ranges)
     turned = tirx.floormod(var + tirx.const(size - cut, var.ty.dtype), size)
     for base, other, part, shift, wrapped in (
+        (yes, no, ir.Range(0, cut), 0, var),  # one branch is right everywhere
+        (no, yes, ir.Range(cut, size), 0, var),
         (yes, no, ir.Range(0, cut), size, turned + cut),
         (no, yes, ir.Range(cut, size), -size, turned - (size - cut)),
     ):
@@ -201,7 +242,7 @@ def rotation(condition, yes, no, ranges: Mapping):
         if all(analyzer.can_prove_equal(_at(first, var, var + shift), second) for first, second in pairs):
             simplifier = Simplifier({v: int(rng.extent) for v, rng in ranges.items()})
             return base.source[tuple(simplifier.index(_at(i, var, wrapped)) for i in base.indices)]
-    return None
+    return _interpolated(yes, no, var, ranges) if size == 2 else None
 
 
 def _interpolated(yes, no, var, ranges: Mapping):
@@ -275,8 +316,11 @@ def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
         mask = np.ones(space, bool)
         if condition is not None and axes[-1] == len(indices):
             mask = np.broadcast_to(values.pop(), space)
-        points = np.stack([np.broadcast_to(v, space)[mask] for v in values], axis=-1) if values else np.zeros((1, 0))
-        if len(np.unique(points, axis=0)) != (mask.sum() if values else math.prod(space)):
+        images = 1
+        if values:
+            points = np.stack([np.broadcast_to(v, space)[mask] for v in values], axis=-1)
+            images = len(np.unique(points, axis=0))
+        if images != mask.sum():
             return False
     return used == live
 
@@ -301,6 +345,15 @@ def _independent_groups(indices: Sequence) -> list[tuple[list[int], list]]:
             axes, vars_ = sorted(other[0] + axes), other[1] + [v for v in vars_ if v not in other[1]]
         groups.append((axes, vars_))
     return groups
+
+
+def unflatten(flat, shape: Sequence[int]) -> list:
+    """Indices of the element at row-major position `flat` of a tensor of `shape`."""
+    indices = []
+    for extent in reversed(shape):
+        indices.append(tirx.floormod(flat, extent))
+        flat = tirx.floordiv(flat, extent)
+    return indices[::-1]
 
 
 def flat_index(indices: Sequence, shape: Sequence[int]):

@@ -174,7 +174,20 @@ def _parse_nest(nest: tirx.Stmt) -> Stage:
         raise Opaque(f"block {block.name_hint} has a predicate")
     _check_trivial_binding(block, nest.iter_values, loops)
     _check_plain_accesses(block)
-    return Stage(block.name_hint, tuple(block.iter_vars), block.body, block.init, dict(block.annotations))
+    return _without_dummies(
+        Stage(block.name_hint, tuple(block.iter_vars), block.body, block.init, dict(block.annotations))
+    )
+
+
+def _without_dummies(stage: Stage) -> Stage:
+    """Drop the iterator of extent 1 that TVM gives a block over scalars."""
+    ranks = {len(store.indices) for store in (stage.body, stage.init) if isinstance(store, tirx.BufferStore)}
+    if ranks != {0} or not stage.spatial:
+        return stage
+    zero = {var: tirx.const(0, var.ty.dtype) for var in stage.spatial}
+    kept = tuple(it for it in stage.iters if it.iter_type == REDUCE)
+    init = substitute(stage.init, zero) if stage.init is not None else None
+    return Stage(stage.name, kept, substitute(stage.body, zero), init, stage.annotations)
 
 
 def _check_trivial_binding(block, values, loops: dict) -> None:
@@ -193,21 +206,17 @@ def _check_trivial_binding(block, values, loops: dict) -> None:
 
 def _check_plain_accesses(block) -> None:
     """Buffers may appear only as the source of a load or the target of a store, never as a pointer."""
-    plain, seen = [], []
-    allowed = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
-
-    def statement(stmt):
-        if not isinstance(stmt, allowed):
-            raise Opaque(f"block {block.name_hint} contains {type(stmt).__name__}")
-        if isinstance(stmt, tirx.BufferStore):
-            plain.append(stmt.buffer)
-
-    bodies = [block.body] + ([block.init] if block.init is not None else [])
-    for body in bodies:
-        tvm_ffi.structural_walk(body, (tirx.Stmt, statement))
-        tvm_ffi.structural_walk(body, (ir.TensorLoad, lambda load: plain.append(load.source)))
-        tvm_ffi.structural_walk(body, (ir.Var, lambda v: seen.append(v) if tirx.is_buffer_var(v) else None))
-    if len(seen) > len(plain):
+    statements, loads, mentions = [], [], []
+    for body in [block.body] + ([block.init] if block.init is not None else []):
+        tvm_ffi.structural_walk(body, (tirx.Stmt, statements.append))
+        tvm_ffi.structural_walk(body, (ir.TensorLoad, loads.append))
+        tvm_ffi.structural_walk(body, (ir.Var, mentions.append))
+    # Raised here and not in the callbacks: an exception that crosses tvm_ffi loses its class.
+    for statement in statements:
+        if not isinstance(statement, tirx.BufferStore | tirx.SeqStmt | tirx.Bind | tirx.IfThenElse):
+            raise Opaque(f"block {block.name_hint} contains {type(statement).__name__}")
+    stores = sum(isinstance(statement, tirx.BufferStore) for statement in statements)
+    if sum(tirx.is_buffer_var(var) for var in mentions) > stores + len(loads):
         raise Opaque(f"block {block.name_hint} takes the address of a buffer")
 
 

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``smartmem`` command: one file per sub-command, and here what they share.
 
-A command module has ``NAME``, ``HELP``, ``EXAMPLE``, ``add_arguments(parser)`` and ``execute(args) -> Result``. Commands
-import TVM inside `execute`, so that ``smartmem --help`` answers at once and ``smartmem doctor`` works where TVM does not.
+A command module has ``NAME``, ``HELP``, ``EXAMPLE``, ``add_arguments(parser)`` and ``execute(args) -> Result``.
+Commands import TVM inside `execute`, so that ``smartmem --help`` answers at once and ``smartmem doctor`` works
+where TVM does not.
 
-Exit codes: 0 as asked, 1 a check said no (``verify`` out of tolerance, ``doctor`` found a problem), 2 bad usage, bad
-input or an unexpected error, 130 interrupted, 141 the reader of the output went away.
+Exit codes: 0 as asked, 1 a check said no (``verify`` out of tolerance, ``doctor`` found a problem), 2 bad usage,
+bad input or an unexpected error, 130 interrupted, 141 the reader of the output went away.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import signal
 import sys
 import traceback
-import warnings
 from types import ModuleType
 
 from .._version import __version__, version_problem
 from ..errors import UserError
 from . import compile as compile_command
 from . import doctor, explain, run, stats, verify
-from .console import emit, stdout_on_stderr
+from .console import emit
+from .session import session
 
 COMMANDS: tuple[ModuleType, ...] = (compile_command, run, verify, explain, stats, doctor)
 INTERRUPTED = 130
@@ -68,21 +67,16 @@ def build_parser() -> argparse.ArgumentParser:
             parents=[common],
         )
         module.add_arguments(sub)
-        sub.add_argument(
-            "--json", action="store_true", help="print one JSON object and nothing else on stdout"
-        )
+        sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else on stdout")
         sub.set_defaults(execute=module.execute, needs_tvm=module is not doctor)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (``sys.argv`` by default) and return its exit code."""
+    args = argparse.Namespace(traceback=False)
     try:
-        args = build_parser().parse_args(argv)
-    except SystemExit as done:  # --help, --version, or wrong usage
-        return int(done.code or 0)
-    try:
-        return _run(args)
+        return _run(args, argv)
     except UserError as error:
         return _fail(args, str(error))
     except KeyboardInterrupt:
@@ -95,39 +89,25 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         first = (str(error).strip().splitlines() or ["no message"])[0]
         kind = type(error).__name__
-        return _fail(
-            args, f"unexpected {kind} ({first}); run again with --traceback and report what it prints."
-        )
+        return _fail(args, f"unexpected {kind} ({first}); run again with --traceback and report what it prints.")
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
+    try:
+        build_parser().parse_args(argv, namespace=args)
+    except SystemExit as done:  # --help, --version, or wrong usage
+        sys.stdout.flush()
+        return int(done.code or 0)
     if args.needs_tvm and version_problem() is not None:
         raise UserError(version_problem())
-    logging.basicConfig(format="smartmem: %(message)s", level=logging.WARNING)
-    with stdout_on_stderr(), _terminate_as_interrupt(), warnings.catch_warnings():
-        if not hasattr(args, "traceback"):
-            warnings.simplefilter("ignore")
+    with session(show_warnings=args.traceback):
         result = args.execute(args)
     emit(result, args.json)
     return result.exit_code
 
 
 def _fail(args: argparse.Namespace, sentence: str) -> int:
-    if hasattr(args, "traceback"):
+    if args.traceback:
         traceback.print_exc()
     print("smartmem: error:", " ".join(sentence.split()), file=sys.stderr)
     return UserError.EXIT_CODE
-
-
-class _terminate_as_interrupt:  # noqa: N801  (reads as a verb in the with statement)
-    """Let SIGTERM unwind like Ctrl-C, so that half-written folders are removed."""
-
-    def __enter__(self):
-        try:
-            self._old = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        except ValueError:  # not in the main thread: signals are somebody else's business
-            self._old = None
-
-    def __exit__(self, *_):
-        if self._old is not None:
-            signal.signal(signal.SIGTERM, self._old)

@@ -61,6 +61,6 @@ def execute(args: argparse.Namespace) -> Result:
 def _render(console: Console, data: dict) -> None:
     manifest = data["manifest"]
     console.print(
-        f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, compiled in "
-        f"{data['compile_seconds']:.1f} s.\nRun it with: smartmem run {data['folder']}"
+        f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, "
+        f"compiled in {data['compile_seconds']:.1f} s.\nRun it with: smartmem run {data['folder']}"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command prints: its result on stdout, as tables or as JSON; progress and everything else on stderr."""
+"""What a command prints: its result on stdout, as tables or as JSON; everything else on stderr."""
 
 from __future__ import annotations
 
@@ -55,16 +55,12 @@ def _console() -> Console:
     return Console(width=width, markup=False, highlight=False, emoji=False)
 
 
-def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[int] = ()
-) -> Table:
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[int] = ()) -> Table:
     """A table in which nothing is cut off; the columns in `numbers` are aligned to the right."""
     from rich import box
     from rich.table import Table
 
-    result = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="bold"
-    )
+    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="bold")
     right = set(numbers)
     for index, column in enumerate(columns):
         result.add_column(column, justify="right" if index in right else "left", overflow="fold")
@@ -98,17 +94,3 @@ def step(label: str) -> Iterator[None]:
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
         progress.add_task(label)
         yield
-
-
-@contextlib.contextmanager
-def stdout_on_stderr() -> Iterator[None]:
-    """Send to stderr whatever libraries print, from Python or from C++: stdout is for the result alone."""
-    sys.stdout.flush()
-    saved = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)

@@ -40,9 +40,7 @@ def execute(args: argparse.Namespace) -> Result:
 def _render(console: Console, checks: list[Check], ok: bool) -> None:
     rows = [(_mark(check), check.name, check.detail, check.remedy) for check in checks]
     console.print(table("smartmem doctor", ("", "check", "found", "what to do"), rows))
-    console.print(
-        "Everything needed is here." if ok else "Something needed is missing or wrong: see the last column."
-    )
+    console.print("Everything needed is here." if ok else "Something needed is missing or wrong: see the last column.")
 
 
 def _mark(check: Check) -> str:

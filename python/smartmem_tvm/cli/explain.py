@@ -20,7 +20,7 @@ EXAMPLE = """\
   smartmem explain models/swin_t.onnx --op transpose      only what has this in its name
   smartmem explain models/swin_t.onnx --json              everything, for machines"""
 
-_LAYOUT = ("layout operator", "what became of it", "map: its indices -> where it reads")
+_LAYOUT = ("layout operator", "map: its indices -> where it reads")
 _KERNELS = ("kernel", "operators computed", "layout operators it reads or writes through")
 
 
@@ -56,9 +56,7 @@ def _only(found: dict, text: str) -> dict:
     """
     wanted = text.lower()
     layout = [each for each in found["layout_operators"] if wanted in each["operator"].lower()]
-    kernels = [
-        each for each in found["kernels"] if wanted in " ".join((*_names(each), *each["views"])).lower()
-    ]
+    kernels = [each for each in found["kernels"] if wanted in " ".join((*_names(each), *each["views"])).lower()]
     if not layout and not kernels:
         raise UserError(f"No operator or kernel has '{text}' in its name; leave out --op to see all names.")
     decisions = [each for each in found["decisions"] if wanted in each.get("operator", "").lower()]
@@ -72,12 +70,10 @@ def _names(kernel: dict) -> tuple[str, ...]:
 def _render(console: Console, data: dict) -> None:
     layout, kernels = data["layout_operators"], data["kernels"]
     if layout:
-        rows = ((each["operator"], _fate(each), each["map"]) for each in layout)
+        rows = ((f"{each['operator']}\n  {_fate(each)}", each["map"]) for each in layout)
         console.print(table(f"{data['model']}: layout operators", _LAYOUT, rows))
     if kernels:
-        rows = (
-            (_title(each), "\n".join(each["members"]), "\n".join(each["views"]) or "-") for each in kernels
-        )
+        rows = ((_title(each), "\n".join(each["members"]), "\n".join(each["views"]) or "-") for each in kernels)
         console.print(table("Kernels", _KERNELS, rows))
     gone = sum(each["action"] == "eliminated" for each in layout)
     console.print(f"{gone} of {len(layout)} layout operators eliminated; {len(kernels)} kernels.")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -36,9 +35,7 @@ def make_inputs(args: argparse.Namespace, spec: Spec, limits: Mapping[str, int])
     """Checked arrays in the order of the model's inputs: those of ``--input``, else random ones."""
     from ..frontend import check_inputs
 
-    arrays = (
-        random_inputs(spec, limits, args.seed) if args.input is None else read_arrays(args.input, list(spec))
-    )
+    arrays = random_inputs(spec, limits, args.seed) if args.input is None else read_arrays(args.input, list(spec))
     return check_inputs(spec, arrays)
 
 
@@ -58,26 +55,22 @@ def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
             with content:
                 return {name: content[name] for name in content.files}
     except OSError as err:
-        raise UserError(
-            f"Input file {path} cannot be read ({err.strerror or err}); give an .npz file."
-        ) from err
+        raise UserError(f"Input file {path} cannot be read ({err.strerror or err}); give an .npz file.") from err
     except (ValueError, EOFError, zipfile.BadZipFile) as err:
         raise UserError(
-            f"Input file {path} is not an .npz file of plain arrays or is damaged; write it with numpy.savez."
+            f"Input file {path} is damaged or no .npz file of plain arrays; write it with numpy.savez."
         ) from err
     if len(names) != 1:
         listing = ", ".join(f"'{name}'" for name in names)
-        raise UserError(
-            f"Input file {path} holds one array, but the model takes {listing}; give an .npz file."
-        )
+        raise UserError(f"Input file {path} holds one array, but the model takes {listing}; give an .npz file.")
     return {names[0]: content}
 
 
 def random_inputs(spec: Spec, limits: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
     """Arrays a model can make sense of.
 
-    Floats are standard normal; integers are ids below the limit of their input (`id_limits`), 0 or 1 without one;
-    masks (booleans, or by their name) are all ones.
+    Floats are standard normal; integers are ids below the limit of their input (`id_limits`), 0 or 1 without
+    one; masks (booleans, or by their name) are all ones.
     """
     import numpy as np
 

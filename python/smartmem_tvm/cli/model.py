@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -39,12 +40,8 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> No
 def add_compilation(parser: argparse.ArgumentParser) -> None:
     """Add the target and one switch per technique."""
     group = parser.add_argument_group("compilation")
-    group.add_argument(
-        "--target", default="cpu", help="a TVM target of kind llvm (default: this machine's CPU)"
-    )
-    group.add_argument(
-        "--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder"
-    )
+    group.add_argument("--target", default="cpu", help="a TVM target of kind llvm (default: this machine's CPU)")
+    group.add_argument("--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder")
     for name, loss in TECHNIQUES.items():
         group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=loss)
 
@@ -85,6 +82,11 @@ def options(args: argparse.Namespace) -> Options:
     """The pipeline's options that the switches ask for."""
     from ..pipeline import Options
 
+    if args.dump_dir is not None:
+        try:
+            Path(args.dump_dir).mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise UserError(f"Dump folder {args.dump_dir} cannot be made ({err.strerror}); give another.") from err
     return Options(**{name: getattr(args, name) for name in TECHNIQUES}, dump_dir=args.dump_dir)
 
 

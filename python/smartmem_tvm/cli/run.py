@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
+import uuid
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, "a folder made by `smartmem compile`, or an ONNX file")
     add_input(parser)
     parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
-    parser.add_argument(
-        "--repeat", type=timing.positive, default=10, metavar="N", help="timed runs (default: 10)"
-    )
+    parser.add_argument("--repeat", type=timing.positive, default=10, metavar="N", help="timed runs (default: 10)")
     timing.add_threads(parser)
     add_compilation(parser)
 
@@ -98,30 +96,27 @@ def _summary(array: np.ndarray) -> dict:
 
 def _check_output(path: Path) -> None:
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(
-            f"Output file {path} cannot be written; give a file in a folder that exists and is writable."
-        )
+        raise UserError(f"Output file {path} cannot be written; give a file in a folder that exists and is writable.")
 
 
 def _write(path: Path, outputs: dict[str, np.ndarray]) -> None:
     """Write the outputs; the file is whole or not there."""
     try:
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            with os.fdopen(handle, "wb") as file:
-                _save_npz(file, outputs)
-            Path(partial).replace(path)
+            _save_npz(partial, outputs)
+            partial.replace(path)
         finally:
-            Path(partial).unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
     except OSError as err:
         raise UserError(f"Output file {path} cannot be written ({err.strerror}); give another.") from err
 
 
-def _save_npz(file, arrays: dict[str, np.ndarray]) -> None:
+def _save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """``numpy.savez`` that takes any name: an output called "file" would be its own argument there."""
     import numpy as np
 
-    with zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -138,6 +133,4 @@ def _render(console: Console, data: dict) -> None:
         for name, each in data["outputs"].items()
     ]
     console.print(table(data["model"], _COLUMNS, rows, numbers=(3, 4, 5)))
-    console.print(
-        f"{data['latency_ms']:.2f} ms, the median of {data['repeat']} runs. Threads: {data['threads']}."
-    )
+    console.print(f"{data['latency_ms']:.2f} ms, the median of {data['repeat']} runs. Threads: {data['threads']}.")

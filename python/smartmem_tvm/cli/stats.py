@@ -28,12 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model(parser)
     add_compilation(parser)
-    parser.add_argument(
-        "--run", action="store_true", help="build and run TVM's graph too, and compare latencies"
-    )
-    parser.add_argument(
-        "--repeat", type=timing.positive, default=20, metavar="N", help="runs of each (default: 20)"
-    )
+    parser.add_argument("--run", action="store_true", help="build and run TVM's graph too, and compare latencies")
+    parser.add_argument("--repeat", type=timing.positive, default=20, metavar="N", help="runs of each (default: 20)")
     timing.add_threads(parser)
 
 
@@ -108,9 +104,7 @@ def _render(console: Console, data: dict) -> None:
     rows = [
         _row("kernels", before["kernels"], after["kernels"]),
         _row("of which layout", before["layout_kernels"], after["layout_kernels"]),
-        _row(
-            "activations moved, MB", *(side["bytes_moved"]["activations"] / 1e6 for side in (before, after))
-        ),
+        _row("activations moved, MB", *(side["bytes_moved"]["activations"] / 1e6 for side in (before, after))),
         _row("weights read, MB", *(side["bytes_moved"]["weights"] / 1e6 for side in (before, after))),
     ]
     if "latency_ms" in before:

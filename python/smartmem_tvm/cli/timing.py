@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
-
-from ..errors import UserError
 
 
 def positive(text: str) -> int:
@@ -21,29 +21,32 @@ def positive(text: str) -> int:
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """Add ``--threads``."""
-    parser.add_argument(
-        "--threads", type=positive, metavar="N", help="CPU threads to run on (default: all cores)"
-    )
+    text = "CPU threads to run on (default: TVM_NUM_THREADS, else one per core)"
+    parser.add_argument("--threads", type=positive, metavar="N", help=text)
 
 
 def set_threads(count: int | None) -> int:
-    """Let TVM run kernels on `count` threads, all cores by default; returns how many there are.
+    """Let TVM run kernels on `count` threads; returns the number.
 
-    Raises
-    ------
-    UserError
-        If there are fewer cores than that: TVM never starts more threads than cores.
+    To be called before the first kernel runs: TVM fixes the size of its pool then. Its own default is half the
+    logical CPUs, which is wrong where cores have one thread each, as in most virtual machines.
     """
     import tvm
 
-    if count is not None:
-        tvm.get_global_func("runtime.config_threadpool")(1, count)
-        if tvm.runtime.num_threads() < count:
-            raise UserError(
-                f"--threads {count} is more than the {tvm.runtime.num_threads()} cores there are."
-            )
-        return count
+    if count is None:
+        count = int(os.environ.get("TVM_NUM_THREADS", 0)) or usable_cores()
+    os.environ["TVM_NUM_THREADS"] = str(count)
+    tvm.get_global_func("runtime.config_threadpool")(1, count)
     return tvm.runtime.num_threads()
+
+
+def usable_cores() -> int:
+    """Cores this process may use; the hardware threads of one core count once."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    files = {cpu: Path(siblings.format(cpu)) for cpu in os.sched_getaffinity(0)}
+    return len({file.read_text() if file.exists() else cpu for cpu, file in files.items()})
 
 
 def interleaved(calls: Sequence[Callable[[], object]], rounds: int, warmup: int = 2) -> list[float]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem verify``: the same numbers as ONNX Runtime?"""
+"""``smartmem verify``: whether the numbers are those of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EXAMPLE = """\
   smartmem verify models/swin_t.onnx                       on random input, within 1e-4
   smartmem verify model.onnx --input x.npz --rtol 1e-3     on your input, less strictly
 
-An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and booleans
-must be equal, NaN and infinities in the same places. The exit code is 1 if an output does not pass."""
+An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
+booleans must be equal, NaN and infinities in the same places. The exit code is 1 if an output does not pass."""
 
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
 
@@ -39,9 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1e-4,
         help="error allowed relative to the output's largest magnitude (default: 1e-4)",
     )
-    parser.add_argument(
-        "--atol", type=_tolerance, default=0.0, help="absolute error allowed on top (default: 0)"
-    )
+    parser.add_argument("--atol", type=_tolerance, default=0.0, help="absolute error allowed on top (default: 0)")
     add_compilation(parser)
 
 
@@ -94,10 +92,7 @@ def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> 
     exact = expected.dtype.kind in "biu"
     mine, reference = got.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(reference)
-    if (
-        not np.array_equal(mine[~finite], reference[~finite], equal_nan=True)
-        or not np.isfinite(mine[finite]).all()
-    ):
+    if not np.array_equal(mine[~finite], reference[~finite], equal_nan=True) or not np.isfinite(mine[finite]).all():
         why = "NaN or infinity in other places"
         return {**facts, "ok": False, "max_abs_err": np.inf, "max_rel_err": np.inf, "reason": why}
     error = float(np.max(np.abs(mine[finite] - reference[finite]), initial=0.0))

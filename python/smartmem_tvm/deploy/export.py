@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,18 +68,16 @@ def check_destination(folder: str | Path) -> Path:
     Raises
     ------
     UserError
-        If it exists and is neither empty nor a compiled model, cannot be written, or there is no linker.
+        If it exists and is neither empty nor a compiled model, cannot be written, or there is no compiler to link with.
     """
     from tvm.support import cc
 
     folder = Path(folder).resolve()
     _refuse_foreign(folder)
     with _writable(folder):
-        Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=_existing_parent(folder))).rmdir()
+        _make_sibling(folder).rmdir()
     if cc.get_cc() is None:
-        raise UserError(
-            "Writing a compiled model needs a C++ compiler for linking; install one, for example g++."
-        )
+        raise UserError("A compiled model is linked by a C++ compiler and there is none; install g++ or clang.")
     return folder
 
 
@@ -106,9 +104,8 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     """
     folder = check_destination(folder)
     with _writable(folder):
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=_existing_parent(folder)))
+        partial = _make_sibling(folder)
         try:
-            partial.chmod(0o755)  # mkdtemp's is for its owner alone
             compiled.executable.export_library(str(partial / LIBRARY))
             full = {
                 "format": FORMAT,
@@ -133,8 +130,8 @@ def load(folder: str | Path) -> Loaded:
     Raises
     ------
     UserError
-        If the folder holds no compiled model, an incomplete or changed one, or one made by another version of this
-        package or of TVM, or for another CPU.
+        If the folder holds no compiled model, an incomplete or changed one, or one made in another format, by
+        another TVM or for another CPU.
     """
     import tvm
 
@@ -147,21 +144,19 @@ def load(folder: str | Path) -> Loaded:
 
 
 def read_manifest(folder: Path) -> dict:
-    """The manifest of a compiled model that this installation can run."""
+    """The manifest of a compiled model that this installation and this CPU can run."""
     from .target import host_target
 
     manifest = _manifest(folder)
     if manifest is None:
-        raise UserError(
-            f"{folder} holds no compiled model; make one with `smartmem compile MODEL -o {folder}`."
-        )
-    host = str(host_target().attrs["mcpu"])
-    wanted = {"format": FORMAT, **{name: installed_version(name) for name in TVM_PINS}, "cpu": host}
-    for key, here in wanted.items():
-        if manifest.get(key) not in (here, "") if key == "cpu" else manifest.get(key) != here:
-            raise UserError(
-                f"{folder} was compiled for {key} {manifest.get(key)}, and here it is {here}; compile the model again."
-            )
+        raise UserError(f"{folder} holds no compiled model; make one with `smartmem compile MODEL -o {folder}`.")
+    here = {"format": FORMAT, **{name: installed_version(name) for name in TVM_PINS}}
+    if manifest.get("cpu"):  # code for no CPU in particular runs on all of them
+        here["cpu"] = str(host_target().attrs["mcpu"])
+    for key, value in here.items():
+        if manifest.get(key) != value:
+            found = manifest.get(key)
+            raise UserError(f"{folder} was compiled for {key} {found}, here it is {value}; compile the model again.")
     return manifest
 
 
@@ -191,7 +186,7 @@ def _refuse_foreign(folder: Path) -> None:
     present = {path.name for path in folder.iterdir()}
     if present and (_manifest(folder) is None or present - _OURS):
         raise UserError(
-            f"Output folder {folder} exists and holds other things than a compiled model; give another name or empty it."
+            f"Output folder {folder} exists and holds more or other than a compiled model; give another name."
         )
 
 
@@ -205,9 +200,11 @@ def _writable(folder: Path) -> Iterator[None]:
         ) from err
 
 
-def _existing_parent(folder: Path) -> Path:
-    """The nearest folder above that exists: on the same disk, so that renaming is one step."""
-    return next(parent for parent in folder.parents if parent.exists())
+def _make_sibling(folder: Path) -> Path:
+    """A new hidden folder in the nearest folder above that exists: on the same disk, so that renaming is one step."""
+    sibling = next(parent for parent in folder.parents if parent.exists()) / f".{folder.name}.{uuid.uuid4().hex}"
+    sibling.mkdir()
+    return sibling
 
 
 def _replace(folder: Path, new: Path) -> None:
@@ -215,7 +212,7 @@ def _replace(folder: Path, new: Path) -> None:
     if not folder.exists():
         new.rename(folder)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    old = _make_sibling(folder)
     folder.rename(old)
     try:
         new.rename(folder)

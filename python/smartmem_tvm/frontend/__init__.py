@@ -18,7 +18,7 @@ from os import PathLike
 import onnx
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
-from smartmem_tvm.frontend import dimensions, fold, importer, onnx_file, operators
+from smartmem_tvm.frontend import baseline, dimensions, fold, importer, onnx_file, operators
 from smartmem_tvm.frontend.operators import unsupported_operators
 from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
 from smartmem_tvm.frontend.torch_program import from_torch
@@ -26,6 +26,7 @@ from smartmem_tvm.frontend.torch_program import from_torch
 __all__ = [
     "check_inputs",
     "from_onnx",
+    "from_onnx_as_tvm",
     "from_torch",
     "input_spec",
     "load_onnx",
@@ -98,3 +99,21 @@ def from_onnx(source: Source, shapes: Shapes = None):
     model = load_onnx(source, shapes)
     operators.refuse_unsupported(model, name)
     return importer.import_graph(model, name)
+
+
+def from_onnx_as_tvm(source: Source, shapes: Shapes = None):
+    """Convert an ONNX model with TVM's own importer, as someone without this package would.
+
+    Parameters
+    ----------
+    source, shapes
+        As in `load_onnx`.
+
+    Returns
+    -------
+    tvm.IRModule
+        What TVM's importer makes of the file; where it refuses the file, what `from_onnx` makes of it.
+    """
+    model = onnx_file.read(source)
+    dimensions.bind(model, shapes or {}, onnx_file.display_name(source))
+    return baseline.import_as_tvm(model) or from_onnx(source, shapes)

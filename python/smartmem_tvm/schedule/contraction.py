@@ -18,8 +18,8 @@ from tvm import tirx
 
 from ..analysis.index_map import Simplifier
 from ..analysis.kernel import substitute
-from .expressions import Walk, fresh, uses
-from .nest import index
+from .expressions import Walk, uses
+from .nest import fresh, index
 from .reduction import Reduction
 
 

@@ -7,7 +7,7 @@ from tvm import tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
 from .expressions import Walk, accesses_of, fusable_suffix, loads, split_index
-from .nest import PARALLEL, SERIAL, Scope, index, split_work
+from .nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
 from .params import CpuParams
 from .rule import CpuRule
 
@@ -104,7 +104,7 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
     sizes = {"row": rows, "down": down, "across": across}
 
     def task(t):
-        keys = [tirx.Var(name, "int64") for name in sizes]
+        keys = [fresh(name) for name in sizes]
         place = split_index(t, keys, dict(zip(keys, sizes.values(), strict=True)))
         row, first, start = (scope.analyzer.simplify(place[k]) for k in keys)
         first, start = first * side, start * side

@@ -16,7 +16,7 @@ from tvm import ir, tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
 from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, replace_loads, split_index
-from .nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, index, scratch, split_work, store
+from .nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from .params import CpuParams
 from .reduction import combiner_of
 from .row_space import RowSpace, row_space_of
@@ -82,7 +82,7 @@ class _Emitter:
         return block(*nests)
 
     def _over_rows(self, extents: list[int], body) -> tirx.Stmt:
-        total, keys = 1, [tirx.Var(f"row{n}", "int64") for n in range(len(extents))]
+        total, keys = 1, [fresh(f"row{n}") for n in range(len(extents))]
         for extent in extents:
             total *= extent
         parallel = self.space.work >= self.params.serial_below

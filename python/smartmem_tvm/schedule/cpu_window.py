@@ -15,23 +15,37 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
-from .expressions import Walk, has_select, split_index
+from .expressions import Walk, has_select, loads, split_index
 from .nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, split_work, store
 from .params import CpuParams
 from .reduction import Reduction, reduction_of
 from .rule import CpuRule
 from .tile import column_tiles
 
+_NEAR = 4  # elements: neighbours at most this far apart still share most cache lines (strided pooling)
 _UNROLLED = 8  # steps of the innermost reduction loop that are written out
 
 
 class Window(CpuRule):
-    """The rule for any single reduction; good where its operands are contiguous along the output's fastest axis."""
+    """The rule for any single reduction; its operands are contiguous along the output's fastest axis."""
 
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is not one reduction with an epilogue in place."""
         reduction = reduction_of(kernel)
-        return None if reduction is None else _Emitter(reduction, params).kernel()
+        if reduction is None or _runs_along_rows(reduction):
+            return None
+        return _Emitter(reduction, params).kernel()
+
+
+def _runs_along_rows(reduction: Reduction) -> bool:
+    """Whether an operand is contiguous along a reduction iterator but none is along the output's fastest iterator."""
+    walk = Walk(reduction.extents)
+    fastest = [v for v in reduction.spatial if walk.stride(reduction.output, reduction.indices, v) == 1]
+    across, along = False, False
+    for load in loads(reduction.term):
+        across |= any(0 < (walk.load_stride(load, v) or 0) <= _NEAR for v in fastest)
+        along |= any(walk.load_stride(load, v) == 1 for v in reduction.reduce)
+    return along and not across
 
 
 @dataclass(eq=False)

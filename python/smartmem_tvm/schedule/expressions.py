@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ..analysis.index_map import flat_index, is_if_then_else, variables
+from ..analysis.index_map import is_if_then_else, variables
 from ..analysis.kernel import substitute
-from .nest import INDEX, index
+from .nest import fresh, index
 
-_CHEAP_SIZE = 60  # nodes: a larger expression is a polynomial standing for a transcendental
-_CHEAP_CALLS = frozenset({"tirx.if_then_else", "tirx.fabs", "tirx.sqrt", "tirx.rsqrt", "tirx.floor", "tirx.ceil"})
+_CHEAP_ARITHMETIC = 16  # operations: more than that is a polynomial standing for a transcendental
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+_CHEAP_CALLS = frozenset({"if_then_else", "fabs", "sqrt", "rsqrt", "floor", "ceil", "isnan"})  # of any dialect
 
 
 def loads(node) -> list:
@@ -57,11 +58,23 @@ def has_costly_call(node) -> bool:
     found: list = []
 
     def visit(call):
-        if getattr(call.op, "name", "") not in _CHEAP_CALLS:
+        if getattr(call.op, "name", "").rpartition(".")[2] not in _CHEAP_CALLS:
             found.append(call)
 
     tvm_ffi.structural_walk(node, (ir.Call, visit))
-    return bool(found) or size(node) > _CHEAP_SIZE
+    return bool(found) or _arithmetic(node) > _CHEAP_ARITHMETIC
+
+
+def _arithmetic(node) -> int:
+    """Operations on data (indices are integers)."""
+    count = 0
+
+    def bump(operation):
+        nonlocal count
+        count += str(operation.ty.dtype).startswith("float")
+
+    tvm_ffi.structural_walk(node, (_ARITHMETIC, bump))
+    return count
 
 
 def size(node) -> int:
@@ -99,6 +112,13 @@ def contiguous_run(access, extent: int, outer: Mapping, most: int) -> int:
     return 1
 
 
+def _flat(indices: Sequence, shape: Sequence[int]):
+    flat = index(0)
+    for at, extent in zip(indices, shape, strict=True):
+        flat = flat * index(extent) + at
+    return flat
+
+
 class Walk:
     """Memory strides of accesses under known iterator extents."""
 
@@ -110,13 +130,13 @@ class Walk:
 
     def offset(self, buffer, indices):
         """Row-major offset of an access, simplified."""
-        return self.analyzer.simplify(flat_index(indices, [int(d) for d in buffer.shape]))
+        return self.analyzer.simplify(_flat(indices, [int(d) for d in buffer.shape]))
 
     def stride(self, buffer, indices, var) -> int | None:
         """Elements between the accesses at `var` and `var` + 1, or None if that is not one number."""
         here = self.offset(buffer, indices)
         # the last value of `var` has no successor: let the simplifier see a range in which both exist
-        step = tirx.Var("step", var.ty)
+        step = tirx.Var("step", var.ty.dtype)
         inner = Walk({**self.extents, step: max(1, int(self.extents[var]) - 1)})
         before, after = (substitute(here, {var: step + d}) for d in (0, 1))
         delta = inner.analyzer.simplify(after - before)
@@ -137,11 +157,6 @@ def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
         point[var] = rest if position == 0 else tirx.floormod(rest, extent)
         rest = tirx.floordiv(rest, extent)
     return point
-
-
-def fresh(name: str):
-    """A new index variable."""
-    return tirx.Var(name, INDEX)
 
 
 def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int:

@@ -4,25 +4,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
-INDEX = "int64"
+from ..analysis.index_map import is_if_then_else
+
+_INDEX_TYPE: ContextVar[str] = ContextVar("index type", default="int64")
 SERIAL, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
 VECTOR, UNROLL = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
 
 
+@contextmanager
+def index_type(dtype: str):
+    """Within the context, loops and indices have this integer type: that of the kernel at hand."""
+    token = _INDEX_TYPE.set(dtype)
+    try:
+        yield
+    finally:
+        _INDEX_TYPE.reset(token)
+
+
+def fresh(name: str) -> tirx.Var:
+    """A new index variable."""
+    return tirx.Var(name, _INDEX_TYPE.get())
+
+
 def index(value: int) -> tirx.IntImm:
     """An integer as an index expression."""
-    return tirx.IntImm(INDEX, int(value))
+    return tirx.IntImm(_INDEX_TYPE.get(), int(value))
 
 
 def loop(extent, body: Callable, name: str = "i", kind=SERIAL) -> tirx.Stmt:
     """``for name in range(extent): body(name)``; a loop that runs once is no loop."""
     if isinstance(extent, int) and extent == 1:
         return body(index(0))
-    var = tirx.Var(name, INDEX)
+    var = fresh(name)
     extent = index(extent) if isinstance(extent, int) else extent
     return tirx.For(var, index(0), extent, kind, body(var))
 
@@ -56,7 +75,7 @@ class Scope:
         return tvm_ffi.structural_map(node, (tirx.BufferStore, write))
 
     def _select(self, call):
-        if getattr(call.op, "name", "") != "tirx.if_then_else":
+        if not is_if_then_else(call):
             return call
         condition, yes, no = call.args
         condition = self.analyzer.simplify(condition)

@@ -11,6 +11,7 @@ from tvm.target import Target
 
 from ..analysis.kernel import Kernel, Opaque, parse
 from .inline import inline
+from .nest import index_type
 from .params import CpuParams
 
 
@@ -39,11 +40,16 @@ class CpuRule(Rule):
         if target.kind.name != "llvm":
             return None
         try:
-            kernel = inline(parse(func))
+            kernel = parse(func)
         except Opaque:
             return None
-        body = self.lower(kernel, self.params or CpuParams.of(target))
-        return None if body is None else s_tir.Schedule(finished(func, kernel, body))
+        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
+        if len(types) > 1:
+            return None
+        with index_type(str(next(iter(types), "int64"))):
+            kernel = inline(kernel)
+            body = self.lower(kernel, self.params or CpuParams.of(target))
+            return None if body is None else s_tir.Schedule(finished(func, kernel, body))
 
     @abstractmethod
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
