@@ -54,8 +54,9 @@ def graph(mod: tvm.IRModule) -> Graph:
 
 
 def nodes(mod: tvm.IRModule) -> list[Node]:
-    """The nodes of ``main`` in order, without the tuple of its results."""
-    return [node for node in graph(mod) if not isinstance(node.value, relax.Tuple)]
+    """The nodes of ``main`` in order, without the tuple of its results; none if it returns an argument."""
+    found = [g for g in graphs(mod) if g.name == "main"]
+    return [node for g in found for node in g if not isinstance(node.value, relax.Tuple)]
 
 
 def only_node(build, *shapes, dtype="float32") -> Node:
@@ -116,7 +117,7 @@ def move(node: Node, fill: float = 0, **inputs: np.ndarray) -> np.ndarray:
         source = sources[piece.source]
         assert source.shape == shape_of(piece.source)
         index = [np.broadcast_to(_index(i, space, sources), shape)[where] for i in piece.indices]
-        assert all((0 <= i).all() and (i < n).all() for i, n in zip(index, source.shape, strict=True))
+        assert all((i >= 0).all() and (i < n).all() for i, n in zip(index, source.shape, strict=True))
         out[where] = source[tuple(index)]
     return out
 

@@ -16,6 +16,7 @@ from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
 from .transform.lower_rotations import LowerRotations
 from .transform.merge_projections import MergeProjections
+from .transform.split_reductions import SplitReductions
 from .transform.vectorize_math import VectorizeMath
 
 
@@ -87,7 +88,7 @@ BASELINE_PHASES = (
 )
 
 LOWER_PHASES = (
-    Phase("schedule", lambda: [LowerRotations(), VectorizeMath(), ScheduleKernels()]),
+    Phase("schedule", lambda: [SplitReductions(), LowerRotations(), VectorizeMath(), ScheduleKernels()]),
     # TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
     Phase(
         "lower",

@@ -73,7 +73,7 @@ def tensor_bytes(ty) -> int:
         return sum(tensor_bytes(field) for field in ty.fields)
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return 0
-    return math.prod(int(dim) for dim in ty.shape) * (ty.dtype.dtype.bits + 7) // 8
+    return math.prod(int(dim) for dim in ty.shape) * ((ty.dtype.dtype.bits + 7) // 8)
 
 
 def only_moves_data(func: tirx.PrimFunc) -> bool:

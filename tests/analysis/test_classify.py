@@ -3,9 +3,9 @@
 
 import numpy as np
 import pytest
-from helpers import legal, module, nodes, only_node, op
 from tvm import relax, tirx
 
+from helpers import legal, module, nodes, only_node, op
 from smartmem_tvm.analysis.classify import (
     cost,
     mapping_type,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from helpers import legal, nodes, only_node, op, random, run
 from tvm.script import tirx as T
 
+from helpers import legal, nodes, only_node, op, random, run
 from smartmem_tvm.analysis.kernel import Opaque, emit, parse, shape_of
 
 FUNCTIONS = {

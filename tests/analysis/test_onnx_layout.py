@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 import pytest
-from helpers import count_up, legalize, move, nodes, run
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from helpers import count_up, legalize, move, nodes, run
 from smartmem_tvm.analysis.classify import mapping_type, movement, quadrant
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.tables.mapping_type import MappingType

@@ -119,13 +119,13 @@ def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Ke
     Parameters
     ----------
     inline_output : bool
-        Substitute the producer's last (pointwise) stage into every reader, reductions included; otherwise the stage
-        is kept and only `tidy` decides.
+        Substitute the producer's last (pointwise) stage into every reader, reductions included, unless that would
+        write out a long expression many times; otherwise the stage is kept and only `tidy` decides.
     """
     out = producer.outputs[0]
     stages = [replace_loads(s, buffer, lambda indices: out[tuple(indices)]) for s in consumer.stages]
     kept = list(producer.stages)
-    if inline_output:
+    if inline_output and _loads_when_inlined(stages, kept[-1]) <= _MAX_COPIED_LOADS:
         last = kept.pop()
         stages = [inline(s, last) if _reads(s, out) else s for s in stages]
     inputs = [b for b in consumer.inputs if not b.same_as(buffer)]
@@ -177,8 +177,13 @@ def _collapses(kernel: Kernel, stage: Stage, readers: list[Stage]) -> bool:
         return False
     if not readers or any(r.reduction or len(r.outputs) > 1 for r in readers):
         return False
-    copies = sum(load.source.same_as(stage.outputs[0]) for r in readers for load in r.loads)
-    return copies == 1 or copies * len(stage.loads) <= _MAX_COPIED_LOADS
+    return _loads_when_inlined(readers, stage) <= _MAX_COPIED_LOADS
+
+
+def _loads_when_inlined(readers: list[Stage], stage: Stage) -> int:
+    """Loads that the copies of a pointwise stage would add to its readers; none if it is read once."""
+    copies = sum(load.source.same_as(stage.outputs[0]) for reader in readers for load in reader.loads)
+    return copies * len(stage.loads) if copies > 1 else 0
 
 
 def single_map(stage: Stage, buffer):

@@ -50,9 +50,14 @@ def emit(result: Result, as_json: bool) -> None:
 def _console() -> Console:
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # to `main`; rich would end the process here
+
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
+
     # Operator names contain square brackets, which are markup to rich.
-    return Console(width=width, markup=False, highlight=False, emoji=False)
+    return PipeConsole(width=width, markup=False, highlight=False, emoji=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[int] = ()) -> Table:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
+_PROTOBUF_LIMIT = 2**31 - 1  # bytes
+
 LAYOUT_OPERATORS = frozenset(
     (
         "CenterCropPad",
@@ -73,8 +75,9 @@ def run_onnxruntime(path: str, arrays: Mapping[str, np.ndarray]) -> list[np.ndar
 
 
 def _source(path: str) -> str | bytes:
-    """The file itself, so that its size does not matter; only a light model has to be made complete."""
-    from .. import light
+    """The complete model, or the file where that is too large for one message."""
+    from ..frontend.onnx_file import read
 
-    model = read_header(path)
-    return light.fill(model).SerializeToString() if light.is_light(model) else str(path)
+    # Not always the file: ONNX Runtime cannot fold small tensors that are in another file, nor fill a light model.
+    model = read(path)
+    return model.SerializeToString() if model.ByteSize() < _PROTOBUF_LIMIT else str(path)

@@ -230,7 +230,9 @@ class _Emitter:
             return self.scope.simplify(self._result(sums[i, j], task, row + i, column + j))
 
         if self.plan.stores_down:
-            return self.scope.loop(width, lambda j: self.scope.loop(height, lambda i: at(i, j), "i"), "j")
+            vector = height in (4, 8) and not has_select(self.reduction.finish)
+            kind = VECTOR if vector else SERIAL
+            return self.scope.loop(width, lambda j: self.scope.loop(height, lambda i: at(i, j), "i", kind), "j")
         if has_select(self.reduction.finish):
             return self.scope.loop(height, lambda i: self.scope.loop(width, lambda j: at(i, j), "j"), "i")
         return self.scope.loop(height, lambda i: self._vectors(width, lambda j: at(i, j)), "i")

@@ -11,14 +11,17 @@ partial vectors; where another row lies next to it instead (channel norm of an N
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
+import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
-from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, replace_loads, split_index
+from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, replace_loads, split_index, uses
 from .nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from .params import CpuParams
 from .reduction import combiner_of
+from .row_gather import gather_rows
 from .row_space import RowSpace, row_space_of
 from .rule import CpuRule
 from .tile import column_tiles
@@ -32,7 +35,19 @@ class Rows(CpuRule):
         space = row_space_of(kernel)
         if space is None or not any(stage.reduction for stage in space.kernel.stages):
             return None
-        return _Emitter(space, params).kernel()
+        return _Emitter(gather_rows(space), params).kernel()
+
+
+def _run_length(stage: Stage, inner) -> int:
+    """Length of pieces of the inner loop within which no ``//`` or ``%`` of its index changes or wraps."""
+    divisors: list[int] = []
+
+    def collect(division):
+        if uses(division.a, [inner]) and isinstance(division.b, tirx.IntImm):
+            divisors.append(int(division.b))
+
+    tvm_ffi.structural_walk(stage.body, ((tirx.FloorDiv, tirx.FloorMod), collect))
+    return gcd(stage.extents[inner], *divisors) if divisors else 1
 
 
 @dataclass(eq=False)
@@ -128,9 +143,9 @@ class _Emitter:
             fused = 1
         else:
             fused = fusable_suffix(inner, stage.extents, accesses_of(stage))
-        return self._nest(inner, extents, fused, element)
+        return self._nest(inner, extents, fused, element, 1 if stage.reduction else _run_length(stage, inner[-1]))
 
-    def _nest(self, vars_: list, extents: dict, fused: int, body, kind=SERIAL) -> tirx.Stmt:
+    def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1) -> tirx.Stmt:
         """Loops over `vars_`, the last `fused` of them as one."""
         outer, suffix = vars_[: len(vars_) - fused], vars_[len(vars_) - fused :]
         length = 1
@@ -139,8 +154,14 @@ class _Emitter:
 
         def nest(level: int, point: dict) -> tirx.Stmt:
             if level == len(outer):
+
+                def at(v):
+                    return body({**point, **split_index(v, suffix, extents)})
+
+                if run in (1, length):
+                    return self.scope.loop(length, at, "c")
                 return self.scope.loop(
-                    length, lambda v: body({**point, **split_index(v, suffix, extents)}), "c", kind
+                    length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
                 )
             var = outer[level]
             return self.scope.loop(extents[var], lambda v: nest(level + 1, {**point, var: v}), f"c{level}")

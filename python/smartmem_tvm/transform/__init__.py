@@ -6,6 +6,7 @@ from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
 from .lower_rotations import LowerRotations
 from .merge_projections import MergeProjections
+from .split_reductions import SplitReductions
 from .vectorize_math import VectorizeMath
 
-__all__ = ["EliminateLayout", "FuseOperators", "FuseRows", "LowerRotations", "MergeProjections", "VectorizeMath"]
+__all__ = ["EliminateLayout", "FuseOperators", "FuseRows", "LowerRotations", "MergeProjections", "SplitReductions", "VectorizeMath"]

@@ -60,7 +60,7 @@ def fuse(graph: Graph) -> list[dict]:
     """Rewrite `graph` in place; returns one decision for each pointwise operator in it."""
     log = []
     for node in graph:
-        if node.kernel is None or len(node.kernel.stages) != 1 or not node.kernel.last.is_pointwise:
+        if node.kernel is None or not all(stage.is_pointwise for stage in node.kernel.stages):
             continue
         label = node.members[-1]
         reason = _join_producer(graph, node) or _join_readers(graph, node)
@@ -101,7 +101,7 @@ def _can_end_with(producer: Node, node: Node, graph: Graph) -> bool:
         return False
     buffer = node.kernel.inputs[_position(node, producer.var)]
     stage, last = node.kernel.last, producer.kernel.last
-    indices = single_map(stage, buffer)
+    indices = single_map(stage, buffer) if node.kernel.readers(buffer) == [stage] else None
     if indices is None or not (last.is_pointwise or can_reindex(last)):
         return False
     return visits_once(indices, stage.extents, shape_of(buffer))
@@ -135,7 +135,7 @@ def _refusal(graph: Graph, node: Node, readers: list[Node]) -> str:
     if not readers:
         return "nobody reads it"
     first = _type(node)
-    work = cost(node.kernel.last.body)
+    work = sum(cost(stage.body) for stage in node.kernel.stages)
     for reader in readers:
         if reader.kernel is None:
             return f"{reader.var.name} has no functional form: {reader.reason}"

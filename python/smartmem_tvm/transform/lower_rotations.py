@@ -29,6 +29,7 @@ class LowerRotations:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every unscheduled PrimFunc of `mod`; others are left alone."""
+        mod = mod.clone()
         for gvar, func in mod.functions.items():
             if not isinstance(func, tirx.PrimFunc):
                 continue

@@ -31,6 +31,7 @@ class MergeProjections:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
+        mod = mod.clone()
         for gvar, function in mod.functions.items():
             if isinstance(function, relax.Function):
                 rewritten = _rewrite(function)
@@ -98,7 +99,9 @@ def _merge(operand, members: list) -> tuple[list, list]:
     ends = np.cumsum([w.shape[1] for w in weights])
     name = "_".join(last.var.name for _, last in members)
     builder = relax.BlockBuilder()
-    value = builder.normalize(relax.op.matmul(operand, relax.const(np.concatenate(weights, axis=1))))
+    out_dtype = members[0][0].value.attrs.out_dtype
+    weight = relax.const(np.concatenate(weights, axis=1))
+    value = builder.normalize(relax.op.matmul(operand, weight, out_dtype))
     merged = relax.DataflowVar(f"{name}_matmul", value.ty)
     bindings = [relax.VarBinding(merged, value)]
     if any(bias is not None for bias in biases):

@@ -50,6 +50,7 @@ class VectorizeMath:
         target = tvm.target.Target.current(allow_none=True)
         if target is None or target.kind.name != "llvm":
             return mod
+        mod = mod.clone()
         for gvar, func in mod.functions.items():
             if isinstance(func, tirx.PrimFunc):
                 body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What surrounds a command while it works: where output and messages go, and how it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def session(show_warnings: bool) -> Iterator[None]:
+    """Keep stdout for the result, messages short, and stopping clean."""
+    # TVM would pin its threads, and this process, to the first cores, where every other TVM process sits too.
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
+    with _stdout_on_stderr(), _log_on_stderr(), _terminate_as_interrupt(), warnings.catch_warnings():
+        if not show_warnings:
+            warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """Send to stderr whatever libraries print, from Python or from C++."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+@contextlib.contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """Show this package's warnings, which name the model or node they are about."""
+    logger = logging.getLogger(__package__.partition(".")[0])
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("smartmem: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM unwind like Ctrl-C, so that half-written folders are removed."""
+    try:
+        old = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # not in the main thread, where signals are somebody else's business
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide how to run a contraction: orientation, register tile, what to pack, how to cut it into tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import ir
+
+from ..analysis.kernel import substitute
+from .contraction import Contraction
+from .expressions import Walk, contiguous_run, split_index
+from .nest import fresh, split_work
+from .params import CpuParams
+from .tile import Tile, best_tile, column_tiles
+
+_FLOAT_BYTES = 4
+_SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """One axis cut among tasks: `count` chunks of `length` units, the last one of `last`."""
+
+    length: int
+    count: int
+    last: int
+
+    @classmethod
+    def of(cls, total: int, parts: int) -> Chunks:
+        """Cut `total` units into at most `parts` chunks."""
+        length, count = split_work(max(total, 1), parts)
+        return cls(length, count, max(total, 1) - (count - 1) * length)
+
+    @property
+    def longest(self) -> int:
+        """Units of the longest chunk."""
+        return max(self.length, self.last) if self.count > 1 else self.last
+
+
+@dataclass(frozen=True, eq=False)
+class MatmulPlan:
+    """A contraction with fused batch, row, column and depth indices, and the choices made for it."""
+
+    contraction: Contraction
+    params: CpuParams
+
+    # -- sizes ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def batch(self) -> int:
+        """Independent products."""
+        return self.contraction.extent(self.contraction.batch)
+
+    @cached_property
+    def rows(self) -> int:
+        """Fused row extent."""
+        return self.contraction.extent(self.contraction.rows)
+
+    @cached_property
+    def columns(self) -> int:
+        """Fused column extent."""
+        return self.contraction.extent(self.contraction.columns)
+
+    @cached_property
+    def depth(self) -> int:
+        """Fused reduction extent."""
+        return self.contraction.extent(self.contraction.depth)
+
+    @cached_property
+    def tile(self) -> Tile:
+        """The register tile."""
+        return best_tile(self.rows, self.columns, self.params)
+
+    @cached_property
+    def panels(self) -> int:
+        """Panels of full width."""
+        return self.columns // self.tile.width
+
+    @cached_property
+    def tails(self) -> list[int]:
+        """Widths of the panels after those."""
+        return column_tiles(self.columns % self.tile.width, self.params)
+
+    # -- the program at a point ------------------------------------------------------------------------------------
+
+    def point(self, batch=None, row=None, column=None, depth=None) -> dict:
+        """Iterator values of fused indices; None leaves a group out."""
+        c, point = self.contraction, {}
+        for vars_, flat in ((c.batch, batch), (c.rows, row), (c.columns, column), (c.depth, depth)):
+            if flat is not None:
+                point.update(split_index(flat, vars_, c.reduction.extents))
+        return point
+
+    def left(self, batch, row, depth):
+        """Left operand at a point."""
+        return substitute(self.contraction.left, self.point(batch, row, None, depth))
+
+    def right(self, batch, column, depth):
+        """Right operand at a point."""
+        return substitute(self.contraction.right, self.point(batch, None, column, depth))
+
+    # -- packing -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def left_packed(self) -> bool:
+        """The left operand is copied unless it is a plain load that walks along the fused rows and depth.
+
+        Rows found through ``//``, ``%`` or a select are cheap to find once, dear to find again in each panel.
+        """
+        b, m, k = fresh("b"), fresh("m"), fresh("k")
+        walk, value = Walk({b: self.batch, m: self.rows, k: self.depth}), self.left(b, m, k)
+        return any(walk.load_stride(value, v) is None for v in (m, k))
+
+    @cached_property
+    def right_packed(self) -> bool:
+        """The right operand is copied unless it is contiguous, walks along the depth, and is read only a few times."""
+        b, q, j, k = fresh("b"), fresh("q"), fresh("j"), fresh("k")
+        width = self.tile.width
+        walk = Walk({b: self.batch, q: max(1, self.panels), j: width, k: self.depth})
+        value = self.right(b, q * width + j, k)
+        direct = walk.load_stride(value, j) == 1 and walk.load_stride(value, k) is not None
+        return not direct or self.rows >= self.params.pack_reuse * self.tile.height
+
+    def right_run(self, width: int) -> int:
+        """Columns that lie next to each other in the right operand wherever a panel starts."""
+        b, k = fresh("b"), fresh("k")
+
+        def access(column):
+            value = self.right(b, column, k)
+            return (value.source, value.indices) if isinstance(value, ir.TensorLoad) else None
+
+        return contiguous_run(access, self.columns, {b: self.batch, k: self.depth}, width)
+
+    def output_run(self, along_rows: bool, most: int) -> int:
+        """Results that lie next to each other in memory down the rows (or along the columns) of a tile."""
+        b, other, reduction = fresh("b"), fresh("other"), self.contraction.reduction
+        extents = {b: self.batch, other: self.columns if along_rows else self.rows}
+
+        def access(at):
+            point = self.point(b, at, other) if along_rows else self.point(b, other, at)
+            return reduction.output, [substitute(i, point) for i in reduction.indices]
+
+        return contiguous_run(access, self.rows if along_rows else self.columns, extents, most)
+
+    @cached_property
+    def stores_down(self) -> bool:
+        """The result is contiguous down the rows, not along the columns."""
+        return self.output_run(False, self.params.lanes) == 1 and self.output_run(True, 4) > 1
+
+    def copying(self) -> float:
+        """Estimated cycles spent on moving data: what tells an orientation from the other."""
+
+        def per_element(run: int) -> float:
+            return _SCALAR_COPY / min(run, self.params.lanes)
+
+        lanes = self.params.lanes
+        right = self.row_chunks.count * self.depth * self.columns * per_element(self.right_run(lanes))
+        left = self.rows * self.depth * _SCALAR_COPY if self.left_packed else 0
+        stores = self.rows * self.columns * per_element(self.output_run(False, lanes))
+        return self.batch * ((right if self.right_packed else 0) + left + stores)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _parts(self) -> tuple[int, int]:
+        """How many chunks of rows and of columns."""
+        p, tile = self.params, self.tile
+        tiles, panels = max(1, self.rows // tile.height), max(1, self.panels)
+        fit = max(8 * tile.height, p.panel_bytes // (_FLOAT_BYTES * self.depth))
+        rows, wanted = -(-self.rows // fit), p.cores * p.tasks_per_core
+        if not self.parallel:
+            return rows, 1
+        if self.left_packed:
+            rows = max(rows, min(tiles // 4, -(-wanted // self.batch)))
+        columns = min(panels, max(1, -(-wanted // (self.batch * max(1, rows)))))
+        if not self.left_packed:
+            rows = max(rows, min(tiles // 4, -(-wanted // (self.batch * columns))))
+        return rows, columns
+
+    @cached_property
+    def row_chunks(self) -> Chunks:
+        """Row tiles per task."""
+        return Chunks.of(self.rows // self.tile.height, self._parts[0])
+
+    @cached_property
+    def panel_chunks(self) -> Chunks:
+        """Full panels per task."""
+        return Chunks.of(self.panels, self._parts[1])
+
+    @property
+    def parallel(self) -> bool:
+        """Whether the work is worth waking the threads."""
+        return self.contraction.reduction.work >= self.params.serial_below

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SplitReductions: a reduction that walks through a view in pieces becomes one loop per piece."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..analysis.compose import simplified
+from ..analysis.kernel import REDUCE, Kernel, Opaque, Stage, emit, parse, substitute
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.SplitReductions")
+class SplitReductions:
+    """Turn the ``//`` and ``%`` of a reduction index into loops (SmartMem 3.2.1, the split dependency).
+
+    Before::
+
+        for k in range(768): acc += x[head = k // 64, t, k % 64] * w[k, j]
+
+    After::
+
+        for k0, k1 in grid(12, 64): acc += x[k0, t, k1] * w[k0 * 64 + k1, j]
+
+    The inner loop walks along memory again, and no division is left in it. An iterator is split where the divisors it
+    is used with form a chain, each dividing the next and the extent; otherwise it stays.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every unscheduled PrimFunc of `mod`; others are left alone."""
+        mod = mod.clone()
+        for gvar, func in mod.functions.items():
+            if not isinstance(func, tirx.PrimFunc):
+                continue
+            try:
+                kernel = parse(func)
+            except Opaque:
+                continue
+            stages = tuple(_split(stage) for stage in kernel.stages)
+            if any(new is not old for new, old in zip(stages, kernel.stages, strict=True)):
+                mod.update_func(gvar, emit(Kernel(kernel.inputs, kernel.outputs, stages), dict(func.attrs)))
+        return mod
+
+
+def _split(stage: Stage) -> Stage:
+    iters, mapping = [], {}
+    for it in stage.iters:
+        divisors = _divisors(stage, it.var) if it.iter_type == REDUCE else []
+        parts, value = _digits(it, divisors)
+        iters += parts
+        if len(parts) > 1:
+            mapping[it.var] = value
+    if not mapping:
+        return stage
+    body = substitute(stage.body, mapping)
+    init = substitute(stage.init, mapping) if stage.init is not None else None
+    return simplified(Stage(stage.name, tuple(iters), body, init, stage.annotations))
+
+
+def _divisors(stage: Stage, var) -> list[int]:
+    """Sorted constants that `var` itself is divided by; empty if they form no chain."""
+    found: set[int] = set()
+
+    def collect(node):
+        divided = node.a if isinstance(node.a, ir.Var) else getattr(node.a, "a", None)
+        if isinstance(node.b, tirx.IntImm) and isinstance(divided, ir.Var) and divided.same_as(var):
+            outer = int(node.a.b) if isinstance(node.a, tirx.FloorDiv) else 1  # (v // a) % b cuts at a and a * b
+            found.update((outer, outer * int(node.b)))
+
+    tvm_ffi.structural_walk(stage.body, ((tirx.FloorDiv, tirx.FloorMod), collect))
+    chain = [1, *sorted(found - {1, stage.extents[var]}), stage.extents[var]]
+    aligned = all(b % a == 0 for a, b in zip(chain, chain[1:]))
+    return chain[1:-1] if aligned else []
+
+
+def _digits(it, divisors: list[int]) -> tuple[list, object]:
+    """Iterators for the digits of `it` in the mixed radix of `divisors`, and `it` as a sum of them."""
+    if not divisors:
+        return [it], it.var
+    bounds = [*divisors, int(it.dom.extent)]
+    parts, value = [], tirx.const(0, it.var.ty.dtype)
+    for number, (low, high) in enumerate(reversed(list(zip([1, *divisors], bounds)))):
+        var = tirx.Var(f"{it.var.name}_{number}", it.var.ty)
+        parts.append(tirx.IterVar(ir.Range(tirx.const(0, it.var.ty.dtype), tirx.const(high // low, it.var.ty.dtype)), var, REDUCE))
+        value = value + var * tirx.const(low, it.var.ty.dtype)
+    return parts, value

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem compile``: what the folder holds."""
+
+import json
+from dataclasses import fields
+
+from smartmem_tvm.cli.model import TECHNIQUES
+from smartmem_tvm.deploy.export import checksum
+from smartmem_tvm.pipeline import Options
+
+
+def test_folder(compiled_folder):
+    assert sorted(path.name for path in compiled_folder.iterdir()) == ["explain.json", "lib.so", "manifest.json"]
+    manifest = json.loads((compiled_folder / "manifest.json").read_text())
+    assert manifest["inputs"] == [{"name": "x", "shape": [2, 4, 8], "dtype": "float32", "ids_below": None}]
+    assert manifest["outputs"] == ["y"]
+    assert manifest["layout_kernels"] == 0 < manifest["kernels"]
+    assert manifest["sha256"] == checksum(compiled_folder / "lib.so")
+    explanation = json.loads((compiled_folder / "explain.json").read_text())
+    assert len(explanation["kernels"]) == manifest["kernels"]
+
+
+def test_json_and_options(smartmem, symbolic_path, tmp_path):
+    folder, dump = tmp_path / "deep" / "out", tmp_path / "dump"
+    outcome = smartmem(
+        "compile", symbolic_path, "-o", folder, "--shape", "x:3,4,8", "--no-eliminate", "--dump-dir", dump, "--json"
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["folder"] == str(folder)
+    assert outcome.data["compile_seconds"] > 0
+    manifest = outcome.data["manifest"]
+    assert manifest == json.loads((folder / "manifest.json").read_text())
+    assert manifest["inputs"][0]["shape"] == [3, 4, 8]
+    assert not any("eliminate" in path.name for path in dump.iterdir())
+    assert any("fuse" in path.name for path in dump.iterdir())
+
+
+def test_text_says_what_to_do_next(smartmem, model_path, tmp_path):
+    outcome = smartmem("compile", model_path, "-o", tmp_path / "out")
+    assert outcome.code == 0
+    assert f"smartmem run {tmp_path / 'out'}" in outcome.out
+
+
+def test_a_compiled_folder_is_replaced(smartmem, model_path, symbolic_path, tmp_path):
+    folder = tmp_path / "out"
+    assert smartmem("compile", model_path, "-o", folder).code == 0
+    assert smartmem("compile", symbolic_path, "-o", folder, "--shape", "x:1,4,8").code == 0
+    assert json.loads((folder / "manifest.json").read_text())["inputs"][0]["shape"] == [1, 4, 8]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_every_technique_has_a_switch():
+    switches = {field.name for field in fields(Options) if field.default is True}
+    assert set(TECHNIQUES) == switches

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Printing: JSON that every parser reads, tables that hide nothing, progress where somebody looks."""
+
+import io
+import json
+import math
+
+import numpy as np
+from rich.console import Console
+
+from smartmem_tvm.cli import console
+
+
+def test_plain_data():
+    data = {"a": np.float32(0.5), "b": [np.int64(3), math.nan], 1: (math.inf, None, True, "x")}
+    assert console.plain(data) == {"a": 0.5, "b": [3, None], "1": [None, None, True, "x"]}
+
+
+def test_json_goes_out_alone(capsys):
+    console.emit(console.Result({"error": math.inf}, render=lambda _: print("no")), as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"error": None}
+
+
+def test_table_folds_instead_of_cutting():
+    text = io.StringIO()
+    name = "a_very_long_operator_name_" * 3
+    Console(file=text, width=40).print(console.table("title", ("name", "n"), [(name, "")], numbers=(1,)))
+    letters = "".join(text.getvalue().split())
+    assert name in letters.replace("─", "") and "…" not in letters
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_for_terminals(monkeypatch):
+    for stream, shown in ((io.StringIO(), False), (Terminal(), True)):
+        monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setenv("TERM", "xterm")
+        with console.step("Reading [x].onnx"):
+            pass
+        assert ("Reading [x].onnx" in stream.getvalue()) is shown
+
+
+def test_no_color(monkeypatch, capsys):
+    table = console.table("title", ("name",), [("x",)])
+    for value, colored in (("", True), ("1", False)):
+        monkeypatch.setenv("NO_COLOR", value)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        result = console.Result({}, render=lambda out: out.print("hello", style="red"))
+        console.emit(result, as_json=False)
+        assert ("\x1b[31m" in capsys.readouterr().out) is colored
+    assert table.row_count == 1

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem stats``: the object that the README's figures come from."""
+
+import pytest
+
+KEYS = {"model", "target", "threads", "onnx_nodes", "onnx_layout_nodes", "compile_seconds", "compile_steps"}
+SIDE = {"kernels", "kernels_in_graph", "layout_kernels", "bytes_moved"}
+# Kernels of the attention model: two matmuls and a softmax are left. TVM's default keeps all four layout operators
+# but one reshape, which it fuses with the transpose before it.
+ACTIVATION = 2 * 4 * 8 * 4  # bytes of every activation
+WEIGHT = 8 * 8 * 4
+
+
+def test_json(smartmem, model_path):
+    outcome = smartmem("stats", model_path, "--json")
+    assert outcome.code == 0, outcome.err
+    data = outcome.data
+    assert set(data) == KEYS | {"tvm_default", "smartmem"}
+    assert (data["onnx_nodes"], data["onnx_layout_nodes"]) == (7, 4)
+    assert data["compile_seconds"] == pytest.approx(sum(data["compile_steps"].values()))
+    ours, theirs = data["smartmem"], data["tvm_default"]
+    assert set(ours) == set(theirs) == SIDE
+    assert ours["kernels"] == ours["kernels_in_graph"] == 3
+    assert ours["layout_kernels"] == 0
+    assert ours["bytes_moved"] == {"activations": 3 * 2 * ACTIVATION, "weights": 2 * WEIGHT}
+    assert theirs["kernels"] > 3 and theirs["layout_kernels"] >= 1
+    assert theirs["bytes_moved"]["activations"] > ours["bytes_moved"]["activations"]
+    assert theirs["bytes_moved"]["weights"] == 2 * WEIGHT
+
+
+def test_run_measures_both(smartmem, model_path):
+    outcome = smartmem("stats", model_path, "--run", "--repeat", 3, "--threads", 1, "--json")
+    assert outcome.code == 0, outcome.err
+    data = outcome.data
+    assert data["threads"] == 1
+    for side in ("tvm_default", "smartmem"):
+        assert set(data[side]) == SIDE | {"latency_ms"}
+        assert data[side]["kernels"] == data[side]["kernels_in_graph"]
+    assert data["speedup"] == pytest.approx(data["tvm_default"]["latency_ms"] / data["smartmem"]["latency_ms"])
+
+
+def test_options_change_the_figures(smartmem, model_path):
+    data = smartmem("stats", model_path, "--no-eliminate", "--no-fuse", "--json").data
+    assert data["smartmem"]["layout_kernels"] > 0
+
+
+def test_table(smartmem, model_path):
+    outcome = smartmem("stats", model_path)
+    assert outcome.code == 0
+    assert "TVM default" in outcome.out and "of which layout" in outcome.out
+    assert "ONNX file: 7 nodes, 4 of them layout operators." in outcome.out

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem verify``: agrees with ONNX Runtime, and notices when it does not."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from smartmem_tvm import light
+from smartmem_tvm.cli.verify import compare
+from smartmem_tvm.deploy.build import Compiled
+
+KEYS = {"model", "ok", "max_abs_err", "max_rel_err", "rtol", "atol", "outputs"}
+
+
+def test_agrees(smartmem, model_path):
+    outcome = smartmem("verify", model_path, "--json")
+    assert outcome.code == 0, outcome.err
+    data = outcome.data
+    assert set(data) == KEYS
+    assert data["ok"] is True and data["rtol"] == 1e-4 and data["atol"] == 0
+    assert data["max_abs_err"] > 0 and data["max_rel_err"] < 1e-4
+    assert data["outputs"]["y"]["max_abs_err"] == data["max_abs_err"]
+
+
+def test_table(smartmem, model_path):
+    outcome = smartmem("verify", model_path)
+    assert outcome.code == 0
+    assert "2x4x8" in outcome.out and "The same within rtol 0.0001" in outcome.out
+
+
+@pytest.mark.parametrize("flag", ["--rtol", "--tolerance"])
+def test_out_of_tolerance(smartmem, model_path, flag):
+    outcome = smartmem("verify", model_path, flag, "0", "--json")
+    assert outcome.code == 1
+    assert outcome.data["ok"] is False and outcome.data["max_abs_err"] > 0
+    assert smartmem("verify", model_path, flag, "0", "--atol", "1e-3").code == 0
+
+
+@pytest.mark.parametrize("wrong", [lambda y: y * 1.001, lambda y: np.where(y == y.max(), np.nan, y)])
+def test_wrong_results_are_noticed(smartmem, model_path, monkeypatch, wrong):
+    run = Compiled.run
+    monkeypatch.setattr(Compiled, "run", lambda self, *inputs: [wrong(y).astype(y.dtype) for y in run(self, *inputs)])
+    outcome = smartmem("verify", model_path)
+    assert outcome.code == 1
+    assert "NOT the same" in outcome.out
+
+
+def test_a_light_model_is_filled_for_both(smartmem, model_path, tmp_path):
+    model = onnx.load(model_path)
+    weight = next(each for each in model.graph.initializer if each.name == "weight")
+    recipe = light.Recipe.of(onnx.numpy_helper.to_array(weight), "weight")
+    onnx.save(light.strip(model, {"weight": recipe}), tmp_path / "light.onnx")
+    outcome = smartmem("verify", tmp_path / "light.onnx", "--json")
+    assert outcome.code == 0, outcome.err
+
+
+def test_external_data_is_read_by_both(smartmem, model_path, tmp_path):
+    onnx.save(
+        onnx.load(model_path), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    assert smartmem("verify", tmp_path / "m.onnx").code == 0
+
+
+def test_model_that_onnxruntime_refuses(smartmem, model_path, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED")
+
+    monkeypatch.setattr("onnxruntime.InferenceSession", refuse)
+    outcome = smartmem("verify", model_path)
+    assert outcome.code == 2
+    assert f"ONNX Runtime cannot run {model_path}" in outcome.err and "NOT_IMPLEMENTED" in outcome.err
+
+
+def test_several_outputs(smartmem, tmp_path):
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Softmax", ["x"], ["p"]), helper.make_node("ArgMax", ["x"], ["/top/id"], axis=1)]
+    graph = helper.make_graph(
+        nodes, "two", [value("x", 1, [2, 9])], [value("p", 1, [2, 9]), value("/top/id", 7, [2, 1])]
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "two.onnx"
+    )
+    outcome = smartmem("verify", tmp_path / "two.onnx", "--json")
+    assert outcome.code == 0, outcome.err
+    assert list(outcome.data["outputs"]) == ["p", "/top/id"]
+    assert outcome.data["outputs"]["/top/id"]["max_abs_err"] == 0
+
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "ok", "absolute", "relative"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], True, 0, 0),
+        ([1.0, 2.5], [1.0, 2.0], False, 0.5, 0.25),
+        ([1.1, 20.0], [1.0, 20.0], True, 0.1, 0.005),
+        ([0.0], [0.0], True, 0, 0),
+        ([1e-9], [0.0], False, 1e-9, INF),
+        ([NAN, 1.0], [NAN, 1.0], True, 0, 0),
+        ([INF, -INF], [INF, -INF], True, 0, 0),
+        ([INF, INF], [INF, -INF], False, INF, INF),
+        ([NAN, 1.0], [1.0, 1.0], False, INF, INF),
+        ([1.0, 1.0], [NAN, 1.0], False, INF, INF),
+        ([INF, 1.0], [1.0, 1.0], False, INF, INF),
+        ([], [], True, 0, 0),
+    ],
+)
+def test_compare(got, expected, ok, absolute, relative):
+    found = compare(np.array(got), np.array(expected), rtol=0.01, atol=0)
+    assert found["ok"] is ok
+    assert (found["max_abs_err"], found["max_rel_err"]) == (pytest.approx(absolute), pytest.approx(relative))
+
+
+def test_compare_is_exact_for_integers():
+    big = np.array([30000, 5])
+    assert not compare(big + 1, big, rtol=0.01, atol=2)["ok"]
+    assert compare(big, big, rtol=0, atol=0)["ok"]
+
+
+@pytest.mark.parametrize("other", [np.zeros((2, 1), "float32"), np.zeros(2, "float64")])
+def test_compare_wants_the_same_type(other):
+    found = compare(other, np.zeros(2, "float32"), rtol=1, atol=1)
+    assert not found["ok"] and "ONNX Runtime gives float32 [2]" in found["reason"]
+
+
+def test_infinite_errors_are_null_in_json(smartmem, model_path, monkeypatch):
+    monkeypatch.setattr(Compiled, "run", lambda self, *inputs: [np.full((2, 4, 8), np.nan, "float32")])
+    outcome = smartmem("verify", model_path, "--json")
+    assert outcome.code == 1
+    assert outcome.data["max_abs_err"] is None and outcome.data["outputs"]["y"]["max_rel_err"] is None

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matmul and convolution schedules against numpy: remainders of every kind, views, prologues, epilogues."""
+
+import numpy as np
+import pytest
+from tvm import te, tirx, topi
+
+from smartmem_tvm.schedule import CpuParams
+
+
+def f32(value):
+    return tirx.const(value, "float32")
+
+
+def matmul(rows, depth, columns, transposed=False):
+    a = te.placeholder((rows, depth), name="a")
+    b = te.placeholder((columns, depth) if transposed else (depth, columns), name="b")
+    k = te.reduce_axis((0, depth), "k")
+    right = (lambda k, j: b[j, k]) if transposed else (lambda k, j: b[k, j])
+    return [a, b], te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * right(k, j), k))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(2, 1, 2), (7, 5, 3), (13, 17, 19), (16, 16, 16), (64, 64, 64), (31, 1, 40), (97, 101, 103), (3, 200, 49)]
+)
+def test_matmul_of_any_shape(check, shape, transposed):
+    inputs, output = matmul(*shape, transposed)
+    check(inputs, output, lambda a, b: a @ (b.T if transposed else b), "Matmul")
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_remainders_of_rows_and_columns_in_every_chunk(check, lanes):
+    """Many chunks both ways, the last of each shorter, for each vector width."""
+    params = CpuParams(lanes=lanes, cores=5, serial_below=1, panel_bytes=4 * 37 * 48)
+    inputs, output = matmul(401, 37, 403)
+    check(inputs, output, np.matmul, "Matmul", params=params)
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (4, 3), (6, 2), (12, 1)])
+def test_tile_sizes_are_data(check, tile):
+    params = CpuParams(tile_rows=tile[:1], tile_vectors=tile[1:])
+    inputs, output = matmul(53, 29, 67)
+    func = check(inputs, output, np.matmul, "Matmul", params=params)
+    assert f"acc = T.sblock_alloc_buffer(({tile[0] * tile[1] * params.lanes},))" in func.script()
+
+
+def test_large_kernels_use_threads_vectors_and_tiles_small_ones_no_threads(check):
+    large = check(*matmul(128, 64, 128), np.matmul, "Matmul").script()
+    small = check(*matmul(8, 8, 8), np.matmul, "Matmul").script()
+    assert "T.parallel" in large and "T.vectorized" in large and "T.unroll" in large
+    assert "T.parallel" not in small and "T.vectorized" in small
+
+
+def test_batched_matmul_reads_both_operands_from_one_tensor(check):
+    """Attention scores: q and k are slices of one projection; no operand is a plain matrix."""
+    qkv = te.placeholder((5, 11, 3 * 2 * 6), name="qkv")
+    k = te.reduce_axis((0, 6), "k")
+    scores = te.compute(
+        (5, 2, 11, 11),
+        lambda b, h, i, j: te.sum(qkv[b, i, h * 6 + k] * f32(0.5) * qkv[b, j, 12 + h * 6 + k], k),
+        name="scores",
+    )
+    bias = te.placeholder((2, 11, 11), name="bias")
+    output = te.compute((5, 2, 11, 11), lambda b, h, i, j: scores[b, h, i, j] + bias[h, i, j])
+
+    def reference(qkv, bias):
+        q, k, _ = qkv.reshape(5, 11, 3, 2, 6).transpose(2, 0, 3, 1, 4)
+        return q * 0.5 @ k.transpose(0, 1, 3, 2) + bias
+
+    check([qkv, bias], output, reference, "Matmul")
+
+
+def test_folded_window_partition_and_prologue(check):
+    """Rows are three iterators, read through // and %; a scale and shift ride on the operand."""
+    x, w = te.placeholder((14, 21, 10), name="x"), te.placeholder((10, 33), name="w")
+    scale = te.placeholder((10,), name="scale")
+    k = te.reduce_axis((0, 10), "k")
+    output = te.compute(
+        (6, 49, 33),
+        lambda win, p, c: te.sum(
+            (x[win // 3 * 7 + p // 7, (win % 3 * 7 + p % 7 + 4) % 21, k] * scale[k] + f32(1.0)) * w[k, c], k
+        ),
+    )
+
+    def reference(x, w, scale):
+        windows = np.roll(x, -4, 1).reshape(2, 7, 3, 7, 10).transpose(0, 2, 1, 3, 4).reshape(6, 49, 10)
+        return (windows * scale + 1) @ w
+
+    check([x, w, scale], output, reference, "Matmul")
+
+
+def test_reduction_through_a_split_axis(check):
+    """The reduction iterator reaches the operand as ``k // 8, k % 8``."""
+    x, w = te.placeholder((3, 20, 8), name="x"), te.placeholder((24, 17), name="w")
+    k = te.reduce_axis((0, 24), "k")
+    output = te.compute((20, 17), lambda i, j: te.sum(x[k // 8, i, k % 8] * w[k, j], k))
+    check([x, w], output, lambda x, w: x.transpose(1, 0, 2).reshape(20, 24) @ w, "Matmul")
+
+
+def test_padding_and_concatenation_inside_the_operand(check):
+    x, y, w = (te.placeholder(s, name=n) for s, n in (((9, 12), "x"), ((4, 12), "y"), ((12, 18), "w")))
+    k = te.reduce_axis((0, 12), "k")
+
+    def joined(i, k):
+        second = tirx.if_then_else(i < 13, y[i - 9, k], f32(0.0))
+        return tirx.if_then_else(i < 9, x[i, k], second)
+
+    output = te.compute((15, 18), lambda i, j: te.sum(joined(i, k) * w[k, j], k))
+    check([x, y, w], output, lambda x, y, w: np.vstack([x, y, np.zeros((2, 12))]) @ w, "Matmul")
+
+
+def test_epilogues_are_done_on_the_tile(check):
+    """Bias, transcendental and a residual, read twice: nothing of the sum goes through memory."""
+    (a, b), total = matmul(30, 9, 25)
+    bias, rest = te.placeholder((25,), name="bias"), te.placeholder((30, 25), name="rest")
+    biased = te.compute((30, 25), lambda i, j: total[i, j] + bias[j], name="biased")
+    output = te.compute((30, 25), lambda i, j: biased[i, j] * te.tanh(biased[i, j]) + rest[i, j])
+
+    def reference(a, b, bias, rest):
+        return (a @ b + bias) * np.tanh(a @ b + bias) + rest
+
+    func = check([a, b, bias, rest], output, reference, "Matmul")
+    assert not any("30, 25" in line for line in func.script().splitlines() if "alloc_buffer" in line)
+
+
+def test_result_stored_through_a_transposition(check):
+    """NCHW result of an NHWC product: the vector runs over channels, the store over pixels."""
+    a, b = te.placeholder((6, 8, 40), name="a"), te.placeholder((40, 24), name="b")
+    k = te.reduce_axis((0, 40), "k")
+    total = te.compute((24, 6, 8), lambda c, y, x: te.sum(a[y, x, k] * b[k, c], k), name="total")
+    rest = te.placeholder((24, 6, 8), name="rest")
+    output = te.compute((24, 6, 8), lambda c, y, x: total[c, y, x] + rest[c, y, x])
+    check([a, b, rest], output, lambda a, b, rest: (a @ b).transpose(2, 0, 1) + rest, "Matmul")
+
+
+def conv_reference(x, w, stride, pad, groups):
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    batch, channels, high, wide = windows.shape[:4]
+    windows = windows.reshape(batch, groups, channels // groups, high, wide, *w.shape[2:])
+    kernels = w.reshape(groups, -1, *w.shape[1:])
+    return np.einsum("ngihwpq,goipq->ngohw", windows, kernels).reshape(batch, -1, high, wide)
+
+
+CONVOLUTIONS = {
+    # channels in, size, channels out, kernel, stride, padding, groups -> rule
+    "1x1": ((12, 9, 20, 1, 1, 0, 1), "Matmul"),
+    "1x1 strided": ((12, 9, 20, 1, 2, 0, 1), "Matmul"),
+    "patches": ((3, 16, 10, 4, 4, 0, 1), "Matmul"),
+    "3x3 padded": ((6, 16, 13, 3, 1, 1, 1), "InSequence"),
+    "3x3 strided": ((5, 11, 7, 3, 2, 1, 1), "InSequence"),
+    "7x7 rows": ((8, 7, 9, 3, 1, 1, 1), "InSequence"),
+    "grouped": ((12, 8, 24, 3, 1, 1, 3), "InSequence"),
+    "grouped strided": ((8, 13, 8, 3, 2, 1, 2), "InSequence"),
+    "depthwise": ((6, 15, 6, 7, 1, 3, 6), "InSequence"),
+    "depthwise unpadded": ((5, 10, 5, 3, 2, 0, 5), "Window"),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
+def test_convolution(check, case):
+    (channels, size, out, kernel, stride, pad, groups), rule = case
+    x = te.placeholder((2, channels, size, size), name="x")
+    w = te.placeholder((out, channels // groups, kernel, kernel), name="w")
+    if groups == 1:
+        output = topi.nn.conv2d_nchw(x, w, stride, pad, 1)
+    else:
+        output = topi.nn.group_conv2d_nchw(x, w, stride, pad, 1, groups)
+    output = topi.nn.relu(output)
+    check([x, w], output, lambda x, w: np.maximum(conv_reference(x, w, stride, pad, groups), 0), rule)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row-wise schedules (softmax, normalisations, means) against numpy."""
+
+import numpy as np
+import pytest
+from tvm import te, tirx, topi
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 16), (2, 3, 49), (197, 197), (4, 1000), (1, 513)])
+def test_softmax(check, shape):
+    x = te.placeholder(shape, name="x")
+    check([x], topi.nn.softmax(x), softmax, "Rows")
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (3, 5, 31), (50, 96), (2, 768), (7, 8, 100)])
+def test_layer_norm(check, shape):
+    x, g, b = te.placeholder(shape, name="x"), *(te.placeholder(shape[-1:], name=n) for n in "gb")
+
+    def reference(x, g, b):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * g + b
+
+    check([x, g, b], topi.nn.layer_norm(x, g, b, [len(shape) - 1], 1e-5), reference, "Rows")
+
+
+@pytest.mark.parametrize("shape", [(2, 12, 5, 7), (1, 24, 8, 16), (1, 3, 1, 33)])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_channel_norm_of_nchw(check, shape, channels_last):
+    """The reduced axis is strided: neighbouring rows share a vector. The result may be transposed on the way out."""
+    n, c, h, w = shape
+    x, k = te.placeholder(shape, name="x"), te.reduce_axis((0, c), "k")
+    mean = te.compute((n, h, w), lambda b, y, z: te.sum(x[b, k, y, z], k), name="mean")
+    q = te.reduce_axis((0, c), "q")
+
+    def centred(b, i, y, z):
+        return x[b, i, y, z] - mean[b, y, z] / c
+
+    var = te.compute(
+        (n, h, w), lambda b, y, z: te.sum(centred(b, q, y, z) * centred(b, q, y, z), q), name="var"
+    )
+
+    def value(b, i, y, z):
+        return centred(b, i, y, z) / te.sqrt(var[b, y, z] / c + tirx.const(1e-5, "float32"))
+
+    if channels_last:
+        output = te.compute((n, h, w, c), lambda b, y, z, i: value(b, i, y, z))
+    else:
+        output = te.compute(shape, value)
+
+    def reference(x):
+        moved = x - x.mean(1, keepdims=True)
+        result = moved / np.sqrt((moved**2).mean(1, keepdims=True) + 1e-5)
+        return result.transpose(0, 2, 3, 1) if channels_last else result
+
+    check([x], output, reference, "Rows")
+
+
+def test_group_norm_over_two_axes(check):
+    x = te.placeholder((3, 4, 10, 13), name="x")
+    k, q = te.reduce_axis((0, 10), "k"), te.reduce_axis((0, 13), "q")
+    total = te.compute((3, 4), lambda b, g: te.sum(x[b, g, k, q], [k, q]), name="total")
+    output = te.compute(x.shape, lambda b, g, i, j: x[b, g, i, j] - total[b, g] / 130)
+    check([x], output, lambda x: x - x.mean((2, 3), keepdims=True), "Rows")
+
+
+@pytest.mark.parametrize("shape", [(64, 49), (5, 6), (1, 1000), (3, 7, 7)])
+def test_mean_of_a_contiguous_row(check, shape):
+    axis = tuple(range(1, len(shape)))
+    x = te.placeholder(shape, name="x")
+    check([x], topi.sum(x, axis=axis) / float(np.prod(shape[1:])), lambda x: x.mean(axis), "Rows")
+
+
+def test_matrix_times_vector_along_the_row(check):
+    """One row of weights per result: a dot product each."""
+    x, w, b = (te.placeholder(s, name=n) for s, n in (((1, 70), "x"), ((30, 70), "w"), ((30,), "b")))
+    k = te.reduce_axis((0, 70), "k")
+    y = te.compute((1, 30), lambda i, j: te.sum(x[i, k] * w[j, k], k), name="y")
+    output = te.compute((1, 30), lambda i, j: y[i, j] + b[j])
+    check([x, w, b], output, lambda x, w, b: x @ w.T + b, "Rows")
+
+
+def test_a_row_with_a_condition_in_it(check):
+    """Concatenated and gathered rows: no vector reduction over a select, but the right result."""
+    table, ids, head = te.placeholder((9, 20), name="t"), te.placeholder((6,), "int32", name="i"), te.placeholder((20,))
+    k = te.reduce_axis((0, 20), "k")
+
+    def row(i, c):
+        return tirx.if_then_else(i < 1, head[c], table[ids[tirx.max(i - 1, 0)], c])
+
+    total = te.compute((7,), lambda i: te.sum(row(i, k), k), name="total")
+    output = te.compute((7, 20), lambda i, c: row(i, c) - total[i])
+
+    def draw(tensor):
+        rng = np.random.default_rng(1)
+        shape = [int(d) for d in tensor.shape]
+        return rng.integers(0, 9, shape) if "int" in str(tensor.dtype) else rng.standard_normal(shape)
+
+    def reference(table, ids, head):
+        rows = np.vstack([head, table[ids]])
+        return rows - rows.sum(-1, keepdims=True)
+
+    check([table, ids, head], output, reference, "Rows", draw=draw)
+
+
+def test_intermediate_rows_stay_small(check):
+    x = te.placeholder((300, 64), name="x")
+    func = check([x], topi.nn.softmax(x), softmax, "Rows")
+    allocated = [line for line in func.script().splitlines() if "alloc_buffer" in line]
+    assert allocated and not any("300" in line for line in allocated)
+    assert "T.parallel" in func.script() and "T.vectorized" in func.script()

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EliminateLayout: what disappears into whom, what stays and why; results against the unchanged module."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import ir, relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from helpers import assert_same_results, bindings, calls, count_up, legal, move, nodes, op, random, run
+from smartmem_tvm.analysis.classify import movement
+from smartmem_tvm.analysis.compose import fresh
+from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.analysis.index_map import division_count
+from smartmem_tvm.analysis.kernel import emit, parse
+from smartmem_tvm.transform import EliminateLayout
+
+
+def eliminated(mod):
+    return EliminateLayout()(mod)
+
+
+def moves(mod) -> list[str]:
+    """Kernels of ``main`` that only move data."""
+    return [n.var.name for n in nodes(mod) if n.kernel is not None and movement(n.kernel) is not None]
+
+
+def check(build, *shapes, kernels: int, dtype="float32"):
+    """Eliminate, count kernels, want no movement among them, compare results; returns the new module."""
+    before = legal(build, *shapes, dtype=dtype)
+    after = eliminated(before)
+    assert len(calls(after)) == kernels
+    assert moves(after) == []
+    assert_same_results(before, after, *random(*shapes, dtype=dtype))
+    return after
+
+
+# --- consumers read through the map -------------------------------------------------------------------------------
+
+
+def test_before_and_after():
+    """The docstring's example, loop by loop."""
+
+    def build(x, w):
+        return op.matmul(op.permute_dims(op.reshape(x, (16, 128))), w)
+
+    after = check(build, (2, 256, 4), (16, 8), kernels=1)
+
+    @T.prim_func(private=True, s_tir=True)
+    def expected(
+        w: T.Buffer((T.int64(16), T.int64(8)), "float32"),
+        x: T.Buffer((T.int64(2), T.int64(256), T.int64(4)), "float32"),
+        y: T.Buffer((T.int64(128), T.int64(8)), "float32"),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for i, j, k in T.grid(T.int64(128), T.int64(8), T.int64(16)):
+            with T.sblock("matmul"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    y[vi, vj] = T.float32(0)
+                y[vi, vj] = (
+                    y[vi, vj]
+                    + x[vk // T.int64(8), vk % T.int64(8) * T.int64(32) + vi // T.int64(4), vi % T.int64(4)] * w[vk, vj]
+                )
+
+    (name,) = calls(after)
+    ir.assert_structural_equal(after[name], emit(fresh(parse(expected))), map_free_vars=True)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 6)])
+def test_one_tensor_read_transposed_twice(shape):
+    """TVM's OptimizeLayoutTransform makes add(x, x) of this where the tensor is square."""
+    after = check(lambda x: op.add(op.permute_dims(x), op.permute_dims(x)), shape, kernels=1)
+    (node,) = nodes(after)
+    i, j = node.kernel.last.spatial
+    maps = [load.indices for load in node.kernel.last.loads]
+    assert [(a.same_as(j), b.same_as(i)) for a, b in maps] == [(True, True)] * 2
+
+
+def test_a_square_read_both_ways():
+    after = check(lambda x: op.subtract(x, op.permute_dims(x)), (4, 4), kernels=1)
+    assert len(nodes(after)[0].args) == 1, "the tensor is one operand, read through two maps"
+
+
+def test_several_readers_each_get_the_view():
+    """One of them reduces, one is point-wise, one moves data itself."""
+
+    def build(x, w):
+        view = op.permute_dims(op.reshape(x, (4, 6)))
+        return op.matmul(view, w), op.nn.relu(view), op.exp(op.reshape(view, (3, 8)))
+
+    after = check(build, (24,), (4, 5), kernels=3)
+    assert all(node.args[0].name == "x0" or node.args[1].name == "x0" for node in nodes(after))
+
+
+def test_both_operands_and_the_accumulating_stage():
+    def build(x, y):
+        return op.matmul(op.permute_dims(x), op.reshape(y, (6, 5)))
+
+    check(build, (6, 4), (30,), kernels=1)
+
+
+def test_a_reduction_reads_through_a_map():
+    check(lambda x: op.sum(op.permute_dims(op.reshape(x, (4, 6))), axis=0), (24,), kernels=1)
+
+
+def test_softmax_and_layer_norm_read_through_a_map():
+    check(lambda x: op.nn.softmax(op.permute_dims(x)), (4, 6), kernels=1)
+    check(
+        lambda x, g, b: op.nn.layer_norm(op.reshape(op.permute_dims(x), (2, 12)), g, b, axes=[-1]),
+        (4, 6),
+        (12,),
+        (12,),
+        kernels=1,
+    )
+
+
+def test_a_convolution_reads_through_a_map():
+    check(
+        lambda x, w: op.nn.conv2d(op.reshape(op.permute_dims(x, (0, 2, 1)), (1, 3, 5, 5)), w, padding=1),
+        (1, 25, 3),
+        (4, 3, 3, 3),
+        kernels=1,
+    )
+
+
+def test_argmax_reads_through_a_map():
+    """A tuple reduction: two buffers are written at once."""
+    before = legal(lambda x: op.argmax(op.permute_dims(x), axis=1), (5, 7))
+    after = eliminated(before)
+    assert (len(calls(after)), moves(after)) == (1, [])
+    (x,) = random((5, 7))
+    np.testing.assert_array_equal(run(after, x)[0], x.argmax(axis=0))
+
+
+def test_constants_are_read_through_a_map():
+    weight = relax.const(np.arange(24, dtype="float32").reshape(4, 6))
+    mod = legal(lambda x: op.add(x, op.permute_dims(weight)), (6, 4))
+    (x,) = random((6, 4))
+    np.testing.assert_array_equal(run(eliminated(mod), x)[0], x + weight.value.numpy().T)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int64", "float64"])
+def test_other_dtypes(dtype):
+    before = legal(lambda x: op.add(op.permute_dims(x), op.reshape(x, (6, 4))), (4, 6), dtype=dtype)
+    after = eliminated(before)
+    assert (len(calls(after)), moves(after)) == (1, [])
+    x = np.arange(24).reshape(4, 6).astype(dtype)
+    np.testing.assert_array_equal(run(after, x)[0], x.T + x.reshape(6, 4))
+
+
+def test_a_scalar():
+    check(lambda x, y: op.add(op.reshape(x, ()), op.sum(y)), (1, 1), (3,), kernels=2)
+
+
+# --- maps that are not invertible ---------------------------------------------------------------------------------
+
+
+def test_slice_gather_and_broadcast_into_a_matmul():
+    picked = relax.const(np.array([4, 0, 2, 2]))
+
+    def build(x, y):
+        left = op.take(op.strided_slice(x, [0], [1], [7], [2]), picked, axis=1)
+        return op.matmul(left, op.broadcast_to(y, (4, 5)))
+
+    check(build, (8, 6), (1, 5), kernels=1)
+
+
+def test_an_embedding_is_read_by_its_consumer():
+    before = legal(lambda x, i: op.nn.relu(op.take(x, i, axis=0)), (9, 4), ((3,), "int64"))
+    after = eliminated(before)
+    assert (len(calls(after)), moves(after)) == (1, [])
+    (table,), indices = random((9, 4)), np.array([8, 0, 3])
+    np.testing.assert_array_equal(run(after, table, indices)[0], np.maximum(table[indices], 0))
+
+
+def test_concat_of_several_sources_into_a_matmul():
+    def build(x, y, z, w):
+        return op.matmul(op.concat([op.permute_dims(x), y, op.reshape(z, (1, 4))], axis=0), w)
+
+    check(build, (4, 3), (2, 4), (4,), (4, 5), kernels=1)
+
+
+def test_concat_along_the_reduction():
+    check(lambda x, y, w: op.matmul(op.concat([x, y], axis=1), w), (3, 4), (3, 2), (6, 5), kernels=1)
+
+
+def test_padding_and_flip_into_a_sum():
+    check(lambda x: op.sum(op.flip(op.nn.pad(x, (1, 2, 0, 3)), 1), axis=1), (4, 5), kernels=1)
+
+
+def rolled(x, cut, axis, size):
+    tail, head = op.strided_slice(x, [axis], [cut], [size]), op.strided_slice(x, [axis], [0], [cut])
+    return op.concat([tail, head], axis)
+
+
+def test_roll_of_two_axes_into_a_consumer():
+    """One load, no branch: the cuts are modulos."""
+    after = check(lambda x: op.exp(rolled(rolled(x, 3, 0, 7), 2, 1, 5)), (7, 5), kernels=1)
+    (node,) = nodes(after)
+    (load,) = node.kernel.last.loads
+    assert [division_count(index) for index in load.indices] == [1, 1]
+
+
+# --- attention ----------------------------------------------------------------------------------------------------
+
+BATCH, TOKENS, HEADS, WIDTH = 2, 5, 3, 4
+
+
+def heads_of(part):
+    part = op.reshape(part, (BATCH, TOKENS, HEADS, WIDTH))
+    return op.permute_dims(part, (0, 2, 1, 3))
+
+
+def by_split(qkv):
+    parts = op.split(qkv, 3, axis=2)
+    return [heads_of(parts[i]) for i in range(3)]
+
+
+def by_squeeze(qkv):
+    parts = op.permute_dims(op.reshape(qkv, (BATCH, TOKENS, 3, HEADS, WIDTH)), (2, 0, 3, 1, 4))
+    parts = op.split(parts, 3, axis=0)
+    return [op.squeeze(parts[i], 0) for i in range(3)]
+
+
+def by_slice(qkv):
+    size = HEADS * WIDTH
+    return [heads_of(op.strided_slice(qkv, [2], [i * size], [(i + 1) * size])) for i in range(3)]
+
+
+def by_gather(qkv):
+    parts = op.permute_dims(op.reshape(qkv, (BATCH, TOKENS, 3, HEADS, WIDTH)), (2, 0, 3, 1, 4))
+    return [op.take(parts, relax.const(i, "int64"), axis=0) for i in range(3)]
+
+
+@pytest.mark.parametrize("parts", [by_split, by_squeeze, by_slice, by_gather])
+def test_attention_reads_q_k_and_v_where_they_are(parts):
+    """Two batched matmuls, scale, softmax and the output projection; nothing that only moves data."""
+
+    def build(qkv, w):
+        q, k, v = parts(qkv)
+        scores = op.matmul(op.multiply(q, relax.const(0.5)), op.permute_dims(k, (0, 1, 3, 2)))
+        mixed = op.matmul(op.nn.softmax(scores), v)
+        merged = op.reshape(op.permute_dims(mixed, (0, 2, 1, 3)), (BATCH, TOKENS, HEADS * WIDTH))
+        return op.matmul(merged, w)
+
+    size = HEADS * WIDTH
+    after = check(build, (BATCH, TOKENS, 3 * size), (size, size), kernels=5)
+    loads = [load for node in nodes(after) for stage in node.kernel.stages for load in stage.loads]
+    of_qkv = [load for load in loads if len(load.source.shape) == 3 and int(load.source.shape[2]) == 3 * size]
+    assert len(of_qkv) == 3
+    assert all(division_count(index) == 0 for load in of_qkv for index in load.indices)
+
+
+# --- results of the function, inputs, opaque neighbours -----------------------------------------------------------
+
+
+def decisions(mod) -> dict:
+    """Operator name -> (action, reason) of the pass."""
+    entries = [e for e in read_log(mod) if e["pass"] == "EliminateLayout"]
+    return {e["operator"].split(" ")[0]: (e["action"], e.get("reason")) for e in entries}
+
+
+def test_a_result_is_written_by_a_kernel_of_its_own():
+    """Nobody reads it who could take it over; fusion may still let its producer write it."""
+    before = legal(lambda x: op.permute_dims(op.exp(x)), (4, 6))
+    after = eliminated(before)
+    assert len(calls(after)) == 2
+    assert decisions(after)["transpose"] == ("kept", "it is a result of the function")
+    assert_same_results(before, after, *random((4, 6)))
+
+
+def test_a_result_that_is_also_read():
+    """The result stays, its reader still reads past it."""
+
+    def build(x):
+        view = op.permute_dims(x)
+        return view, op.exp(view)
+
+    before = legal(build, (4, 6))
+    after = eliminated(before)
+    assert len(calls(after)) == 2
+    assert [node.args[0].name for node in nodes(after)] == ["x0", "x0"]
+    assert_same_results(before, after, *random((4, 6)))
+
+
+def test_a_chain_to_a_result_becomes_one_kernel():
+    before = legal(lambda x: op.reshape(op.permute_dims(op.reshape(x, (4, 6))), (3, 8)), (24,))
+    after = eliminated(before)
+    assert len(calls(after)) == 1
+    np.testing.assert_array_equal(run(after, count_up(24))[0], count_up(24).reshape(4, 6).T.reshape(3, 8))
+
+
+def test_identity_chain_to_a_result_of_a_kernel():
+    """The kernel in front writes the result itself."""
+    before = legal(lambda x: op.permute_dims(op.permute_dims(op.exp(x))), (4, 4))
+    after = eliminated(before)
+    assert len(calls(after)) == 1
+    assert_same_results(before, after, *random((4, 4)))
+
+
+def test_identity_chain_read_by_others_too():
+    def build(x):
+        base = op.exp(x)
+        return op.permute_dims(op.permute_dims(base)), op.negative(base), op.sqrt(op.permute_dims(base))
+
+    check(build, (4, 4), kernels=3)
+
+
+def test_identity_of_an_input_is_a_result():
+    """The function returns its argument; there is no kernel."""
+    before = legal(lambda x: op.permute_dims(op.permute_dims(x)), (4, 4))
+    after = eliminated(before)
+    assert calls(after) == []
+    assert_same_results(before, after, *random((4, 4)))
+
+
+def test_identity_of_another_result():
+    def build(x):
+        base = op.exp(x)
+        return base, op.reshape(op.reshape(base, (16,)), (4, 4))
+
+    before = legal(build, (4, 4))
+    after = eliminated(before)
+    assert len(calls(after)) == 1
+    assert_same_results(before, after, *random((4, 4)))
+
+
+def test_two_identities_of_one_kernel():
+    def build(x):
+        base = op.exp(x)
+        return op.reshape(op.reshape(base, (16,)), (4, 4)), op.permute_dims(op.permute_dims(base))
+
+    before = legal(build, (4, 4))
+    after = eliminated(before)
+    assert len(calls(after)) == 1
+    assert_same_results(before, after, *random((4, 4)))
+
+
+def test_an_input_viewed_as_a_result():
+    before = legal(lambda x: op.reshape(x, (3, 8)), (4, 6))
+    after = eliminated(before)
+    assert len(calls(after)) == 1
+    assert_same_results(before, after, *random((4, 6)))
+
+
+def test_between_two_opaque_operators():
+    """sort has no functional form: neither side can take the transpose."""
+    before = legal(lambda x: op.sort(op.permute_dims(op.sort(x)), axis=1), (4, 6))
+    after = eliminated(before)
+    assert decisions(after)["transpose"] == ("kept", "a reader has no functional form")
+    assert [b.value.op.name for b in bindings(after)] == ["relax.sort", "relax.call_tir", "relax.sort"]
+
+
+def test_before_an_opaque_and_a_transparent_reader():
+    """The view is kept for the one and read through by the other."""
+
+    def build(x):
+        view = op.permute_dims(x)
+        return op.sort(view), op.exp(view)
+
+    after = eliminated(legal(build, (4, 6)))
+    view, reader = (node for node in nodes(after) if node.kernel is not None)
+    assert (movement(view.kernel) is None, movement(reader.kernel) is None) == (False, True)
+    assert reader.args[0].name == "x0"
+
+
+def test_a_chain_before_an_opaque_reader_is_one_movement():
+    after = eliminated(legal(lambda x: op.sort(op.permute_dims(op.reshape(x, (4, 6)))), (24,)))
+    (view,) = (node for node in nodes(after) if node.kernel is not None)
+    x = count_up(24)
+    np.testing.assert_array_equal(move(view, x0=x), x.reshape(4, 6).T)
+
+
+def test_an_opaque_prim_func_is_called_as_before():
+    @I.ir_module
+    class Module:
+        @T.prim_func(private=True)
+        def by_hand(x: T.Buffer((6, 4), "float32"), y: T.Buffer((6, 4), "float32")):
+            T.func_attr({"tirx.noalias": True})
+            for i, j in T.grid(6, 4):
+                y[i, j] = x[i, j] * T.float32(2)
+
+        @T.prim_func(private=True, s_tir=True)
+        def transpose(x: T.Buffer((4, 6), "float32"), y: T.Buffer((6, 4), "float32")):
+            for i, j in T.grid(6, 4):
+                with T.sblock("t"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi, vj] = x[vj, vi]
+
+        @R.function
+        def main(x: R.Tensor((4, 6), "float32")) -> R.Tensor((6, 4), "float32"):
+            cls = Module
+            with R.dataflow():
+                a = R.call_tir(cls.transpose, (x,), out_ty=R.Tensor((6, 4), "float32"))
+                b = R.call_tir(cls.by_hand, (a,), out_ty=R.Tensor((6, 4), "float32"))
+                R.output(b)
+            return b
+
+    after = eliminated(Module)
+    assert "by_hand" in calls(after)
+    ir.assert_structural_equal(after["by_hand"], Module["by_hand"])
+    assert decisions(after)["transpose"] == ("kept", "a reader has no functional form")
+    (x,) = random((4, 6))
+    np.testing.assert_array_equal(run(after, x)[0], x.T * 2)
+
+
+# --- the pass as a neighbour of others ----------------------------------------------------------------------------
+
+
+def test_running_twice_changes_nothing_more():
+    def build(x, w):
+        return op.matmul(op.permute_dims(op.reshape(x, (16, 128))), w)
+
+    once = eliminated(legal(build, (2, 256, 4), (16, 8)))
+    ir.assert_structural_equal(eliminated(once)["main"], once["main"])
+
+
+def test_the_input_module_is_not_changed():
+    before = legal(lambda x: op.exp(op.permute_dims(x)), (4, 6))
+    copy = tvm.ir.load_json(tvm.ir.save_json(before))
+    eliminated(before)
+    ir.assert_structural_equal(before, copy)
+
+
+def test_equal_layers_share_one_function():
+    """Two layers of the same shape become two calls of one PrimFunc."""
+
+    def build(x):
+        for _ in range(3):
+            x = op.matmul(layer(x), x)
+        return x
+
+    def layer(x):
+        return op.reshape(op.permute_dims(op.reshape(x, (2, 4, 8)), (1, 0, 2)), (8, 8))
+
+    after = eliminated(legal(build, (8, 8)))
+    assert len(calls(after)) == 3
+    assert len(set(calls(after))) == 1
+
+
+def test_the_log_names_map_and_readers():
+    def build(x, w):
+        return op.matmul(op.permute_dims(op.reshape(x, (16, 128))), w)
+
+    after = eliminated(legal(build, (2, 256, 4), (16, 8)))
+    reshape, transpose = read_log(after)
+    assert reshape["operator"].startswith("reshape lv(16, 128)")
+    assert (reshape["action"], transpose["action"]) == ("eliminated", "eliminated")
+    assert transpose["into"] == [nodes(after)[0].var.name]
+    assert "x0[" in transpose["map"]
+    assert nodes(after)[0].views == [reshape["operator"], transpose["operator"]]

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FuseRows: normalisations in pieces become one kernel, row by row; whatever leaves its row does not."""
+
+import numpy as np
+import pytest
+
+from helpers import assert_same_results, calls, legal, nodes, op, random, run
+from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
+from tvm import relax
+
+ROWS, COLUMNS = 5, 6
+SHAPE = (ROWS, COLUMNS)
+
+
+def constant(*shape, seed=7):
+    return relax.const(random(shape, seed=seed)[0])
+
+
+def layer_norm(x, axis=-1):
+    """As exporters without a layer norm write it."""
+    centred = op.subtract(x, op.mean(x, axis=axis, keepdims=True))
+    variance = op.mean(op.multiply(centred, centred), axis=axis, keepdims=True)
+    return op.divide(centred, op.sqrt(op.add(variance, relax.const(1e-5))))
+
+
+def softmax(x):
+    powers = op.exp(op.subtract(x, op.max(x, axis=-1, keepdims=True)))
+    return op.divide(powers, op.sum(powers, axis=-1, keepdims=True))
+
+
+def rows_fused(build, *shapes):
+    before = legal(build, *shapes)
+    after = FuseRows()(EliminateLayout()(before))
+    assert_same_results(before, after, *random(*shapes))
+    return after
+
+
+def decisions(mod) -> list:
+    return [entry for entry in read_log(mod) if entry["pass"] == "FuseRows"]
+
+
+def test_a_layer_norm_in_pieces():
+    after = rows_fused(layer_norm, SHAPE)
+    assert len(calls(after)) == 1
+    (entry,) = decisions(after)
+    assert [m.split(" ")[0].rstrip("0123456789") for m in entry["members"]].count("mean") == 2
+    assert "rows" in entry["reason"]
+
+
+def test_a_softmax_in_pieces_evaluates_exp_once():
+    """exp is expensive: it keeps a stage of its own, that the sum and the quotient read."""
+    after = rows_fused(softmax, SHAPE)
+    (node,) = nodes(after)
+    bodies = [str(stage.body) for stage in node.kernel.stages]
+    assert sum(body.count("exp(") for body in bodies) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_rows_along_any_axis(axis):
+    assert len(calls(rows_fused(lambda x: layer_norm(x, axis), (3, 4, 5)))) == 1
+
+
+def test_with_scale_shift_and_residual():
+    def build(x, y):
+        return op.add(op.add(op.multiply(layer_norm(op.add(x, y)), constant(COLUMNS)), constant(COLUMNS)), y)
+
+    before = legal(build, SHAPE, SHAPE)
+    after = FuseOperators()(FuseRows()(EliminateLayout()(before)))
+    assert len(calls(after)) == 1
+    assert_same_results(before, after, *random(SHAPE, SHAPE))
+
+
+def test_against_numpy():
+    (x,) = random(SHAPE)
+    (got,) = run(rows_fused(layer_norm, SHAPE), x)
+    np.testing.assert_allclose(got, (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5), rtol=1e-4)
+
+
+def test_an_inner_value_that_is_a_result_stays_outside():
+    def build(x):
+        mean = op.mean(x, axis=-1, keepdims=True)
+        return mean, op.subtract(x, mean)
+
+    assert len(calls(rows_fused(build, SHAPE))) > 1
+
+
+def test_an_inner_value_that_others_read_stays_outside():
+    def build(x, w):
+        centred = op.subtract(x, op.mean(x, axis=-1, keepdims=True))
+        return op.nn.relu(centred), op.matmul(centred, w)
+
+    after = rows_fused(build, SHAPE, (COLUMNS, 3))
+    matmul = nodes(after)[-1]
+    assert [bool(stage.reduction) for stage in matmul.kernel.stages] == [True]
+
+
+def test_sums_over_different_axes_are_different_rows():
+    """The total of a column needs every row."""
+
+    def build(x):
+        return op.subtract(
+            op.subtract(x, op.mean(x, axis=-1, keepdims=True)),
+            op.mean(x, axis=0, keepdims=True),
+        )
+
+    after = rows_fused(build, SHAPE)
+    assert all(sum(bool(s.reduction) for s in node.kernel.stages) <= 1 for node in nodes(after))
+
+
+def test_a_transposed_read_leaves_its_row():
+    """On a square the shapes agree, but row i of the difference needs the mean of every other row of `y`."""
+
+    def build(x):
+        y = op.subtract(x, op.mean(x, axis=-1, keepdims=True))
+        return op.subtract(y, op.permute_dims(op.mean(y, axis=-1, keepdims=True)))
+
+    after = rows_fused(build, (6, 6))
+    assert all(sum(bool(s.reduction) for s in node.kernel.stages) <= 1 for node in nodes(after))
+
+
+def test_a_matmul_is_no_row_statistic():
+    def build(x, w):
+        y = op.matmul(x, w)
+        return op.nn.relu(y)
+
+    after = rows_fused(build, SHAPE, (COLUMNS, COLUMNS))
+    assert decisions(after) == []
+
+
+def test_a_convolution_is_no_row_statistic():
+    after = rows_fused(lambda x, w: op.nn.relu(op.nn.conv2d(x, w)), (1, 2, 6, 6), (3, 2, 3, 3))
+    assert decisions(after) == []
+
+
+def test_what_prepares_the_first_statistic_is_left_to_fusion_by_type():
+    """A pointwise chain alone is no group."""
+    after = rows_fused(lambda x: op.nn.relu(op.negative(x)), SHAPE)
+    assert decisions(after) == []
+
+
+def test_running_twice_changes_nothing_more():
+    once = rows_fused(layer_norm, SHAPE)
+    assert calls(FuseRows()(once)) == calls(once)

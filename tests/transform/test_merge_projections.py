@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MergeProjections: which matmuls become one, and which must not."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import ir, relax
+from tvm.script import relax as R
+
+from helpers import assert_same_results, bindings, legalize, module, nodes, op, random, run
+from smartmem_tvm.transform import EliminateLayout, FuseOperators, MergeProjections
+
+
+def constant(*shape, seed=7, dtype="float32"):
+    return relax.const(random(shape, seed=seed, dtype=dtype)[0])
+
+
+def operators(mod) -> list[str]:
+    values = [b.value for b in bindings(mod)]
+    return [v.op.name.removeprefix("relax.") for v in values if isinstance(v, ir.Call)]
+
+
+def merged(build, *shapes, dtype="float32"):
+    """Run the pass, compare results; returns names of the operators that are left."""
+    before = module(build, *shapes, dtype=dtype)
+    after = MergeProjections()(before)
+    tolerance = 1e-2 if dtype == "float16" else 1e-5
+    assert_same_results(before, after, *random(*shapes, dtype=dtype), tolerance=tolerance)
+    return operators(after)
+
+
+def test_before_and_after():
+    wq, wk = constant(6, 4, seed=1), constant(6, 3, seed=2)
+    bq, bk = constant(4, seed=3), constant(3, seed=4)
+
+    def build(x):
+        return op.add(op.matmul(x, wq), bq), op.add(op.matmul(x, wk), bk)
+
+    before = module(build, (5, 6))
+    after = MergeProjections()(before)
+    matmul, add, *views = [b.value for b in bindings(after)]
+    both = lambda a, b, axis: np.concatenate([a.value.numpy(), b.value.numpy()], axis)  # noqa: E731
+    assert [matmul.op.name, add.op.name] == ["relax.matmul", "relax.add"]
+    np.testing.assert_array_equal(matmul.args[1].value.numpy(), both(wq, wk, 1))
+    np.testing.assert_array_equal(add.args[1].value.numpy(), both(bq, bk, 0))
+    assert [view.op.name for view in views] == ["relax.strided_slice"] * 2
+    assert_same_results(before, after, *random((5, 6)))
+
+
+def test_three_projections_are_one_kernel_that_their_readers_read():
+    """Query, key and value: one matmul with its bias, and the views are gone after elimination."""
+    weights = [constant(6, 8, seed=s) for s in range(3)]
+    biases = [constant(8, seed=s) for s in range(3, 6)]
+
+    def build(x):
+        q, k, v = (op.add(op.matmul(x, w), b) for w, b in zip(weights, biases))
+        return op.matmul(op.nn.softmax(op.matmul(q, op.permute_dims(k))), v)
+
+    before = module(build, (5, 6))
+    after = FuseOperators()(EliminateLayout()(legalize(MergeProjections()(before))))
+    assert len(nodes(after)) == 4
+    assert_same_results(before, after, *random((5, 6)))
+
+
+def test_without_bias():
+    build = lambda x: (op.matmul(x, constant(6, 4, seed=1)), op.matmul(x, constant(6, 4, seed=2)))  # noqa: E731
+    assert merged(build, (5, 6)) == ["matmul", "strided_slice", "strided_slice"]
+
+
+def test_some_with_a_bias():
+    """The others get zeros."""
+
+    def build(x):
+        return op.add(op.matmul(x, constant(6, 4, seed=1)), constant(4)), op.matmul(x, constant(6, 3, seed=2))
+
+    assert merged(build, (5, 6)) == ["matmul", "add", "strided_slice", "strided_slice"]
+
+
+def test_bias_on_the_left():
+    def build(x):
+        return op.add(constant(4), op.matmul(x, constant(6, 4, seed=1))), op.matmul(x, constant(6, 3, seed=2))
+
+    assert merged(build, (5, 6)) == ["matmul", "add", "strided_slice", "strided_slice"]
+
+
+def test_a_bias_whose_matmul_is_read_elsewhere_stays():
+    """The matmul without bias is needed as well."""
+
+    def build(x):
+        first = op.matmul(x, constant(6, 4, seed=1))
+        return op.add(first, constant(4)), op.nn.relu(first), op.matmul(x, constant(6, 3, seed=2))
+
+    assert sorted(merged(build, (5, 6))) == ["add", "matmul", "nn.relu", "strided_slice", "strided_slice"]
+
+
+def test_a_matmul_that_is_a_result_keeps_its_bias_apart():
+    def build(x):
+        first = op.matmul(x, constant(6, 4, seed=1))
+        return first, op.add(first, constant(4)), op.matmul(x, constant(6, 3, seed=2))
+
+    assert merged(build, (5, 6)).count("matmul") == 1
+
+
+def test_a_residual_is_no_bias():
+    def build(x, y):
+        return op.add(op.matmul(x, constant(6, 4, seed=1)), y), op.matmul(x, constant(6, 4, seed=2))
+
+    assert sorted(merged(build, (5, 6), (5, 4))) == ["add", "matmul", "strided_slice", "strided_slice"]
+
+
+def test_a_bias_of_another_shape_stays():
+    def build(x):
+        return (
+            op.add(op.matmul(x, constant(6, 4, seed=1)), constant(5, 4)),
+            op.matmul(x, constant(6, 4, seed=2)),
+        )
+
+    assert sorted(merged(build, (5, 6))) == ["add", "matmul", "strided_slice", "strided_slice"]
+
+
+def test_batched_inputs_and_half_precision():
+    def build(x):
+        weights = [constant(6, n, seed=n, dtype="float16") for n in (4, 2)]
+        return tuple(op.matmul(x, w) for w in weights)
+
+    assert merged(build, (2, 5, 6), dtype="float16").count("matmul") == 1
+
+
+def test_results_are_used_between_the_projections():
+    """The merged layer must stand where the first one stood, before every reader."""
+
+    def build(x):
+        first = op.nn.relu(op.matmul(x, constant(6, 4, seed=1)))
+        second = op.matmul(x, constant(6, 4, seed=2))
+        return op.add(first, second)
+
+    assert merged(build, (5, 6)).count("matmul") == 1
+
+
+def test_a_bias_computed_after_another_reader():
+    """The addition of the first member comes after a reader of the second."""
+
+    def build(x):
+        first, second = op.matmul(x, constant(6, 4, seed=1)), op.matmul(x, constant(6, 4, seed=2))
+        return op.nn.relu(op.add(second, constant(4, seed=3))), op.add(first, constant(4, seed=4))
+
+    assert merged(build, (5, 6)).count("matmul") == 1
+
+
+REFUSED = {
+    "two inputs": (
+        lambda x, y: (op.matmul(x, constant(6, 4, seed=1)), op.matmul(y, constant(6, 4, seed=2))),
+        (5, 6),
+        (5, 6),
+    ),
+    "weights that are no constants": (lambda x, v, w: (op.matmul(x, v), op.matmul(x, w)), (5, 6), (6, 4), (6, 4)),
+    "one alone": (lambda x: op.matmul(x, constant(6, 4)), (5, 6)),
+    "batched weights": (
+        lambda x: (op.matmul(x, constant(2, 6, 4, seed=1)), op.matmul(x, constant(2, 6, 4, seed=2))),
+        (2, 5, 6),
+    ),
+    "vectors": (lambda x: (op.matmul(x, constant(6, seed=1)), op.matmul(x, constant(6, seed=2))), (5, 6)),
+    "the input as the weight": (
+        lambda x: (op.matmul(constant(4, 5, seed=1), x), op.matmul(constant(4, 5, seed=2), x)),
+        (5, 6),
+    ),
+    "one after the other": (
+        lambda x: op.matmul(op.matmul(x, constant(6, 6, seed=1)), constant(6, 6, seed=2)),
+        (5, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_refused(case):
+    before = module(*case)
+    ir.assert_structural_equal(MergeProjections()(before.clone())["main"], before["main"])
+
+
+def test_an_accumulator_of_another_dtype_is_another_layer():
+    def build(x):
+        half = [constant(6, 4, seed=s, dtype="float16") for s in range(2)]
+        return op.matmul(x, half[0]), op.matmul(x, half[1], out_dtype="float32")
+
+    before = module(build, (5, 6), dtype="float16")
+    after = MergeProjections()(before)
+    assert operators(after).count("matmul") == 2
+    (x,) = random((5, 6), dtype="float16")
+    assert [r.dtype for r in run(after, x)] == ["float16", "float32"]
+
+
+def test_projections_with_the_same_wider_accumulator_keep_it():
+    def build(x):
+        half = [constant(6, 4, seed=s, dtype="float16") for s in range(2)]
+        return tuple(op.matmul(x, w, out_dtype="float32") for w in half)
+
+    after = MergeProjections()(module(build, (5, 6), dtype="float16"))
+    (x,) = random((5, 6), dtype="float16")
+    assert [r.dtype for r in run(after, x)] == ["float32", "float32"]
+    assert [b.var.ty.dtype.dtype for b in bindings(after)][-1] == "float32"
+
+
+def test_groups_of_several_inputs():
+    def build(x, y):
+        return tuple(op.matmul(v, constant(6, 4, seed=s)) for s in range(2) for v in (x, y))
+
+    assert merged(build, (5, 6), (5, 6)).count("matmul") == 2
+
+
+def test_functions_with_branches_are_left_alone():
+    @tvm.script.ir_module
+    class Module:
+        @R.function
+        def main(c: R.Tensor((), "bool"), x: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):
+            if c:  # noqa: SIM108
+                y = R.matmul(x, x)
+            else:
+                y = R.add(x, x)
+            return y
+
+    ir.assert_structural_equal(MergeProjections()(Module.clone()), Module)
