@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 # Each test worker runs its own TVM and ONNX Runtime: two threads each are enough, more would only fight.
-TEST_ENV := TVM_NUM_THREADS=2 OMP_NUM_THREADS=2
+TEST_ENV := TVM_NUM_THREADS=2 TVM_BIND_THREADS=0 OMP_NUM_THREADS=2
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PACKAGING := setup.py pyproject.toml python/smartmem_tvm/_version.py
 

@@ -22,7 +22,7 @@ from smartmem_tvm.analysis.compose import (
     split_outputs,
     tidy,
 )
-from smartmem_tvm.analysis.kernel import Opaque, emit, parse, shape_of
+from smartmem_tvm.analysis.kernel import Kernel, Opaque, emit, parse, shape_of
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 
@@ -93,6 +93,31 @@ def test_reindexed_values():
     (x,) = random((4, 6, 5))
     np.testing.assert_allclose(evaluated(both, x), x.sum(2).T, rtol=1e-5, atol=1e-6)
     assert [both.stages[0].extents[v] for v in both.stages[0].spatial] == [6, 4]
+
+
+def test_a_reduction_that_other_stages_read_too_is_not_reindexed():
+    """The last stage reads it transposed, a softmax in between reads it as it is."""
+
+    def build(x):
+        total = op.sum(x, axis=2)
+        return op.add(op.permute_dims(total), op.nn.softmax(total))
+
+    total, softmax, add = nodes(EliminateLayout()(legal(build, (4, 4, 5))))
+    row = total.kernel.outputs[0]
+    links = {softmax.kernel.inputs[0]: row}
+    links |= {b: row if arg.same_as(total.var) else softmax.kernel.outputs[0] for b, arg in zip(add.kernel.inputs, add.args)}
+
+    def linked(stage):
+        for old, new in links.items():
+            stage = replace_loads(stage, old, lambda indices, new=new: new[tuple(indices)])
+        return stage
+
+    stages = (*total.kernel.stages, *(linked(s) for s in (*softmax.kernel.stages, *add.kernel.stages)))
+    whole = tidy(Kernel(total.kernel.inputs, add.kernel.outputs, stages))
+    (x,) = random((4, 4, 5))
+    y = x.sum(2)
+    powers = np.exp(y - y.max(1, keepdims=True))
+    np.testing.assert_allclose(evaluated(whole, x), y.T + powers / powers.sum(1, keepdims=True), rtol=1e-4, atol=1e-5)
 
 
 def test_tuple_reductions_are_not_reindexed():

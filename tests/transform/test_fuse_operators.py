@@ -201,6 +201,17 @@ def test_an_expensive_value_with_two_readers_is_stored():
     assert reasons(after)["tir_exp"][0] == "kept"
 
 
+def test_an_expensive_value_that_two_readers_evaluate_once_each_is_stored():
+    after = check(lambda x: (op.sum(op.exp(x), axis=0), op.sum(op.exp(x), axis=1)), (5, 6), kernels=3)
+    assert reasons(after)["tir_exp"][0] == "kept"
+
+
+def test_an_expensive_value_read_in_two_ways_is_stored():
+    """One reader, but two elements of the value for each of its own."""
+    after = check(lambda x: op.add(op.exp(x), op.permute_dims(op.exp(x))), (5, 5), kernels=2)
+    assert reasons(after)["tir_exp"][0] == "kept"
+
+
 def test_a_cheap_value_is_computed_in_each_reader():
     def build(x, w):
         y = op.add(x, constant(6))
@@ -286,6 +297,16 @@ def test_a_broadcasting_value_is_never_put_in_front_of_a_matmul():
     assert action == "kept"
     assert reason == "One-to-Many then Many-to-Many never pays (DNNFusion Table 3)"
     check(lambda x, w: op.matmul(op.add(x, constant(6)), w), (5, 6), (6, 7), kernels=1)
+
+
+def test_a_matmul_is_not_ended_by_a_many_to_many_operator():
+    """The other operand is read in two ways, which makes the addition Many-to-Many: a red cell again."""
+
+    def build(x, w, z):
+        return op.add(op.matmul(x, w), op.subtract(z, op.permute_dims(z)))
+
+    after = check(build, (5, 6), (6, 5), (5, 5), kernels=2)
+    assert [bool(stage.reduction) for stage in nodes(after)[0].kernel.stages] == [True]
 
 
 def test_every_pointwise_operator_has_a_reason():

@@ -7,6 +7,7 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import ir, s_tir
+from tvm.script import tirx as T
 
 from helpers import assert_same_results, calls, count_up, legal, nodes, op, random, run
 from smartmem_tvm.analysis.index_map import division_count
@@ -60,10 +61,41 @@ def test_rolls_with_fused_loops(size, cuts):
     np.testing.assert_array_equal(run(mod, count_up(*size))[0], expected(rows, columns, size))
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 2), (2, 2)])
+def test_emitted_rotations_survive_fused_loops_without_the_pass(rows, columns):
+    """Whoever uses EliminateLayout alone must not meet TVM's wrong answer either."""
+    mod = fuse_loops(roll_of_two_axes(rows, columns))
+    np.testing.assert_array_equal(run(mod, count_up(3, 3))[0], expected(rows, columns))
+
+
+@T.prim_func(s_tir=True)
+def fused_roll(x: T.Buffer((3, 3), "float32"), y: T.Buffer((3, 3), "float32")):
+    for b in T.serial(9):
+        with T.sblock("roll"):
+            vi = T.axis.spatial(3, b // 3)
+            vj = T.axis.spatial(3, b % 3)
+            y[vi, vj] = x[(vi + 2) % 3, (vj + 2) % 3]
+
+
 def test_it_is_still_needed():
-    """Without the pass, TVM 0.27 compiles a fused loop wrongly. If this fails, TVM is mended: drop the pass."""
-    wrong = run(fuse_loops(roll_of_two_axes(2, 2)), count_up(3, 3))[0]
-    assert not np.array_equal(wrong, expected(2, 2))
+    """TVM 0.27 compiles two rotations of one loop wrongly. If this fails, TVM is mended: drop the pass."""
+
+    @T.prim_func(s_tir=True)
+    def rotate(x: T.Buffer((3, 3), "float32"), y: T.Buffer((9,), "float32")):
+        for i in T.serial(9):
+            with T.sblock("rotate"):
+                vi = T.axis.spatial(9, i)
+                y[vi] = x[(vi // 3 + 2) % 3, (vi % 3 + 2) % 3]
+
+    right = np.roll(count_up(3, 3), (-2, -2), (0, 1)).ravel()
+    mod = tvm.IRModule({"main": rotate})
+    results = []
+    for each in (mod, LowerRotations()(mod)):
+        out = tvm.runtime.tensor(np.zeros(9, "float32"))
+        tvm.compile(each, "llvm")["main"](tvm.runtime.tensor(count_up(3, 3)), out)
+        results.append(out.numpy())
+    assert not np.array_equal(results[0], right)
+    np.testing.assert_array_equal(results[1], right)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (14, 14), (7, 9)])
@@ -109,3 +141,21 @@ def test_a_rotation_of_a_merged_index():
     mod = LowerRotations()(EliminateLayout()(legal(build, (6, 4))))
     x = count_up(6, 4)
     np.testing.assert_array_equal(run(mod, x)[0], -np.roll(x.ravel(), -5).reshape(6, 4))
+
+
+@pytest.mark.parametrize("shift", [3, 8, 13, -3, -8, -13])
+def test_shifts_beyond_the_size_and_below_zero(shift):
+    """A rotation as someone else may write it."""
+
+    @T.prim_func(s_tir=True)
+    def rotate(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in T.serial(8):
+            with T.sblock("rotate"):
+                vi = T.axis.spatial(8, i)
+                y[vi] = x[(vi + shift) % 8]
+
+    mod = LowerRotations()(tvm.IRModule({"main": rotate}))
+    out = tvm.runtime.tensor(np.zeros(8, "float32"))
+    tvm.compile(mod, "llvm")["main"](tvm.runtime.tensor(count_up(8)), out)
+    np.testing.assert_array_equal(out.numpy(), np.roll(count_up(8), -shift))
+    assert division_count(mod["main"].body) == 0

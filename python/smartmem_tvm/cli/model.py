@@ -78,6 +78,14 @@ def import_model(args: argparse.Namespace) -> tvm.IRModule:
         return from_onnx(args.model, shapes)
 
 
+def import_baseline(args: argparse.Namespace) -> tvm.IRModule:
+    """The Relax module that TVM's own importer makes of MODEL; ours where it refuses the file."""
+    from ..frontend import from_onnx_as_tvm
+
+    with step(f"Reading {args.model} with TVM's importer"):
+        return from_onnx_as_tvm(args.model, parse_shapes(args.shape))
+
+
 def options(args: argparse.Namespace) -> Options:
     """The pipeline's options that the switches ask for."""
     from ..pipeline import Options

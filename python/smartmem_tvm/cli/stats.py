@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from . import timing
 from .console import Result, step, table
 from .inputs import id_limits, random_inputs
-from .model import add_compilation, add_model, compile_model, import_model, options
+from .model import add_compilation, add_model, compile_model, import_baseline, import_model, options
 from .onnx_facts import count_nodes, read_header
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ def execute(args: argparse.Namespace) -> Result:
     arrays = check_inputs(spec, random_inputs(spec, id_limits(header)))
     threads = timing.set_threads(args.threads)
     ours = compile_model(args, mod)
-    theirs = _compile_default(args, mod) if args.run else None
-    graphs = {"tvm_default": theirs.graph if theirs else _default_graph(args, mod), "smartmem": ours.graph}
+    baseline = import_baseline(args)
+    theirs = _compile_default(args, baseline) if args.run else None
+    graphs = {"tvm_default": theirs.graph if theirs else _default_graph(args, baseline), "smartmem": ours.graph}
     sides = {name: graph_cost(graph).as_dict() for name, graph in graphs.items()}
     for side in sides.values():
         side["kernels_in_graph"] = side["kernels"]

@@ -23,7 +23,7 @@ from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
 from .contraction import contraction_of
-from .expressions import has_select, size
+from .expressions import has_select, piece_length, size
 from .matmul_plan import Chunks, MatmulPlan
 from .nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from .params import CpuParams
@@ -89,11 +89,8 @@ class _Emitter:
 
     def _pack_row(self, packed, at, batch, row) -> tirx.Stmt:
         plan = self.plan
-        return self._over_depth(
-            lambda k, point: store(
-                packed, substitute(plan.contraction.left, {**plan.point(batch, row), **point}), at, k
-            )
-        )
+        left, place = plan.contraction.left, plan.point(batch, row)
+        return self._over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), at, k))
 
     @property
     def _most_rows(self) -> int:
@@ -136,14 +133,16 @@ class _Emitter:
 
     def _pack_panel(self, packed, batch, column, width: int) -> tirx.Stmt:
         """Copy the columns of a panel."""
-        plan, run = self.plan, self.plan.right_run(width)
+        plan, right, run = self.plan, self.plan.contraction.right, self.plan.right_run(width)
 
         def copy(j):
             place = plan.point(batch, None, column + j)
-            return lambda k, point: store(packed, substitute(plan.contraction.right, {**place, **point}), k, j)
+            return lambda k, point: store(packed, substitute(right, {**place, **point}), k, j)
 
+        if run == 1 and width % self.params.lanes == 0 and not has_select(right):
+            run = self.params.lanes  # gathered element by element, stored as a vector
         if run == 1:  # one column after the other: its place in memory is worked out once
-            return self.scope.loop(width, lambda j: self._over_depth(copy(j)), "j")
+            return self.scope.loop(width, lambda j: self._over_depth(right, copy(j)), "j")
 
         def row(k, point):
             return self.scope.loop(
@@ -155,9 +154,9 @@ class _Emitter:
                 UNROLL,
             )
 
-        return self._over_depth(row)
+        return self._over_depth(right, row)
 
-    def _over_depth(self, body) -> tirx.Stmt:
+    def _over_depth(self, operand, body) -> tirx.Stmt:
         """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""
         depth, extents = self.plan.contraction.depth, self.reduction.extents
 
@@ -165,10 +164,17 @@ class _Emitter:
             if level == len(depth):
                 return self.scope.simplify(body(flat, point))
             var = depth[level]
+
+            def at(v):
+                return nest(level + 1, flat * index(extents[var]) + v, {**point, var: v})
+
+            piece = piece_length(operand, var, extents)
+            if piece in (1, extents[var]):
+                return self.scope.loop(extents[var], at, f"k{level}")
             return self.scope.loop(
-                extents[var],
-                lambda v: nest(level + 1, flat * index(extents[var]) + v, {**point, var: v}),
-                f"k{level}",
+                extents[var] // piece,
+                lambda q: self.scope.loop(piece, lambda v: at(q * index(piece) + v), f"k{level}"),
+                "piece",
             )
 
         return nest(0, index(0), {})

@@ -11,13 +11,11 @@ partial vectors; where another row lies next to it instead (channel norm of an N
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
-from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, replace_loads, split_index, uses
+from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, piece_length, replace_loads, split_index
 from .nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from .params import CpuParams
 from .reduction import combiner_of
@@ -36,18 +34,6 @@ class Rows(CpuRule):
         if space is None or not any(stage.reduction for stage in space.kernel.stages):
             return None
         return _Emitter(gather_rows(space), params).kernel()
-
-
-def _run_length(stage: Stage, inner) -> int:
-    """Length of pieces of the inner loop within which no ``//`` or ``%`` of its index changes or wraps."""
-    divisors: list[int] = []
-
-    def collect(division):
-        if uses(division.a, [inner]) and isinstance(division.b, tirx.IntImm):
-            divisors.append(int(division.b))
-
-    tvm_ffi.structural_walk(stage.body, ((tirx.FloorDiv, tirx.FloorMod), collect))
-    return gcd(stage.extents[inner], *divisors) if divisors else 1
 
 
 @dataclass(eq=False)
@@ -143,7 +129,7 @@ class _Emitter:
             fused = 1
         else:
             fused = fusable_suffix(inner, stage.extents, accesses_of(stage))
-        return self._nest(inner, extents, fused, element, 1 if stage.reduction else _run_length(stage, inner[-1]))
+        return self._nest(inner, extents, fused, element, 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents))
 
     def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1) -> tirx.Stmt:
         """Loops over `vars_`, the last `fused` of them as one."""

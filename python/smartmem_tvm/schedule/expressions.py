@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import gcd
 
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -157,6 +158,18 @@ def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
         point[var] = rest if position == 0 else tirx.floormod(rest, extent)
         rest = tirx.floordiv(rest, extent)
     return point
+
+
+def piece_length(node, var, extents: Mapping) -> int:
+    """Length of pieces of the loop over `var` in which no ``//`` changes and no ``%`` wraps; 1 if there is neither."""
+    divisors: list[int] = []
+
+    def collect(division):
+        if uses(division.a, [var]) and isinstance(division.b, tirx.IntImm):
+            divisors.append(int(division.b))
+
+    tvm_ffi.structural_walk(node, ((tirx.FloorDiv, tirx.FloorMod), collect))
+    return gcd(extents[var], *divisors) if divisors else 1
 
 
 def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int:

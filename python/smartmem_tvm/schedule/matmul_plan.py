@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from tvm import ir
 
@@ -13,7 +13,7 @@ from .contraction import Contraction
 from .expressions import Walk, contiguous_run, split_index
 from .nest import fresh, split_work
 from .params import CpuParams
-from .tile import Tile, best_tile, column_tiles
+from .tile import Tile, best_tile, column_tiles, cycles
 
 _FLOAT_BYTES = 4
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
@@ -123,6 +123,7 @@ class MatmulPlan:
         direct = walk.load_stride(value, j) == 1 and walk.load_stride(value, k) is not None
         return not direct or self.rows >= self.params.pack_reuse * self.tile.height
 
+    @cache  # noqa: B019 - a plan lives as long as its rule runs
     def right_run(self, width: int) -> int:
         """Columns that lie next to each other in the right operand wherever a panel starts."""
         b, k = fresh("b"), fresh("k")
@@ -152,32 +153,42 @@ class MatmulPlan:
     def copying(self) -> float:
         """Estimated cycles spent on moving data: what tells an orientation from the other."""
 
-        def per_element(run: int) -> float:
-            return _SCALAR_COPY / min(run, self.params.lanes)
-
         lanes = self.params.lanes
-        right = self.row_chunks.count * self.depth * self.columns * per_element(self.right_run(lanes))
-        left = self.rows * self.depth * _SCALAR_COPY if self.left_packed else 0
-        stores = self.rows * self.columns * per_element(self.output_run(False, lanes))
-        return self.batch * ((right if self.right_packed else 0) + left + stores)
+        right = self.row_chunks.count * self.depth * self.columns * self._copy(self.right_packed, self.right_run(lanes))
+        left = self.rows * self.depth * self._copy(self.left_packed, 1)
+        stores = self.rows * self.columns * self._copy(True, self.output_run(False, lanes))
+        return self.batch * (right + left + stores)
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def _parts(self) -> tuple[int, int]:
-        """How many chunks of rows and of columns."""
-        p, tile = self.params, self.tile
-        tiles, panels = max(1, self.rows // tile.height), max(1, self.panels)
-        fit = max(8 * tile.height, p.panel_bytes // (_FLOAT_BYTES * self.depth))
-        rows, wanted = -(-self.rows // fit), p.cores * p.tasks_per_core
-        if not self.parallel:
-            return rows, 1
-        if self.left_packed:
-            rows = max(rows, min(tiles // 4, -(-wanted // self.batch)))
-        columns = min(panels, max(1, -(-wanted // (self.batch * max(1, rows)))))
-        if not self.left_packed:
-            rows = max(rows, min(tiles // 4, -(-wanted // (self.batch * columns))))
-        return rows, columns
+        """How many chunks of rows and of columns: those that should be done first."""
+        tiles, panels = max(1, self.rows // self.tile.height), max(1, self.panels)
+        fit = max(8 * self.tile.height, self.params.panel_bytes // (_FLOAT_BYTES * self.depth))
+        fewest = min(tiles, -(-self.rows // fit))
+        wanted = self.params.cores * self.params.tasks_per_core if self.parallel else 1
+        pairs = []
+        for rows in range(fewest, max(fewest, min(tiles, wanted)) + 1):
+            for columns in range(1, min(panels, wanted) + 1):
+                if self.batch * (rows - 1) * (columns - 1) < wanted:
+                    pairs.append((rows, columns))
+        return min(pairs, key=lambda pair: (self._time(*pair), pair))
+
+    def _time(self, row_parts: int, column_parts: int) -> float:
+        """Estimated cycles until the last thread is done: rounds of tasks, each multiplying and packing its share."""
+        tiles = -(-max(1, self.rows // self.tile.height) // row_parts)
+        panels = -(-max(1, self.panels) // column_parts)
+        rows, columns = tiles * self.tile.height, panels * self.tile.width
+        work = tiles * panels * cycles(self.tile.height, self.tile.width, self.params)
+        left = rows * self._copy(self.left_packed, 4)
+        right = columns * self._copy(self.right_packed, self.right_run(self.params.lanes))
+        rounds = -(-self.batch * row_parts * column_parts // (self.params.cores if self.parallel else 1))
+        return rounds * self.depth * (work + left + right)
+
+    def _copy(self, packed: bool, run: int) -> float:
+        """Cycles to pack one element, 0 if it is not packed."""
+        return _SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
 
     @cached_property
     def row_chunks(self) -> Chunks:

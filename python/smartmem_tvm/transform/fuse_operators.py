@@ -167,4 +167,4 @@ def _moves_fewer_bytes(node: Node, readers: int) -> bool:
 
 
 def _bytes(buffer) -> int:
-    return math.prod(shape_of(buffer)) * (buffer.dtype.bits + 7) // 8
+    return math.prod(shape_of(buffer)) * ((buffer.dtype.bits + 7) // 8)

@@ -82,6 +82,7 @@ def _digits(it, divisors: list[int]) -> tuple[list, object]:
     parts, value = [], tirx.const(0, it.var.ty.dtype)
     for number, (low, high) in enumerate(reversed(list(zip([1, *divisors], bounds)))):
         var = tirx.Var(f"{it.var.name}_{number}", it.var.ty)
-        parts.append(tirx.IterVar(ir.Range(tirx.const(0, it.var.ty.dtype), tirx.const(high // low, it.var.ty.dtype)), var, REDUCE))
+        start, extent = tirx.const(0, it.var.ty.dtype), tirx.const(high // low, it.var.ty.dtype)
+        parts.append(tirx.IterVar(ir.Range(start, extent), var, REDUCE))
         value = value + var * tirx.const(low, it.var.ty.dtype)
     return parts, value
