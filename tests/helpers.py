@@ -83,6 +83,11 @@ def random(*shapes, dtype="float32", seed=0) -> list[np.ndarray]:
     return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+def constant(*shape: int, seed: int = 7, dtype: str = "float32") -> tvm.ir.Constant:
+    """A weight: standard normal numbers."""
+    return relax.const(random(shape, seed=seed, dtype=dtype)[0])
+
+
 def run(mod: tvm.IRModule, *arrays) -> list[np.ndarray]:
     """Compile as it is (no fusion, no schedule of TVM's) and run; the results as a flat list."""
     executable = relax.build(mod, "llvm", relax_pipeline="default_build")

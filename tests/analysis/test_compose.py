@@ -104,8 +104,8 @@ def test_a_reduction_that_other_stages_read_too_is_not_reindexed():
 
     total, softmax, add = nodes(EliminateLayout()(legal(build, (4, 4, 5))))
     row = total.kernel.outputs[0]
-    links = {softmax.kernel.inputs[0]: row}
-    links |= {b: row if arg.same_as(total.var) else softmax.kernel.outputs[0] for b, arg in zip(add.kernel.inputs, add.args)}
+    written = {total.var: row, softmax.var: softmax.kernel.outputs[0]}
+    links = {softmax.kernel.inputs[0]: row, **{b: written[a] for b, a in zip(add.kernel.inputs, add.args)}}
 
     def linked(stage):
         for old, new in links.items():

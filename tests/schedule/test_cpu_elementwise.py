@@ -12,7 +12,9 @@ from smartmem_tvm.schedule.inline import inline
 @pytest.mark.parametrize("shape", [(1,), (7,), (1, 1, 1), (3, 5, 7), (16, 16), (101, 103), (1, 40000)])
 def test_arithmetic(check, shape):
     x, y = te.placeholder(shape, name="x"), te.placeholder(shape, name="y")
-    func = check([x, y], topi.nn.relu(topi.add(topi.multiply(x, y), x)), lambda x, y: np.maximum(x * y + x, 0), "Elementwise")
+    func = check(
+        [x, y], topi.nn.relu(topi.add(topi.multiply(x, y), x)), lambda x, y: np.maximum(x * y + x, 0), "Elementwise"
+    )
     assert ("T.parallel" in func.script()) == (np.prod(shape) >= 20000)
 
 
@@ -48,7 +50,13 @@ def test_store_through_a_scattering_index(check):
 
 def test_integers_and_casts(check):
     x = te.placeholder((5, 9), "int64", name="x")
-    check([x], topi.cast(x * 3, "float32"), lambda x: (x * 3).astype("float32"), "Elementwise", draw=lambda t: np.arange(45).reshape(5, 9))
+    check(
+        [x],
+        topi.cast(x * 3, "float32"),
+        lambda x: (x * 3).astype("float32"),
+        "Elementwise",
+        draw=lambda t: np.arange(45).reshape(5, 9),
+    )
 
 
 def folded(*stages_of):

@@ -20,6 +20,28 @@ def matmul(rows, depth, columns, transposed=False):
     return [a, b], te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * right(k, j), k))
 
 
+def test_deep_and_wide_products(check):
+    """Chunks are bounded by the cache: a deep product has short row chunks."""
+    for shape in ((130, 900, 70), (40, 30, 900)):
+        inputs, output = matmul(*shape)
+        check(inputs, output, np.matmul, "Matmul")
+
+
+@pytest.mark.parametrize("pixels", [(6, 8), (7, 7), (1, 5)])
+def test_channels_first_result_of_a_channels_last_product(check, pixels):
+    high, wide = pixels
+    a, b = te.placeholder((high, wide, 40), name="a"), te.placeholder((40, 24), name="b")
+    k = te.reduce_axis((0, 40), "k")
+    total = te.compute((24, high, wide), lambda c, y, x: te.sum(a[y, x, k] * b[k, c], k), name="total")
+    scale, rest = te.placeholder((24,), name="scale"), te.placeholder((24, high, wide), name="rest")
+    output = te.compute((24, high, wide), lambda c, y, x: total[c, y, x] * scale[c] + rest[c, y, x])
+
+    def reference(a, b, scale, rest):
+        return (a @ b * scale).transpose(2, 0, 1) + rest
+
+    check([a, b, scale, rest], output, reference, "Matmul")
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     "shape", [(2, 1, 2), (7, 5, 3), (13, 17, 19), (16, 16, 16), (64, 64, 64), (31, 1, 40), (97, 101, 103), (3, 200, 49)]
@@ -90,6 +112,22 @@ def test_folded_window_partition_and_prologue(check):
     check([x, w, scale], output, reference, "Matmul")
 
 
+def test_heads_merged_on_the_way_in_and_windows_reversed_on_the_way_out(check):
+    """The attention projection: depth is (head, channel), rows are windows, the result is in image order."""
+    x, w = te.placeholder((4, 3, 16, 8), name="x"), te.placeholder((24, 20), name="w")
+    k = te.reduce_axis((0, 24), "k")
+    output = te.compute(
+        (8, 8, 20),
+        lambda y, z, c: te.sum(x[y // 4 * 2 + z // 4, k // 8, y % 4 * 4 + z % 4, k % 8] * w[k, c], k),
+    )
+
+    def reference(x, w):
+        rows = x.transpose(0, 2, 1, 3).reshape(2, 2, 4, 4, 24).transpose(0, 2, 1, 3, 4)
+        return rows.reshape(8, 8, 24) @ w
+
+    check([x, w], output, reference, "Matmul")
+
+
 def test_reduction_through_a_split_axis(check):
     """The reduction iterator reaches the operand as ``k // 8, k % 8``."""
     x, w = te.placeholder((3, 20, 8), name="x"), te.placeholder((24, 17), name="w")
@@ -122,16 +160,6 @@ def test_epilogues_are_done_on_the_tile(check):
 
     func = check([a, b, bias, rest], output, reference, "Matmul")
     assert not any("30, 25" in line for line in func.script().splitlines() if "alloc_buffer" in line)
-
-
-def test_result_stored_through_a_transposition(check):
-    """NCHW result of an NHWC product: the vector runs over channels, the store over pixels."""
-    a, b = te.placeholder((6, 8, 40), name="a"), te.placeholder((40, 24), name="b")
-    k = te.reduce_axis((0, 40), "k")
-    total = te.compute((24, 6, 8), lambda c, y, x: te.sum(a[y, x, k] * b[k, c], k), name="total")
-    rest = te.placeholder((24, 6, 8), name="rest")
-    output = te.compute((24, 6, 8), lambda c, y, x: total[c, y, x] + rest[c, y, x])
-    check([a, b, rest], output, lambda a, b, rest: (a @ b).transpose(2, 0, 1) + rest, "Matmul")
 
 
 def conv_reference(x, w, stride, pad, groups):

@@ -40,9 +40,7 @@ def test_channel_norm_of_nchw(check, shape, channels_last):
     def centred(b, i, y, z):
         return x[b, i, y, z] - mean[b, y, z] / c
 
-    var = te.compute(
-        (n, h, w), lambda b, y, z: te.sum(centred(b, q, y, z) * centred(b, q, y, z), q), name="var"
-    )
+    var = te.compute((n, h, w), lambda b, y, z: te.sum(centred(b, q, y, z) * centred(b, q, y, z), q), name="var")
 
     def value(b, i, y, z):
         return centred(b, i, y, z) / te.sqrt(var[b, y, z] / c + tirx.const(1e-5, "float32"))
@@ -105,6 +103,39 @@ def test_a_row_with_a_condition_in_it(check):
         return rows - rows.sum(-1, keepdims=True)
 
     check([table, ids, head], output, reference, "Rows", draw=draw)
+
+
+def test_merged_patches_are_collected_once(check):
+    """Four neighbours side by side in one row: ``//`` and ``%`` along the row, read by three stages, gathered once."""
+    x = te.placeholder((8, 6, 32), name="x")
+
+    def row(y, z, c):
+        return x[y * 2 + c % 64 // 32, z * 2 + c // 64, c % 32]
+
+    k, q = te.reduce_axis((0, 128), "k"), te.reduce_axis((0, 128), "q")
+    mean = te.compute((4, 3), lambda y, z: te.sum(row(y, z, k), k), name="mean")
+    var = te.compute((4, 3), lambda y, z: te.sum(row(y, z, q) * row(y, z, q), q), name="var")
+    output = te.compute((4, 3, 128), lambda y, z, c: (row(y, z, c) - mean[y, z] / 128) / te.sqrt(var[y, z]))
+
+    def reference(x):
+        merged = np.concatenate([x[0::2, 0::2], x[1::2, 0::2], x[0::2, 1::2], x[1::2, 1::2]], -1)
+        return (merged - merged.mean(-1, keepdims=True)) / np.sqrt((merged**2).sum(-1, keepdims=True))
+
+    func = check([x], output, reference, "Rows")
+    assert "row_row = T.sblock_alloc_buffer((128,))" in func.script()
+
+
+def test_operands_read_by_one_stage_are_not_collected(check):
+    x, y = te.placeholder((6, 40), name="x"), te.placeholder((6, 40), name="y")
+    k = te.reduce_axis((0, 40), "k")
+    total = te.compute((6,), lambda i: te.sum(tirx.if_then_else(k < 7, x[i, k], y[i, k]), k), name="total")
+    output = te.compute((6, 40), lambda i, c: x[i, c] - total[i])
+
+    def reference(x, y):
+        return x - np.concatenate([x[:, :7], y[:, 7:]], -1).sum(-1, keepdims=True)
+
+    func = check([x, y], output, reference, "Rows")
+    assert "row_row" not in func.script()
 
 
 def test_intermediate_rows_stay_small(check):

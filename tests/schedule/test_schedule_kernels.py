@@ -7,7 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx, topi
 from tvm.s_tir.schedule import ScheduleError
-from tvm.script import ir as I  # noqa: N812
+from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from smartmem_tvm.schedule import CpuParams, InSequence, Matmul, Rule, ScheduleKernels, default_rules

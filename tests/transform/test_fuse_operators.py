@@ -5,14 +5,10 @@ import numpy as np
 import pytest
 from tvm import ir, relax
 
-from helpers import assert_same_results, calls, legal, nodes, op, random, run
+from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
 from smartmem_tvm.analysis.classify import movement, reduces
 from smartmem_tvm.analysis.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
-
-
-def constant(*shape):
-    return relax.const(random(shape, seed=7)[0])
 
 
 def fused(mod):

@@ -3,18 +3,14 @@
 
 import numpy as np
 import pytest
+from tvm import relax
 
-from helpers import assert_same_results, calls, legal, nodes, op, random, run
+from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
 from smartmem_tvm.analysis.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
-from tvm import relax
 
 ROWS, COLUMNS = 5, 6
 SHAPE = (ROWS, COLUMNS)
-
-
-def constant(*shape, seed=7):
-    return relax.const(random(shape, seed=seed)[0])
 
 
 def layer_norm(x, axis=-1):

@@ -4,15 +4,11 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import ir, relax
+from tvm import ir
 from tvm.script import relax as R
 
-from helpers import assert_same_results, bindings, legalize, module, nodes, op, random, run
+from helpers import assert_same_results, bindings, constant, legalize, module, nodes, op, random, run
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, MergeProjections
-
-
-def constant(*shape, seed=7, dtype="float32"):
-    return relax.const(random(shape, seed=seed, dtype=dtype)[0])
 
 
 def operators(mod) -> list[str]:

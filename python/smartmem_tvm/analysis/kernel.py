@@ -8,11 +8,12 @@ written where, and the value. `parse` reads a PrimFunc, `emit` writes one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import tvm_ffi
-from tvm import ir, s_tir, sym, tirx
+from tvm import IRModule, ir, s_tir, sym, tirx
 
 from .index_map import is_identity
 
@@ -268,3 +269,19 @@ def _swap_modulo(body: tirx.Stmt, iters, old: type, new) -> tirx.Stmt:
         return new(total, modulo.b) if analyzer.const_int_bound(total).min_value >= 0 else modulo
 
     return tvm_ffi.structural_map(body, (old, swap))
+
+
+def rewrite_stages(mod: IRModule, rewrite: Callable[[Stage], Stage]) -> IRModule:
+    """Apply `rewrite` to every stage of every unscheduled PrimFunc of `mod`; opaque functions are left alone."""
+    mod = mod.clone()
+    for gvar, func in mod.functions.items():
+        if not isinstance(func, tirx.PrimFunc):
+            continue
+        try:
+            kernel = parse(func)
+        except Opaque:
+            continue
+        stages = tuple(rewrite(stage) for stage in kernel.stages)
+        if any(new is not old for new, old in zip(stages, kernel.stages, strict=True)):
+            mod.update_func(gvar, emit(Kernel(kernel.inputs, kernel.outputs, stages), dict(func.attrs)))
+    return mod

@@ -119,9 +119,7 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
 
         high = side if depth % side == 0 else tirx.min(index(side), index(depth) - first)
         wide = side if length % side == 0 else tirx.min(index(side), index(length) - start)
-        return scope.loop(
-            high, lambda i: scope.loop(wide, lambda j: at(i, j), "j", most=side), "i", most=side
-        )
+        return scope.loop(high, lambda i: scope.loop(wide, lambda j: at(i, j), "j", most=side), "i", most=side)
 
     total = rows * down * across
     wanted = params.cores * params.tasks_per_core if parallel else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any other stage on a CPU (argmax and other tuple reductions): its own loop order, outer iterators over the threads."""
+"""Any other stage on a CPU (argmax and other tuple reductions): its own loop order, outer iterators in parallel."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@
           for k in depth: acc[i, j] += left[i, k] * right[k, j]
           out[f(i, j)] = finish(acc[i, j])         while it is hot
 
-The depth is not blocked: with panels this narrow it gained nothing on AVX2 at depths up to 3072. Folded layout operators, padding and prologue arithmetic are evaluated in the packing loops, once per panel, not once
-per multiplication. Row and column remainders have tiles of their own, so that no loop carries a predicate.
+Folded layout operators, padding and prologue arithmetic are evaluated in the packing loops, once per panel, not once
+per multiplication. Row and column remainders have tiles of their own, so that no loop carries a predicate. The depth
+is not cut into blocks: with panels this narrow that gained nothing on AVX2, at depths up to 3072.
 """
 
 from __future__ import annotations
@@ -190,9 +191,7 @@ class _Emitter:
             def tile(t):
                 return self._tile(task, first + t * index(height), column, height, width, right)
 
-            statements.append(
-                self.scope.loop(_of_chunk(task.row_chunk, chunks), tile, "tile", most=chunks.longest)
-            )
+            statements.append(self.scope.loop(_of_chunk(task.row_chunk, chunks), tile, "tile", most=chunks.longest))
         rest = plan.rows - whole
         tail = [self._tile(task, index(whole), column, rest, width, right)] if rest else []
         return block(*statements, *_in_last_chunk(task.row_chunk, chunks, tail))
@@ -248,9 +247,7 @@ class _Emitter:
         lanes = min(self.params.lanes, width)
         return self.scope.loop(
             width // lanes,
-            lambda v: self.scope.loop(
-                lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR
-            ),
+            lambda v: self.scope.loop(lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR),
             "v",
             UNROLL,
         )

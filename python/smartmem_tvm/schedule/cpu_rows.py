@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
 from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, piece_length, replace_loads, split_index
@@ -129,7 +129,9 @@ class _Emitter:
             fused = 1
         else:
             fused = fusable_suffix(inner, stage.extents, accesses_of(stage))
-        return self._nest(inner, extents, fused, element, 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents))
+        return self._nest(
+            inner, extents, fused, element, 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents)
+        )
 
     def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1) -> tirx.Stmt:
         """Loops over `vars_`, the last `fused` of them as one."""
@@ -164,13 +166,9 @@ class _Emitter:
     def _write(self, stage: Stage, body, point: dict, rows: list, lane) -> tirx.Stmt:
         """`body` (a store) at a point, with the buffers between stages replaced by row-sized ones."""
         place = {**self._place(stage, rows, lane), **point}
-        moved = self._local(stage, substitute(self._keep_rows(stage, body), place), lane)
-        return self.scope.simplify(moved)
+        return self.scope.simplify(self._local(substitute(body, place), lane))
 
-    def _keep_rows(self, stage: Stage, body):
-        return body
-
-    def _local(self, stage: Stage, body, lane):
+    def _local(self, body, lane) -> tirx.Stmt:
         value = replace_loads(body.value, lambda ld: self._at(ld.source, ld.indices, lane))
         target = self._local_buffer(body.buffer)
         if target is None:
@@ -214,9 +212,7 @@ class _Emitter:
             vars_,
             extents,
             fused,
-            lambda at: self._lanes(
-                lambda lane: self._write(stage, stage.body, {**point, **at}, rows, lane), stage
-            ),
+            lambda at: self._lanes(lambda lane: self._write(stage, stage.body, {**point, **at}, rows, lane), stage),
         )
         return block(start, total)
 
@@ -240,9 +236,7 @@ class _Emitter:
             return self._values(substitute(term, whole))
 
         def add(at, first):
-            return self._vector_loop(
-                width, lambda j: store(acc, combine(acc[j], value(at, first + j)), j)
-            )
+            return self._vector_loop(width, lambda j: store(acc, combine(acc[j], value(at, first + j)), j))
 
         outer = {v: extents[v] for v in vars_[: len(vars_) - fused]}
         init = self._vector_loop(width, lambda j: store(acc, stage.init.value, j))
@@ -275,12 +269,7 @@ class _Emitter:
         lanes = min(width, self.params.lanes)
         return self.scope.loop(
             width // lanes,
-            lambda v: self.scope.loop(
-                lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR
-            ),
+            lambda v: self.scope.loop(lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR),
             "v",
             tirx.ForKind.UNROLLED,
         )
-
-
-__all__ = ["Rows", "ir"]

@@ -6,6 +6,8 @@
         acc[height, width] = init                       registers
         for r in the reduction: acc[i, j] = combine(acc[i, j], term(i, j, r))
         out = finish(acc)
+
+What slides need not overlap: any single reduction has this form, its reduction iterators are the window.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class _Emitter:
         vectors = -(-self.width // p.lanes)
         self.height = min(self.lines, max(1, p.window_vectors // vectors))
         self.scope = Scope()
-        self.scalar = has_select(r.term)
+        self.scalar = has_select(r.term) or any(
+            (walk.load_stride(load, var) or 0) > 1 for load in loads(r.term) for var in self.across
+        )
 
     def kernel(self) -> tirx.Stmt:
         """The whole nest."""
@@ -111,7 +115,9 @@ class _Emitter:
     def _band(self, place: dict, line, height: int) -> tirx.Stmt:
         whole = self.columns // self.width
         statements = [
-            self.scope.loop(whole, lambda c: self._tile(place, line, c * index(self.width), height, self.width), "strip")
+            self.scope.loop(
+                whole, lambda c: self._tile(place, line, c * index(self.width), height, self.width), "strip"
+            )
         ]
         column = whole * self.width
         for width in column_tiles(self.columns - column, self.params):

@@ -185,7 +185,7 @@ def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int
             total *= extents[var]
         flat = fresh("flat")
         point = split_index(flat, suffix, extents)
-        walk = Walk({**{v: e for v, e in extents.items()}, flat: total})
+        walk = Walk({**extents, flat: total})
         moved = [(buffer, [substitute(i, point) for i in indices]) for buffer, indices in accesses]
         if all(walk.stride(buffer, indices, flat) is not None for buffer, indices in moved):
             return count
@@ -195,7 +195,5 @@ def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int
 def accesses_of(stage) -> list:
     """(buffer, indices) of every load and store of a stage."""
     found = [(load.source, tuple(load.indices)) for load in loads(stage.body)]
-    tvm_ffi.structural_walk(
-        stage.body, (tirx.BufferStore, lambda s: found.append((s.buffer, tuple(s.indices))))
-    )
+    tvm_ffi.structural_walk(stage.body, (tirx.BufferStore, lambda s: found.append((s.buffer, tuple(s.indices)))))
     return found

@@ -152,7 +152,6 @@ class MatmulPlan:
 
     def copying(self) -> float:
         """Estimated cycles spent on moving data: what tells an orientation from the other."""
-
         lanes = self.params.lanes
         right = self.row_chunks.count * self.depth * self.columns * self._copy(self.right_packed, self.right_run(lanes))
         left = self.rows * self.depth * self._copy(self.left_packed, 1)

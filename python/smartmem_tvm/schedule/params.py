@@ -39,7 +39,7 @@ class CpuParams:
     window_vectors : int
         Accumulator vectors of a sliding-window tile.
     tile_values : int
-        Most accumulators of a tile: above 1024 bytes TVM puts them on the heap, where LLVM cannot keep them in registers.
+        Most accumulators of a tile: above 1024 bytes TVM puts them on the heap, out of reach of LLVM's registers.
     row_vectors : int
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
@@ -62,7 +62,7 @@ class CpuParams:
 
     @classmethod
     def of(cls, target: Target) -> CpuParams:
-        """The parameters of an ``llvm`` target: vector width and register count from its features, its ``num-cores``."""
+        """The parameters of an ``llvm`` target: vectors and registers from its features, cores from ``num-cores``."""
         units = (unit[1:] for unit in _VECTOR_UNITS if target_has_features(unit[0], target))
         lanes, registers = next(units, _BASELINE)
         return cls(lanes=lanes, registers=registers, cores=int(target.attrs.get("num-cores") or cls.cores))

@@ -2,6 +2,8 @@
 """A reduction with the element-wise work that follows it: what matmul, convolution, pooling and sums have in common.
 
     acc[s...] = init;  acc[s...] = combine(acc[s...], term(s..., r...));  out[f(s)] = finish(acc[s...], s...)
+
+`reduction_of` reads this form off a kernel; matmul and window rules start from it.
 """
 
 from __future__ import annotations

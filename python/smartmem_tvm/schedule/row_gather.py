@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.kernel import SPATIAL, Kernel, Stage, substitute
-from .expressions import Walk, has_select, loads
+from .expressions import Walk, has_select, loads, replace_loads
 from .nest import fresh, index
 from .reduction import combiner_of
 from .row_space import RowSpace, row_space_of
@@ -34,7 +34,7 @@ def gather_rows(space: RowSpace) -> RowSpace:
     if not kept:
         return space
     stages = [_restore(stage, [g for g in gathered if g.readers == 1]) for stage in stages]
-    kernel = Kernel(space.kernel.inputs, space.kernel.outputs, tuple([*(g.stage for g in kept), *stages]))
+    kernel = Kernel(space.kernel.inputs, space.kernel.outputs, (*(g.stage for g in kept), *stages))
     return row_space_of(kernel) or space
 
 
@@ -45,9 +45,7 @@ class _Gathered:
         self.value, self.variables, self.readers = value, variables, 1
         shape = [index(e) for e in extents]
         self.buffer = tirx.decl_buffer(shape, value.ty.dtype, "row", layout=None)
-        iters = tuple(
-            tirx.IterVar(ir.Range(index(0), e), v, SPATIAL) for v, e in zip(variables, shape, strict=True)
-        )
+        iters = tuple(tirx.IterVar(ir.Range(index(0), e), v, SPATIAL) for v, e in zip(variables, shape, strict=True))
         self.stage = Stage("gather", iters, tirx.BufferStore(self.buffer, value, variables))
 
 
@@ -119,4 +117,4 @@ def _restore(stage: Stage, unused: list[_Gathered]) -> Stage:
                 return substitute(known.value, dict(zip(known.variables, load.indices, strict=True)))
         return None
 
-    return replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, lambda ld: value_at(ld) or ld)))
+    return replace(stage, body=replace_loads(stage.body, value_at))

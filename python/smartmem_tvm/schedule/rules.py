@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from ..analysis.kernel import Kernel
 from .cpu_elementwise import Elementwise
 from .cpu_fallback import Fallback
 from .cpu_matmul import Matmul
@@ -17,6 +16,3 @@ def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
     families = [Matmul(), Window(), Rows(), Elementwise()]
     return [*families, InSequence([*families, Fallback()])]
-
-
-__all__ = ["Kernel", "default_rules"]

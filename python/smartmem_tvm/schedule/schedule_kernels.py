@@ -7,9 +7,9 @@ import logging
 from collections.abc import Sequence
 
 from tvm import IRModule, s_tir, tirx
+from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
-from tvm.ir.transform import PassContext, module_pass
 
 from .rule import Rule
 from .rules import default_rules

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, Stage
-from .nest import allocate, block
+from .nest import block
 from .params import CpuParams
 from .rule import CpuRule
 
@@ -52,6 +52,3 @@ def _part(kernel: Kernel, stages: list[Stage], later: list[Stage]) -> Kernel:
     outputs = [b for b in written if any(b.same_as(o) for o in (*kernel.outputs, *read_later))]
     unique = [b for n, b in enumerate(outputs) if not any(b.same_as(o) for o in outputs[:n])]
     return Kernel(kernel.inputs, tuple(unique), tuple(stages))
-
-
-__all__ = ["InSequence", "allocate"]

@@ -43,9 +43,7 @@ def best_tile(rows: int, columns: int, params: CpuParams) -> Tile:
         heights = [(tile.height, rows // tile.height), (rows % tile.height, 1)]
         widths = [(tile.width, columns // tile.width)]
         widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
-        return sum(
-            cycles(h, w, params) * nh * nw for h, nh in heights for w, nw in widths if h and w and nh and nw
-        )
+        return sum(cycles(h, w, params) * nh * nw for h, nh in heights for w, nw in widths if h and w and nh and nw)
 
     tiles = [
         Tile(height, vectors * params.lanes)

@@ -7,7 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from ..analysis.kernel import Kernel, Opaque, Stage, emit, parse
+from ..analysis.kernel import Stage, rewrite_stages
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.LowerRotations")
@@ -29,18 +29,7 @@ class LowerRotations:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every unscheduled PrimFunc of `mod`; others are left alone."""
-        mod = mod.clone()
-        for gvar, func in mod.functions.items():
-            if not isinstance(func, tirx.PrimFunc):
-                continue
-            try:
-                kernel = parse(func)
-            except Opaque:
-                continue
-            stages = tuple(_lower(stage) for stage in kernel.stages)
-            if any(new is not old for new, old in zip(stages, kernel.stages, strict=True)):
-                mod.update_func(gvar, emit(Kernel(kernel.inputs, kernel.outputs, stages), dict(func.attrs)))
-        return mod
+        return rewrite_stages(mod, _lower)
 
 
 def _lower(stage: Stage) -> Stage:

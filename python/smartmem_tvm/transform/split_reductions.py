@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.compose import simplified
-from ..analysis.kernel import REDUCE, Kernel, Opaque, Stage, emit, parse, substitute
+from ..analysis.kernel import REDUCE, Stage, rewrite_stages, substitute
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SplitReductions")
@@ -29,18 +29,7 @@ class SplitReductions:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every unscheduled PrimFunc of `mod`; others are left alone."""
-        mod = mod.clone()
-        for gvar, func in mod.functions.items():
-            if not isinstance(func, tirx.PrimFunc):
-                continue
-            try:
-                kernel = parse(func)
-            except Opaque:
-                continue
-            stages = tuple(_split(stage) for stage in kernel.stages)
-            if any(new is not old for new, old in zip(stages, kernel.stages, strict=True)):
-                mod.update_func(gvar, emit(Kernel(kernel.inputs, kernel.outputs, stages), dict(func.attrs)))
-        return mod
+        return rewrite_stages(mod, _split)
 
 
 def _split(stage: Stage) -> Stage:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling and running from Python."""
+
+import numpy as np
+import pytest
+
+import smartmem_tvm
+from helpers import constant, module, nodes, op, random
+from smartmem_tvm import Options, compile_baseline, graph_cost, optimize
+
+
+def network(x):
+    return op.nn.relu(op.matmul(op.permute_dims(x), constant(5, 3)))
+
+
+@pytest.fixture
+def mod():
+    return module(network, (5, 6))
+
+
+@pytest.fixture
+def expected():
+    (x,) = random((5, 6))
+    return np.maximum(x.T @ constant(5, 3).value.numpy(), 0)
+
+
+@pytest.mark.parametrize("verb", [smartmem_tvm.compile, compile_baseline])
+def test_ours_and_the_baseline_compute_the_same(verb, mod, expected):
+    (got,) = verb(mod).run(*random((5, 6)))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_graph_and_the_times_are_kept(mod):
+    compiled = smartmem_tvm.compile(mod)
+    assert graph_cost(compiled.graph).kernels == 1
+    assert set(compiled.seconds) == {"passes", "codegen"}
+    assert all(seconds > 0 for seconds in compiled.seconds.values())
+
+
+def test_optimize_is_the_graph_alone(mod):
+    (node,) = nodes(optimize(mod))
+    assert node.kernel is not None
+
+
+def test_options_reach_the_passes(mod):
+    assert graph_cost(optimize(mod, Options(fuse=False))).kernels == 2
+
+
+def test_inputs_need_not_be_contiguous(mod, expected):
+    (x,) = random((5, 6))
+    (got,) = smartmem_tvm.compile(mod).run(np.asfortranarray(x))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_several_results_come_in_order():
+    compiled = smartmem_tvm.compile(module(lambda x: (op.exp(x), op.negative(x), op.permute_dims(x)), (4, 6)))
+    (x,) = random((4, 6))
+    first, second, third = compiled.run(x)
+    np.testing.assert_allclose(first, np.exp(x), rtol=1e-5)
+    np.testing.assert_array_equal(second, -x)
+    np.testing.assert_array_equal(third, x.T)
+
+
+def test_dumps_of_both_halves(mod, tmp_path):
+    smartmem_tvm.compile(mod, options=Options(dump_dir=str(tmp_path)))
+    assert {path.name for path in tmp_path.glob("*.py")} >= {"00_canonicalize.py", "04_fuse.py"}
+    assert {path.name for path in (tmp_path / "lower").glob("*.py")} == {"00_schedule.py", "01_lower.py"}

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The five networks end to end: kernels launched, layout kernels left, and what ONNX Runtime computes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+
+import smartmem_tvm
+from smartmem_tvm.frontend import input_spec
+from smartmem_tvm.light import fill
+from smartmem_tvm.report import explain, graph_cost
+from smartmem_tvm.runtime.launches import count_launches
+
+MODELS = Path(__file__).resolve().parent.parent / "models"
+# One kernel per convolution, matmul, normalisation, softmax, pooling or other reduction that is left.
+BOUNDS = {"swin_t": 119, "vit_b16": 112, "convnext_t": 83, "bert_base": 111, "resnext50": 56}
+TOLERANCE = 1e-4  # relative to the largest output
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as imported, and compiled."""
+
+    name: str
+    mod: tvm.IRModule
+    compiled: smartmem_tvm.Compiled
+
+
+@pytest.fixture(scope="module", params=BOUNDS)
+def network(request) -> Network:
+    """One network after the other: the tests of each come together and share what was compiled."""
+    mod = smartmem_tvm.from_onnx(MODELS / f"{request.param}.onnx")
+    return Network(request.param, mod, smartmem_tvm.compile(mod))
+
+
+def inputs(mod, seed: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for key, (shape, dtype) in input_spec(mod).items():
+        whole = np.issubdtype(np.dtype(dtype), np.integer)
+        # Token numbers, and a mask that hides the last quarter of the text.
+        values = random.integers(0, 2 if "mask" in key or "type" in key else 1000, shape) if whole else None
+        arrays[key] = (values if whole else random.standard_normal(shape)).astype(dtype)
+        if "mask" in key:
+            arrays[key] = (np.arange(shape[-1]) < 3 * shape[-1] // 4).astype(dtype) * np.ones(shape, dtype)
+    return arrays
+
+
+def test_no_layout_kernel_and_few_launches(network):
+    cost = graph_cost(network.compiled.graph)
+    launches = count_launches(network.compiled, list(inputs(network.mod, 0).values()))
+    assert cost.layout_kernels == 0
+    assert launches.total() == cost.kernels <= BOUNDS[network.name]
+
+
+def test_every_layout_operator_has_a_fate(network):
+    story = explain(network.compiled.graph)
+    fates, results = story["layout_operators"], {kernel["result"] for kernel in story["kernels"]}
+    assert fates
+    assert {fate["action"] for fate in fates} == {"eliminated"}
+    assert all(set(fate["into"]) <= results for fate in fates)
+
+
+def test_output_is_that_of_onnx_runtime(network):
+    arrays = inputs(network.mod, 1)
+    data = fill(onnx.load(MODELS / f"{network.name}.onnx")).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    expected = session.run(None, arrays)
+    for mine, reference in zip(network.compiled.run(*arrays.values()), expected, strict=True):
+        assert mine.shape == reference.shape
+        assert np.abs(mine - reference).max() <= TOLERANCE * np.abs(reference).max()
+
+
+def test_output_depends_on_the_input(network):
+    first, second = (network.compiled.run(*inputs(network.mod, seed).values())[0] for seed in (1, 2))
+    assert np.abs(first - second).max() > 1e-3 * np.abs(first).max()
+
+
+def test_passes_are_quick(network):
+    """The issue's limit for Swin-T, on a machine that may be busy."""
+    assert network.compiled.seconds["passes"] < 30
