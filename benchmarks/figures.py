@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import time
 from datetime import date
@@ -85,6 +86,7 @@ def measure_compile(name: str) -> dict:
 
 def measure(rounds: int) -> dict:
     """Everything, with the machine and the date."""
+    os.environ.setdefault("TVM_BIND_THREADS", "0")  # pinned threads would share their cores with other processes
     from smartmem_tvm._version import TVM_PINS
     from smartmem_tvm.cli.timing import set_threads
 
@@ -142,13 +144,20 @@ def main() -> None:
     """Measure or print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--print", action="store_true", help="print the tables of the committed results only")
+    parser.add_argument("--readme", action="store_true", help="put the tables into README.md as well")
     parser.add_argument("--rounds", type=int, default=15, help="runs of each graph (default: 15)")
     args = parser.parse_args()
     if not args.print:
         partial = RESULTS.with_suffix(".part")
         partial.write_text(json.dumps(measure(args.rounds), indent=2) + "\n", encoding="utf-8")
         partial.replace(RESULTS)
-    print(tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
+    text = tables(json.loads(RESULTS.read_text(encoding="utf-8")))
+    print(text)
+    if args.readme:
+        readme = ROOT / "README.md"
+        before, rest = readme.read_text(encoding="utf-8").split("<!-- figures -->\n")
+        after = rest.split("\n<!-- /figures -->")[-1]
+        readme.write_text(f"{before}<!-- figures -->\n{text}\n<!-- /figures -->{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

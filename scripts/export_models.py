@@ -173,6 +173,23 @@ def drop_notes(model: onnx.ModelProto) -> None:
         part.ClearField("doc_string")
 
 
+def share_equal_constants(model: onnx.ModelProto) -> None:
+    """Keep one of several equal initializers: every shifted block of Swin brings its own copy of the mask."""
+    first: dict[bytes, str] = {}
+    names: dict[str, str] = {}
+    for tensor in list(model.graph.initializer):
+        if not tensor.raw_data:
+            continue  # a weight, which is drawn on load
+        value = onnx.TensorProto()
+        value.CopyFrom(tensor)
+        value.ClearField("name")
+        names[tensor.name] = first.setdefault(value.SerializeToString(), tensor.name)
+        if names[tensor.name] != tensor.name:
+            model.graph.initializer.remove(tensor)
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+
+
 def find_recipes(first: onnx.ModelProto, second: onnx.ModelProto) -> dict[str, Recipe]:
     """Return a recipe for each weight: an initializer that differs between two draws of one graph."""
     if list(first.graph.node) != list(second.graph.node):
@@ -192,6 +209,7 @@ def make(name: str, legacy: bool, out: Path) -> Path:
     drop_notes(first)
     drop_notes(second)
     light = strip(first, find_recipes(first, second))
+    share_equal_constants(light)
     path = out / ("legacy" if legacy else "") / f"{name}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".part")

@@ -4,6 +4,7 @@
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -127,6 +128,29 @@ def test_kernels_of_the_example():
     with TARGET:
         mod = run_phases(network(), GRAPH_PHASES, Options())
     assert len(calls(mod)) == 5
+
+
+def seconds_of_passes(depth: int) -> float:
+    """Processor time of the graph passes on `depth` blocks."""
+
+    def build(x):
+        for _ in range(depth):
+            x = relax.BlockBuilder.current().emit(block(x))
+        return x
+
+    mod = module(build, (TOKENS, SIZE))
+    with TARGET:
+        start = time.process_time()
+        run_phases(mod, GRAPH_PHASES, Options())
+        return time.process_time() - start
+
+
+@pytest.mark.slow
+def test_time_grows_with_the_depth_and_not_faster():
+    """Four times the layers take four times as long; a pass that looks at the graph for each node takes sixteen."""
+    seconds_of_passes(1)
+    short, long = (min(seconds_of_passes(depth) for _ in range(2)) for depth in (6, 24))
+    assert long < 7 * short
 
 
 def test_a_dump_after_each_phase(tmp_path):
@@ -277,3 +301,18 @@ def test_a_symbolic_batch_compiles_right():
     for rows in (3, 5):
         (x,) = random((rows, 4))
         np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(x)).numpy(), np.exp(2 * x.T), rtol=1e-5)
+
+
+def test_sorting_operators_are_left_to_tvm():
+    """top-k stays a Relax operator until TVM's own dispatch; what surrounds it is still fused."""
+
+    def build(x):
+        found = relax.BlockBuilder.current().emit(op.topk(op.nn.relu(op.permute_dims(x)), 3, axis=1))
+        return op.negative(found[0]), found[1]
+
+    executable = tvm.compile(module(build, (5, 4)), TARGET, relax_pipeline="smartmem")
+    (x,) = random((5, 4))
+    values, indices = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x))
+    positive = np.maximum(x.T, 0)
+    np.testing.assert_array_equal(-values.numpy(), -np.sort(-positive, axis=1)[:, :3])
+    np.testing.assert_array_equal(np.take_along_axis(positive, indices.numpy().astype("int64"), 1), -values.numpy())

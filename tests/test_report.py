@@ -3,6 +3,7 @@
 
 import tvm
 from tvm import relax
+from tvm.script import tirx as T
 
 from helpers import constant, legal, module, op
 from smartmem_tvm.pipeline import BASELINE_PHASES, Options, run_phases
@@ -47,6 +48,22 @@ def test_tvms_own_graph_is_counted_the_same_way():
 def test_a_kernel_of_several_results_that_all_move_data_is_a_layout_kernel():
     mod = legal(lambda x: op.nn.relu(op.split(x, 2, axis=1)[1]), (4, 6))
     assert graph_cost(mod).layout_kernels == 1
+
+
+@T.prim_func(s_tir=True)
+def moves_and_doubles(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32"), z: T.Buffer((4,), "float32")):
+    for i in T.serial(4):
+        with T.sblock("move"):
+            vi = T.axis.spatial(4, i)
+            y[vi] = x[3 - vi]
+    for i in T.serial(4):
+        with T.sblock("double"):
+            vi = T.axis.spatial(4, i)
+            z[vi] = x[vi] * T.float32(2)
+
+
+def test_a_kernel_that_computes_one_of_its_results_is_no_layout_kernel():
+    assert not only_moves_data(moves_and_doubles)
 
 
 def test_what_computes_or_cannot_be_read_is_no_layout_kernel():

@@ -55,9 +55,7 @@ def test_another_pair_is_named_with_its_remedy(monkeypatch, name, version):
 
 
 def test_with_another_pair_the_import_stops_before_tvm_is_loaded():
-    done = subprocess.run(
-        [sys.executable, "-c", BAD_PAIR_PROGRAM], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", BAD_PAIR_PROGRAM], capture_output=True, text=True, check=True)
     message, tvm_loaded = done.stdout.splitlines()
     assert "apache-tvm-ffi 0.1.15.post2" in message and "pip install" in message
     assert tvm_loaded == "False"

@@ -10,6 +10,7 @@ from pathlib import Path
 import tvm
 from tvm import relax
 
+from .errors import UserError
 from .schedule import ScheduleKernels
 from .transform.eliminate_layout import EliminateLayout
 from .transform.fuse_operators import FuseOperators
@@ -108,6 +109,21 @@ LOWER_PHASES = (
 )
 
 
+def require_schedules(target: tvm.target.Target | None) -> None:
+    """Refuse targets that no schedule rule knows.
+
+    Raises
+    ------
+    UserError
+        For anything but a CPU.
+    """
+    if target is not None and target.kind.name != "llvm":
+        raise UserError(
+            f"target kind '{target.kind.name}' has no schedules in smartmem_tvm yet: compile for a CPU (llvm), or use "
+            f"the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
+        )
+
+
 def run_phases(mod: tvm.IRModule, phases: tuple[Phase, ...], options: Options) -> tvm.IRModule:
     """Run the phases that `options` leaves on, dumping the module after each on request."""
     for number, phase in enumerate(phases):
@@ -147,6 +163,8 @@ def smartmem_pipeline(**options) -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="smartmem.pipeline")
     def pipeline(mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        if chosen.schedule:
+            require_schedules(tvm.target.Target.current(allow_none=True))
         return run_phases(mod, GRAPH_PHASES + LOWER_PHASES, chosen)
 
     return pipeline

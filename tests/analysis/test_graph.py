@@ -162,6 +162,20 @@ def test_a_tuple_that_is_a_result_is_kept_as_it_is():
     assert_same_results(before, after, *positive)
 
 
+def test_a_tuple_that_someone_reads_whole_is_kept():
+    """The items are kernels of their own; the packed function still needs the tuple."""
+    part = relax.TensorType((4, 3), "float32")
+
+    def build(x):
+        parts = relax.BlockBuilder.current().emit(op.split(x, 2, axis=1))
+        return op.negative(parts[0]), relax.call_pure_packed("test.anything", parts, ty_args=[part])
+
+    after = EliminateLayout()(legal(build, (4, 6)))
+    (packed,) = (n for n in nodes(after) if n.value.op.name == "relax.call_pure_packed")
+    (parts,) = packed.operands
+    assert graph(after).producer(parts) is not None
+
+
 def test_match_cast_is_kept():
     def build(x):
         y = op.exp(x)

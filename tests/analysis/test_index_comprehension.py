@@ -195,6 +195,25 @@ def test_whole_tensor_chains_are_bijections(shape_and_chain):
     assert node.kernel is None or quadrant(node.kernel) is Quadrant.ILD_FIXED
 
 
+@pytest.mark.parametrize(
+    ("shape", "chain"),
+    [
+        (
+            (11, 11, 2, 2),
+            [strided(0, 1, 1, 3), reshape((1, 2, 1, 121), (11, 11, 2, 1)), roll(1, 3, 121), roll(1, 1, 2)],
+        ),
+        (
+            (2, 2, 4, 11),
+            [transpose((3, 1, 2, 0)), reshape((1, 2, 8, 11), (11, 2, 4, 2)), roll(1, 1, 2), transpose((2, 0, 1, 3))],
+        ),
+    ],
+)
+def test_chains_that_made_tvm_divide_by_zero(shape, chain):
+    """Found by chance: an error inside iter_map_simplify ended the process."""
+    array = count_up(*shape)
+    np.testing.assert_array_equal(move(composed(chain, shape), x0=array), apply(chain, array))
+
+
 # --- minimality ---------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strength reduction, evaluation and the questions asked of index maps, on expressions."""
+"""Evaluation of index maps and the questions asked of them."""
 
 import itertools
 import math
@@ -8,160 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import ir, sym, tirx
+from tvm import tirx
 
+from index_expressions import EXTENTS, VARIABLES, I, J, K, X, const, expressions, values
 from smartmem_tvm.analysis.index_map import (
     NotAnIndex,
-    Simplifier,
-    division_count,
     evaluate,
     flat_index,
     grid,
     is_identity,
     is_injective,
-    rotation,
     stays_inside,
+    unflatten,
     variables,
     visits_once,
 )
-
-I, J, K = (tirx.Var(name, "int64") for name in "ijk")  # noqa: E741
-VARIABLES = (I, J, K)
-
-
-def simplified(expr, **extents):
-    return Simplifier({v: extents.get(v.name, 1) for v in VARIABLES}).index(expr)
-
-
-def values(expr, extents: dict) -> np.ndarray:
-    shape = tuple(extents.values())
-    return np.broadcast_to(evaluate(expr, grid(list(extents), extents)), shape)
-
-
-def const(value: int) -> tirx.IntImm:
-    return tirx.const(value, "int64")
-
-
-# --- strength reduction -------------------------------------------------------------------------------------------
-
-
-@given(b=st.integers(1, 12), k=st.integers(1, 12), extent=st.integers(2, 400))
-def test_modulo_of_a_multiple(b, k, extent):
-    """SmartMem: ``i % a % b -> i % b`` when ``b`` divides ``a``."""
-    result = simplified(I % (b * k) % b, i=extent)
-    assert division_count(result) == (0 if b == 1 or extent <= b else 1)
-    np.testing.assert_array_equal(values(result, {I: extent}), np.arange(extent) % b)
-
-
-@given(a=st.integers(2, 12), b=st.integers(2, 12), extent=st.integers(2, 400))
-def test_division_of_a_division(a, b, extent):
-    """``i // a // b -> i // (a * b)``."""
-    result = simplified(I // a // b, i=extent)
-    assert division_count(result) == (0 if extent <= a * b else 1)
-    np.testing.assert_array_equal(values(result, {I: extent}), np.arange(extent) // (a * b))
-
-
-@given(outer=st.integers(1, 9), inner=st.integers(2, 9))
-def test_merge_then_split_is_identity(outer, inner):
-    """The split dependency undoes the merge dependency: ``(i * n + j) // n -> i`` and ``% n -> j``."""
-    merged = I * inner + J
-    quotient, rest = (simplified(e, i=outer, j=inner) for e in (merged // inner, merged % inner))
-    assert rest.same_as(J)
-    assert quotient.same_as(I) or (outer == 1 and int(quotient) == 0)
-
-
-@given(outer=st.integers(2, 9), inner=st.integers(2, 9))
-def test_split_then_merge_is_identity(outer, inner):
-    assert simplified(I // inner * inner + I % inner, i=outer * inner).same_as(I)
-
-
-@st.composite
-def expressions(draw, depth=3):
-    """Index arithmetic with small constants over i, j and k."""
-    if depth == 0:
-        return draw(st.sampled_from(VARIABLES))
-    inner = draw(expressions(depth - 1))
-    kind = draw(st.sampled_from(["+", "*", "//", "%", "rotate", "sum", "-"]))
-    number = draw(st.integers(1, 12))
-    return {
-        "+": lambda: inner + number,
-        "*": lambda: inner * number,
-        "//": lambda: tirx.floordiv(inner, const(number)),
-        "%": lambda: tirx.floormod(inner, const(number)),
-        "rotate": lambda: tirx.floormod(inner + draw(st.integers(0, 12)), const(number)),
-        "sum": lambda: inner * number + draw(expressions(depth - 1)),
-        "-": lambda: const(number) - inner,
-    }[kind]()
-
-
-EXTENTS = st.tuples(*[st.integers(1, 13)] * 3)
-
-
-@given(expressions(), EXTENTS)
-def test_simplified_expressions_have_the_same_values(expr, sizes):
-    extents = dict(zip(VARIABLES, sizes))
-    result = Simplifier(extents).index(expr)
-    assert division_count(result) <= division_count(expr)
-    np.testing.assert_array_equal(values(result, extents), values(expr, extents))
-
-
-def test_rotations_of_one_fused_index_stay_right():
-    """Regression: together these two make TVM 0.27 drop the offset of the second."""
-    for expr in ((I // 3 + 2) % 3, (I % 3 + 2) % 3):
-        np.testing.assert_array_equal(values(simplified(expr, i=9), {I: 9}), values(expr, {I: 9}))
-
-
-def test_tvm_still_confuses_rotations():
-    """TVM 0.27 turns the second index into ``(i + 6) % 3``, which has lost its offset.
-
-    If this fails, TVM is mended: drop `transform.LowerRotations` and the comparison by value in `Simplifier`.
-    """
-    indices = [(I // 3 + 2) % 3, (I % 3 + 2) % 3]
-    wrong = sym.iter_map_simplify(indices, {I: ir.Range(0, 9)})
-    assert not np.array_equal(values(wrong[1], {I: 9}), values(indices[1], {I: 9}))
-
-
-# --- rotation -----------------------------------------------------------------------------------------------------
-
-X = tirx.decl_buffer((8, 8), "float32", "x")
-
-
-def rotated(condition, yes, no, **extents):
-    return rotation(condition, yes, no, {v: ir.Range(0, extents.get(v.name, 1)) for v in VARIABLES})
-
-
-def test_slice_slice_concat_is_a_rotation():
-    result = rotated(I >= 5, X[I - 5, J], X[I + 3, J], i=8, j=8)
-    row, column = result.indices
-    np.testing.assert_array_equal(values(row, {I: 8}), (np.arange(8) + 3) % 8)
-    assert column.same_as(J)
-
-
-def test_rotation_of_a_part():
-    """Rows 2 to 7 rotate, whatever lies around them."""
-    result = rotated(I >= 4, X[I - 2, J], X[I + 4, J], i=6, j=8)
-    np.testing.assert_array_equal(values(result.indices[0], {I: 6}), [4, 5, 6, 7, 2, 3])
-
-
-@pytest.mark.parametrize(
-    ("condition", "yes", "no"),
-    [
-        (I >= 5, X[I - 5, J], X[I + 2, J]),  # overlaps
-        (I >= 5, X[I - 5, J], X[7 - I, J]),  # one half is mirrored
-        (I >= 5, X[I - 5, J], X[I + 3, 7 - J]),  # the other axis differs
-        (J >= 5, X[I, J], X[J, I]),
-        (I + J >= 5, X[I, J], X[I, J]),  # not a cut of one axis
-        (I >= 5, X[I - 5, J], tirx.const(0, "float32")),  # a padding
-    ],
-)
-def test_other_selects_are_no_rotations(condition, yes, no):
-    assert rotated(condition, yes, no, i=8, j=8) is None
-
-
-def test_two_tensors_are_no_rotation():
-    y = tirx.decl_buffer((8, 8), "float32", "y")
-    assert rotated(I >= 5, X[I - 5, J], y[I + 3, J], i=8, j=8) is None
-
 
 # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -252,3 +113,11 @@ def test_flat_index_is_row_major(shape):
     extents = dict(zip(vars_, shape))
     flat = values(flat_index(vars_, shape), extents)
     np.testing.assert_array_equal(flat.ravel(), np.arange(math.prod(shape)))
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_unflatten_is_the_inverse_of_flat_index(shape):
+    """Each position of a tensor, in order, as the index of its axes."""
+    size = math.prod(shape)
+    indices = [values(index, {I: size}) for index in unflatten(I, shape)]
+    np.testing.assert_array_equal(np.stack(indices), np.indices(shape).reshape(len(shape), -1))

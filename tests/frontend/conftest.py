@@ -39,17 +39,13 @@ def _run_onnx(model, arrays):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, arrays)
 
 
 def _random_inputs(mod):
     random = np.random.default_rng(0)
-    return {
-        name: random.standard_normal(shape).astype(dtype) for name, (shape, dtype) in input_spec(mod).items()
-    }
+    return {name: random.standard_normal(shape).astype(dtype) for name, (shape, dtype) in input_spec(mod).items()}
 
 
 @pytest.fixture

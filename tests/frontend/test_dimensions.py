@@ -63,9 +63,7 @@ def test_a_shape_against_the_model(build):
 
 
 def test_a_shape_of_another_rank(build):
-    assert "has 3 dimensions, but tiny declares 2" in refusal(
-        _add(build, ("n", 3), (1, 3), ("n", 3)), {"a": (1, 1, 3)}
-    )
+    assert "has 3 dimensions, but tiny declares 2" in refusal(_add(build, ("n", 3), (1, 3), ("n", 3)), {"a": (1, 1, 3)})
 
 
 @pytest.mark.parametrize("size", [0, -1])

@@ -35,10 +35,7 @@ def test_a_damaged_name_does_no_harm(relu_model):
     content = relu_model.SerializeToString()
     damaged = content.replace(b"\x04relu", b"\x04re\xff\xff")
     assert damaged != content
-    names = [
-        binding.var.name
-        for binding in from_onnx(ModelProto.FromString(damaged))["main"].body.blocks[0].bindings
-    ]
+    names = [binding.var.name for binding in from_onnx(ModelProto.FromString(damaged))["main"].body.blocks[0].bindings]
     assert names[0] == "re"
 
 

@@ -125,9 +125,7 @@ def test_truncated_external_data(external):
     assert "model.onnx" in refusal(external) and "again" in refusal(external)
 
 
-@pytest.mark.parametrize(
-    "location", ["../weights.bin", "sub/../../weights.bin", "..\\weights.bin", "C:\\w", ""]
-)
+@pytest.mark.parametrize("location", ["../weights.bin", "sub/../../weights.bin", "..\\weights.bin", "C:\\w", ""])
 def test_external_data_outside_of_the_folder(external, location):
     (external.parent / "weights.bin").rename(external.parent.parent / "weights.bin")
     (external.parent / "sub").mkdir()

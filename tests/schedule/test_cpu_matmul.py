@@ -3,9 +3,10 @@
 
 import numpy as np
 import pytest
+import tvm
 from tvm import te, tirx, topi
 
-from smartmem_tvm.schedule import CpuParams
+from smartmem_tvm.schedule import CpuParams, Matmul
 
 
 def f32(value):
@@ -18,6 +19,36 @@ def matmul(rows, depth, columns, transposed=False):
     k = te.reduce_axis((0, depth), "k")
     right = (lambda k, j: b[j, k]) if transposed else (lambda k, j: b[k, j])
     return [a, b], te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * right(k, j), k))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "float16"])
+def test_other_element_types(check, dtype):
+    a, b = te.placeholder((37, 21), dtype, name="a"), te.placeholder((21, 45), dtype, name="b")
+    k = te.reduce_axis((0, 21), "k")
+    wide = "float32" if dtype == "float16" else dtype
+    output = te.compute((37, 45), lambda i, j: te.sum(a[i, k].astype(wide) * b[k, j].astype(wide), k))
+    draw = np.random.default_rng(2)
+    check(
+        [a, b],
+        output,
+        lambda a, b: a.astype(wide) @ b.astype(wide),
+        "Matmul",
+        draw=lambda t: draw.integers(-4, 5, [int(d) for d in t.shape]),
+    )
+
+
+@pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
+def test_the_tile_stays_in_registers(mcpu):
+    """The inner loop of a built kernel multiplies in full vectors and spills none of them."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
+    inputs, output = matmul(96, 64, 96)
+    func = te.create_prim_func([*inputs, output]).with_attr("global_symbol", "main")
+    library = tvm.compile(Matmul().apply(func, target).mod, target=target)
+    lines = library.mod.inspect_source("asm").splitlines()
+    products = [n for n, line in enumerate(lines) if "vfmadd" in line]
+    register = "%zmm" if "512" in mcpu else "%ymm"
+    assert len(products) >= 8 and all(register in lines[n] for n in products)
+    assert not any("rsp" in line and "vmov" in line for line in lines[products[0] : products[-1]])
 
 
 def test_deep_and_wide_products(check):

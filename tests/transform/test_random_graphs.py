@@ -107,7 +107,37 @@ def roll(draw, shapes):
     return function, [a], shapes[a]
 
 
-OPERATORS = [pointwise, pointwise, binary, row, softmax, matmul, transpose, transpose, reshape, part, concat, roll]
+def other_movement(draw, shapes):
+    """Movements that are not invertible, and a flip."""
+    a = draw(st.sampled_from(range(len(shapes))))
+    axis = draw(st.integers(0, len(shapes[a]) - 1))
+    size = shapes[a][axis]
+    rest = lambda n: (*shapes[a][:axis], n, *shapes[a][axis + 1 :])  # noqa: E731
+    which = draw(st.sampled_from(["flip", "repeat", "take", "pad", "stride"]))
+    if which == "flip":
+        return lambda x: op.flip(x, axis), [a], shapes[a]
+    if which == "repeat":
+        return lambda x: op.repeat(x, 2, axis), [a], rest(2 * size)
+    if which == "stride":
+        return lambda x: op.strided_slice(x, [axis], [0], [size], [2]), [a], rest((size + 1) // 2)
+    if which == "pad":
+        width = [(0, 0)] * axis + [(1, 2)] + [(0, 0)] * (len(shapes[a]) - axis - 1)
+        return lambda x: op.nn.pad(x, [n for pair in width for n in pair]), [a], rest(size + 3)
+    picked = draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=4))
+    return lambda x: op.take(x, relax.const(np.array(picked)), axis), [a], rest(len(picked))
+
+
+def reduction(draw, shapes):
+    a = draw(st.sampled_from(range(len(shapes))))
+    if len(shapes[a]) < 2:
+        return None
+    axis = draw(st.integers(0, len(shapes[a]) - 1))
+    function = draw(st.sampled_from([op.sum, op.max, op.mean]))
+    return lambda x: function(x, axis=axis), [a], (*shapes[a][:axis], *shapes[a][axis + 1 :])
+
+
+OPERATORS = [pointwise, pointwise, binary, binary, row, softmax, matmul, reduction]
+OPERATORS += [transpose, transpose, reshape, part, concat, roll, other_movement, other_movement]
 
 
 @st.composite

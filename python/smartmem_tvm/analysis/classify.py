@@ -18,8 +18,9 @@ from tvm import ir, tirx
 
 from ..tables.mapping_type import MappingType
 from ..tables.quadrant import Quadrant
-from .index_map import Simplifier, flat_index, is_if_then_else, is_injective, visits_once
+from .index_map import flat_index, is_if_then_else, is_injective, visits_once
 from .kernel import Kernel, Stage, shape_of
+from .strength_reduction import Simplifier
 
 _RANK = {kind: rank for rank, kind in enumerate(MappingType)}
 _TRANSCENDENTAL_COST = 20
@@ -155,8 +156,7 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
     for buffer in kernel.inputs:
         if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer):
             continue
-        maps = [load.indices for load in stage.loads if load.source.same_as(buffer)]
-        distinct = [m for i, m in enumerate(maps) if not any(_same(m, n) for n in maps[:i])]
+        distinct = stage.maps(buffer)
         one_to_one = all(is_injective(m, stage.extents) for m in distinct)
         kinds.append(MappingType.ONE_TO_ONE if one_to_one else MappingType.ONE_TO_MANY)
         if len(distinct) > 1:
@@ -166,10 +166,6 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
 
 def _is_data(piece: Piece, constants: tuple) -> bool:
     return not any(piece.source.same_as(c) for c in constants)
-
-
-def _same(a, b) -> bool:
-    return tvm_ffi.structural_equal(list(a), list(b))
 
 
 def _only_indexes(stage: Stage, buffer) -> bool:

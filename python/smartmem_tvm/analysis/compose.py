@@ -2,10 +2,10 @@
 """Compose kernels: substitute a producer into its consumer.
 
 One mechanism serves layout elimination and fusion. A pointwise producer is a value per index, so a consumer's load
-``t[f(i)]`` becomes that value at ``f(i)``: the consumer *reads through the map*. A reduction cannot be substituted, so it
-is put in front of the consumer and *re-indexed*: if the consumer reads it once per element through the map ``g``, the
-reduction runs over the consumer's own index space and computes element ``g(o)`` where it is needed, which is what "the
-producer writes through the inverse map" means, without having to invert anything.
+``t[f(i)]`` becomes that value at ``f(i)``: the consumer *reads through the map*. A reduction cannot be substituted, so
+it is put in front of the consumer and *re-indexed*: if the consumer reads it once per element through the map ``g``,
+the reduction runs over the consumer's own index space and computes element ``g(o)`` where it is needed, which is what
+"the producer writes through the inverse map" means, without having to invert anything.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import replace
 import tvm_ffi
 from tvm import ir, tirx
 
-from .index_map import Simplifier, is_identity, visits_once
+from .index_map import is_identity, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
+from .strength_reduction import Simplifier
 
 # A value read n times is written out n times when it is inlined; past this many loads it keeps a stage of its own.
 _MAX_COPIED_LOADS = 64
@@ -104,9 +105,7 @@ def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stag
         node = tvm_ffi.structural_map(
             node, (ir.TensorLoad, lambda ld: local[tuple(position)] if ld.source.same_as(buffer) else ld)
         )
-        return tvm_ffi.structural_map(
-            node, (tirx.BufferStore, lambda st: tirx.BufferStore(local, st.value, position))
-        )
+        return tvm_ffi.structural_map(node, (tirx.BufferStore, lambda st: tirx.BufferStore(local, st.value, position)))
 
     moved = simplified(_rebuilt(stage, tuple(iters), rewrite))
     reader = replace_loads(consumer, buffer, lambda _: local[consumer.spatial])
@@ -188,10 +187,8 @@ def _loads_when_inlined(readers: list[Stage], stage: Stage) -> int:
 
 def single_map(stage: Stage, buffer):
     """The one index map through which `stage` reads `buffer`, or None if it reads it in several ways."""
-    maps = [load.indices for load in stage.loads if load.source.same_as(buffer)]
-    first = maps[0] if maps else None
-    same = all(tvm_ffi.structural_equal(list(m), list(first)) for m in maps)
-    return list(first) if maps and same else None
+    maps = stage.maps(buffer)
+    return maps[0] if len(maps) == 1 else None
 
 
 def _reindex_reductions(kernel: Kernel) -> Kernel:

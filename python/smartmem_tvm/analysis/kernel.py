@@ -83,6 +83,15 @@ class Stage:
         tvm_ffi.structural_walk(self.body, (ir.TensorLoad, found.append))
         return tuple(load for load in found if not any(load.source.same_as(o) for o in self.outputs))
 
+    def maps(self, buffer) -> list[list]:
+        """The different index maps through which this stage reads `buffer`."""
+        found: list[list] = []
+        for load in self.loads:
+            indices = list(load.indices)
+            if load.source.same_as(buffer) and not any(tvm_ffi.structural_equal(indices, m) for m in found):
+                found.append(indices)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
@@ -176,9 +185,7 @@ def _parse_nest(nest: tirx.Stmt) -> Stage:
     _check_trivial_binding(block, nest.iter_values, loops)
     _check_plain_accesses(block)
     body = _swap_modulo(block.body, block.iter_vars, tirx.Mod, tirx.floormod)
-    return _without_dummies(
-        Stage(block.name_hint, tuple(block.iter_vars), body, block.init, dict(block.annotations))
-    )
+    return _without_dummies(Stage(block.name_hint, tuple(block.iter_vars), body, block.init, dict(block.annotations)))
 
 
 def _without_dummies(stage: Stage) -> Stage:
@@ -255,8 +262,8 @@ def _swap_modulo(body: tirx.Stmt, iters, old: type, new) -> tirx.Stmt:
     """Replace ``old(i + c, n)`` by ``new(i + c, n)`` in index arithmetic that is never negative, where both agree.
 
     TVM 0.27's ``iter_map_simplify``, applied to every access when buffers are flattened, confuses two rotations of one
-    loop: it turns ``[(b // 3 + 2) % 3, (b % 3 + 2) % 3]`` into ``[(b + 6) % 9 // 3, (b + 6) % 3]``, whose second part has
-    lost its offset. It does not look into a truncated modulo, so `emit` writes that, and `parse` turns it back.
+    loop: it turns ``[(b // 3 + 2) % 3, (b % 3 + 2) % 3]`` into ``[(b + 6) % 9 // 3, (b + 6) % 3]``, whose second part
+    has lost its offset. It does not look into a truncated modulo, so `emit` writes that, and `parse` turns it back.
     """
     analyzer = sym.Analyzer()
     for it in iters:

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..pipeline import BASELINE_PHASES, GRAPH_PHASES, LOWER_PHASES, Options, Phase, run_phases
+from ..pipeline import BASELINE_PHASES, GRAPH_PHASES, LOWER_PHASES, Options, Phase, require_schedules, run_phases
 from .target import host_target
 
 
@@ -68,6 +68,8 @@ def compile_baseline(mod: tvm.IRModule, target: tvm.target.Target | None = None,
 
 def _compile(mod, target, options: Options, phases: tuple[Phase, ...]) -> Compiled:
     target = target or host_target()
+    if options.schedule:
+        require_schedules(target)
     start = time.perf_counter()
     with target:
         graph = run_phases(mod, phases, options)

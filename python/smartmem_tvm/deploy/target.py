@@ -14,9 +14,7 @@ from ..errors import UserError
 def host_target() -> tvm.target.Target:
     """The CPU of this machine: its instruction set and all its cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return tvm.target.Target(
-        {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": int(cores or 1)}
-    )
+    return tvm.target.Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": int(cores or 1)})
 
 
 def parse_target(text: str | None) -> tvm.target.Target:

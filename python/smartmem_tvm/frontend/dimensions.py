@@ -59,9 +59,7 @@ def _check_names(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], na
 
 def _check_is_tensor(value: onnx.ValueInfoProto, name: str) -> None:
     if value.type.WhichOneof("value") != "tensor_type":
-        kind = (
-            (value.type.WhichOneof("value") or "value_without_type").removesuffix("_type").replace("_", " ")
-        )
+        kind = (value.type.WhichOneof("value") or "value_without_type").removesuffix("_type").replace("_", " ")
         raise UserError(f"Input '{value.name}' of {name} is a {kind}; only tensors are supported as inputs.")
 
 

@@ -39,9 +39,7 @@ def import_graph(model: onnx.ModelProto, name: str) -> tvm.IRModule:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
         warnings.simplefilter("ignore")
         mod = importer.from_onnx(model.graph, opset)
-    return with_names(
-        mod, [value.name for value in model.graph.input], [value.name for value in model.graph.output]
-    )
+    return with_names(mod, [value.name for value in model.graph.input], [value.name for value in model.graph.output])
 
 
 class _Importer(ONNXGraphImporter):

@@ -86,9 +86,7 @@ def unsupported_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
     first output.
     """
     return [
-        (_operator_label(node), walk.node_label(node))
-        for node in walk.nodes(model.graph)
-        if not is_supported(node)
+        (_operator_label(node), walk.node_label(node)) for node in walk.nodes(model.graph) if not is_supported(node)
     ]
 
 

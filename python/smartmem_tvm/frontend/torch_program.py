@@ -30,9 +30,7 @@ def from_torch(exported_program):
     except ImportError as err:
         raise UserError("from_torch needs torch: run `pip install torch`.") from err
     if not isinstance(exported_program, ExportedProgram):
-        raise UserError(
-            f"from_torch takes what torch.export.export returns, not {type(exported_program).__name__}."
-        )
+        raise UserError(f"from_torch takes what torch.export.export returns, not {type(exported_program).__name__}.")
     _refuse_symbolic(exported_program)
     try:
         mod = from_exported_program(exported_program, unwrap_unit_return_tuple=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import tvm_ffi
 from tvm import tirx
 
-from ..analysis.index_map import Simplifier
 from ..analysis.kernel import substitute
+from ..analysis.strength_reduction import Simplifier
 from .expressions import Walk, uses
 from .nest import fresh, index
 from .reduction import Reduction

@@ -31,7 +31,5 @@ _ROWS = {
 # fmt: on
 
 TABLE_5: dict[tuple[Quadrant, Quadrant], Action] = {
-    (first, second): action
-    for first, row in _ROWS.items()
-    for second, action in zip(_COLUMNS, row, strict=True)
+    (first, second): action for first, row in _ROWS.items() for second, action in zip(_COLUMNS, row, strict=True)
 }

@@ -38,7 +38,5 @@ _ROWS = {
 # fmt: on
 
 TABLE_6: dict[tuple[Quadrant, Quadrant], Decision] = {
-    (first, second): Decision(*cell)
-    for first, row in _ROWS.items()
-    for second, cell in zip(_COLUMNS, row, strict=True)
+    (first, second): Decision(*cell) for first, row in _ROWS.items() for second, cell in zip(_COLUMNS, row, strict=True)
 }

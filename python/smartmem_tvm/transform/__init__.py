@@ -9,4 +9,12 @@ from .merge_projections import MergeProjections
 from .split_reductions import SplitReductions
 from .vectorize_math import VectorizeMath
 
-__all__ = ["EliminateLayout", "FuseOperators", "FuseRows", "LowerRotations", "MergeProjections", "SplitReductions", "VectorizeMath"]
+__all__ = [
+    "EliminateLayout",
+    "FuseOperators",
+    "FuseRows",
+    "LowerRotations",
+    "MergeProjections",
+    "SplitReductions",
+    "VectorizeMath",
+]

@@ -43,8 +43,8 @@ class FuseOperators:
     3. otherwise stays a kernel of its own, with the reason.
 
     Green cells fuse, red cells do not, yellow cells ask the cost model below until measured profiles exist. A value
-    that is expensive (`analysis.classify.CHEAP`) is never evaluated more than once per element: not inside a reduction that reads it
-    again and again, and not in two readers.
+    that is expensive (`analysis.classify.CHEAP`) is never evaluated more than once per element: not inside a reduction
+    that reads it again and again, and not in two readers.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -151,12 +151,11 @@ def _refusal(graph: Graph, node: Node, readers: list[Node]) -> str:
 
 
 def _evaluations(reader: Node, var) -> int:
-    """How often the reader evaluates a load of `var`, over all stages."""
+    """How often the reader evaluates a load of `var`: once per distinct map and point of every stage."""
     buffer = reader.kernel.inputs[_position(reader, var)]
     total = 0
     for stage in reader.kernel.stages:
-        loads = [load for load in stage.loads if load.source.same_as(buffer)]
-        total += (1 if loads else 0) * math.prod(stage.extents.values())
+        total += len(stage.maps(buffer)) * math.prod(stage.extents.values())
     return total
 
 

@@ -79,7 +79,8 @@ def _with_bias(matmul, bindings: list, uses) -> tuple:
     readers = list(uses.get(matmul.var, []))
     if len(readers) == 1 and isinstance(matmul.var, relax.DataflowVar):
         add = next((b for b in bindings if b.var.same_as(readers[0])), None)
-        if add is not None and isinstance(add.value, ir.Call) and add.value.op == ADD and _bias(add, matmul) is not None:
+        adds = add is not None and isinstance(add.value, ir.Call) and add.value.op == ADD
+        if adds and _bias(add, matmul) is not None:
             return matmul, add
     return matmul, matmul
 

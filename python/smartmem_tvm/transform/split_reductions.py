@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
@@ -52,14 +54,15 @@ def _divisors(stage: Stage, var) -> list[int]:
     found: set[int] = set()
 
     def collect(node):
-        divided = node.a if isinstance(node.a, ir.Var) else getattr(node.a, "a", None)
+        outer, divided = 1, node.a
+        if isinstance(divided, tirx.FloorDiv) and isinstance(divided.b, tirx.IntImm):
+            outer, divided = int(divided.b), divided.a  # (v // a) % b cuts at a and at a * b
         if isinstance(node.b, tirx.IntImm) and isinstance(divided, ir.Var) and divided.same_as(var):
-            outer = int(node.a.b) if isinstance(node.a, tirx.FloorDiv) else 1  # (v // a) % b cuts at a and a * b
             found.update((outer, outer * int(node.b)))
 
     tvm_ffi.structural_walk(stage.body, ((tirx.FloorDiv, tirx.FloorMod), collect))
     chain = [1, *sorted(found - {1, stage.extents[var]}), stage.extents[var]]
-    aligned = all(b % a == 0 for a, b in zip(chain, chain[1:]))
+    aligned = all(b % a == 0 for a, b in pairwise(chain))
     return chain[1:-1] if aligned else []
 
 

@@ -41,8 +41,8 @@ class VectorizeMath:
 
         y[i] = (clamped polynomial in x[i]) / (polynomial in x[i])
 
-    LLVM has no vector form of these functions: a loop that calls them stays scalar (6.8 ms against 0.09 ms for one erf of
-    Swin-T). The formulas are topi's. Only float32 calls are replaced; other targets have the functions in hardware.
+    LLVM has no vector form of these functions: a loop that calls them stays scalar (6.8 ms against 0.09 ms for one erf
+    of Swin-T). The formulas are topi's. Only float32 calls are replaced; other targets have the functions in hardware.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
