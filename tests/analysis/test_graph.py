@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dataflow graph: reading, rewriting, writing back."""
 
+import numpy as np
 import pytest
 import tvm_ffi
 from tvm import ir, relax
 
-from helpers import assert_same_results, bindings, calls, graph, legal, nodes, op, random
+from helpers import assert_same_results, bindings, calls, graph, legal, nodes, op, random, run
 from smartmem_tvm.analysis.graph import append_log, graphs, kernel_name, read_log, write
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
@@ -212,3 +213,20 @@ def test_attributes_of_the_function_survive():
     after = write(before, graph(before), [])
     assert int(after["main"].attrs["num_input"]) == 2
     assert isinstance(after["main"].ret_ty, ir.Type)
+
+
+def test_a_match_cast_is_written_back_as_one():
+    """It checks a shape at run time; a plain binding would change the type and drop the check."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 6), "float32"))
+    y = relax.Var("y", relax.TensorType(ndim=2, dtype="float32"))
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            known = builder.match_cast(y, relax.TensorType((4, 6), "float32"))
+            result = builder.emit_output(relax.op.add(relax.op.nn.relu(x), known))
+        builder.emit_func_output(result)
+    after = FuseOperators()(EliminateLayout()(relax.transform.LegalizeOps()(builder.get())))
+    casts = [b for block in after["main"].body.blocks for b in block.bindings if isinstance(b, relax.MatchCast)]
+    assert [list(map(int, cast.ty.shape)) for cast in casts] == [[4, 6]]
+    a, b = random((4, 6), (4, 6))
+    np.testing.assert_allclose(run(after, a, b)[0], np.maximum(a, 0) + b, rtol=1e-6)

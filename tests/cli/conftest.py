@@ -13,6 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 from smartmem_tvm.cli import main
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch):
+    """Tables do not depend on the terminal that the tests are started from."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What one call of the command left behind."""

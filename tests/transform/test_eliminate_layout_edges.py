@@ -2,6 +2,7 @@
 """EliminateLayout at the edges of a graph: results, inputs, neighbours without functional form."""
 
 import numpy as np
+import pytest
 from tvm import ir
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -10,7 +11,7 @@ from tvm.script import tirx as T
 from helpers import assert_same_results, bindings, calls, count_up, legal, move, nodes, op, random, run
 from smartmem_tvm.analysis.classify import movement
 from smartmem_tvm.analysis.graph import read_log
-from smartmem_tvm.transform import EliminateLayout
+from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 
 
 def eliminated(mod):
@@ -168,3 +169,60 @@ def test_an_opaque_prim_func_is_called_as_before():
     assert decisions(after)["transpose"] == ("kept", "a reader has no functional form")
     (x,) = random((4, 6))
     np.testing.assert_array_equal(run(after, x)[0], x.T * 2)
+
+
+@I.ir_module
+class InPlace:
+    """The transpose is read after its source was overwritten: it must have been copied before."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def double(x: T.Buffer((4, 4), "float32"), y: T.Buffer((4, 4), "float32")):
+        for i, j in T.grid(4, 4):
+            with T.sblock("double"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = x[vi, vj] * T.float32(2)
+
+    @T.prim_func(private=True, s_tir=True)
+    def transpose(x: T.Buffer((4, 4), "float32"), y: T.Buffer((4, 4), "float32")):
+        for i, j in T.grid(4, 4):
+            with T.sblock("transpose"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = x[vj, vi]
+
+    @T.prim_func(private=True, s_tir=True)
+    def increase(x: T.Buffer((4, 4), "float32")):
+        for i, j in T.grid(4, 4):
+            with T.sblock("increase"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                x[vi, vj] = x[vi, vj] + T.float32(100)
+
+    @T.prim_func(private=True, s_tir=True)
+    def add(x: T.Buffer((4, 4), "float32"), y: T.Buffer((4, 4), "float32"), z: T.Buffer((4, 4), "float32")):
+        for i, j in T.grid(4, 4):
+            with T.sblock("add"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                z[vi, vj] = x[vi, vj] + y[vi, vj]
+
+    @R.function
+    def main(x: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):
+        cls = InPlace
+        with R.dataflow():
+            a = R.call_tir(cls.double, (x,), out_ty=R.Tensor((4, 4), "float32"))
+            t = R.call_tir(cls.transpose, (a,), out_ty=R.Tensor((4, 4), "float32"))
+            b = R.call_tir_inplace(cls.increase, (a,), inplace_indices=[0], out_ty=R.Tensor((4, 4), "float32"))
+            c = R.call_tir(cls.add, (t, b), out_ty=R.Tensor((4, 4), "float32"))
+            R.output(c)
+        return c
+
+
+@pytest.mark.parametrize("each", [EliminateLayout, FuseRows, FuseOperators])
+def test_in_place_calls(each):
+    x = count_up(4, 4)
+    np.testing.assert_array_equal(run(each()(InPlace), x)[0], 2 * x.T + 2 * x + 100)
+
+
+def test_one_value_as_two_results():
+    before = legal(lambda x: (op.exp(op.permute_dims(x)), op.exp(op.permute_dims(x))), (4, 6))
+    after = eliminated(before)
+    assert len(calls(after)) <= len(calls(before))
+    assert_same_results(before, after, *random((4, 6)))

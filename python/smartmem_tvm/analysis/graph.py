@@ -23,6 +23,8 @@ from .kernel import Kernel, Opaque, emit, parse, substitute
 MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
 LOG = "smartmem.log"  # module attribute: decisions of the passes, one JSON object each
 CALL_TIR = ir.Op.get("relax.call_tir")
+# A tensor that is overwritten later cannot be read later through a view: such functions are left alone.
+IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
 
 
 @dataclass(eq=False)
@@ -36,6 +38,7 @@ class Node:
     reason: str = ""
     members: list[str] = field(default_factory=list)  # operators computed here
     views: list[str] = field(default_factory=list)  # layout operators eliminated into this kernel
+    cast: ir.Type | None = None  # of a match_cast: the type that is checked at run time
 
     @property
     def operands(self) -> list:
@@ -124,13 +127,18 @@ class Graph:
 
 
 def graphs(mod: IRModule) -> Iterator[Graph]:
-    """The graph of every Relax function of `mod` that is one dataflow block."""
+    """The graph of every Relax function of `mod` that is one dataflow block without in-place calls."""
     for gvar, function in mod.functions.items():
         if not isinstance(function, relax.Function) or (function.attrs and "Primitive" in function.attrs):
             continue
         blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else []
-        if len(blocks) == 1 and isinstance(blocks[0], relax.DataflowBlock):
+        if len(blocks) == 1 and isinstance(blocks[0], relax.DataflowBlock) and not _writes_in_place(blocks[0]):
             yield read(mod, gvar.name_hint, function)
+
+
+def _writes_in_place(block: relax.DataflowBlock) -> bool:
+    values = (getattr(binding, "value", None) for binding in block.bindings)
+    return any(isinstance(v, ir.Call) and getattr(v.op, "name", "") in IN_PLACE for v in values)
 
 
 def read(mod: IRModule, name: str, function: relax.Function) -> Graph:
@@ -151,7 +159,7 @@ def read(mod: IRModule, name: str, function: relax.Function) -> Graph:
 def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     var, value = binding.var, binding.value
     if isinstance(binding, relax.MatchCast):
-        return Node(var, value, reason="match_cast checks a shape at run time")
+        return Node(var, value, reason="match_cast checks a shape at run time", cast=binding.ty)
     if not (isinstance(value, ir.Call) and value.op == CALL_TIR):
         return Node(var, value, reason="not a call_tir")
     gvar, arguments = value.args[0], value.args[1]
@@ -256,7 +264,9 @@ def write(mod: IRModule, graph: Graph, log: list[dict]) -> IRModule:
     builder = relax.BlockBuilder(mod)
     bindings = []
     for node in graph:
-        bindings.append(relax.VarBinding(node.var, _call(builder, node)))
+        value = _call(builder, node)
+        cast = node.cast is not None
+        bindings.append(relax.MatchCast(node.var, value, node.cast) if cast else relax.VarBinding(node.var, value))
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], graph.function.body.body)
     members = json.dumps({node.var.name: (node.members, node.views) for node in graph if node.members})
     old = graph.function

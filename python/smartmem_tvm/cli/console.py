@@ -54,6 +54,11 @@ def _console() -> Console:
         def on_broken_pipe(self) -> None:
             raise  # to `main`; rich would end the process here
 
+        def print(self, *objects, **options) -> None:
+            # A sentence is not broken, so that a command in it can be copied; tables fit the width.
+            sentence = all(isinstance(each, str) for each in objects)
+            super().print(*objects, soft_wrap=sentence, **options)
+
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
 
     # Operator names contain square brackets, which are markup to rich.

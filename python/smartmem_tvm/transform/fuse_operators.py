@@ -58,15 +58,18 @@ class FuseOperators:
 
 def fuse(graph: Graph) -> list[dict]:
     """Rewrite `graph` in place; returns one decision for each pointwise operator in it."""
-    log = []
-    for node in graph:
-        if node.kernel is None or not all(stage.is_pointwise for stage in node.kernel.stages):
-            continue
-        label = node.members[-1]
-        reason = _join_producer(graph, node) or _join_readers(graph, node)
-        if reason:
-            log.append({"pass": "FuseOperators", "operator": label, **reason})
-    return log
+    decisions: dict[str, dict] = {}
+    changed = True
+    while changed:  # what one operator could not join, it may once another one has left
+        changed = False
+        for node in graph:
+            if node.kernel is None or not all(stage.is_pointwise for stage in node.kernel.stages):
+                continue
+            label = node.members[-1]
+            decision = _join_producer(graph, node) or _join_readers(graph, node)
+            decisions[label] = {"pass": "FuseOperators", "operator": label, **decision}
+            changed |= decision["action"] == "fused"
+    return list(decisions.values())
 
 
 def _constants(node: Node) -> tuple:
