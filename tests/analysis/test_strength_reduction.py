@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import ir, sym, tirx
@@ -52,6 +53,16 @@ def test_simplified_expressions_have_the_same_values(expr, sizes):
     result = Simplifier(extents).index(expr)
     assert division_count(result) <= division_count(expr)
     np.testing.assert_array_equal(values(result, extents), values(expr, extents))
+
+
+@given(expressions(), expressions(), EXTENTS)
+def test_simplified_accesses_read_the_same_element(row, column, sizes):
+    """Also where the position in memory is simpler than row and column."""
+    extents = dict(zip(VARIABLES, sizes))
+    indices = [tirx.floormod(row, const(sizes[0])), tirx.floormod(column, const(sizes[1] * sizes[2]))]
+    result = Simplifier(extents).indices(indices, [const(sizes[0]), const(sizes[1] * sizes[2])])
+    for mine, index in zip(result, indices, strict=True):
+        np.testing.assert_array_equal(values(mine, extents), values(index, extents))
 
 
 def test_rotations_of_one_fused_index_stay_right():
@@ -110,6 +121,22 @@ def test_rotation_of_a_part():
     """Rows 2 to 7 rotate, whatever lies around them."""
     result = rotated(I >= 4, X[I - 2, J], X[I + 4, J], i=6, j=8)
     np.testing.assert_array_equal(values(result.indices[0], {I: 6}), [4, 5, 6, 7, 2, 3])
+
+
+@given(expressions(depth=2), expressions(depth=2), st.integers(1, 12), EXTENTS, st.booleans())
+def test_what_is_taken_for_a_rotation_is_one(yes, no, cut, sizes, continued):
+    """Random branches, half of which continue each other past the end, as those of a roll do."""
+    extents = dict(zip(VARIABLES, sizes))
+    size = extents[I]
+    if cut >= size:
+        return
+    if continued:
+        no = tvm_ffi.structural_map(yes, (ir.Var, lambda v: v + size if v.same_as(I) else v))
+    line = tirx.decl_buffer((10**6,), "float32")
+    result = rotation(cut <= I, line[yes], line[no], {v: ir.Range(0, extent) for v, extent in extents.items()})
+    if result is not None:
+        expected = values(tirx.Select(cut <= I, yes, no), extents)
+        np.testing.assert_array_equal(values(result.indices[0], extents), expected)
 
 
 @pytest.mark.parametrize(

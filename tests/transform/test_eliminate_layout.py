@@ -153,6 +153,23 @@ def test_a_scalar():
     check(lambda x, y: op.add(op.reshape(x, ()), op.sum(y)), (1, 1), (3,), kernels=2)
 
 
+def test_a_map_that_has_become_too_long_is_kept():
+    """Reshapes between shapes without common factors: each step doubles the index arithmetic."""
+
+    def build(x):
+        for shape in ((9, 35), (7, 45), (21, 15), (63, 5)):
+            x = op.permute_dims(op.reshape(x, shape))
+        return op.exp(x)
+
+    before = legal(build, (15, 21))
+    after = eliminated(before)
+    assert 1 < len(calls(after)) < len(calls(before))
+    kept = [e["reason"] for e in read_log(after) if e["action"] == "kept"]
+    assert kept == ["its map is too long to be worth reading through"] * (len(calls(after)) - 1)
+    assert all(division_count(stage.body) < 40 for node in nodes(after) for stage in node.kernel.stages)
+    assert_same_results(before, after, *random((15, 21)))
+
+
 # --- maps that are not invertible ---------------------------------------------------------------------------------
 
 
@@ -164,6 +181,29 @@ def test_slice_gather_and_broadcast_into_a_matmul():
         return op.matmul(left, op.broadcast_to(y, (4, 5)))
 
     check(build, (8, 6), (1, 5), kernels=1)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_indices_of_another_width(dtype):
+    """32-bit indices take the place of 64-bit iterators: in the condition of a concat, in a reshape, in a roll."""
+    picked = relax.const(np.array([7, 6, 7, 2], dtype))
+
+    def build(x):
+        joined = op.concat([x, op.negative(x)], 1)
+        return op.take(joined, picked, axis=1), op.exp(op.take(op.reshape(x, (24,)), picked, axis=0))
+
+    before = legal(build, (6, 4))
+    after = eliminated(before)
+    assert_same_results(before, after, *random((6, 4)))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_run_time_indices_of_another_width(dtype):
+    before = legal(lambda x, i: op.exp(op.take(rolled(x, 2, 0, 6), i, axis=0)), (6, 4), ((3,), dtype))
+    after = eliminated(before)
+    assert (len(calls(after)), moves(after)) == (1, [])
+    (x,), indices = random((6, 4)), np.array([5, 0, 3], dtype)
+    np.testing.assert_allclose(run(after, x, indices)[0], np.exp(np.roll(x, -2, 0)[indices]), rtol=1e-5)
 
 
 def test_an_embedding_is_read_by_its_consumer():

@@ -202,6 +202,16 @@ def test_an_expensive_value_that_two_readers_evaluate_once_each_is_stored():
     assert reasons(after)["tir_exp"][0] == "kept"
 
 
+def test_an_expensive_value_whose_readers_become_one_kernel_rides_along():
+    """y * sigmoid(y): exp has two readers until sigmoid has joined the product."""
+
+    def build(x):
+        y = op.exp(x)
+        return op.multiply(y, op.sigmoid(y))
+
+    check(build, (5, 6), kernels=1)
+
+
 def test_an_expensive_value_read_in_two_ways_is_stored():
     """One reader, but two elements of the value for each of its own."""
     after = check(lambda x: op.add(op.exp(x), op.permute_dims(op.exp(x))), (5, 5), kernels=2)

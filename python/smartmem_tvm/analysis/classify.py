@@ -26,6 +26,9 @@ _RANK = {kind: rank for rank, kind in enumerate(MappingType)}
 _TRANSCENDENTAL_COST = 20
 # Evaluating a value again costs less than storing and loading it up to about this many operations (see `cost`).
 CHEAP = 8
+# A chain of reshapes whose factors do not line up grows with every step; past this many divisions it is cheaper to
+# store the tensor once than to work out where each element comes from (Swin, with its rolled windows, has 6).
+MOST_DIVISIONS = 8
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
 _CHEAP_CALLS = ("if_then_else", "fabs", "reinterpret", "isnan")
 
@@ -223,17 +226,15 @@ def _uses(expr, var) -> bool:
 
 def cost(expr) -> int:
     """Rough number of arithmetic operations of a value; a transcendental function counts as 20, an index nothing."""
-    total = 0
-
-    def arithmetic(_):
-        nonlocal total
-        total += 1
-
-    def call(node):
-        nonlocal total
-        cheap = getattr(node.op, "name", "").rpartition(".")[2] in _CHEAP_CALLS
-        total += 1 if cheap else _TRANSCENDENTAL_COST
-
+    found: list = []
     skip = (ir.TensorLoad, lambda _: tvm_ffi.WalkResult.SKIP)
-    tvm_ffi.structural_walk(expr, (skip, (_ARITHMETIC, arithmetic), (ir.Call, call)), order="pre")
-    return total
+    tvm_ffi.structural_walk(expr, (skip, (_ARITHMETIC, found.append)), order="pre")
+    return len(found) + _TRANSCENDENTAL_COST * transcendental_calls(expr)
+
+
+def transcendental_calls(expr) -> int:
+    """How often a value calls exp, erf, tanh and the like."""
+    found: list = []
+    skip = (ir.TensorLoad, lambda _: tvm_ffi.WalkResult.SKIP)
+    tvm_ffi.structural_walk(expr, (skip, (ir.Call, found.append)), order="pre")
+    return sum(getattr(call.op, "name", "").rpartition(".")[2] not in _CHEAP_CALLS for call in found)

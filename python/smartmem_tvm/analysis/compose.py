@@ -61,7 +61,11 @@ def inline(consumer: Stage, producer: Stage) -> Stage:
     buffer, value, vars_ = producer.outputs[0], producer.body.value, producer.spatial
 
     def value_at(indices):
-        return substitute(value, dict(zip(vars_, indices, strict=True)))
+        # A gathered index may be narrower than the iterator it takes the place of.
+        fitting = [
+            i if i.ty.dtype == v.ty.dtype else tirx.Cast(v.ty.dtype, i) for v, i in zip(vars_, indices, strict=True)
+        ]
+        return substitute(value, dict(zip(vars_, fitting, strict=True)))
 
     return simplified(replace_loads(consumer, buffer, value_at))
 

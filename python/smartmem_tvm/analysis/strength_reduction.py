@@ -30,6 +30,24 @@ from .index_map import (
 _LARGEST_SPACE = 1 << 22
 
 
+def _span(var, low: int, high: int) -> ir.Range:
+    """``[low, high)`` in the variable's own dtype: TVM puts its bounds in the variable's place as they are."""
+    dtype = var.ty.dtype
+    return ir.Range(tirx.const(low, dtype), tirx.const(high, dtype))
+
+
+def _or_as_it_was(simplify):
+    """`simplify`, or the node as it was where TVM raises: an error that leaves a callback of tvm_ffi corrupts memory."""
+
+    def guarded(node):
+        try:
+            return simplify(node)
+        except (RuntimeError, TypeError):
+            return node
+
+    return guarded
+
+
 class Simplifier:
     """Strength reduction of index expressions under known iterator ranges.
 
@@ -40,7 +58,7 @@ class Simplifier:
     """
 
     def __init__(self, extents: Mapping):
-        self.ranges = {var: ir.Range(0, extent) for var, extent in extents.items()}
+        self.ranges = {var: _span(var, 0, extent) for var, extent in extents.items()}
         self.analyzer = sym.Analyzer()
         for var, rng in self.ranges.items():
             self.analyzer.bind(var, rng)
@@ -116,7 +134,12 @@ class Simplifier:
     def body(self, node):
         """Simplify every load index, store index and condition inside an expression or statement."""
         node = tvm_ffi.structural_map(
-            node, ((ir.Call, self._lazy_select), (ir.TensorLoad, self._load), (tirx.Select, self._select))
+            node,
+            (
+                (ir.Call, _or_as_it_was(self._lazy_select)),
+                (ir.TensorLoad, _or_as_it_was(self._load)),
+                (tirx.Select, _or_as_it_was(self._select)),
+            ),
         )
         return tvm_ffi.structural_map(
             node,
@@ -164,10 +187,10 @@ def rotation(condition, yes, no, ranges: Mapping):
     size = int(ranges[var].extent)
     turned = tirx.floormod(var + tirx.const(size - cut, var.ty.dtype), size)
     for base, other, part, shift, wrapped in (
-        (yes, no, ir.Range(0, cut), 0, var),  # one branch is right everywhere
-        (no, yes, ir.Range(cut, size), 0, var),
-        (yes, no, ir.Range(0, cut), size, turned + cut),
-        (no, yes, ir.Range(cut, size), -size, turned - (size - cut)),
+        (yes, no, _span(var, 0, cut), 0, var),  # one branch is right everywhere
+        (no, yes, _span(var, cut, size), 0, var),
+        (yes, no, _span(var, 0, cut), size, turned + cut),
+        (no, yes, _span(var, cut, size), -size, turned - (size - cut)),
     ):
         analyzer = sym.Analyzer()
         for v, rng in ranges.items():

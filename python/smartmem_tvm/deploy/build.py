@@ -41,7 +41,7 @@ class Compiled:
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on numpy arrays in the order of the model's inputs; returns the outputs in the model's order."""
-        return to_numpy(self.vm["main"](*[tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]))
+        return to_numpy(self.vm["main"](*[tvm.runtime.tensor(np.asarray(x, order="C")) for x in inputs]))
 
 
 def to_numpy(result) -> list[np.ndarray]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators for which TVM's importer gives Relax that hides what they do.
+"""ONNX operators for which TVM's importer gives Relax that hides what they do, or that is wrong.
 
 Each function takes the block builder, the operator's inputs (None where omitted) and its attributes, and
 returns a Relax expression, or None to leave the node to TVM's own converter. An exception is reported with
@@ -91,4 +91,28 @@ def constant(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | 
     return None
 
 
-CONVERTERS = {"Gather": gather, "Clip": clip, "Pad": pad, "Constant": constant}
+def resize(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """Resize whose scales do not give whole sizes is refused: TVM's converter computes other coordinates, wrongly."""
+    scales = inputs[2] if len(inputs) > 2 else (inputs[1] if len(inputs) == 2 else None)
+    if isinstance(scales, GenericConst) and scales.value.numpy().size:
+        sizes = np.asarray([int(dim) for dim in inputs[0].ty.shape]) * scales.value.numpy().astype("float64")
+        if np.abs(sizes - np.round(sizes)).max() > 1e-3:
+            raise ValueError(f"its scales make sizes of {', '.join(f'{size:g}' for size in sizes)}, not whole numbers")
+    return None
+
+
+def conv_transpose(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """ConvTranspose with `output_shape` is refused: TVM's converter ignores it."""
+    if "output_shape" in attrs:
+        raise ValueError("TVM ignores its attribute output_shape; give pads instead")
+    return None
+
+
+CONVERTERS = {
+    "Gather": gather,
+    "Clip": clip,
+    "Pad": pad,
+    "Constant": constant,
+    "Resize": resize,
+    "ConvTranspose": conv_transpose,
+}

@@ -31,5 +31,5 @@ def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
 
     vm = tvm.relax.VirtualMachine(compiled.executable, tvm.cpu())
     vm.set_instrument(before_call)
-    vm["main"](*[tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs])
+    vm["main"](*[tvm.runtime.tensor(np.asarray(x, order="C")) for x in inputs])
     return launches

@@ -6,12 +6,13 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax
 
-from ..analysis.classify import movement, quadrant
+from ..analysis.classify import MOST_DIVISIONS, movement, quadrant
 from ..analysis.graph import Graph, Node, graphs, write
-from ..analysis.index_map import is_identity
+from ..analysis.index_map import division_count, is_identity
 from ..analysis.kernel import shape_of
 from ..tables.action import TABLE_5, Action
 
+_TOO_LONG = "too long to be worth reading through"
 _ELIMINATES_FIRST = (Action.ELIMINATE_FIRST, Action.ELIMINATE_BOTH)
 
 
@@ -36,7 +37,8 @@ class EliminateLayout:
     A movement stays when it
 
     1. is a graph output (a copy the user asked for; fusion may still let its producer write it directly),
-    2. is read by a binding without functional form (opaque PrimFunc, packed call, tuple).
+    2. is read by a binding without functional form (opaque PrimFunc, packed call, tuple),
+    3. has a composed map so long that storing the tensor is cheaper.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -60,7 +62,10 @@ def eliminate(graph: Graph) -> list[dict]:
             readers.setdefault(producer.var, []).append(node.var.name)
         what = movement(node.kernel)
         if what is not None:
-            moved[node.var] = (node, str(what))
+            moved[node.var] = (
+                node,
+                str(what) if division_count(node.kernel.last.body) <= MOST_DIVISIONS else _TOO_LONG,
+            )
     forward_identities(graph)
     for node, _ in reversed(list(moved.values())):
         if node in graph and not graph.readers(node.var) and not graph.is_output(node.var):
@@ -69,7 +74,7 @@ def eliminate(graph: Graph) -> list[dict]:
 
 
 def _movements_read(node: Node, moved: dict) -> list[Node]:
-    found = [moved[a][0] for a in node.args if isinstance(a, ir.Var) and a in moved]
+    found = [moved[a][0] for a in node.args if isinstance(a, ir.Var) and a in moved and moved[a][1] != _TOO_LONG]
     mine = quadrant(node.kernel)
     return [p for p in found if TABLE_5[quadrant(p.kernel), mine] in _ELIMINATES_FIRST]
 
@@ -104,6 +109,8 @@ def _decision(graph: Graph, node: Node, text: str, readers: list[str]) -> dict:
         return {**entry, "action": "eliminated", "into": readers}
     if node.kernel is None:
         return {**entry, "action": "eliminated", "into": [], "reason": "identity"}
+    if text == _TOO_LONG:
+        return {**entry, "action": "kept", "reason": f"its map is {_TOO_LONG}"}
     output = graph.is_output(node.var)
     reason = "it is a result of the function" if output else "a reader has no functional form"
     return {**entry, "action": "kept", "reason": reason}

@@ -8,16 +8,28 @@ import math
 import tvm
 from tvm import ir, relax
 
-from ..analysis.classify import CHEAP, cost, mapping_type, movement, quadrant, reduces
+from ..analysis.classify import (
+    CHEAP,
+    MOST_DIVISIONS,
+    cost,
+    mapping_type,
+    movement,
+    quadrant,
+    reduces,
+    transcendental_calls,
+)
 from ..analysis.compose import can_reindex, single_map
 from ..analysis.graph import Graph, Node, graphs, write
-from ..analysis.index_map import visits_once
+from ..analysis.index_map import division_count, visits_once
 from ..analysis.kernel import Kernel, shape_of
 from ..tables.action import TABLE_5, Action
 from ..tables.mapping_type import TABLE_3, MappingType, Verdict
 
 # Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
 LAUNCH_BYTES = 64 * 1024
+# A kernel takes in no more once its element-wise values call this many functions: the polynomials that replace nested
+# calls write their argument out many times, so that code multiplies where functions are nested.
+MOST_CALLS = 4
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseOperators")
@@ -80,6 +92,11 @@ def _type(node: Node) -> MappingType:
     return mapping_type(node.kernel, _constants(node))
 
 
+def _calls(node: Node) -> int:
+    """Transcendental calls in the element-wise stages of a kernel."""
+    return sum(transcendental_calls(stage.body) for stage in node.kernel.stages if stage.is_pointwise)
+
+
 def _join_producer(graph: Graph, node: Node) -> dict | None:
     """Case 1: the pointwise `node` becomes the last stage of a reduction that only it reads."""
     candidates = [p for p in map(graph.producer, node.args) if p and _can_end_with(p, node, graph)]
@@ -100,7 +117,7 @@ def _join_producer(graph: Graph, node: Node) -> dict | None:
 def _can_end_with(producer: Node, node: Node, graph: Graph) -> bool:
     if producer.kernel is None or graph.is_output(producer.var) or not reduces(producer.kernel):
         return False
-    if graph.readers(producer.var) != [node]:
+    if graph.readers(producer.var) != [node] or _calls(producer) + _calls(node) > MOST_CALLS:
         return False
     buffer = node.kernel.inputs[_position(node, producer.var)]
     stage, last = node.kernel.last, producer.kernel.last
@@ -137,11 +154,15 @@ def _refusal(graph: Graph, node: Node, readers: list[Node]) -> str:
         return "it is a result of the function"
     if not readers:
         return "nobody reads it"
+    if sum(division_count(stage.body) for stage in node.kernel.stages) > MOST_DIVISIONS:
+        return "its indices are too long to be worked out more than once"
     first = _type(node)
     work = sum(cost(stage.body) for stage in node.kernel.stages)
     for reader in readers:
         if reader.kernel is None:
             return f"{reader.var.name} has no functional form: {reader.reason}"
+        if _calls(node) and _calls(reader) + _calls(node) > MOST_CALLS:
+            return f"{reader.var.name} calls enough functions per element already"
         second = _type(reader)
         if TABLE_3[first, second].verdict is Verdict.NEVER and movement(node.kernel) is None:
             return f"{first.value} then {second.value} never pays (DNNFusion Table 3)"
