@@ -37,7 +37,7 @@ def _span(var, low: int, high: int) -> ir.Range:
 
 
 def _or_as_it_was(simplify):
-    """`simplify`, or the node as it was where TVM raises: an error that leaves a callback of tvm_ffi corrupts memory."""
+    """`simplify`, or the node as it was if TVM raises: an error that leaves a callback of tvm_ffi corrupts memory."""
 
     def guarded(node):
         try:
