@@ -54,7 +54,7 @@ def test_tables_know_nothing_of_tvm(path):
 
 
 def test_the_reader_of_imports_works():
-    assert "analysis.graph.graphs" in imports(Path("transform/eliminate_layout.py"))
+    assert "analysis.graph.rewrite_graphs" in imports(Path("transform/eliminate_layout.py"))
     assert "tables.quadrant.Quadrant" in imports(Path("analysis/classify.py"))
     assert "transform.eliminate_layout.EliminateLayout" in imports(Path("pipeline.py"))
     assert "tables.quadrant.Quadrant" in imports(Path("tables/action.py"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import tvm_ffi
@@ -299,3 +299,11 @@ def append_log(mod: IRModule, log: list[dict]) -> IRModule:
 def read_log(mod: IRModule) -> list[dict]:
     """Decisions recorded on the module, oldest first."""
     return [json.loads(entry) for entry in mod.attrs[LOG]] if mod.attrs and LOG in mod.attrs else []
+
+
+def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRModule:
+    """Let `rewrite` change every graph of `mod` in place; the decisions it returns are recorded on the module."""
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    for graph in list(graphs(mod)):
+        mod = write(mod, graph, rewrite(graph))
+    return mod

@@ -9,7 +9,7 @@ cancel, and a roll that arrives as a select between two slices becomes one modul
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tvm_ffi
@@ -36,12 +36,23 @@ def _span(var, low: int, high: int) -> ir.Range:
     return ir.Range(tirx.const(low, dtype), tirx.const(high, dtype))
 
 
-def _or_as_it_was(simplify):
-    """`simplify`, or the node as it was if TVM raises: an error that leaves a callback of tvm_ffi corrupts memory."""
+def rewrite_accesses(node, callbacks: Sequence[tuple], index: Callable):
+    """Map loads and selects by `callbacks`, pairs of a node type and a function, and store indices by `index`.
 
+    Where TVM raises in a callback the node stays as it was: an error that leaves a callback of tvm_ffi corrupts memory.
+    """
+    node = tvm_ffi.structural_map(node, tuple((kind, _or_as_it_was(rewrite)) for kind, rewrite in callbacks))
+
+    def store(st):
+        return tirx.BufferStore(st.buffer, st.value, [index(i) for i in st.indices])
+
+    return tvm_ffi.structural_map(node, (tirx.BufferStore, _or_as_it_was(store)))
+
+
+def _or_as_it_was(rewrite: Callable) -> Callable:
     def guarded(node):
         try:
-            return simplify(node)
+            return rewrite(node)
         except (RuntimeError, TypeError):
             return node
 
@@ -133,21 +144,8 @@ class Simplifier:
 
     def body(self, node):
         """Simplify every load index, store index and condition inside an expression or statement."""
-        node = tvm_ffi.structural_map(
-            node,
-            (
-                (ir.Call, _or_as_it_was(self._lazy_select)),
-                (ir.TensorLoad, _or_as_it_was(self._load)),
-                (tirx.Select, _or_as_it_was(self._select)),
-            ),
-        )
-        return tvm_ffi.structural_map(
-            node,
-            (
-                tirx.BufferStore,
-                lambda s: tirx.BufferStore(s.buffer, s.value, [self.index(i) for i in s.indices]),
-            ),
-        )
+        callbacks = ((ir.Call, self._lazy_select), (ir.TensorLoad, self._load), (tirx.Select, self._select))
+        return rewrite_accesses(node, callbacks, self.index)
 
     def _load(self, load):
         return load.source[tuple(self.indices(load.indices, load.source.shape))]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from ..analysis.index_map import is_if_then_else
+from ..analysis.strength_reduction import rewrite_accesses
 
 _INDEX_TYPE: ContextVar[str] = ContextVar("index type", default="int64")
 SERIAL, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
@@ -68,11 +68,8 @@ class Scope:
         def load(ld):
             return ld.source[tuple(self.analyzer.simplify(i) for i in ld.indices)]
 
-        def write(st):
-            return tirx.BufferStore(st.buffer, st.value, [self.analyzer.simplify(i) for i in st.indices])
-
-        node = tvm_ffi.structural_map(node, ((ir.TensorLoad, load), (ir.Call, self._select)))
-        return tvm_ffi.structural_map(node, (tirx.BufferStore, write))
+        callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
+        return rewrite_accesses(node, callbacks, self.analyzer.simplify)
 
     def _select(self, call):
         if not is_if_then_else(call):

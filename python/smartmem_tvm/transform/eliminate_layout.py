@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import tvm
-from tvm import ir, relax
+from tvm import ir
 
 from ..analysis.classify import MOST_DIVISIONS, movement, quadrant
-from ..analysis.graph import Graph, Node, graphs, write
+from ..analysis.graph import Graph, Node, rewrite_graphs
 from ..analysis.index_map import division_count, is_identity
 from ..analysis.kernel import shape_of
 from ..tables.action import TABLE_5, Action
 
-_TOO_LONG = "too long to be worth reading through"
 _ELIMINATES_FIRST = (Action.ELIMINATE_FIRST, Action.ELIMINATE_BOTH)
 
 
@@ -43,11 +42,7 @@ class EliminateLayout:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        mod = relax.transform.CanonicalizeBindings()(mod)
-        for graph in list(graphs(mod)):
-            log = eliminate(graph)
-            mod = write(mod, graph, log)
-        return mod
+        return rewrite_graphs(mod, eliminate)
 
 
 def eliminate(graph: Graph) -> list[dict]:
@@ -62,10 +57,7 @@ def eliminate(graph: Graph) -> list[dict]:
             readers.setdefault(producer.var, []).append(node.var.name)
         what = movement(node.kernel)
         if what is not None:
-            moved[node.var] = (
-                node,
-                str(what) if division_count(node.kernel.last.body) <= MOST_DIVISIONS else _TOO_LONG,
-            )
+            moved[node.var] = (node, str(what))
     forward_identities(graph)
     for node, _ in reversed(list(moved.values())):
         if node in graph and not graph.readers(node.var) and not graph.is_output(node.var):
@@ -74,9 +66,13 @@ def eliminate(graph: Graph) -> list[dict]:
 
 
 def _movements_read(node: Node, moved: dict) -> list[Node]:
-    found = [moved[a][0] for a in node.args if isinstance(a, ir.Var) and a in moved and moved[a][1] != _TOO_LONG]
+    found = [moved[a][0] for a in node.args if isinstance(a, ir.Var) and a in moved and not _too_long(moved[a][0])]
     mine = quadrant(node.kernel)
     return [p for p in found if TABLE_5[quadrant(p.kernel), mine] in _ELIMINATES_FIRST]
+
+
+def _too_long(node: Node) -> bool:
+    return division_count(node.kernel.last.body) > MOST_DIVISIONS
 
 
 def forward_identities(graph: Graph) -> None:
@@ -109,8 +105,8 @@ def _decision(graph: Graph, node: Node, text: str, readers: list[str]) -> dict:
         return {**entry, "action": "eliminated", "into": readers}
     if node.kernel is None:
         return {**entry, "action": "eliminated", "into": [], "reason": "identity"}
-    if text == _TOO_LONG:
-        return {**entry, "action": "kept", "reason": f"its map is {_TOO_LONG}"}
+    if _too_long(node):
+        return {**entry, "action": "kept", "reason": "its map is too long to be worth reading through"}
     output = graph.is_output(node.var)
     reason = "it is a result of the function" if output else "a reader has no functional form"
     return {**entry, "action": "kept", "reason": reason}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 import tvm
-from tvm import ir, relax
+from tvm import ir
 
 from ..analysis.classify import (
     CHEAP,
@@ -19,7 +19,7 @@ from ..analysis.classify import (
     transcendental_calls,
 )
 from ..analysis.compose import can_reindex, single_map
-from ..analysis.graph import Graph, Node, graphs, write
+from ..analysis.graph import Graph, Node, rewrite_graphs
 from ..analysis.index_map import division_count, visits_once
 from ..analysis.kernel import Kernel, shape_of
 from ..tables.action import TABLE_5, Action
@@ -61,11 +61,7 @@ class FuseOperators:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        mod = relax.transform.CanonicalizeBindings()(mod)
-        for graph in list(graphs(mod)):
-            log = fuse(graph)
-            mod = write(mod, graph, log)
-        return mod
+        return rewrite_graphs(mod, fuse)
 
 
 def fuse(graph: Graph) -> list[dict]:

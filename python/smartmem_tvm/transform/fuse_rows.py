@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 
 import tvm
-from tvm import ir, relax
+from tvm import ir
 
 from ..analysis.classify import CHEAP, cost, reduces
 from ..analysis.compose import single_map
-from ..analysis.graph import Graph, Node, graphs, write
+from ..analysis.graph import Graph, Node, rewrite_graphs
 from ..analysis.kernel import Stage, shape_of
 
 
@@ -40,11 +40,7 @@ class FuseRows:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        mod = relax.transform.CanonicalizeBindings()(mod)
-        for graph in list(graphs(mod)):
-            log = fuse_rows(graph)
-            mod = write(mod, graph, log)
-        return mod
+        return rewrite_graphs(mod, fuse_rows)
 
 
 def fuse_rows(graph: Graph) -> list[dict]:
