@@ -10,6 +10,7 @@ from pathlib import Path
 import tvm
 from tvm import relax
 
+from .analysis.fusion import Profiles
 from .errors import UserError
 from .schedule import ScheduleKernels
 from .transform.eliminate_layout import EliminateLayout
@@ -17,6 +18,7 @@ from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
 from .transform.lower_rotations import LowerRotations
 from .transform.merge_projections import MergeProjections
+from .transform.rewrite_algebra import RewriteAlgebra
 from .transform.split_reductions import SplitReductions
 from .transform.vectorize_math import VectorizeMath
 
@@ -27,17 +29,22 @@ class Options:
 
     Attributes
     ----------
-    merge_projections, eliminate, fuse, schedule : bool
-        Run `MergeProjections`; `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
+    rewrite, merge_projections, eliminate, fuse, schedule : bool
+        Run `RewriteAlgebra`; `MergeProjections`; `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``.
+    profiles : Profiles or None
+        Measured latencies that decide DNNFusion's yellow cells (`tune.profile_store.ProfileStore`); without them the
+        cost model of `analysis.fusion` does.
     """
 
+    rewrite: bool = True
     merge_projections: bool = True
     eliminate: bool = True
     fuse: bool = True
     schedule: bool = True
     dump_dir: str | None = None
+    profiles: Profiles | None = None
 
 
 @dataclass(frozen=True)
@@ -45,24 +52,26 @@ class Phase:
     """A named group of passes; it runs if the option of the same name is on (or there is no such option)."""
 
     name: str
-    passes: Callable[[], list]
+    passes: Callable[[Options], list]
 
 
 GRAPH_PHASES = (
     # Constants and inference forms first, so that weights are constants when rules look at them.
     Phase(
         "canonicalize",
-        lambda: [
+        lambda _: [
             relax.transform.DecomposeOpsForInference(),
             relax.transform.CanonicalizeBindings(),
             relax.transform.FoldConstant(),
         ],
     ),
-    Phase("merge_projections", lambda: [MergeProjections(), relax.transform.CanonicalizeBindings()]),
+    # Cheaper operators, while operators still have names.
+    Phase("rewrite", lambda _: [RewriteAlgebra()]),
+    Phase("merge_projections", lambda _: [MergeProjections(), relax.transform.CanonicalizeBindings()]),
     # Every operator a PrimFunc: from here on facts are read from loop programs.
     Phase(
         "legalize",
-        lambda: [
+        lambda _: [
             relax.backend.DispatchSampling(),
             relax.backend.DispatchSortScan(),
             relax.transform.LegalizeOps(),
@@ -70,15 +79,15 @@ GRAPH_PHASES = (
             relax.transform.DeadCodeElimination(),
         ],
     ),
-    Phase("eliminate", lambda: [EliminateLayout()]),
-    Phase("fuse", lambda: [FuseRows(), FuseOperators()]),
+    Phase("eliminate", lambda _: [EliminateLayout()]),
+    Phase("fuse", lambda options: [FuseRows(), FuseOperators(options.profiles)]),
 )
 
 # TVM's own five passes, the baseline of every comparison.
 BASELINE_PHASES = (
     Phase(
         "tvm_default",
-        lambda: [
+        lambda _: [
             relax.transform.LegalizeOps(),
             relax.transform.AnnotateTIROpPattern(),
             relax.transform.FoldConstant(),
@@ -89,11 +98,11 @@ BASELINE_PHASES = (
 )
 
 LOWER_PHASES = (
-    Phase("schedule", lambda: [SplitReductions(), LowerRotations(), VectorizeMath(), ScheduleKernels()]),
+    Phase("schedule", lambda _: [SplitReductions(), LowerRotations(), VectorizeMath(), ScheduleKernels()]),
     # TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
     Phase(
         "lower",
-        lambda: [
+        lambda _: [
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
@@ -129,7 +138,7 @@ def run_phases(mod: tvm.IRModule, phases: tuple[Phase, ...], options: Options) -
     for number, phase in enumerate(phases):
         if not getattr(options, phase.name, True):
             continue
-        mod = tvm.transform.Sequential(phase.passes())(mod)
+        mod = tvm.transform.Sequential(phase.passes(options))(mod)
         if options.dump_dir is not None:
             _dump(mod, Path(options.dump_dir), number, phase.name)
     return mod

@@ -18,7 +18,7 @@ from tvm import ir, tirx
 
 from ..tables.mapping_type import MappingType
 from ..tables.quadrant import Quadrant
-from .index_map import flat_index, is_if_then_else, is_injective, visits_once
+from .index_map import flat_index, is_if_then_else, is_injective, variables, visits_once
 from .kernel import Kernel, Stage, shape_of
 from .strength_reduction import Simplifier
 
@@ -29,6 +29,8 @@ CHEAP = 8
 # A chain of reshapes whose factors do not line up grows with every step; past this many divisions it is cheaper to
 # store the tensor once than to work out where each element comes from (Swin, with its rolled windows, has 6).
 MOST_DIVISIONS = 8
+# Several maps into one tensor count as one reading of it if together they repeat hardly any element.
+MOST_REPEATED = 9 / 8
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
 _CHEAP_CALLS = ("if_then_else", "fabs", "reinterpret", "isnan")
 
@@ -162,9 +164,28 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         distinct = stage.maps(buffer)
         one_to_one = all(is_injective(m, stage.extents) for m in distinct)
         kinds.append(MappingType.ONE_TO_ONE if one_to_one else MappingType.ONE_TO_MANY)
-        if len(distinct) > 1:
-            kinds.append(MappingType.MANY_TO_MANY)  # a stencil: several elements of one operand per output
+        if len(distinct) > 1 and not reads_once(stage, buffer):
+            kinds.append(MappingType.MANY_TO_MANY)  # a stencil: elements of one operand go into several outputs
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
+
+
+def reads_once(stage: Stage, buffer) -> bool:
+    """Whether following each map through which `stage` reads `buffer` computes hardly more than the buffer's elements.
+
+    One map must visit no element twice. Several maps, each over the iterators it uses, must together visit hardly
+    more elements than there are: the halves of a gated linear unit, or a sum and what is divided by it.
+    """
+    maps, shape = stage.maps(buffer), shape_of(buffer)
+    spatial = {v: stage.extents[v] for v in stage.spatial}
+    if len(maps) == 1:
+        return visits_once(maps[0], spatial, shape)
+    total = 0
+    for indices in maps:
+        used = {v: spatial[v] for index in indices for v in variables(index) if v in spatial}
+        if not visits_once(indices, used, shape):
+            return False
+        total += math.prod(used.values())
+    return total <= MOST_REPEATED * math.prod(shape)
 
 
 def _is_data(piece: Piece, constants: tuple) -> bool:

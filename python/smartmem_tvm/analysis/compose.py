@@ -15,7 +15,8 @@ from dataclasses import replace
 import tvm_ffi
 from tvm import ir, tirx
 
-from .index_map import is_identity, visits_once
+from .classify import reads_once
+from .index_map import is_identity, variables
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .strength_reduction import Simplifier
 
@@ -89,15 +90,17 @@ def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stag
     stage : Stage
         Reduction that writes `buffer` at its spatial iterators.
     indices : sequence of Expr
-        The map ``g`` through which `consumer` reads `buffer`, over the consumer's spatial iterators.
+        A map ``g`` through which `consumer` reads `buffer`, over the consumer's spatial iterators.
 
     Returns
     -------
     (Stage, Stage)
-        The re-indexed reduction and the consumer, which now reads it at identity indices.
+        The re-indexed reduction, over those iterators of the consumer that ``g`` uses, and the consumer, which now
+        reads it at these iterators where it read `buffer` through ``g``.
     """
-    fresh_vars = {v: tirx.Var(v.name, v.ty) for v in consumer.spatial}
-    spatial = [it for it in consumer.iters if it.var in fresh_vars]
+    used = {var for index in indices for var in variables(index)}
+    spatial = [it for it in consumer.iters if it.var in used or int(it.dom.extent) == 1]
+    fresh_vars = {it.var: tirx.Var(it.var.name, it.var.ty) for it in spatial}
     iters = [tirx.IterVar(it.dom, fresh_vars[it.var], it.iter_type) for it in spatial]
     iters += [it for it in stage.iters if it.var in stage.reduction]
     position = [fresh_vars[it.var] for it in spatial]
@@ -111,9 +114,11 @@ def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stag
         )
         return tvm_ffi.structural_map(node, (tirx.BufferStore, lambda st: tirx.BufferStore(local, st.value, position)))
 
-    moved = simplified(_rebuilt(stage, tuple(iters), rewrite))
-    reader = replace_loads(consumer, buffer, lambda _: local[consumer.spatial])
-    return moved, reader
+    def value_at(read):
+        same = tvm_ffi.structural_equal(list(read), list(indices))
+        return local[tuple(it.var for it in spatial)] if same else buffer[tuple(read)]
+
+    return simplified(_rebuilt(stage, tuple(iters), rewrite)), replace_loads(consumer, buffer, value_at)
 
 
 def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Kernel:
@@ -154,7 +159,7 @@ def tidy(kernel: Kernel) -> Kernel:
 
     1. a pointwise stage read only by pointwise stages is inlined, unless that would write out a long expression
        several times;
-    2. a reduction read once per element by the last stage through a map is re-indexed;
+    2. a reduction whose elements the last stage reads once, through a map or several, is re-indexed along each;
     3. stages nobody reads are dropped, and so are inputs nobody reads.
     """
     kernel = _collapse(kernel)
@@ -196,25 +201,29 @@ def single_map(stage: Stage, buffer):
 
 
 def _reindex_reductions(kernel: Kernel) -> Kernel:
-    stages = list(kernel.stages)
-    last = stages[-1]
+    stages: list = []
+    last = kernel.last
     if not last.is_pointwise:
         return kernel
-    for position, stage in enumerate(stages[:-1]):
-        if not stage.reduction or not can_reindex(stage):
-            continue
-        out = stage.outputs[0]
-        readers = [s for s in stages if _reads(s, out)]
-        indices = single_map(last, out)
-        if readers != [last] or indices is None:
-            continue
-        same_space = shape_of(out) == tuple(last.extents[v] for v in last.spatial)
-        if same_space and is_identity(indices, last.spatial, last.extents):
-            continue
-        if visits_once(indices, {v: last.extents[v] for v in last.spatial}, shape_of(out)):
-            stages[position], last = reindex(stage, out, indices, last)
-            stages[-1] = last
-    return replace(kernel, stages=tuple(stages))
+    for stage in kernel.stages[:-1]:
+        maps = _maps_to_follow(kernel, stage)
+        stages += [] if maps else [stage]
+        for indices in maps:
+            moved, last = reindex(stage, stage.outputs[0], indices, last)
+            stages.append(moved)
+    return replace(kernel, stages=(*stages, last))
+
+
+def _maps_to_follow(kernel: Kernel, stage: Stage) -> list[list]:
+    """The maps through which the last stage reads reduction `stage`, if it should be re-indexed along them."""
+    last, out = kernel.last, stage.outputs[0]
+    if not stage.reduction or not can_reindex(stage) or kernel.readers(out) != [last]:
+        return []
+    maps = last.maps(out)
+    same_space = shape_of(out) == tuple(last.extents[v] for v in last.spatial)
+    if len(maps) == 1 and same_space and is_identity(maps[0], last.spatial, last.extents):
+        return []
+    return maps if reads_once(last, out) else []
 
 
 def can_reindex(stage: Stage) -> bool:

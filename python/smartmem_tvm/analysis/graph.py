@@ -107,6 +107,12 @@ class Graph:
         _absorb(node, producer, inline_output)
         self._register(node)
 
+    def merged(self, node: Node, producer: Node, inline_output: bool) -> Kernel:
+        """The kernel that `absorb` would give `node`."""
+        trial = Node(node.var, node.value, node.args, node.kernel)
+        _absorb(trial, producer, inline_output)
+        return trial.kernel
+
     def replace_value(self, node: Node, value: relax.Expr, reason: str) -> None:
         """Make `node` a plain binding of `value`."""
         self._forget(node)

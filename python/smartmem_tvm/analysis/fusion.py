@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""May two kernels become one, and does it pay: DNNFusion's mapping check, constraint check and profile (section 4.3).
+
+Green cells of Table 3 fuse, red cells do not. A yellow cell is decided by what was measured, if a profile store knows
+both the fused kernel and its parts. Otherwise this cost model decides; it also bounds what green cells may repeat:
+
+1. a value that is expensive (`classify.CHEAP`) is never evaluated more than once per element: not inside a reduction
+   that reads it again and again, and not in two readers;
+2. a value with several readers is computed in each of them only if that moves no more bytes than storing it, a kernel
+   launch being worth `LAUNCH_BYTES`;
+3. a kernel holds at most `MOST_LOADS` operands per element (registers), `MOST_LOCAL_BYTES` of an intermediate result
+   at once (local memory), `MOST_CALLS` function calls per element and indices of `MOST_DIVISIONS` divisions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from tvm import ir, tirx
+
+from ..tables.action import TABLE_5, Action
+from ..tables.mapping_type import TABLE_3, MappingType, Verdict
+from .classify import (
+    CHEAP,
+    MOST_DIVISIONS,
+    cost,
+    mapping_type,
+    movement,
+    quadrant,
+    reads_once,
+    reduces,
+    transcendental_calls,
+)
+from .compose import can_reindex
+from .graph import Graph, Node
+from .index_map import division_count, variables
+from .kernel import Kernel, emit, shape_of
+
+# Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
+LAUNCH_BYTES = 64 * 1024
+# A kernel takes in no more once its element-wise values call this many functions: the polynomials that replace nested
+# calls write their argument out many times, so that code multiplies where functions are nested.
+MOST_CALLS = 4
+# Twice the vector registers of AVX2 or NEON: a few spills cost less than a pass over memory.
+MOST_LOADS = 32
+# What one output element needs of an intermediate result at once; half of a small second-level cache.
+MOST_LOCAL_BYTES = 128 * 1024
+
+MEASURED = "profile"
+_TAKES_EPILOGUE = (Action.TRY_FUSE, Action.ELIMINATE_SECOND)
+
+
+class Profiles(Protocol):
+    """What was measured; `tune.profile_store.ProfileStore` is one."""
+
+    def compare(self, fused: tuple[tirx.PrimFunc, ...], parts: tuple[tirx.PrimFunc, ...]) -> tuple[float, float] | None:
+        """Seconds of the fused kernels and of the parts, None if some of them were never measured."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether to fuse, why, and who says so: the table, a profile or the cost model."""
+
+    fuse: bool
+    reason: str
+    decided_by: str = "cost model"
+
+    @property
+    def measured(self) -> bool:
+        """Whether a profile decided."""
+        return self.decided_by.startswith(MEASURED)
+
+
+class FusionCheck:
+    """Answers for one graph; mapping types are worked out once per kernel."""
+
+    def __init__(self, graph: Graph, profiles: Profiles | None = None):
+        self.graph = graph
+        self.profiles = profiles
+        self._types: dict[Kernel, MappingType] = {}
+
+    def type_of(self, node: Node) -> MappingType:
+        """Mapping type of a node, its constants counted as part of the operator."""
+        if node.kernel not in self._types:
+            bound = zip(node.kernel.inputs, node.args, strict=True)
+            self._types[node.kernel] = mapping_type(
+                node.kernel, tuple(b for b, a in bound if isinstance(a, ir.Constant))
+            )
+        return self._types[node.kernel]
+
+    def append(self, producer: Node, node: Node) -> Decision:
+        """Decide whether pointwise `node` becomes the last stage of the reduction `producer`, which only it reads.
+
+        A view left in `node` becomes the order in which the producer writes.
+        """
+        reason = self._cannot_end_with(producer, node)
+        if reason:
+            return Decision(False, reason)
+        first, second = self.type_of(producer), self.type_of(node)
+        action = TABLE_5[quadrant(producer.kernel), quadrant(node.kernel)]
+        if action not in _TAKES_EPILOGUE:
+            return Decision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
+        trial = Trial(self.graph, [node], producer, inline_output=False)
+        return self._decide(first, [second], trial, "each element is read once")
+
+    def _cannot_end_with(self, producer: Node, node: Node) -> str:
+        if producer.kernel is None:
+            return f"{producer.var.name} has no functional form: {producer.reason}"
+        if self.graph.is_output(producer.var) or self.graph.readers(producer.var) != [node]:
+            return f"{producer.var.name} is needed elsewhere too"
+        if _calls(producer) + _calls(node) > MOST_CALLS:
+            return f"{producer.var.name} calls enough functions per element already"
+        buffer = node.kernel.inputs[_position(node, producer.var)]
+        stage, last = node.kernel.last, producer.kernel.last
+        if node.kernel.readers(buffer) != [stage] or not (last.is_pointwise or can_reindex(last)):
+            return f"{producer.var.name} is read by a stage before the last"
+        if not reads_once(stage, buffer):
+            return f"elements of {producer.var.name} are read more than once"
+        return ""
+
+    def inline(self, node: Node, readers: list[Node], once: bool = False) -> Decision:
+        """Decide whether the pointwise `node` is computed inside each of its `readers`.
+
+        Parameters
+        ----------
+        once : bool
+            Only if no element is evaluated more than once.
+        """
+        if self.graph.is_output(node.var):
+            return Decision(False, "it is a result of the function")
+        if not readers:
+            return Decision(False, "nobody reads it")
+        if sum(division_count(stage.body) for stage in node.kernel.stages) > MOST_DIVISIONS:
+            return Decision(False, "its indices are too long to be worked out more than once")
+        for reader in readers:
+            decision = self._refuse_reader(node, reader, len(readers), once)
+            if decision is not None:
+                return decision
+        if len(readers) > 1 and not _moves_fewer_bytes(node, len(readers)):
+            return Decision(False, f"reading its operands in {len(readers)} kernels moves more bytes than storing it")
+        trial = Trial(self.graph, readers, node, inline_output=True)
+        return self._decide(self.type_of(node), [self.type_of(r) for r in readers], trial, "computed where it is read")
+
+    def _refuse_reader(self, node: Node, reader: Node, readers: int, once: bool) -> Decision | None:
+        name = reader.var.name
+        if reader.kernel is None:
+            return Decision(False, f"{name} has no functional form: {reader.reason}")
+        if _calls(node) and _calls(reader) + _calls(node) > MOST_CALLS:
+            return Decision(False, f"{name} calls enough functions per element already")
+        first, second = self.type_of(node), self.type_of(reader)
+        if TABLE_3[first, second].verdict is Verdict.NEVER and movement(node.kernel) is None:
+            why = f"{first.value} then {second.value} never pays (DNNFusion Table 3)"
+            return Decision(False, why, "DNNFusion Table 3")
+        work = sum(cost(stage.body) for stage in node.kernel.stages)
+        again = readers * _evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
+        if again > 1 and (once or work > CHEAP):
+            return Decision(False, f"{name} would evaluate its {work} operations {again:g} times")
+        return None
+
+    def _decide(self, first: MappingType, seconds: list[MappingType], trial: Trial, why: str) -> Decision:
+        """The last word on a pair that nothing speaks against: constraints, then the colour of its cell."""
+        reason = trial.exceeds()
+        if reason:
+            return Decision(False, reason)
+        pairs = " and ".join(dict.fromkeys(f"{first.value} then {second.value}" for second in seconds))
+        if all(TABLE_3[first, second].verdict is Verdict.FUSE for second in seconds):
+            return Decision(True, f"{pairs}: {why}", "DNNFusion Table 3")
+        measured = self.profiles.compare(trial.fused, trial.parts) if self.profiles is not None else None
+        if measured is None:
+            return Decision(True, f"{pairs}: {why}")
+        fused, apart = measured
+        by = f"{MEASURED}: {fused * 1e6:.1f} us fused, {apart * 1e6:.1f} us apart"
+        if fused <= apart:
+            return Decision(True, f"{pairs}: {why}", by)
+        return Decision(False, f"{pairs}: measured slower as one kernel", by)
+
+
+class Trial:
+    """`producer` absorbed by each of `readers`, as if; the kernels are worked out only when somebody looks."""
+
+    def __init__(self, graph: Graph, readers: list[Node], producer: Node, inline_output: bool):
+        self._readers, self._producer = readers, producer
+        self._merge: Callable[[Node], Kernel] = lambda reader: graph.merged(reader, producer, inline_output)
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """One fused kernel per reader."""
+        return tuple(map(self._merge, self._readers))
+
+    @property
+    def fused(self) -> tuple[tirx.PrimFunc, ...]:
+        """The fused kernels as loop programs."""
+        return tuple(emit(kernel) for kernel in self.kernels)
+
+    @property
+    def parts(self) -> tuple[tirx.PrimFunc, ...]:
+        """What is launched if nothing is fused."""
+        return tuple(emit(node.kernel) for node in (self._producer, *self._readers))
+
+    def exceeds(self) -> str:
+        """Which limit on registers or local memory a fused kernel would break; empty if none."""
+        parts = [node.kernel for node in (self._producer, *self._readers)]
+        # Sums first, without merging anything: most pairs are far from both limits.
+        if sum(map(loads_per_element, parts)) > MOST_LOADS and self._grows(loads_per_element, parts, MOST_LOADS):
+            return f"it would take more than {MOST_LOADS} operands per element"
+        if any(map(local_bytes, parts)) and self._grows(local_bytes, parts, MOST_LOCAL_BYTES):
+            return f"one element would need more than {MOST_LOCAL_BYTES} bytes of intermediate results"
+        return ""
+
+    def _grows(self, need: Callable[[Kernel], int], parts: list[Kernel], limit: int) -> bool:
+        """Whether a fused kernel needs more than the limit and more than any part did."""
+        return max(map(need, self.kernels)) > max(limit, *map(need, parts))
+
+
+def loads_per_element(kernel: Kernel) -> int:
+    """Operands of the fullest pointwise stage: different elements loaded for one output element."""
+    return max((len(_distinct(stage)) for stage in kernel.stages if not stage.reduction), default=0)
+
+
+def _distinct(stage) -> list:
+    buffers = dict.fromkeys(load.source for load in stage.loads)
+    return [indices for buffer in buffers for indices in stage.maps(buffer)]
+
+
+def local_bytes(kernel: Kernel) -> int:
+    """Bytes of intermediate results that one output element of a kernel needs at once.
+
+    Of an intermediate result a stage needs one element, or, along the axes it aggregates, all of them.
+    """
+    total = 0
+    for buffer in kernel.intermediates:
+        along = 1
+        for stage in kernel.readers(buffer):
+            indices = [index for read in stage.maps(buffer) for index in read]
+            used = {v for index in indices for v in variables(index) if v in stage.reduction}
+            along = max(along, math.prod(stage.extents[v] for v in used))
+        total += along * item_bytes(buffer) if along > 1 else 0
+    return total
+
+
+def item_bytes(buffer) -> int:
+    """Size of one element."""
+    return (buffer.dtype.bits + 7) // 8
+
+
+def _calls(node: Node) -> int:
+    """Transcendental calls in the element-wise stages of a kernel."""
+    return sum(transcendental_calls(stage.body) for stage in node.kernel.stages if stage.is_pointwise)
+
+
+def _position(node: Node, var) -> int:
+    return next(i for i, arg in enumerate(node.args) if arg.same_as(var))
+
+
+def _evaluations(reader: Node, var) -> int:
+    """How often the reader evaluates a load of `var`: once per distinct map and point of every stage."""
+    buffer = reader.kernel.inputs[_position(reader, var)]
+    return sum(len(s.maps(buffer)) * math.prod(s.extents.values()) for s in reader.kernel.stages)
+
+
+def _moves_fewer_bytes(node: Node, readers: int) -> bool:
+    operands = sum(_bytes(b) for b, a in zip(node.kernel.inputs, node.args, strict=True) if isinstance(a, ir.Var))
+    result = _bytes(node.kernel.outputs[0])
+    return readers * operands <= operands + (1 + readers) * result + LAUNCH_BYTES
+
+
+def _bytes(buffer) -> int:
+    return math.prod(shape_of(buffer)) * item_bytes(buffer)
+
+
+def work(node: Node) -> int:
+    """Points of all iteration spaces of a kernel."""
+    return sum(math.prod(stage.extents.values()) for stage in node.kernel.stages) if reduces(node.kernel) else 0
+
+
+def result_bytes(node: Node) -> int:
+    """Size of a node's (intermediate) result, DNNFusion's IRS size."""
+    return _bytes(node.kernel.outputs[0])
