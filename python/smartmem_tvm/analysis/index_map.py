@@ -8,11 +8,13 @@ identity, does it stay inside the source, does it visit every source element at 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tvm_ffi
 from tvm import ir, tirx
+from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
 _EVALUATE: dict[type, Callable] = {
     tirx.Add: np.add,
@@ -31,6 +33,10 @@ _EVALUATE: dict[type, Callable] = {
     tirx.And: np.logical_and,
     tirx.Or: np.logical_or,
 }
+
+
+# Points; enumerating fewer takes less time than asking TVM's iterator analysis.
+_LARGE_SPACE = 1 << 14
 
 
 class NotAnIndex(Exception):
@@ -122,8 +128,8 @@ def stays_inside(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> b
 def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
     """Whether no two points of the iteration space (those where `condition` holds) have the same image.
 
-    The test is exact: groups of axes that share no variable are enumerated apart, each on its own small space, so
-    that a 3-million-point map costs a few thousand evaluations.
+    The test is exact: groups of axes that share no variable are looked at apart. A group over a large space that TVM
+    can split into its digits is decided by that; all others are enumerated.
     """
     live = {var for var, extent in extents.items() if extent > 1}
     used: set = set()
@@ -131,22 +137,48 @@ def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
     for axes, vars_ in _independent_groups(everything):
         vars_ = [v for v in vars_ if v in live]
         used |= set(vars_)
-        if len(axes) == 1 and len(vars_) == 1 and everything[axes[0]].same_as(vars_[0]):
+        group = [everything[axis] for axis in axes]
+        if len(axes) == 1 and len(vars_) == 1 and group[0].same_as(vars_[0]):
             continue
-        values = _tabulate([everything[axis] for axis in axes], vars_, extents)
+        conditional = condition is not None and axes[-1] == len(indices)
+        if not conditional and _separates_digits(group, vars_, extents):
+            continue
+        values = _tabulate(group, vars_, extents)
         if values is None:
             return False
-        space = tuple(extents[v] for v in vars_)
-        mask = np.ones(space, bool)
-        if condition is not None and axes[-1] == len(indices):
-            mask = np.broadcast_to(values.pop(), space)
-        images = 1
-        if values:
-            points = np.stack([np.broadcast_to(v, space)[mask] for v in values], axis=-1)
-            images = len(np.unique(points, axis=0))
-        if images != mask.sum():
+        mask = values.pop() if conditional else np.asarray(True)
+        if not _all_different(values, tuple(extents[v] for v in vars_), mask):
             return False
     return used == live
+
+
+def _separates_digits(indices: Sequence, vars_: Sequence, extents: Mapping) -> bool:
+    """Whether TVM's iterator analysis proves a large map to be one-to-one; False says nothing."""
+    if math.prod(extents[v] for v in vars_) < _LARGE_SPACE:
+        return False
+    everything = dict.fromkeys(v for index in indices for v in variables(index))
+    if not all(v in extents for v in everything):
+        return False
+    domain = {v: ir.Range(0, tirx.IntImm(v.ty.dtype, extents[v])) for v in everything}
+    return bool(detect_iter_map(list(indices), domain, check_level=IterMapLevel.Bijective).indices)
+
+
+def _all_different(values: list, space: tuple[int, ...], mask: np.ndarray) -> bool:
+    """Whether the points of `space` where `mask` holds have different coordinates `values` (all broadcastable)."""
+    mask = np.broadcast_to(mask, space)
+    if not values:
+        return mask.sum() == 1
+    flat = np.zeros((), np.int64)
+    size = 1
+    for value in values:  # row-major position in the box that the image spans
+        low, span = int(value.min()), int(value.max()) - int(value.min()) + 1
+        flat, size = flat * span + (value - low), size * span
+    points = np.broadcast_to(flat, space)[mask]
+    if size > 8 * max(points.size, _LARGE_SPACE):
+        return len(np.unique(points)) == points.size
+    seen = np.zeros(size, bool)
+    seen[points] = True
+    return int(seen.sum()) == points.size
 
 
 def _tabulate(indices, vars_, extents) -> list | None:
