@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -119,6 +119,7 @@ def reduces(kernel: Kernel) -> bool:
     return any(stage.reduction for stage in kernel.stages)
 
 
+@lru_cache(maxsize=1024)  # a movement is asked once for each of its readers
 def quadrant(kernel: Kernel) -> Quadrant:
     """SmartMem's operator type.
 

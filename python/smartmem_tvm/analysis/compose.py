@@ -157,8 +157,8 @@ def merge_equal_inputs(kernel: Kernel, first, second) -> Kernel:
 def tidy(kernel: Kernel) -> Kernel:
     """Bring a kernel to its normal form.
 
-    1. a pointwise stage read only by pointwise stages is inlined, unless that would write out a long expression
-       several times;
+    1. a copy is read through; a pointwise stage read only by pointwise stages is inlined, unless that would write out
+       a long expression several times;
     2. a reduction whose elements the last stage reads once, through a map or several, is re-indexed along each;
     3. stages nobody reads are dropped, and so are inputs nobody reads.
     """
@@ -183,9 +183,18 @@ def _collapse(kernel: Kernel) -> Kernel:
 def _collapses(kernel: Kernel, stage: Stage, readers: list[Stage]) -> bool:
     if not stage.is_pointwise or any(stage.outputs[0].same_as(o) for o in kernel.outputs):
         return False
-    if not readers or any(r.reduction or len(r.outputs) > 1 for r in readers):
+    if not readers or any(len(r.outputs) > 1 for r in readers):
+        return False
+    if _is_copy(stage):  # the padding of a convolution without padding
+        return True
+    if any(r.reduction for r in readers):
         return False
     return _loads_when_inlined(readers, stage) <= _MAX_COPIED_LOADS
+
+
+def _is_copy(stage: Stage) -> bool:
+    value = stage.body.value
+    return isinstance(value, ir.TensorLoad) and is_identity(value.indices, stage.spatial, stage.extents)
 
 
 def _loads_when_inlined(readers: list[Stage], stage: Stage) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
 _EVALUATE: dict[type, Callable] = {
@@ -118,7 +118,13 @@ def visits_once(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> bo
 
 def stays_inside(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> bool:
     """Whether every index lies in ``[0, extent)`` of its axis of `shape` over the whole iteration space."""
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, ir.Range(0, tirx.IntImm(var.ty.dtype, extent)))
     for index, size in zip(indices, shape, strict=True):
+        bound = analyzer.const_int_bound(index)
+        if bound.min_value >= 0 and bound.max_value < size:
+            continue  # the bound may be too wide, not too narrow
         values = _tabulate([index], variables(index), extents)
         if values is None or values[0].min() < 0 or values[0].max() >= size:
             return False
