@@ -41,6 +41,19 @@ def test_stays_inside_against_enumeration(indices, sizes, limit):
     assert stays_inside(indices, extents, [limit] * len(indices)) == inside
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["in a small box", "in a wide box"])
+def test_large_spaces(wide):
+    """Past `_LARGE_SPACE` points TVM's iterator analysis answers where it can; the rest is enumerated."""
+    extents, scale = {I: 256, J: 300}, 4096 if wide else 1
+    flat = I * 300 + J
+    assert is_injective([flat // 1000 * scale, flat % 1000], extents)
+    assert is_injective([(I + 5) % 256 * scale, J], extents), "a rotation"
+    assert is_injective([I * scale, (I + J) % 300], extents), "a skewed rotation, which TVM cannot split"
+    assert not is_injective([flat // 2 * scale], extents)
+    assert not is_injective([I * scale, (I + J) % 299], extents)
+    assert not is_injective([(I + J) * scale], extents)
+
+
 def test_visits_once_wants_both():
     assert visits_once([J, I], {I: 3, J: 3}, (3, 3))
     assert not visits_once([I, I], {I: 3, J: 3}, (3, 3))

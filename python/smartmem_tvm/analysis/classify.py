@@ -144,7 +144,7 @@ def _is_bijection(moved: Movement) -> bool:
 
 
 def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
-    """DNNFusion's mapping type; of several data operands the most complex one decides.
+    """DNNFusion's mapping type; of several data operands, and ways to read one, the most complex decides.
 
     Parameters
     ----------
@@ -165,8 +165,8 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         distinct = stage.maps(buffer)
         one_to_one = all(is_injective(m, stage.extents) for m in distinct)
         kinds.append(MappingType.ONE_TO_ONE if one_to_one else MappingType.ONE_TO_MANY)
-        if len(distinct) > 1 and not reads_once(stage, buffer):
-            kinds.append(MappingType.MANY_TO_MANY)  # a stencil: elements of one operand go into several outputs
+        if len(distinct) > 1 and not one_to_one:
+            kinds.append(MappingType.MANY_TO_MANY)  # interpolation: elements shared between neighbours
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
 
 

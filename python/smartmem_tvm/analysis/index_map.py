@@ -92,14 +92,22 @@ def grid(vars_: Sequence, extents: Mapping) -> dict:
 
 
 def division_count(expr) -> int:
-    """Number of ``//`` and ``%`` in an expression."""
+    """Number of ``//`` and ``%`` worked out for one value of an expression: of two branches, those of the longer."""
     count = 0
 
     def bump(_):
         nonlocal count
         count += 1
 
-    tvm_ffi.structural_walk(expr, ((tirx.FloorDiv, tirx.FloorMod), bump))
+    def branch(node):
+        nonlocal count
+        if not is_if_then_else(node):
+            return None
+        test, yes, no = node.args
+        count += division_count(test) + max(division_count(yes), division_count(no))
+        return tvm_ffi.WalkResult.SKIP
+
+    tvm_ffi.structural_walk(expr, ((ir.Call, branch), ((tirx.FloorDiv, tirx.FloorMod), bump)), order="pre")
     return count
 
 
