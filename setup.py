@@ -31,7 +31,10 @@ setup(
     ],
     extras_require={
         **{extra: list(names) for extra, names in FACTS["EXTRAS"].items()},
-        "dev": ["pytest>=8", "pytest-xdist", "hypothesis", "ruff", "tomli; python_version < '3.11'"],
+        "dev": [
+            *FACTS["EXTRAS"]["plots"],
+            *("pytest>=8", "pytest-xdist", "hypothesis", "ruff", "tomli; python_version < '3.11'"),
+        ],
     },
     entry_points={"console_scripts": ["smartmem = smartmem_tvm.cli:main"]},
 )

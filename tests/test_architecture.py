@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports point one way: tables <- analysis <- transform, schedule <- pipeline <- deploy <- the command line."""
+"""Imports point one way: tables <- analysis <- tune <- transform, schedule <- pipeline <- deploy <- cli."""
 
 import ast
 from pathlib import Path
@@ -10,7 +10,12 @@ import smartmem_tvm
 
 ROOT = Path(smartmem_tvm.__file__).parent
 # Each layer with those below it: a module may import from its own package and from lower layers only.
-LAYERS = ["tables", "analysis", "transform schedule", "report pipeline", "deploy", "runtime frontend", "doctor", "cli"]
+# fmt: off
+LAYERS = [
+    "tables", "analysis", "tune", "transform schedule", "report pipeline", "deploy", "runtime frontend", "doctor",
+    "cli",
+]
+# fmt: on
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages.split()}
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 

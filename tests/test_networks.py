@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The five networks end to end: kernels launched, layout kernels left, and what ONNX Runtime computes."""
+"""Networks of the suite end to end: kernels launched, layout kernels left, and what ONNX Runtime computes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,11 @@ from smartmem_tvm.frontend import input_spec
 from smartmem_tvm.light import fill
 from smartmem_tvm.report import explain, graph_cost
 from smartmem_tvm.runtime.launches import count_launches
+from smartmem_tvm.tables.suite import SUITES
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
-# One kernel per convolution, matmul, normalisation, softmax, pooling or other reduction that is left.
-BOUNDS = {"swin_t": 119, "vit_b16": 112, "convnext_t": 83, "bert_base": 111, "resnext50": 56}
+# Sixteen of the paper's eighteen networks, and BERT. The two large ones take gigabytes: `make bench-large`.
+NETWORKS = {entry.file: entry for entry in SUITES["smartmem18"] if not entry.large and not entry.compile_only}
 TOLERANCE = 1e-4  # relative to the largest output
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ class Network:
     compiled: smartmem_tvm.Compiled
 
 
-@pytest.fixture(scope="module", params=BOUNDS)
+@pytest.fixture(scope="module", params=NETWORKS)
 def network(request) -> Network:
     """One network after the other: the tests of each come together and share what was compiled."""
     mod = smartmem_tvm.from_onnx(MODELS / f"{request.param}.onnx")
@@ -57,7 +58,7 @@ def test_no_layout_kernel_and_few_launches(network):
     cost = graph_cost(network.compiled.graph)
     launches = count_launches(network.compiled, list(inputs(network.mod, 0).values()))
     assert cost.layout_kernels == 0
-    assert launches.total() == cost.kernels <= BOUNDS[network.name]
+    assert launches.total() == cost.kernels <= NETWORKS[network.name].at_most
 
 
 def test_every_layout_operator_has_a_fate(network):
@@ -86,5 +87,5 @@ def test_output_depends_on_the_input(network):
 
 
 def test_passes_are_quick(network):
-    """The issue's limit for Swin-T, on a machine that may be busy."""
-    assert network.compiled.seconds["passes"] < 30
+    """A minute is the limit for CSWin-S, the largest graph; the machine may be slow or busy."""
+    assert network.compiled.seconds["passes"] < 120

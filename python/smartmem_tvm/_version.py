@@ -8,6 +8,9 @@ from importlib import metadata
 
 __version__ = "0.1.0"
 
+SCHEDULES = 1
+"""Version of the schedules: raise it when kernels get faster or slower, so that stored latencies are taken anew."""
+
 TVM_PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Distribution name -> the exact version needed.
 
@@ -18,9 +21,10 @@ split layout and MetaSchedule's database end in a segmentation fault.
 EXTRAS = {
     # xgboost-cpu, because the xgboost wheel pulls a 470 MB NCCL package.
     "tune": ("xgboost-cpu", "psutil", "cloudpickle", "tornado"),
-    "models": ("torch", "timm", "transformers", "onnxscript"),
+    "plots": ("matplotlib",),
+    "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
 }
-"""Extra -> distributions that only some uses need: tuning and RPC; exporting the model files."""
+"""Extra -> distributions that only some uses need: tuning and RPC; pictures of benchmarks; exporting models."""
 
 
 def pin_command() -> str:

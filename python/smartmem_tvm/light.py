@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
+from google.protobuf.message import Message
 from onnx import ModelProto, TensorProto
 
 from .errors import UserError
@@ -26,8 +27,7 @@ DTYPES = {
     TensorProto.FLOAT16: np.dtype("<f2"),
     TensorProto.DOUBLE: np.dtype("<f8"),
 }
-# Protobuf cannot hold more, and a damaged shape must not ask the machine for terabytes.
-MAX_BYTES = 2**31 - 1
+MAX_BYTES = 2**31 - 1  # protobuf serializes no more
 # Far from where float32 overflows, so that no draw is infinite or NaN.
 MAX_NUMBER = 1e30
 DRAWS = 4
@@ -60,16 +60,16 @@ class Recipe:
         mean, std, low, high = (float(f"{f(exact):.5g}") for f in (np.mean, np.std, np.min, np.max))
         return cls(mean, std, low, high, zlib.crc32(name.encode()))
 
-    def draw(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return float32 values of the given shape, the same on every machine.
+    def draw(self, shape: tuple[int, ...], out: np.ndarray | None = None) -> np.ndarray:
+        """Return float32 values of the given shape, the same on every machine; in `out`, if that is given.
 
         A sum of four uniform numbers (Irwin-Hall) stands in for the normal distribution: it takes
         only exact integer steps and IEEE additions, whereas numpy's own normal numbers go through
         the C library's ``exp`` and ``log``, whose last bit differs between machines.
         """
         stream = np.random.Generator(np.random.PCG64(self.seed))
-        size = math.prod(shape)
-        total = stream.random(size, dtype=np.float32)
+        total = np.empty(math.prod(shape), np.float32) if out is None else out.reshape(-1)
+        stream.random(dtype=np.float32, out=total)
         part = np.empty_like(total)
         for _ in range(DRAWS - 1):
             stream.random(dtype=np.float32, out=part)
@@ -107,14 +107,35 @@ def strip(model: ModelProto, recipes: Mapping[str, Recipe]) -> ModelProto:
     """
     if is_light(model):
         raise UserError("This model is a light file already; strip the exported model it was made from.")
-    light = ModelProto()
-    light.CopyFrom(model)
-    for tensor in _tensors(light, recipes).values():
-        bare = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        tensor.CopyFrom(bare)
+    _check_floats(model, recipes)
+    light = without_data(model, recipes.keys())
     table = {name: asdict(recipes[name]) for name in sorted(recipes)}
     light.metadata_props.add(key=KEY, value=json.dumps(table, separators=(",", ":")))
     return light
+
+
+def without_data(model: ModelProto, names: Collection[str]) -> ModelProto:
+    """Return a copy of `model` in which these initializers have a name, a type and a shape, but no data."""
+    bare = ModelProto()
+    _copy_fields(model, bare, "graph")
+    _copy_fields(model.graph, bare.graph, "initializer")
+    for tensor in model.graph.initializer:
+        if tensor.name in names:
+            bare.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        else:
+            bare.graph.initializer.append(tensor)
+    return bare
+
+
+def _copy_fields(source: Message, target: Message, left_out: str) -> None:
+    """Copy all fields but one: to copy the weights first and to drop them then would take twice the memory."""
+    for field, value in source.ListFields():
+        if field.name == left_out:
+            continue
+        if hasattr(value, "MergeFrom"):  # a message or a list
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
 
 
 def fill(model: ModelProto) -> ModelProto:
@@ -134,23 +155,52 @@ def fill(model: ModelProto) -> ModelProto:
     Raises
     ------
     UserError
-        If the recipes are not the JSON that :func:`strip` writes, a recipe names no float initializer,
-        an initializer has neither data nor recipe, or the weights would not fit in 2 GiB.
+        As `read_recipes`, or if the weights would not fit in 2 GiB.
     """
     if not is_light(model):
         return model
+    recipes = read_recipes(model)
+    total = sum(size_in_bytes(tensor) for tensor in model.graph.initializer if tensor.name in recipes)
+    if total > MAX_BYTES:
+        raise UserError(
+            f"The weights of this light model would take {total} bytes and an ONNX model holds less than "
+            "2 GiB; give the light file itself to smartmem, which draws them one by one."
+        )
     full = ModelProto()
     full.CopyFrom(model)
-    recipes = _recipes(full)
-    tensors = _tensors(full, recipes)
-    _check_complete(full, recipes)
-    for name, tensor in tensors.items():
-        values = recipes[name].draw(tuple(tensor.dims))
-        tensor.raw_data = values.astype(DTYPES[tensor.data_type], copy=False).tobytes()
-    rest = [entry for entry in full.metadata_props if entry.key != KEY]
-    del full.metadata_props[:]
-    full.metadata_props.extend(rest)
+    for tensor in full.graph.initializer:
+        if tensor.name in recipes:
+            values = recipes[tensor.name].draw(tuple(tensor.dims))
+            tensor.raw_data = values.astype(DTYPES[tensor.data_type], copy=False).tobytes()
+    drop_recipes(full)
     return full
+
+
+def size_in_bytes(tensor: TensorProto) -> int:
+    """Return the size of a float tensor's values."""
+    return math.prod(tensor.dims) * DTYPES[tensor.data_type].itemsize
+
+
+def drop_recipes(model: ModelProto) -> None:
+    """Take the recipes out of a model, in place."""
+    rest = [entry for entry in model.metadata_props if entry.key != KEY]
+    del model.metadata_props[:]
+    model.metadata_props.extend(rest)
+
+
+def read_recipes(model: ModelProto) -> dict[str, Recipe]:
+    """Return the recipe of each initializer of a light model that has no data.
+
+    Raises
+    ------
+    UserError
+        If the recipes are not the JSON that :func:`strip` writes, a recipe names no float initializer, or
+        an initializer has neither data nor recipe.
+    """
+    recipes = _recipes(model)
+    _check_floats(model, recipes)
+    _check_complete(model, recipes)
+    return recipes
 
 
 def _recipes(model: ModelProto) -> dict[str, Recipe]:
@@ -179,10 +229,9 @@ def _recipe(name: str, entry: object) -> Recipe:
     )
 
 
-def _tensors(model: ModelProto, recipes: Mapping[str, Recipe]) -> dict[str, TensorProto]:
-    """Return the initializers named in `recipes`, checked for type and size."""
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name in recipes}
-    total = 0
+def _check_floats(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
+    """Refuse a recipe for something else than a float initializer."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for name in recipes:
         tensor = tensors.get(name)
         if tensor is None or tensor.data_type not in DTYPES or any(dim < 0 for dim in tensor.dims):
@@ -190,13 +239,6 @@ def _tensors(model: ModelProto, recipes: Mapping[str, Recipe]) -> dict[str, Tens
                 f"The weight recipe of '{name}' fits no float initializer of this model; "
                 "make the light file again with scripts/export_models.py."
             )
-        total += math.prod(tensor.dims) * DTYPES[tensor.data_type].itemsize
-    if total > MAX_BYTES:
-        raise UserError(
-            f"The weights of this light model would take {total} bytes and an ONNX model holds less than "
-            "2 GiB; get the file again, a shape in it is damaged."
-        )
-    return tensors
 
 
 def _check_complete(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
@@ -212,7 +254,12 @@ def _check_complete(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
 
 def _has_data(tensor: TensorProto) -> bool:
     """Return True if any of the fields that hold values is set, or the data are in another file."""
-    if tensor.data_location == TensorProto.EXTERNAL or tensor.raw_data or tensor.string_data:
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.raw_data:
         return True
-    lists = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+    return holds_lists(tensor)
+
+
+def holds_lists(tensor: TensorProto) -> bool:
+    """Return True if the values are in a field of their type and not in the raw bytes."""
+    lists = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
     return any(len(getattr(tensor, field)) for field in lists)

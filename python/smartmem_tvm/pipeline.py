@@ -12,8 +12,11 @@ from tvm import relax
 
 from .analysis.fusion import Profiles
 from .errors import UserError
-from .schedule import ScheduleKernels
+from .schedule import CpuParams, ScheduleKernels
 from .transform.eliminate_layout import EliminateLayout
+from .transform.fuse_attention import FuseAttention
+from .transform.fold_norm_affine import FoldNormAffine
+from .transform.fold_scales import FoldScales
 from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
 from .transform.lower_rotations import LowerRotations
@@ -30,7 +33,10 @@ class Options:
     Attributes
     ----------
     rewrite, merge_projections, eliminate, fuse, schedule : bool
-        Run `RewriteAlgebra`; `MergeProjections`; `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
+        Run `FoldScales`, `FoldNormAffine` and `RewriteAlgebra`; `MergeProjections`; `EliminateLayout`; `FuseRows` and
+        `FuseOperators`; `ScheduleKernels`.
+    fuse_attention : bool
+        Run `FuseAttention`.
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``.
     profiles : Profiles or None
@@ -42,6 +48,7 @@ class Options:
     merge_projections: bool = True
     eliminate: bool = True
     fuse: bool = True
+    fuse_attention: bool = True
     schedule: bool = True
     dump_dir: str | None = None
     profiles: Profiles | None = None
@@ -66,7 +73,7 @@ GRAPH_PHASES = (
         ],
     ),
     # Cheaper operators, while operators still have names.
-    Phase("rewrite", lambda _: [RewriteAlgebra()]),
+    Phase("rewrite", lambda _: [FoldScales(), FoldNormAffine(), RewriteAlgebra()]),
     Phase("merge_projections", lambda _: [MergeProjections(), relax.transform.CanonicalizeBindings()]),
     # Every operator a PrimFunc: from here on facts are read from loop programs.
     Phase(
@@ -81,6 +88,8 @@ GRAPH_PHASES = (
     ),
     Phase("eliminate", lambda _: [EliminateLayout()]),
     Phase("fuse", lambda options: [FuseRows(), FuseOperators(options.profiles)]),
+    # Last: what element-wise work there is has joined the matmuls by now.
+    Phase("fuse_attention", lambda _: [FuseAttention(CpuParams().on_chip_bytes)]),
 )
 
 # TVM's own five passes, the baseline of every comparison.
@@ -88,6 +97,7 @@ BASELINE_PHASES = (
     Phase(
         "tvm_default",
         lambda _: [
+            relax.backend.DispatchSortScan(),  # LegalizeOps leaves sorts and top-k to it
             relax.transform.LegalizeOps(),
             relax.transform.AnnotateTIROpPattern(),
             relax.transform.FoldConstant(),
@@ -133,14 +143,27 @@ def require_schedules(target: tvm.target.Target | None) -> None:
         )
 
 
-def run_phases(mod: tvm.IRModule, phases: tuple[Phase, ...], options: Options) -> tvm.IRModule:
-    """Run the phases that `options` leaves on, dumping the module after each on request."""
+def run_phases(
+    mod: tvm.IRModule,
+    phases: tuple[Phase, ...],
+    options: Options,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+) -> tvm.IRModule:
+    """Run the phases that `options` leaves on, dumping the module after each on request.
+
+    Parameters
+    ----------
+    observe : callable, optional
+        Is shown the name of each phase that ran and the module after it.
+    """
     for number, phase in enumerate(phases):
         if not getattr(options, phase.name, True):
             continue
         mod = tvm.transform.Sequential(phase.passes(options))(mod)
         if options.dump_dir is not None:
             _dump(mod, Path(options.dump_dir), number, phase.name)
+        if observe is not None:
+            observe(phase.name, mod)
     return mod
 
 

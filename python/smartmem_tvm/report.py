@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 
 import tvm
@@ -12,7 +11,8 @@ from tvm import ir, relax, tirx
 
 from .analysis.classify import movement
 from .analysis.compose import simplify, split_outputs, tidy
-from .analysis.graph import CALL_TIR, MEMBERS, read_log
+from .analysis.facts import Facts, graph_facts, tensor_bytes
+from .analysis.graph import CALL_TIR, MEMBERS, Node, describe, graphs, read_log
 from .analysis.kernel import Kernel, Opaque, parse
 
 
@@ -67,15 +67,6 @@ def graph_cost(mod: tvm.IRModule) -> GraphCost:
     return GraphCost(kernels, layout, traffic)
 
 
-def tensor_bytes(ty) -> int:
-    """Size in bytes of a tensor type, or of all fields of a tuple type."""
-    if isinstance(ty, relax.TupleType):
-        return sum(tensor_bytes(field) for field in ty.fields)
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        return 0
-    return math.prod(int(dim) for dim in ty.shape) * ((ty.dtype.dtype.bits + 7) // 8)
-
-
 def only_moves_data(func: tirx.PrimFunc) -> bool:
     """Whether a PrimFunc is a layout kernel: every output element is a copy of an input element."""
     try:
@@ -88,6 +79,39 @@ def only_moves_data(func: tirx.PrimFunc) -> bool:
 
 def _moves(kernel: Kernel) -> bool:
     return movement(kernel) is not None
+
+
+def operators(mod: tvm.IRModule) -> list[dict]:
+    """DNNFusion's extended computational graph: the facts of each operator, as plain data for JSON.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module after ``LegalizeOps``, before layout operators are eliminated and anything is fused.
+
+    Returns
+    -------
+    list of dict
+        ``operator`` and the fields of `analysis.facts.Facts`; what has no functional form says why in ``reason``.
+    """
+    found = [each for graph in graphs(mod) for each in graph_facts(graph).items()]
+    plumbing = (relax.Tuple, ir.TupleGetItem)
+    return [_operator(n, facts) for n, facts in found if n.kernel is not None or not isinstance(n.value, plumbing)]
+
+
+def _operator(node: Node, facts: Facts) -> dict:
+    name = getattr(getattr(node.value, "op", None), "name", "") or type(node.value).__name__
+    entry = {
+        "operator": node.members[-1] if node.members else describe(name, node.var),
+        "mapping_type": facts.mapping_type and facts.mapping_type.value,
+        "quadrant": facts.quadrant and facts.quadrant.value,
+        "ir_removable": facts.ir_removable,
+        "properties": sorted(facts.properties),
+        "reduction_dims": {name: list(dims) for name, dims in facts.reduction_dims},
+        "bytes_of_result": facts.bytes_of_result,
+        "flops": facts.flops,
+    }
+    return entry | ({"reason": node.reason} if node.kernel is None else {})
 
 
 def explain(mod: tvm.IRModule) -> dict:

@@ -19,6 +19,12 @@ def wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
 
 
+@pytest.fixture(autouse=True)
+def no_profiles(monkeypatch):
+    """Decisions do not depend on what was measured on the machine that the tests run on."""
+    monkeypatch.setenv("SMARTMEM_PROFILES", "")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What one call of the command left behind."""

@@ -10,12 +10,17 @@ from smartmem_tvm.pipeline import Options
 
 
 def test_folder(compiled_folder):
-    assert sorted(path.name for path in compiled_folder.iterdir()) == ["explain.json", "lib.so", "manifest.json"]
+    assert sorted(path.name for path in compiled_folder.iterdir()) == [
+        "explain.json",
+        "lib.so",
+        "manifest.json",
+        "weights.bin",
+    ]
     manifest = json.loads((compiled_folder / "manifest.json").read_text())
     assert manifest["inputs"] == [{"name": "x", "shape": [2, 4, 8], "dtype": "float32", "ids_below": None}]
     assert manifest["outputs"] == ["y"]
     assert manifest["layout_kernels"] == 0 < manifest["kernels"]
-    assert manifest["sha256"] == checksum(compiled_folder / "lib.so")
+    assert manifest["sha256"] == {name: checksum(compiled_folder / name) for name in ("lib.so", "weights.bin")}
     explanation = json.loads((compiled_folder / "explain.json").read_text())
     assert len(explanation["kernels"]) == manifest["kernels"]
 

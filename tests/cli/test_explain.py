@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem explain``: every layout operator and every kernel is accounted for."""
 
+import re
+
+import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from tvm import relax
 
-from helpers import module
-from smartmem_tvm.report import explain
+from helpers import legal, module
+from smartmem_tvm.cli.explain_tables import _laws, kind
+from smartmem_tvm.report import explain, operators
 
 
 @pytest.fixture
@@ -48,10 +52,95 @@ def test_kept_operator_says_why(smartmem, tmp_path):
     assert "0 of 1 layout operators eliminated; 1 kernels." in outcome.out
 
 
+def test_operators_have_their_facts(explained):
+    """As they are before anything is eliminated or fused."""
+    names = [each["operator"].split(" ")[0].rstrip("1") for each in explained["operators"]]
+    assert names == ["matmul", "reshape", "transpose", "softmax", "transpose", "reshape", "matmul"]
+    _, _, transpose, softmax, *_, matmul = explained["operators"]
+    assert (matmul["mapping_type"], matmul["quadrant"]) == ("Many-to-Many", "ILD & Variable")
+    assert "associative" in matmul["properties"] and softmax["properties"] == []
+    assert matmul["flops"] == 2 * 2 * 4 * 8 * 8 and matmul["bytes_of_result"] == 4 * 2 * 4 * 8
+    assert list(matmul["reduction_dims"].values()) == [[2], [0]]
+    assert (transpose["mapping_type"], transpose["ir_removable"]) == ("Shuffle", True)
+    assert not matmul["ir_removable"], "it is the result of the model"
+
+
+def test_function_without_loop_structure_says_why():
+    mod = legal(lambda x, i, u: relax.op.scatter_elements(x, i, u), (4, 6), ((2, 6), "int64"), (2, 6))
+    (found,) = operators(mod)
+    assert found["mapping_type"] is None and found["ir_removable"] is False
+    assert found["reason"]
+
+
 def test_table(smartmem, model_path):
     outcome = smartmem("explain", model_path)
     assert outcome.code == 0
     assert "eliminated into" in outcome.out and "4 of 4 layout operators eliminated" in outcome.out
+    assert "Many-to-Many" in outcome.out and "distributive over add, subtract" in outcome.out
+    assert "Summarised" not in outcome.out
+
+
+@pytest.fixture(scope="module")
+def long_path(tmp_path_factory):
+    """Fifty equal layers: a matmul, an addition, a function."""
+    weight, bias = np.eye(8, dtype="float32"), np.ones(8, "float32")
+    constants = [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(bias, "bias")]
+    nodes, last = [], "x"
+    for layer in range(50):
+        nodes.append(helper.make_node("MatMul", [last, "weight"], [f"m{layer}"]))
+        nodes.append(helper.make_node("Add", [f"m{layer}", "bias"], [f"a{layer}"]))
+        nodes.append(helper.make_node("Tanh", [f"a{layer}"], [last := f"t{layer}"]))
+    x, y = (helper.make_tensor_value_info(name, 1, [4, 8]) for name in ("x", last))
+    path = tmp_path_factory.mktemp("long") / "long.onnx"
+    graph = helper.make_graph(nodes, "long", [x], [y], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_a_big_model_is_summarised(smartmem, long_path):
+    """One row per kind, so that the screen holds it."""
+    outcome = smartmem("explain", long_path)
+    assert outcome.code == 0, outcome.err
+    assert len(outcome.out.splitlines()) < 60
+    assert "49 of 50" in outcome.out, "all results but the last can go"
+    assert re.search(r"50\s+matmul, add, (tir_)?tanh", outcome.out)
+    assert "--op NAME shows one by one" in outcome.out
+
+
+def test_a_big_model_on_request_in_full(smartmem, long_path):
+    everything = smartmem("explain", long_path, "--all").out
+    assert len(everything.splitlines()) > 200
+    some = smartmem("explain", long_path, "--op", "tanh3").out
+    assert "Summarised" not in some and len(some.splitlines()) < len(everything.splitlines())
+
+
+def test_json_is_complete_however_big_the_model(smartmem, long_path):
+    data = smartmem("explain", long_path, "--json").data
+    assert len(data["operators"]) == 150 and len(data["kernels"]) == 50
+    decided = {each["decided_by"] for each in data["decisions"] if each["pass"] == "FuseOperators"}
+    assert decided == {"DNNFusion Table 3"}
+    assert data == smartmem("explain", long_path, "--all", "--json").data
+
+
+def test_laws_in_a_few_words():
+    assert _laws(["associative", "commutative", "distributive over add", "distributive over subtract"]) == (
+        "associative; commutative; distributive over add, subtract"
+    )
+    assert _laws([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("matmul12 node_linear(1, 49)", "matmul"),
+        ("conv2d lv(1, 2)", "conv2d"),
+        ("conv2d7 lv(1, 2)", "conv2d"),
+        ("split3[1] lv", "split"),
+        ("12", "12"),
+    ],
+)
+def test_kind(label, expected):
+    assert kind(label) == expected
 
 
 def test_nothing_is_cut_off_in_a_narrow_table(smartmem, model_path, monkeypatch):

@@ -55,7 +55,7 @@ def test_random_input_follows_the_seed(smartmem, compiled_folder):
 def test_table(smartmem, compiled_folder):
     outcome = smartmem("run", compiled_folder, "--threads", 1)
     assert outcome.code == 0
-    assert "2x4x8" in outcome.out and "float32" in outcome.out and "Threads: 1." in outcome.out
+    assert "2x4x8" in outcome.out and "float32" in outcome.out and "Threads: 1, peak memory" in outcome.out
 
 
 def copy(folder, tmp_path, **changes):

@@ -3,7 +3,7 @@
 
 import pytest
 
-KEYS = {"model", "target", "threads", "onnx_nodes", "onnx_layout_nodes", "compile_seconds", "compile_steps"}
+KEYS = {"model", "target", "threads", "onnx_nodes", "onnx_layout_nodes", "compile_seconds", "compile_steps", "peak_mb"}
 SIDE = {"kernels", "kernels_in_graph", "layout_kernels", "bytes_moved"}
 # Kernels of the attention model: two matmuls and a softmax are left. TVM's default keeps all four layout operators
 # but one reshape, which it fuses with the transpose before it.

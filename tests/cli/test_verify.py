@@ -10,7 +10,7 @@ from smartmem_tvm import light
 from smartmem_tvm.cli.verify import compare
 from smartmem_tvm.deploy.build import Compiled
 
-KEYS = {"model", "ok", "max_abs_err", "max_rel_err", "rtol", "atol", "outputs"}
+KEYS = {"model", "ok", "max_abs_err", "max_rel_err", "rtol", "atol", "peak_mb", "outputs"}
 
 
 def test_agrees(smartmem, model_path):

@@ -2,10 +2,12 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto, helper
+from onnx import helper
 
+from smartmem_tvm import light
 from smartmem_tvm.frontend import fold, from_onnx, load_onnx, onnx_file
 
 FLOATS = "float32"
@@ -93,11 +95,9 @@ WEIGHT = np.random.default_rng(0).standard_normal((200, 200)).astype(FLOATS)
 
 def test_large_weights_stay_out_of_the_way_and_come_back(build, assert_same):
     model = _reshaped_sum(build, operand="w", constants={"w": WEIGHT})
-    skeleton = ModelProto()
-    skeleton.CopyFrom(model)
-    weights = fold.lift_weights(skeleton)
-    assert [tensor.name for tensor in weights] == ["w"]
-    assert skeleton.ByteSize() < 1000 < model.ByteSize()
+    read = onnx_file.read(model)
+    assert fold.lift_weights(read.proto, read.weights) == ["w"]
+    assert read.proto.ByteSize() < 1000 < model.ByteSize()
     folded = load_onnx(model)
     assert "Shape" not in [node.op_type for node in folded.graph.node]
     assert [value.name for value in folded.graph.input] == ["x"]
@@ -140,7 +140,7 @@ def test_the_repository_carries_a_legacy_export():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", LEGACY, ids=lambda path: path.stem)
 def test_a_legacy_export_computes_the_same_after_folding(path, run_onnx, random_inputs):
-    original, folded = onnx_file.read(path), load_onnx(path)
+    original, folded = light.fill(onnx.load_model(path)), load_onnx(path)
     assert fold.known_nodes(original) and not fold.known_nodes(folded)
     inputs = random_inputs(from_onnx(path))
     for expected, got in zip(run_onnx(original, inputs), run_onnx(folded, inputs), strict=True):

@@ -111,16 +111,16 @@ def test_the_input_module_is_not_changed():
 
 
 def test_kernels_of_several_families_are_cut_into_runs(check):
-    """A product, then a softmax over its rows, then a second product: three runs, two buffers between them."""
-    a, b, c = (te.placeholder(s, name=n) for s, n in (((20, 30), "a"), ((30, 40), "b"), ((40, 10), "c")))
-    k, q = te.reduce_axis((0, 30), "k"), te.reduce_axis((0, 40), "q")
+    """A product and a softmax over its rows, then a product that sums over these rows: two runs, a buffer between."""
+    a, b, c = (te.placeholder(s, name=n) for s, n in (((20, 30), "a"), ((30, 40), "b"), ((20, 10), "c")))
+    k, q = te.reduce_axis((0, 30), "k"), te.reduce_axis((0, 20), "q")
     scores = te.compute((20, 40), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="scores")
     weights = topi.nn.softmax(scores)
-    output = te.compute((20, 10), lambda i, j: te.sum(weights[i, q] * c[q, j], q), name="output")
+    output = te.compute((40, 10), lambda i, j: te.sum(weights[q, i] * c[q, j], q), name="output")
 
     def reference(a, b, c):
         e = np.exp(a @ b - (a @ b).max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True) @ c
+        return (e / e.sum(-1, keepdims=True)).T @ c
 
     check([a, b, c], output, reference, "InSequence")
 

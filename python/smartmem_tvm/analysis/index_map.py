@@ -35,6 +35,8 @@ _EVALUATE: dict[type, Callable] = {
 }
 
 
+# Most indices are one of these: not worth the cost of setting up a walk.
+_LEAVES = (ir.Var, tirx.IntImm)
 # Points; enumerating fewer takes less time than asking TVM's iterator analysis.
 _LARGE_SPACE = 1 << 14
 
@@ -77,6 +79,8 @@ def is_if_then_else(expr) -> bool:
 
 def variables(expr) -> list:
     """Scalar variables of an expression, each once, in order of appearance."""
+    if isinstance(expr, _LEAVES):
+        return [expr] if isinstance(expr, ir.Var) and not tirx.is_buffer_var(expr) else []
     found: list = []
     tvm_ffi.structural_walk(
         expr,
@@ -93,6 +97,8 @@ def grid(vars_: Sequence, extents: Mapping) -> dict:
 
 def division_count(expr) -> int:
     """Number of ``//`` and ``%`` worked out for one value of an expression: of two branches, those of the longer."""
+    if isinstance(expr, _LEAVES):
+        return 0
     count = 0
 
     def bump(_):

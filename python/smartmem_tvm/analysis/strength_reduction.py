@@ -41,12 +41,12 @@ def rewrite_accesses(node, callbacks: Sequence[tuple], index: Callable):
 
     Where TVM raises in a callback the node stays as it was: an error that leaves a callback of tvm_ffi corrupts memory.
     """
-    node = tvm_ffi.structural_map(node, tuple((kind, _or_as_it_was(rewrite)) for kind, rewrite in callbacks))
 
     def store(st):
         return tirx.BufferStore(st.buffer, st.value, [index(i) for i in st.indices])
 
-    return tvm_ffi.structural_map(node, (tirx.BufferStore, _or_as_it_was(store)))
+    everything = (*callbacks, (tirx.BufferStore, store))
+    return tvm_ffi.structural_map(node, tuple((kind, _or_as_it_was(rewrite)) for kind, rewrite in everything))
 
 
 def _or_as_it_was(rewrite: Callable) -> Callable:
@@ -90,10 +90,13 @@ class Simplifier:
         """
         simple = [self.index(i) for i in indices]
         divisions = sum(map(division_count, simple))
-        used = [v for v in self.ranges if any(v in variables(i) for i in simple)]
+        if divisions == 0:
+            return simple
+        found = {v for i in simple for v in variables(i)}
+        used = [v for v in self.ranges if v in found]
         extents = [int(self.ranges[v].extent) for v in used]
         sizes = [int(size) for size in shape] if all(isinstance(size, tirx.IntImm | int) for size in shape) else []
-        if divisions == 0 or math.prod(extents) != math.prod(sizes):
+        if math.prod(extents) != math.prod(sizes):
             return simple
         straight = flat_index(used, extents)
         split = [self.analyzer.simplify(part) for part in unflatten(straight, sizes)]

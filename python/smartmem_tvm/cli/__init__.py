@@ -19,12 +19,12 @@ from types import ModuleType
 
 from .._version import __version__, version_problem
 from ..errors import UserError
+from . import bench, doctor, explain, profile, run, stats, verify
 from . import compile as compile_command
-from . import doctor, explain, run, stats, verify
 from .console import emit
 from .session import session
 
-COMMANDS: tuple[ModuleType, ...] = (compile_command, run, verify, explain, stats, doctor)
+COMMANDS: tuple[ModuleType, ...] = (compile_command, run, verify, explain, stats, profile, bench, doctor)
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 

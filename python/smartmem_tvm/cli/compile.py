@@ -6,10 +6,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .console import Result, step
+from ..bench.memory import peak_mb
+from .console import Result, peak_text, step
 from .inputs import id_limits
-from .model import add_compilation, add_model, compile_model, import_model
-from .onnx_facts import read_header
+from .model import add_compilation, add_model, compile_model, import_model, read_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,8 +38,10 @@ def execute(args: argparse.Namespace) -> Result:
     from ..report import explain, graph_cost
 
     folder = check_destination(args.output)
-    mod = import_model(args)
-    limits = id_limits(read_header(args.model))
+    model = read_model(args)
+    limits = id_limits(model.proto)
+    mod = import_model(args, model)
+    del model  # and with it the weights that the module has in another form
     compiled = compile_model(args, mod)
     cost = graph_cost(compiled.graph)
     facts = {
@@ -54,7 +56,8 @@ def execute(args: argparse.Namespace) -> Result:
     }
     with step(f"Writing {folder}"):
         manifest = save(compiled, folder, facts, explain(compiled.graph))
-    data = {"folder": str(folder), "compile_seconds": sum(compiled.seconds.values()), "manifest": manifest}
+    seconds = sum(compiled.seconds.values())
+    data = {"folder": str(folder), "compile_seconds": seconds, "peak_mb": peak_mb(), "manifest": manifest}
     return Result(data, lambda console: _render(console, data))
 
 
@@ -62,5 +65,5 @@ def _render(console: Console, data: dict) -> None:
     manifest = data["manifest"]
     console.print(
         f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, "
-        f"compiled in {data['compile_seconds']:.1f} s.\nRun it with: smartmem run {data['folder']}"
+        f"compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\nRun it with: smartmem run {data['folder']}"
     )

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,11 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def peak_text(data: Mapping[str, Any]) -> str:
+    """The peak of memory in `data`, for a sentence."""
+    return f"peak memory {data['peak_mb'] / 1e3:.1f} GB"
 
 
 @contextlib.contextmanager

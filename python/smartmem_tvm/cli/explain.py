@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem explain``: where each layout operator went, and what each kernel computes."""
+"""``smartmem explain``: what each operator is, where each layout operator went, what each kernel computes, and why."""
 
 from __future__ import annotations
 
@@ -7,43 +7,57 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .console import Result, step, table
+from .console import Result, step
+from .explain_tables import full_tables, summary_tables
 from .model import add_compilation, add_model, import_model, options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 NAME = "explain"
-HELP = "say for each layout operator where it went, and for each kernel what it computes"
+HELP = "say what each operator is, where each layout operator went, what each kernel computes, and who decided"
 EXAMPLE = """\
   smartmem explain models/swin_t.onnx
-  smartmem explain models/swin_t.onnx --op transpose      only what has this in its name
-  smartmem explain models/swin_t.onnx --json              everything, for machines"""
+  smartmem explain models/swin_t.onnx --op transpose      only what has this in its name, one by one
+  smartmem explain models/swin_t.onnx --all               every operator and kernel, one by one
+  smartmem explain models/swin_t.onnx --json              the same for machines
 
-_LAYOUT = ("layout operator", "map: its indices -> where it reads")
-_KERNELS = ("kernel", "operators computed", "layout operators it reads or writes through")
+Mapping types are those of DNNFusion, the classes of operators those of SmartMem. Fusion is decided by DNNFusion's
+Table 3, by what `smartmem profile` measured, or by the cost model; each decision says by which."""
+
+# Models of more operators are summarised, unless --all or --op asks for each.
+_MOST_OPERATORS = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model(parser)
     parser.add_argument("--op", metavar="NAME", help="only operators and kernels whose name contains this")
+    text = f"list all one by one (default: summarised by kind above {_MOST_OPERATORS} operators)"
+    parser.add_argument("--all", action="store_true", help=text)
     add_compilation(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Run the graph passes and read their decisions."""
+    """Run the graph passes; look at the operators on the way, and read the decisions at the end."""
     from ..deploy.build import optimize
     from ..deploy.target import parse_target
-    from ..report import explain
+    from ..report import explain, operators
 
     mod = import_model(args)
+    seen: list[dict] = []
+
+    def look(phase: str, mod) -> None:
+        if phase == "legalize":
+            seen.extend(operators(mod))
+
     with step("Running the passes"), parse_target(args.target):
-        found = explain(optimize(mod, options(args)))
+        found = {"operators": seen, **explain(optimize(mod, options(args), look))}
     if args.op is not None:
         found = _only(found, args.op)
     data = {"model": args.model, **found}
-    return Result(data, lambda console: _render(console, data))
+    one_by_one = args.all or args.op is not None or len(seen) <= _MOST_OPERATORS
+    return Result(data, lambda console: _render(console, data, one_by_one))
 
 
 def _only(found: dict, text: str) -> dict:
@@ -55,35 +69,27 @@ def _only(found: dict, text: str) -> dict:
         If there are none.
     """
     wanted = text.lower()
-    layout = [each for each in found["layout_operators"] if wanted in each["operator"].lower()]
-    kernels = [each for each in found["kernels"] if wanted in " ".join((*_names(each), *each["views"])).lower()]
-    if not layout and not kernels:
+    chosen = {
+        section: [each for each in entries if wanted in _words(each).lower()] for section, entries in found.items()
+    }
+    if not any(chosen.values()):
         raise UserError(f"No operator or kernel has '{text}' in its name; leave out --op to see all names.")
-    decisions = [each for each in found["decisions"] if wanted in each.get("operator", "").lower()]
-    return {"layout_operators": layout, "kernels": kernels, "decisions": decisions}
+    return chosen
 
 
-def _names(kernel: dict) -> tuple[str, ...]:
-    return (kernel["kernel"], kernel["result"], *kernel["members"])
+def _words(entry: dict) -> str:
+    """The names in an entry of any section."""
+    if "kernel" in entry:
+        return " ".join((entry["kernel"], entry["result"], *entry["members"], *entry["views"]))
+    return entry.get("operator", "")
 
 
-def _render(console: Console, data: dict) -> None:
-    layout, kernels = data["layout_operators"], data["kernels"]
-    if layout:
-        rows = ((f"{each['operator']}\n  {_fate(each)}", each["map"]) for each in layout)
-        console.print(table(f"{data['model']}: layout operators", _LAYOUT, rows))
-    if kernels:
-        rows = ((_title(each), "\n".join(each["members"]), "\n".join(each["views"]) or "-") for each in kernels)
-        console.print(table("Kernels", _KERNELS, rows))
+def _render(console: Console, data: dict, one_by_one: bool) -> None:
+    console.print(f"{data['model']}\n")
+    for table in (full_tables if one_by_one else summary_tables)(data):
+        console.print(table)
+    layout = data["layout_operators"]
     gone = sum(each["action"] == "eliminated" for each in layout)
-    console.print(f"{gone} of {len(layout)} layout operators eliminated; {len(kernels)} kernels.")
-
-
-def _fate(entry: dict) -> str:
-    into = ", ".join(entry["into"])
-    target = f" into {into}" if into else ""
-    return f"{entry['action']}{target}" + (f": {entry['reason']}" if entry["reason"] else "")
-
-
-def _title(kernel: dict) -> str:
-    return f"{kernel['kernel']}\n= {kernel['result']}"
+    console.print(f"{gone} of {len(layout)} layout operators eliminated; {len(data['kernels'])} kernels.")
+    if not one_by_one:
+        console.print("Summarised by kind: --op NAME shows one by one what has NAME in its name, --all everything.")

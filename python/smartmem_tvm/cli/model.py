@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     import tvm
 
     from ..deploy.build import Compiled
+    from ..frontend import Model
     from ..pipeline import Options
+    from ..tune.profile_store import ProfileStore
 
 # Field of `pipeline.Options` -> what is lost without it. A test compares the names: pipeline imports TVM.
 TECHNIQUES = {
+    "rewrite": "do not rewrite by the laws of algebra",
     "merge_projections": "do not merge linear layers of one input",
     "eliminate": "keep layout operators as kernels",
     "fuse": "do not fuse operators",
+    "fuse_attention": "keep matmul, softmax and matmul apart",
     "schedule": "generate plain loops: one core, no vectors",
 }
 
@@ -37,10 +41,15 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> No
     )
 
 
-def add_compilation(parser: argparse.ArgumentParser) -> None:
-    """Add the target and one switch per technique."""
+def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> None:
+    """Add the target, one switch per technique and, unless `profiles` is false, the profile store."""
     group = parser.add_argument_group("compilation")
     group.add_argument("--target", default="cpu", help="a TVM target of kind llvm (default: this machine's CPU)")
+    if profiles:
+        text = "what `smartmem profile` measured (default: tuning_logs/<cpu>.jsonl here, if there is one)"
+        group.add_argument("--profiles", metavar="FILE", help=text)
+        text = "decide by the cost model instead of what was measured"
+        group.add_argument("--no-profiles", dest="profiles", action="store_const", const="", help=text)
     group.add_argument("--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder")
     for name, loss in TECHNIQUES.items():
         group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=loss)
@@ -69,21 +78,31 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def import_model(args: argparse.Namespace) -> tvm.IRModule:
-    """The Relax module of MODEL."""
-    from ..frontend import from_onnx
+def read_model(args: argparse.Namespace) -> Model:
+    """MODEL as a file: read once, for all that a command does with it."""
+    from ..frontend import read_model
 
     shapes = parse_shapes(args.shape)
     with step(f"Reading {args.model}"):
-        return from_onnx(args.model, shapes)
+        return read_model(args.model, shapes)
 
 
-def import_baseline(args: argparse.Namespace) -> tvm.IRModule:
+def import_model(args: argparse.Namespace, model: Model | None = None) -> tvm.IRModule:
+    """The Relax module of MODEL, which may have been read before."""
+    from ..frontend import from_onnx
+
+    model = model or read_model(args)
+    with step(f"Importing {args.model}"):
+        return from_onnx(model)
+
+
+def import_baseline(args: argparse.Namespace, model: Model | None = None) -> tvm.IRModule:
     """The Relax module that TVM's own importer makes of MODEL; ours where it refuses the file."""
     from ..frontend import from_onnx_as_tvm
 
-    with step(f"Reading {args.model} with TVM's importer"):
-        return from_onnx_as_tvm(args.model, parse_shapes(args.shape))
+    model = model or read_model(args)
+    with step(f"Importing {args.model} with TVM's importer"):
+        return from_onnx_as_tvm(model)
 
 
 def options(args: argparse.Namespace) -> Options:
@@ -95,7 +114,30 @@ def options(args: argparse.Namespace) -> Options:
             Path(args.dump_dir).mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise UserError(f"Dump folder {args.dump_dir} cannot be made ({err.strerror}); give another.") from err
-    return Options(**{name: getattr(args, name) for name in TECHNIQUES}, dump_dir=args.dump_dir)
+    return Options(
+        **{name: getattr(args, name) for name in TECHNIQUES}, dump_dir=args.dump_dir, profiles=open_profiles(args)
+    )
+
+
+def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
+    """The profile store that the arguments, or else the environment, name; None where there is none.
+
+    Raises
+    ------
+    UserError
+        If the named file does not exist or cannot be read.
+    """
+    from ..deploy.target import parse_target
+    from ..tune.host import default_store
+    from ..tune.profile_store import ProfileStore
+
+    named = getattr(args, "profiles", "")
+    path = default_store() if named is None else Path(named) if named else None
+    if path is None or (named is None and not path.exists()):
+        return None
+    if not path.exists():
+        raise UserError(f"Profile store {path} does not exist; `smartmem profile MODEL --store {path}` makes one.")
+    return ProfileStore(path, parse_target(args.target))
 
 
 def compile_model(args: argparse.Namespace, mod: tvm.IRModule) -> Compiled:

@@ -10,12 +10,12 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..bench.memory import peak_mb
 from ..errors import UserError
 from . import timing
-from .console import Result, step, table
+from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
-from .model import add_compilation, add_model, compile_model, import_model
-from .onnx_facts import read_header
+from .model import add_compilation, add_model, compile_model, import_model, read_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +57,7 @@ def execute(args: argparse.Namespace) -> Result:
         "threads": threads,
         "repeat": args.repeat,
         "latency_ms": latency * 1e3,
+        "peak_mb": peak_mb(),
         "outputs": {name: _summary(array) for name, array in outputs.items()},
     }
     return Result(data, lambda console: _render(console, data))
@@ -72,11 +73,13 @@ def _load(args: argparse.Namespace):
 
 
 def _compile(args: argparse.Namespace):
-    from ..frontend import input_spec, output_names
+    from ..frontend import output_names
 
-    mod = import_model(args)
+    model = read_model(args)
     # Bad input is found before the compilation is paid for.
-    arrays = make_inputs(args, input_spec(mod), id_limits(read_header(args.model)))
+    arrays = make_inputs(args, model.inputs, id_limits(model.proto))
+    mod = import_model(args, model)
+    del model  # and with it the weights that the module has in another form
     return compile_model(args, mod), output_names(mod), arrays
 
 
@@ -133,4 +136,7 @@ def _render(console: Console, data: dict) -> None:
         for name, each in data["outputs"].items()
     ]
     console.print(table(data["model"], _COLUMNS, rows, numbers=(3, 4, 5)))
-    console.print(f"{data['latency_ms']:.2f} ms, the median of {data['repeat']} runs. Threads: {data['threads']}.")
+    console.print(
+        f"{data['latency_ms']:.2f} ms, the median of {data['repeat']} runs. Threads: {data['threads']}, "
+        f"{peak_text(data)}."
+    )

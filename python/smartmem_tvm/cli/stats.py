@@ -6,11 +6,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..bench.memory import peak_mb
 from . import timing
-from .console import Result, step, table
+from .console import Result, peak_text, step, table
 from .inputs import id_limits, random_inputs
-from .model import add_compilation, add_model, compile_model, import_baseline, import_model, options
-from .onnx_facts import count_nodes, read_header
+from .model import add_compilation, add_model, compile_model, import_baseline, import_model, options, read_model
+from .onnx_facts import count_nodes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,21 +36,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Count kernels and bytes; smartmem's kernels are counted while it runs, TVM's too with ``--run``."""
-    from ..frontend import check_inputs, input_spec
+    from ..frontend import check_inputs
     from ..report import graph_cost
     from ..runtime.launches import count_launches
 
-    mod = import_model(args)
-    header = read_header(args.model)
-    nodes, layout_nodes = count_nodes(header)
-    spec = input_spec(mod)
-    arrays = check_inputs(spec, random_inputs(spec, id_limits(header)))
+    model = read_model(args)
+    nodes, layout_nodes = count_nodes(model.proto)
+    arrays = check_inputs(model.inputs, random_inputs(model.inputs, id_limits(model.proto)))
     threads = timing.set_threads(args.threads)
+    # TVM's first: without --run its weights are gone when ours come.
+    theirs = _compile_default(args, import_baseline(args, model)) if args.run else None
+    graph = theirs.graph if theirs else _default_graph(args, import_baseline(args, model))
+    sides = {"tvm_default": graph_cost(graph).as_dict()}
+    del graph
+    mod = import_model(args, model)
+    del model
     ours = compile_model(args, mod)
-    baseline = import_baseline(args)
-    theirs = _compile_default(args, baseline) if args.run else None
-    graphs = {"tvm_default": theirs.graph if theirs else _default_graph(args, baseline), "smartmem": ours.graph}
-    sides = {name: graph_cost(graph).as_dict() for name, graph in graphs.items()}
+    sides["smartmem"] = graph_cost(ours.graph).as_dict()
     for side in sides.values():
         side["kernels_in_graph"] = side["kernels"]
     for name, compiled in (("tvm_default", theirs), ("smartmem", ours)):
@@ -68,6 +71,7 @@ def execute(args: argparse.Namespace) -> Result:
     }
     if theirs is not None:
         _measure(args, data, {"tvm_default": theirs, "smartmem": ours}, arrays)
+    data["peak_mb"] = peak_mb()
     return Result(data, lambda console: _render(console, data))
 
 
@@ -113,7 +117,7 @@ def _render(console: Console, data: dict) -> None:
     console.print(table(data["model"], _COLUMNS, rows, numbers=(1, 2, 3)))
     console.print(
         f"ONNX file: {data['onnx_nodes']} nodes, {data['onnx_layout_nodes']} of them layout operators. "
-        f"Compiled in {data['compile_seconds']:.1f} s. Threads: {data['threads']}."
+        f"Compiled in {data['compile_seconds']:.1f} s. Threads: {data['threads']}, {peak_text(data)}."
     )
 
 

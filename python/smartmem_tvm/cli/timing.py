@@ -7,8 +7,11 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
+
+from ..tune.host import run_threads, usable_cores
+
+__all__ = ["add_threads", "interleaved", "positive", "set_threads", "usable_cores"]
 
 
 def positive(text: str) -> int:
@@ -33,20 +36,10 @@ def set_threads(count: int | None) -> int:
     """
     import tvm
 
-    if count is None:
-        count = int(os.environ.get("TVM_NUM_THREADS", 0)) or usable_cores()
+    count = count or run_threads()
     os.environ["TVM_NUM_THREADS"] = str(count)
     tvm.get_global_func("runtime.config_threadpool")(1, count)
     return tvm.runtime.num_threads()
-
-
-def usable_cores() -> int:
-    """Cores this process may use; the hardware threads of one core count once."""
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    files = {cpu: Path(siblings.format(cpu)) for cpu in os.sched_getaffinity(0)}
-    return len({file.read_text() if file.exists() else cpu for cpu, file in files.items()})
 
 
 def interleaved(calls: Sequence[Callable[[], object]], rounds: int, warmup: int = 2) -> list[float]:

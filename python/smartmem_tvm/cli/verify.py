@@ -6,11 +6,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..bench.memory import peak_mb
 from ..errors import UserError
-from .console import Result, step, table
+from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
-from .model import add_compilation, add_model, compile_model, import_model
-from .onnx_facts import read_header, run_onnxruntime
+from .model import add_compilation, add_model, compile_model, import_model, read_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,13 +52,15 @@ def _tolerance(text: str) -> float:
 
 def execute(args: argparse.Namespace) -> Result:
     """Run both on the same input and compare output by output."""
-    from ..frontend import input_spec, output_names
+    from ..frontend import output_names, run_onnxruntime
 
-    mod = import_model(args)
-    spec = input_spec(mod)
-    arrays = make_inputs(args, spec, id_limits(read_header(args.model)))
+    model = read_model(args)
+    arrays = make_inputs(args, model.inputs, id_limits(model.proto))
+    # First, so that its copy of the weights is gone before the importer makes its own.
     with step("Running ONNX Runtime"):
-        expected = run_onnxruntime(args.model, dict(zip(spec, arrays)))
+        expected = run_onnxruntime(model, dict(zip(model.inputs, arrays)))
+    mod = import_model(args, model)
+    del model  # and with it the weights that the module has in another form
     compiled = compile_model(args, mod)
     with step("Running the compiled model"):
         got = compiled.run(*arrays)
@@ -73,6 +75,7 @@ def execute(args: argparse.Namespace) -> Result:
         "max_rel_err": _worst(outputs, "max_rel_err"),
         "rtol": args.rtol,
         "atol": args.atol,
+        "peak_mb": peak_mb(),
         "outputs": outputs,
     }
     return Result(data, lambda console: _render(console, data), exit_code=0 if data["ok"] else 1)
@@ -120,4 +123,6 @@ def _render(console: Console, data: dict) -> None:
     ]
     console.print(table(f"{data['model']} against ONNX Runtime", _COLUMNS, rows, numbers=(3, 4)))
     verdict = "The same within" if data["ok"] else "NOT the same within"
-    console.print(f"{verdict} rtol {data['rtol']:g} (of the largest magnitude), atol {data['atol']:g}.")
+    console.print(
+        f"{verdict} rtol {data['rtol']:g} (of the largest magnitude), atol {data['atol']:g}; {peak_text(data)}."
+    )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from tvm import relax
 
 from ..pipeline import BASELINE_PHASES, GRAPH_PHASES, LOWER_PHASES, Options, Phase, require_schedules, run_phases
 from .target import host_target
+from .weights import Machine, lift_weights
 
 
 @dataclass
@@ -22,9 +24,11 @@ class Compiled:
     Attributes
     ----------
     executable : tvm.relax.VMExecutable
-        What TVM made; ``executable.export_library`` saves it.
+        What TVM made; its ``main`` takes the inputs and then the weights. `deploy.export.save` saves both.
     graph : tvm.IRModule
         The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it.
+    weights : list of tvm.runtime.Tensor
+        The large constants, see `deploy.weights`.
     seconds : dict
         Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
     """
@@ -32,12 +36,13 @@ class Compiled:
     executable: object
     graph: tvm.IRModule
     target: tvm.target.Target
+    weights: list[tvm.runtime.Tensor] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @cached_property
-    def vm(self) -> relax.VirtualMachine:
-        """A virtual machine on this machine's CPU."""
-        return relax.VirtualMachine(self.executable, tvm.cpu())
+    def vm(self) -> Machine:
+        """A virtual machine on this machine's CPU, with the weights."""
+        return Machine(self.executable, self.weights)
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on numpy arrays in the order of the model's inputs; returns the outputs in the model's order."""
@@ -51,9 +56,19 @@ def to_numpy(result) -> list[np.ndarray]:
     return [array for item in result for array in to_numpy(item)]
 
 
-def optimize(mod: tvm.IRModule, options: Options | None = None) -> tvm.IRModule:
-    """The graph passes only: operators in, one ``call_tir`` per kernel out, decisions attached."""
-    return run_phases(mod, GRAPH_PHASES, options or Options())
+def optimize(
+    mod: tvm.IRModule,
+    options: Options | None = None,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+) -> tvm.IRModule:
+    """The graph passes only: operators in, one ``call_tir`` per kernel out, decisions attached.
+
+    Parameters
+    ----------
+    observe : callable, optional
+        Is shown the name of each phase that ran and the module after it.
+    """
+    return run_phases(mod, GRAPH_PHASES, options or Options(), observe)
 
 
 def compile(mod: tvm.IRModule, target: tvm.target.Target | None = None, options: Options | None = None) -> Compiled:
@@ -74,8 +89,8 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...]) -> Compil
     with target:
         graph = run_phases(mod, phases, options)
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
-        lowered = run_phases(graph, LOWER_PHASES, dump)
+        lowered, weights = lift_weights(run_phases(graph, LOWER_PHASES, dump))
     middle = time.perf_counter()
     executable = relax.build(lowered, target, relax_pipeline=None)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
-    return Compiled(executable, graph, target, seconds)
+    return Compiled(executable, graph, target, weights, seconds)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from .build import Compiled
 
-FORMAT = 1
-LIBRARY, MANIFEST, EXPLANATION = "lib.so", "manifest.json", "explain.json"
-_OURS = {LIBRARY, MANIFEST, EXPLANATION}
+FORMAT = 2
+LIBRARY, WEIGHTS, MANIFEST, EXPLANATION = "lib.so", "weights.bin", "manifest.json", "explain.json"
+_OURS = {LIBRARY, WEIGHTS, MANIFEST, EXPLANATION}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def check_destination(folder: str | Path) -> Path:
 
 
 def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation: Mapping) -> dict:
-    """Write a compiled model: the library, its manifest, and the decisions of the passes.
+    """Write a compiled model: the library, its weights, its manifest, and the decisions of the passes.
 
     Everything is written into a folder next to the destination, which is then renamed: whatever happens, the
     destination holds a whole model, the old one or the new one.
@@ -95,18 +95,21 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     Returns
     -------
     dict
-        The manifest as written: `manifest` with format, versions, target and the library's SHA-256.
+        The manifest as written: `manifest` with format, versions, target, where each weight is, and SHA-256 sums.
 
     Raises
     ------
     UserError
         As `check_destination`.
     """
+    from .weights import write_weights
+
     folder = check_destination(folder)
     with _writable(folder):
         partial = _make_sibling(folder)
         try:
             compiled.executable.export_library(str(partial / LIBRARY))
+            places = write_weights(compiled.weights, partial / WEIGHTS)
             full = {
                 "format": FORMAT,
                 "smartmem_tvm": __version__,
@@ -114,7 +117,8 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "target": str(compiled.target),
                 "cpu": str(compiled.target.attrs.get("mcpu", "")),
                 **manifest,
-                "sha256": checksum(partial / LIBRARY),
+                "weights": places,
+                "sha256": {name: checksum(partial / name) for name in (LIBRARY, WEIGHTS)},
             }
             for name, content in ((MANIFEST, full), (EXPLANATION, explanation)):
                 (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -125,7 +129,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
 
 
 def load(folder: str | Path) -> Loaded:
-    """Load what `save` wrote.
+    """Load what `save` wrote; the weights are mapped into memory, so that processes share them.
 
     Raises
     ------
@@ -135,12 +139,15 @@ def load(folder: str | Path) -> Loaded:
     """
     import tvm
 
+    from .weights import Machine, map_weights
+
     folder = Path(folder)
     manifest = read_manifest(folder)
-    library = folder / LIBRARY
-    if not library.is_file() or checksum(library) != manifest.get("sha256"):
-        raise UserError(f"{library} is missing or not the one that was compiled; compile the model again.")
-    return Loaded(manifest, tvm.relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu()))
+    for file in (folder / LIBRARY, folder / WEIGHTS):
+        if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
+            raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
+    code = tvm.runtime.load_module(str(folder / LIBRARY))
+    return Loaded(manifest, Machine(code, map_weights(folder / WEIGHTS, manifest["weights"])))
 
 
 def read_manifest(folder: Path) -> dict:

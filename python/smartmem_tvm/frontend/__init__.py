@@ -3,7 +3,7 @@
 
 The steps of `from_onnx`, one module each, in this order::
 
-    onnx_file   read the file and its external data, fill a light model
+    onnx_file   read the file: the graph now, its large weights (`weights`) when they are looked at
     dimensions  give every input dimension a number; then onnx_file checks the graph
     operators   inline functions
     fold        turn shape arithmetic into constants (only where there is some)
@@ -19,18 +19,24 @@ import onnx
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
 from smartmem_tvm.frontend import baseline, dimensions, fold, importer, onnx_file, operators
+from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
+from smartmem_tvm.frontend.reference import onnxruntime_session, run_onnxruntime
 from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
 from smartmem_tvm.frontend.torch_program import from_torch
 
 __all__ = [
+    "Model",
     "check_inputs",
     "from_onnx",
     "from_onnx_as_tvm",
     "from_torch",
     "input_spec",
     "load_onnx",
+    "onnxruntime_session",
     "output_names",
+    "read_model",
+    "run_onnxruntime",
     "unsupported_operators",
 ]
 
@@ -38,8 +44,8 @@ Source = str | PathLike | onnx.ModelProto
 Shapes = Mapping[str, Sequence[int]] | None
 
 
-def load_onnx(source: Source, shapes: Shapes = None) -> onnx.ModelProto:
-    """Read an ONNX model and make it complete, checked, statically shaped and free of shape arithmetic.
+def read_model(source: Source, shapes: Shapes = None) -> Model:
+    """Read an ONNX model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
 
     Parameters
     ----------
@@ -51,36 +57,73 @@ def load_onnx(source: Source, shapes: Shapes = None) -> onnx.ModelProto:
 
     Returns
     -------
-    onnx.ModelProto
-        The model with all weights inside, a number for each input dimension, and its functions inlined (also
-        ONNX's own, where TVM lacks the operator). Initializers that the file also lists as inputs (defaults
-        that a caller could replace) are constants here.
+    Model
+        The graph as it is in the file, but with a number for each input dimension; initializers that the file
+        also lists as inputs (defaults that a caller could replace) are constants. Large weights are loaded when
+        they are looked at, and kept as long as this object.
 
     Raises
     ------
     UserError
         If the file is missing, truncated or not ONNX; if its external data is missing or outside its folder;
-        if the graph is empty, broken or too new; if a dimension has no value; if `shapes` does not fit.
+        if the graph is empty or too new; if a dimension has no value; if `shapes` does not fit; if the weights
+        take more than this machine's memory.
     """
     model = onnx_file.read(source)
-    name = onnx_file.display_name(source)
-    dimensions.bind(model, shapes or {}, name)
-    onnx_file.check_tensors(model, name)
-    weights = fold.lift_weights(model)
-    onnx_file.check_graph(model, name)
-    # Functions before folding: their bodies bring shape arithmetic of their own.
-    model = fold.fold_shape_arithmetic(operators.inline_functions(model))
-    fold.put_back(model, weights)
+    dimensions.bind(model.proto, shapes or {}, model.name)
+    onnx_file.check_tensors(model)
     return model
 
 
-def from_onnx(source: Source, shapes: Shapes = None):
+def load_onnx(source: Source | Model, shapes: Shapes = None) -> onnx.ModelProto:
+    """Read an ONNX model and make it complete, checked, statically shaped and free of shape arithmetic.
+
+    Parameters
+    ----------
+    source, shapes
+        As in `read_model`, or what that returns.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model with all weights inside, a number for each input dimension, and its functions inlined (also
+        ONNX's own, where TVM lacks the operator).
+
+    Raises
+    ------
+    UserError
+        As `read_model`; if the graph is broken; if the weights take 2 GiB or more, which no ONNX model can hold.
+    """
+    model = _read(source, shapes)
+    onnx_file.refuse_more_than_protobuf(model)
+    proto = _prepare(model)
+    model.weights.fill(proto)
+    return proto
+
+
+def _read(source: Source | Model, shapes: Shapes) -> Model:
+    return source if isinstance(source, Model) else read_model(source, shapes)
+
+
+def _prepare(model: Model) -> onnx.ModelProto:
+    """The checked and folded graph of a model, large weights still apart."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    lifted = fold.lift_weights(proto, model.weights)
+    onnx_file.check_graph(proto, model.name)
+    # Functions before folding: their bodies bring shape arithmetic of their own.
+    proto = fold.fold_shape_arithmetic(operators.inline_functions(proto))
+    fold.put_back(proto, lifted)
+    return proto
+
+
+def from_onnx(source: Source | Model, shapes: Shapes = None):
     """Convert an ONNX model to a Relax module.
 
     Parameters
     ----------
     source, shapes
-        As in `load_onnx`.
+        As in `read_model`, or what that returns.
 
     Returns
     -------
@@ -92,28 +135,27 @@ def from_onnx(source: Source, shapes: Shapes = None):
     Raises
     ------
     UserError
-        As `load_onnx`; if the model uses operators that TVM cannot import (all are named); if the shape of
-        a tensor depends on run-time data.
+        As `read_model`; if the graph is broken; if the model uses operators that TVM cannot import (all are
+        named); if the shape of a tensor depends on run-time data.
     """
-    name = onnx_file.display_name(source)
-    model = load_onnx(source, shapes)
-    operators.refuse_unsupported(model, name)
-    return importer.import_graph(model, name)
+    model = _read(source, shapes)
+    proto = _prepare(model)
+    operators.refuse_unsupported(proto, model.name)
+    return importer.import_graph(proto, model.weights, model.name)
 
 
-def from_onnx_as_tvm(source: Source, shapes: Shapes = None):
+def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None):
     """Convert an ONNX model with TVM's own importer, as someone without this package would.
 
     Parameters
     ----------
     source, shapes
-        As in `load_onnx`.
+        As in `read_model`, or what that returns.
 
     Returns
     -------
     tvm.IRModule
         What TVM's importer makes of the file; where it refuses the file, what `from_onnx` makes of it.
     """
-    model = onnx_file.read(source)
-    dimensions.bind(model, shapes or {}, onnx_file.display_name(source))
-    return baseline.import_as_tvm(model) or from_onnx(source, shapes)
+    model = _read(source, shapes)
+    return baseline.import_as_tvm(model) or from_onnx(model)

@@ -7,27 +7,29 @@ import contextlib
 import io
 import warnings
 
-import onnx
 import tvm
-from tvm.relax.frontend.onnx import from_onnx as tvm_from_onnx
+
+from smartmem_tvm.frontend.importer import WeightsImporter
+from smartmem_tvm.frontend.onnx_file import Model
 
 
-def import_as_tvm(model: onnx.ModelProto) -> tvm.IRModule | None:
-    """Convert a complete ONNX model with nothing but TVM's importer.
+def import_as_tvm(model: Model) -> tvm.IRModule | None:
+    """Convert an ONNX model with nothing but TVM's importer, called as its ``from_onnx`` calls it.
 
     Parameters
     ----------
-    model : onnx.ModelProto
-        With all weights inside and static inputs, but not folded: see `from_onnx_as_tvm`.
+    model : Model
+        With static inputs, but not folded: see `from_onnx_as_tvm`.
 
     Returns
     -------
     tvm.IRModule or None
         None if TVM refuses the model.
     """
+    opset = next((each.version for each in model.proto.opset_import if each.domain in ("", "ai.onnx")), 1)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            return tvm_from_onnx(model)
+            return WeightsImporter(model.weights, "float32").from_onnx(model.proto.graph, opset)
     except Exception:  # its converters raise whatever they meet
         return None

@@ -13,10 +13,12 @@ from pathlib import Path
 import onnx
 
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.weights import Weights
 
 _log = logging.getLogger(__name__)
 
-_LARGE = 2**16  # bytes; smaller tensors cost nothing to hand over
+# Bytes of weights that ONNX Runtime may have for folding. Beyond, Relax folds what is known, one node at a time.
+FOLDABLE = 2**30
 
 # Parts of ONNX Runtime's basic level that add or move layout operators to suit its own kernels.
 _UNWANTED = ["MatMulAddFusion", "TransposeOptimizer"]
@@ -72,33 +74,42 @@ def _optimize(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load_model(options.optimized_model_filepath)
 
 
-def lift_weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """Turn large weights into graph inputs, in place, and return them for `put_back`.
+def lift_weights(model: onnx.ModelProto, weights: Weights) -> list[str]:
+    """Turn large weights into graph inputs, in place, and return their names for `put_back`.
 
     The steps on the graph then cost milliseconds whatever the model's size, and protobuf's limit of 2 GiB is
-    no concern. Weights that folding can use stay: those read by `known_nodes`, and all of them if there is a
-    batch normalization, which ONNX Runtime merges into the convolution before it.
+    no concern. Weights that folding can use get their values instead, unless they are too many: those read by
+    `known_nodes`, and all of them if there is a batch normalization, which ONNX Runtime merges into the
+    convolution before it.
     """
     graph = model.graph
-    if any(node.op_type == "BatchNormalization" for node in walk.nodes(graph)):
-        return []
     used = {name for node in known_nodes(model) for name in node.input}
-    large = [tensor for tensor in graph.initializer if tensor.name not in used and tensor.ByteSize() > _LARGE]
-    names = {tensor.name for tensor in large}
+    if any(node.op_type == "BatchNormalization" for node in walk.nodes(graph)):
+        used = set(weights)
+    if sum(weights.nbytes(name) for name in used if name in weights) > FOLDABLE:
+        used = set()
+    lifted = [tensor for tensor in graph.initializer if tensor.name in weights and tensor.name not in used]
+    names = {tensor.name for tensor in lifted}
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in lifted
+    )
     kept = [tensor for tensor in graph.initializer if tensor.name not in names]
     del graph.initializer[:]
     graph.initializer.extend(kept)
-    graph.input.extend(
-        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in large
-    )
-    return large
+    weights.fill(model)
+    return [tensor.name for tensor in lifted]
 
 
-def put_back(model: onnx.ModelProto, weights: list[onnx.TensorProto]) -> None:
-    """Undo `lift_weights`, in place; weights that no node reads any more are left out."""
-    names = {tensor.name for tensor in weights}
-    kept = [value for value in model.graph.input if value.name not in names]
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
-    read = {name for node in walk.nodes(model.graph) for name in node.input}
-    model.graph.initializer.extend(tensor for tensor in weights if tensor.name in read)
+def put_back(model: onnx.ModelProto, names: list[str]) -> None:
+    """Undo `lift_weights`, in place: again initializers without data; those that nothing reads are left out."""
+    graph = model.graph
+    read = {name for node in walk.nodes(graph) for name in node.input} | {value.name for value in graph.output}
+    lifted = {value.name: value for value in graph.input if value.name in set(names)}
+    for name in names:
+        if name in lifted and name in read:
+            kind = lifted[name].type.tensor_type
+            dims = [dim.dim_value for dim in kind.shape.dim]
+            graph.initializer.add(name=name, data_type=kind.elem_type, dims=dims)
+    kept = [value for value in graph.input if value.name not in lifted]
+    del graph.input[:]
+    graph.input.extend(kept)

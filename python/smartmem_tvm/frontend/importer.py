@@ -16,13 +16,16 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.converters import CONVERTERS
 from smartmem_tvm.frontend.spec import with_names
+from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
 _LONGEST_REASON = 300  # characters
 
 
-def import_graph(model: onnx.ModelProto, name: str) -> tvm.IRModule:
-    """Convert a complete, statically shaped ONNX model, whose operators are all known, to Relax.
+def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
+    """Convert a statically shaped ONNX model, whose operators are all known, to Relax.
+
+    The values of initializers without data are those of `weights`.
 
     Nodes without a name get one, in place.
 
@@ -34,7 +37,7 @@ def import_graph(model: onnx.ModelProto, name: str) -> tvm.IRModule:
     for node in walk.nodes(model.graph):
         node.name = walk.node_label(node)
     opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
-    importer = _Importer(name)
+    importer = _Importer(weights, name)
     # The importer warns about each renamed input (their names are kept, see `spec`) and prints on errors.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
         warnings.simplefilter("ignore")
@@ -42,14 +45,25 @@ def import_graph(model: onnx.ModelProto, name: str) -> tvm.IRModule:
     return with_names(mod, [value.name for value in model.graph.input], [value.name for value in model.graph.output])
 
 
-class _Importer(ONNXGraphImporter):
+class WeightsImporter(ONNXGraphImporter):
+    """TVM's importer, for a model whose large weights are kept apart."""
+
+    def __init__(self, weights: Weights, dtypes: str | dict[str, str]):
+        super().__init__(shape_dict={}, dtype_dict=dtypes)
+        self._weights = weights
+
+    def _parse_array(self, tensor: onnx.TensorProto) -> tvm.runtime.Tensor:
+        return self._weights[tensor.name] if self._weights.hold(tensor) else super()._parse_array(tensor)
+
+
+class _Importer(WeightsImporter):
     """Uses `CONVERTERS` before TVM's own, without a change to TVM's global table.
 
     Every result is bound to a variable named after its ONNX node, so that later messages can name it.
     """
 
-    def __init__(self, model_name: str):
-        super().__init__(shape_dict={}, dtype_dict={})
+    def __init__(self, weights: Weights, model_name: str):
+        super().__init__(weights, dtypes={})
         self._model_name = model_name
         self._branch_depth = 0
 

@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads an ONNX model: the file, its external data, the weights of a light model, the checks."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
 from os import PathLike
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from smartmem_tvm import light
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.spec import Spec
+from smartmem_tvm.frontend.weights import Weight, Weights, drawn, mapped, refuse_more_than_memory, stored
 
-_PROTOBUF_LIMIT = 2**31 - 1  # bytes; the checker cannot serialize more
+LARGE = 2**16  # bytes; smaller tensors cost nothing to carry along
+
+# ONNX's number for each type that numpy has of its own.
+_DTYPES = {
+    onnx.helper.np_dtype_to_tensor_dtype(np.dtype(code)): np.dtype(code)
+    for code in ("?", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
+}
 
 
 def display_name(source: str | PathLike | onnx.ModelProto) -> str:
@@ -22,8 +34,39 @@ def display_name(source: str | PathLike | onnx.ModelProto) -> str:
     return str(source)
 
 
-def read(source: str | PathLike | onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with all its weights inside, not yet checked; one in memory is copied, not changed.
+@dataclass(frozen=True)
+class Model:
+    """An ONNX model as read: its graph here, its large weights there.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    proto : onnx.ModelProto
+        The model. Initializers named in `weights` have a name, a type and a shape here, but no data.
+    weights : Weights
+        Their values, loaded when they are looked at.
+    """
+
+    name: str
+    proto: onnx.ModelProto
+    weights: Weights
+
+    @property
+    def inputs(self) -> Spec:
+        """Input name -> (shape, dtype), in the model's order, once its dimensions are numbers."""
+        types = {value.name: value.type.tensor_type for value in self.proto.graph.input}
+        return {
+            name: (
+                tuple(dim.dim_value for dim in kind.shape.dim),
+                str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)),
+            )
+            for name, kind in types.items()
+        }
+
+
+def read(source: str | PathLike | onnx.ModelProto) -> Model:
+    """Return a model, not yet checked; one in memory is not changed.
 
     Raises
     ------
@@ -31,17 +74,69 @@ def read(source: str | PathLike | onnx.ModelProto) -> onnx.ModelProto:
         See `smartmem_tvm.frontend.load_onnx`.
     """
     name = display_name(source)
-    if isinstance(source, onnx.ModelProto):
-        model = onnx.ModelProto()
-        model.CopyFrom(source)
-    else:
-        model = _parse(Path(source))
-    _check_header(model, name)
-    folder = None if isinstance(source, onnx.ModelProto) else Path(source).parent
-    _load_external_data(model, folder, name)
-    if light.is_light(model):
-        model = light.fill(model)
-    return model
+    in_memory = isinstance(source, onnx.ModelProto)
+    given = source if in_memory else _parse(Path(source))
+    _check_header(given, name)
+    recipes = light.read_recipes(given) if light.is_light(given) else {}
+    external = [tensor for tensor in walk.tensors(given.graph) if uses_external_data(tensor)]
+    if external and in_memory:
+        raise UserError(f"{name} keeps weights in external files; give the path of the model, not the model.")
+    folder = None if in_memory else Path(source).parent
+    for location in sorted({_external(tensor)["location"] for tensor in external}):
+        _check_location(folder, location, name)
+    weights = Weights({tensor.name: _weight(tensor, folder, recipes, name) for tensor in _large(given.graph)})
+    refuse_more_than_memory(weights, name)
+    proto = light.without_data(given, weights)
+    _complete(proto, folder, recipes, weights, name)
+    return Model(name, proto, weights)
+
+
+def _large(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield the initializers that are worth to be kept apart, if numpy can read them where they are."""
+    for tensor in graph.initializer:
+        dtype = _DTYPES.get(tensor.data_type)
+        if dtype and prod(tensor.dims) * dtype.itemsize > LARGE and not light.holds_lists(tensor):
+            yield tensor
+
+
+def _weight(tensor: onnx.TensorProto, folder: Path | None, recipes: dict[str, light.Recipe], name: str) -> Weight:
+    """Say where the values of a large initializer come from, without a look at them."""
+    shape, dtype = tuple(tensor.dims), _DTYPES[tensor.data_type]
+    if tensor.name in recipes:
+        return drawn(recipes[tensor.name], shape, dtype)
+    if not uses_external_data(tensor):
+        if len(tensor.raw_data) != prod(shape) * dtype.itemsize:
+            raise _damaged(tensor, name)
+        return stored(tensor, shape, dtype)
+    entries, needed = _external(tensor), prod(shape) * dtype.itemsize
+    path = folder / entries["location"]
+    offset, length = (entries.get(key, default) for key, default in (("offset", "0"), ("length", str(needed))))
+    if not offset.isdecimal() or length != str(needed) or int(offset) + needed > path.stat().st_size:
+        raise UserError(
+            f"{name}: the external data cannot be read, '{entries['location']}' does not hold the {needed} bytes of "
+            f"tensor '{tensor.name}' at {offset}; export or copy it again."
+        )
+    return mapped(path, int(offset), shape, dtype)
+
+
+def _complete(
+    model: onnx.ModelProto, folder: Path | None, recipes: dict[str, light.Recipe], apart: Weights, name: str
+) -> None:
+    """Put into the model, in place, all data but those of the large weights."""
+    for tensor in walk.tensors(model.graph):
+        if tensor.name in recipes and tensor.name not in apart:
+            values = recipes[tensor.name].draw(tuple(tensor.dims))
+            tensor.raw_data = values.astype(light.DTYPES[tensor.data_type], copy=False).tobytes()
+    light.drop_recipes(model)
+    try:
+        for tensor in filter(uses_external_data, walk.tensors(model.graph)):
+            load_external_data_for_tensor(tensor, str(folder))
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+    except (OSError, ValueError, onnx.checker.ValidationError) as err:
+        raise UserError(
+            f"{name}: the external data cannot be read ({one_line(err)}); export or copy it again."
+        ) from err
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -76,24 +171,8 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
             )
 
 
-def _load_external_data(model: onnx.ModelProto, folder: Path | None, name: str) -> None:
-    external = [tensor for tensor in walk.tensors(model.graph) if uses_external_data(tensor)]
-    if not external:
-        return
-    if folder is None:
-        raise UserError(f"{name} keeps weights in external files; give the path of the model, not the model.")
-    for location in sorted({_location(tensor) for tensor in external}):
-        _check_location(folder, location, name)
-    try:
-        load_external_data_for_model(model, str(folder))
-    except (OSError, ValueError, onnx.checker.ValidationError) as err:
-        raise UserError(
-            f"{name}: the external data cannot be read ({_one_line(err)}); export or copy it again."
-        ) from err
-
-
-def _location(tensor: onnx.TensorProto) -> str:
-    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+def _external(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {"location": "", **{entry.key: entry.value for entry in tensor.external_data}}
 
 
 def _check_location(folder: Path, location: str, name: str) -> None:
@@ -114,30 +193,42 @@ def _check_location(folder: Path, location: str, name: str) -> None:
         raise UserError(f"{name} needs the external data file '{location}'; put it next to the model.")
 
 
+def refuse_more_than_protobuf(model: Model) -> None:
+    """Refuse weights that do not fit into one ONNX model."""
+    size = sum(map(model.weights.nbytes, model.weights)) + model.proto.ByteSize()
+    if size > light.MAX_BYTES:
+        raise UserError(
+            f"{model.name} has weights of {size / 1e9:.1f} GB, and one ONNX model holds less than 2 GiB; "
+            f"convert it with from_onnx, which keeps weights apart."
+        )
+
+
 def check_graph(model: onnx.ModelProto, name: str) -> None:
-    """Refuse a graph that breaks the rules of ONNX; with weights past protobuf's limit it is not checked."""
-    if model.ByteSize() > _PROTOBUF_LIMIT:
-        return
+    """Refuse a graph that breaks the rules of ONNX; the large weights must have been lifted out of it."""
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as err:
-        raise UserError(f"{name} is not a valid ONNX graph ({_one_line(err)}); export it again.") from err
+        raise UserError(f"{name} is not a valid ONNX graph ({one_line(err)}); export it again.") from err
 
 
-def check_tensors(model: onnx.ModelProto, name: str) -> None:
+def check_tensors(model: Model) -> None:
     """Refuse tensors whose raw bytes do not fit their shape, which the ONNX checker lets pass."""
-    for tensor in walk.tensors(model.graph):
+    for tensor in walk.tensors(model.proto.graph):
         if not tensor.HasField("raw_data"):
             continue
         try:
             onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError) as err:
-            raise UserError(
-                f"{name}: the data of tensor '{tensor.name}' does not fit its shape {list(tensor.dims)}; "
-                f"the file is damaged, export or copy it again."
-            ) from err
+            raise _damaged(tensor, model.name) from err
 
 
-def _one_line(err: Exception) -> str:
+def _damaged(tensor: onnx.TensorProto, name: str) -> UserError:
+    return UserError(
+        f"{name}: the data of tensor '{tensor.name}' does not fit its shape {list(tensor.dims)}; "
+        f"the file is damaged, export or copy it again."
+    )
+
+
+def one_line(err: Exception) -> str:
     """Return an error's text as one sentence without a final full stop."""
     return " ".join(str(err).split()).rstrip(".")

@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 
 from ..deploy.build import Compiled
+from ..deploy.weights import Machine
 
 
 def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
@@ -29,7 +30,7 @@ def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
             launches[name] += 1
         return 0
 
-    vm = tvm.relax.VirtualMachine(compiled.executable, tvm.cpu())
+    vm = Machine(compiled.executable, compiled.weights)
     vm.set_instrument(before_call)
     vm["main"](*[tvm.runtime.tensor(np.asarray(x, order="C")) for x in inputs])
     return launches

@@ -36,6 +36,12 @@ class CpuParams:
         Times a packed panel must be read again to be worth packing when it need not be.
     panel_bytes : int
         Bytes of the left operand that one task keeps in its second-level cache.
+    block_bytes : int
+        Bytes of the widest intermediate result of a block of rows of a chain.
+    least_block : int
+        Rows in a block below which packing the matrices of a chain once more does not pay.
+    on_chip_bytes : int
+        Working set of a task of a chain of rows: second-level cache, with its matrices.
     window_vectors : int
         Accumulator vectors of a sliding-window tile.
     tile_values : int
@@ -55,6 +61,9 @@ class CpuParams:
     tile_vectors: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
     pack_reuse: int = 4
     panel_bytes: int = 256 * 1024
+    block_bytes: int = 64 * 1024
+    least_block: int = 32
+    on_chip_bytes: int = 512 * 1024
     window_vectors: int = 8
     tile_values: int = 256
     row_vectors: int = 4

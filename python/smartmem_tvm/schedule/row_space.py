@@ -8,12 +8,12 @@ The correspondence is read off the buffers that pass between stages, not off pos
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from ..analysis.kernel import Kernel, Stage, substitute
-from .nest import index
+from ..analysis.kernel import Kernel, Stage
+from ..analysis.row_chain import unitless
 from .reduction import combiner_of
 
 
@@ -60,7 +60,7 @@ class RowSpace:
 
 def row_space_of(kernel: Kernel) -> RowSpace | None:
     """The rows that all stages share, or None if some stage crosses them."""
-    kernel = replace(kernel, stages=tuple(_without_units(s) for s in kernel.stages))
+    kernel = unitless(kernel)
     producers: dict = {}
     for stage in kernel.stages:
         if not isinstance(stage.body, tirx.BufferStore) or stage.body.buffer in producers:
@@ -91,15 +91,6 @@ def row_space_of(kernel: Kernel) -> RowSpace | None:
         axes = enumerate(producers[buffer].body.indices)
         inner[buffer] = [a for a, at in axes if not (isinstance(at, ir.Var) and at in ids[producers[buffer]])]
     return RowSpace(kernel, extents, variables, inner)
-
-
-def _without_units(stage: Stage) -> Stage:
-    unit = {it.var: index(0) for it in stage.iters if stage.extents[it.var] == 1 and it.var in stage.spatial}
-    if not unit:
-        return stage
-    init = substitute(stage.init, unit) if stage.init is not None else None
-    iters = tuple(it for it in stage.iters if it.var not in unit)
-    return Stage(stage.name, iters, substitute(stage.body, unit), init, stage.annotations)
 
 
 def _links(kernel: Kernel, producers: dict):

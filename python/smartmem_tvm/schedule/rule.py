@@ -47,13 +47,17 @@ class CpuRule(Rule):
         if len(types) > 1:
             return None
         with index_type(str(next(iter(types), "int64"))):
-            kernel = inline(kernel)
+            kernel = self.prepare(kernel)
             body = self.lower(kernel, self.params or CpuParams.of(target))
             return None if body is None else s_tir.Schedule(finished(func, kernel, body))
 
+    def prepare(self, kernel: Kernel) -> Kernel:
+        """The kernel as `lower` wants it: element-wise stages folded into their readers."""
+        return inline(kernel)
+
     @abstractmethod
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """The loop nest of a kernel whose element-wise stages are folded (`inline`), or None."""
+        """The loop nest of a prepared kernel, or None."""
 
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt) -> tirx.PrimFunc:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .cpu_attention import RowChains
 from .cpu_elementwise import Elementwise
 from .cpu_fallback import Fallback
 from .cpu_matmul import Matmul
@@ -14,5 +15,5 @@ from .sequence import InSequence
 
 def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
-    families = [Matmul(), Window(), Rows(), Elementwise()]
+    families = [Matmul(), Window(), RowChains(), Rows(), Elementwise()]
     return [*families, InSequence([*families, Fallback()])]

@@ -2,19 +2,27 @@
 """Relax passes, one per file; a pass never imports another pass."""
 
 from .eliminate_layout import EliminateLayout
+from .fold_norm_affine import FoldNormAffine
+from .fold_scales import FoldScales
+from .fuse_attention import FuseAttention
 from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
 from .lower_rotations import LowerRotations
 from .merge_projections import MergeProjections
+from .rewrite_algebra import RewriteAlgebra
 from .split_reductions import SplitReductions
 from .vectorize_math import VectorizeMath
 
 __all__ = [
     "EliminateLayout",
+    "FoldNormAffine",
+    "FoldScales",
+    "FuseAttention",
     "FuseOperators",
     "FuseRows",
     "LowerRotations",
     "MergeProjections",
+    "RewriteAlgebra",
     "SplitReductions",
     "VectorizeMath",
 ]

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bindings of a dataflow block of Relax operators, for passes that change a few of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+
+from .graph import append_log
+
+_PREFIX = "relax."
+CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+
+
+class Bindings:
+    """The bindings of a dataflow block by variable, and who reads which; changed with `edit`."""
+
+    def __init__(self, block: relax.DataflowBlock):
+        self.order = [binding.var for binding in block.bindings]
+        self.position = {var: i for i, var in enumerate(self.order)}
+        self.values = {binding.var: getattr(binding, "value", None) for binding in block.bindings}
+        self._bindings = {binding.var: binding for binding in block.bindings}
+        self._readers: dict = {}
+        for var in self.order:
+            self._register(var)
+
+    def _register(self, var) -> None:
+        for operand in operands(self.values[var]):
+            self._readers.setdefault(operand, {})[var] = None
+
+    def readers(self, var) -> list:
+        """Variables whose values read `var`, each once."""
+        return list(self._readers.get(var, ()))
+
+    def edit(self, edits: dict) -> None:
+        """Bind variables to other values, which may be calls of calls."""
+        for var, value in edits.items():
+            for operand in operands(self.values[var]):
+                self._readers[operand].pop(var, None)
+            self.values[var] = value
+            self._register(var)
+
+    def write(self) -> relax.DataflowBlock:
+        """The block as it is now."""
+        builder = relax.BlockBuilder()
+        bindings = []
+        for var in self.order:
+            old, value = self._bindings[var], self.values[var]
+            if getattr(old, "value", None) is value:
+                bindings.append(old)
+                continue
+            args = []
+            for arg in value.args if isinstance(value, ir.Call) else ():
+                if isinstance(arg, ir.Call):
+                    inner = builder.normalize(arg)
+                    bindings.append(relax.VarBinding(relax.DataflowVar(f"{var.name}_inner", inner.ty), inner))
+                    arg = bindings[-1].var
+                args.append(arg)
+            value = with_args(value, *args) if args else value
+            bindings.append(relax.VarBinding(var, builder.normalize(value)))
+        return relax.DataflowBlock(bindings)
+
+
+def operands(value) -> list:
+    """Variables that a value reads."""
+    if isinstance(value, ir.Var):
+        return [value]
+    if isinstance(value, relax.TupleGetItem):
+        return operands(value.tuple_value)
+    parts = value.args if isinstance(value, ir.Call) else value.fields if isinstance(value, relax.Tuple) else []
+    return [operand for part in parts for operand in operands(part)]
+
+
+def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable) -> tvm.IRModule:
+    """Rewrite every dataflow block of a copy of `mod`, and record the decisions on it.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module; not changed.
+    rewrite : callable
+        Block -> (new block, decisions); without decisions the block stays as it is.
+    """
+    mod = mod.clone()
+    log: list[dict] = []
+    for gvar, function in mod.functions.items():
+        if not isinstance(function, relax.Function) or not isinstance(function.body, relax.SeqExpr):
+            continue
+        blocks, before = [], len(log)
+        for block in function.body.blocks:
+            new, decisions = rewrite(block) if isinstance(block, relax.DataflowBlock) else (block, [])
+            blocks.append(new if decisions else block)
+            log.extend(decisions)
+        if len(log) > before:
+            body = relax.SeqExpr(blocks, function.body.body)
+            new = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+            mod.update_func(gvar, new)
+    return relax.transform.CanonicalizeBindings()(append_log(mod, log)) if log else mod
+
+
+def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]]) -> tvm.IRModule:
+    """`rewrite_blocks` by a function that edits the bindings in place and returns its decisions."""
+
+    def rewrite(block: relax.DataflowBlock) -> tuple[relax.DataflowBlock, list[dict]]:
+        bindings = Bindings(block)
+        decisions = edit(bindings)
+        return (bindings.write() if decisions else block), decisions
+
+    return rewrite_blocks(mod, rewrite)
+
+
+def folded(name: str, var, edits: dict, flops: int) -> dict:
+    """The decision of pass `name` to do `flops` operations for each element of `var` in other variables' constants."""
+    into = [each.name for each in edits]
+    saved = flops * math.prod(shape_of(var))
+    return {"pass": name, "operator": var.name, "action": "folded", "into": into, "flops_saved": saved}
+
+
+def operator(value) -> str:
+    """Name of the Relax operator that a value calls, without its prefix; empty if it calls none."""
+    known = isinstance(value, ir.Call) and isinstance(value.op, ir.Op)
+    return value.op.name.removeprefix(_PREFIX) if known else ""
+
+
+def shape_of(expr) -> tuple[int, ...] | None:
+    """Static shape of a tensor; None for anything else."""
+    ty = expr.ty
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return None
+    try:
+        return tuple(int(dim) for dim in ty.shape)
+    except (TypeError, ValueError):
+        return None
+
+
+def weight(expr) -> np.ndarray | None:
+    """Values of a floating point constant; None for anything else."""
+    tensor = isinstance(expr, ir.Constant) and isinstance(expr.ty, relax.TensorType)
+    if not tensor or not str(expr.ty.dtype.dtype).startswith("float"):
+        return None
+    return expr.value.numpy()
+
+
+def with_args(call: ir.Call, *args) -> ir.Call:
+    """The same call of other operands."""
+    return ir.Call(call.op, list(args), call.attrs, call.ty_args)
+
+
+def constant(array: np.ndarray, like: np.ndarray) -> ir.Constant:
+    """A Relax constant of the dtype of `like`."""
+    return relax.const(np.ascontiguousarray(array).astype(like.dtype, copy=False))

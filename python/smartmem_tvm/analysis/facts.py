@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DNNFusion's extended computational graph (section 4.1): what fusion and rewriting want to know of each operator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from ..tables.mapping_type import TABLE_3, MappingType, Verdict
+from ..tables.quadrant import Quadrant
+from .classify import mapping_type, movement, quadrant, reduction_dims
+from .graph import Graph, Node
+from .kernel import Kernel
+from .laws import laws
+
+_OPERATIONS = (
+    tirx.Add,
+    tirx.Sub,
+    tirx.Mul,
+    tirx.Div,
+    tirx.FloorDiv,
+    tirx.FloorMod,
+    tirx.Min,
+    tirx.Max,
+    ir.Call,
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One operator of the extended computational graph.
+
+    Attributes
+    ----------
+    mapping_type : MappingType or None
+        How output elements depend on input elements (DNNFusion Table 2); None for a function without loop structure.
+    quadrant : Quadrant or None
+        SmartMem's operator type; None where `mapping_type` is.
+    ir_removable : bool
+        Whether the (intermediate) result need not exist: it is no result of the function, and every reader could take
+        the operator in (`ir_removable`).
+    properties : frozenset of str
+        Algebraic laws, in the words of `tables.properties`: ``associative``, ``distributive over add``.
+    reduction_dims : tuple of (str, tuple of int)
+        For each operand that is aggregated its name (``constant`` for a weight) and the dimensions (SmartMem 3.2.2).
+    bytes_of_result : int
+        Size of the result.
+    flops : int
+        Arithmetic operations on tensor elements; a function call (exp, say) counts as one.
+    """
+
+    mapping_type: MappingType | None
+    quadrant: Quadrant | None
+    ir_removable: bool
+    properties: frozenset[str]
+    reduction_dims: tuple[tuple[str, tuple[int, ...]], ...]
+    bytes_of_result: int
+    flops: int
+
+
+def graph_facts(graph: Graph) -> dict[Node, Facts]:
+    """The facts of every node of a graph, in execution order; changes nothing."""
+    types = {node: _type(node) for node in graph if node.kernel is not None}
+    return {node: _facts(graph, node, types) for node in graph}
+
+
+def _facts(graph: Graph, node: Node, types: dict[Node, MappingType]) -> Facts:
+    if node.kernel is None:
+        return Facts(None, None, False, frozenset(), (), tensor_bytes(node.var.ty), 0)
+    return Facts(
+        mapping_type=types[node],
+        quadrant=quadrant(node.kernel),
+        ir_removable=ir_removable(graph, node, types),
+        properties=frozenset(map(str, laws(node.kernel))),
+        reduction_dims=_aggregated(node),
+        bytes_of_result=tensor_bytes(node.var.ty),
+        flops=flops(node.kernel),
+    )
+
+
+def ir_removable(graph: Graph, node: Node, types: dict[Node, MappingType]) -> bool:
+    """DNNFusion's ``IR_removable``: whether a node's result could live inside its readers only.
+
+    It must not be a result of the function, somebody must read it, every reader must have a functional form, and none
+    of the pairs may be red in Table 3. A data movement is folded into its readers' indices (SmartMem 3.2), so that no
+    cell speaks against it. Whether removing it pays, and what several fusions together allow, `analysis.fusion` says.
+    """
+    readers = graph.readers(node.var)
+    if graph.is_output(node.var) or not readers or any(reader.kernel is None for reader in readers):
+        return False
+    if movement(node.kernel) is not None:
+        return True
+    return all(TABLE_3[types[node], types[reader]].verdict is not Verdict.NEVER for reader in readers)
+
+
+def _type(node: Node) -> MappingType:
+    bound = zip(node.kernel.inputs, node.args, strict=True)
+    return mapping_type(node.kernel, tuple(buffer for buffer, arg in bound if isinstance(arg, ir.Constant)))
+
+
+def _aggregated(node: Node) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    dims = reduction_dims(node.kernel)
+    names = (arg.name if isinstance(arg, ir.Var) else "constant" for arg in node.args)
+    pairs = ((name, dims[buffer.name]) for name, buffer in zip(names, node.kernel.inputs, strict=True))
+    return tuple((name, along) for name, along in pairs if along)
+
+
+def flops(kernel: Kernel) -> int:
+    """Arithmetic operations on tensor elements of one launch; those on indices and conditions do not count."""
+    return sum(math.prod(stage.extents.values()) * _operations(stage.body) for stage in kernel.stages)
+
+
+def _operations(body: tirx.Stmt) -> int:
+    """Operators and calls that some element goes into."""
+    found: list = []
+    skip_indices = (ir.TensorLoad, lambda _: tvm_ffi.WalkResult.SKIP)
+    tvm_ffi.structural_walk(body, (skip_indices, (_OPERATIONS, found.append)), order="pre")
+    return sum(_has_load(each) and not _chooses(each) for each in found)
+
+
+def _chooses(expr) -> bool:
+    return isinstance(expr, ir.Call) and getattr(expr.op, "name", "").endswith(("if_then_else", "reinterpret"))
+
+
+def _has_load(expr) -> bool:
+    found: list = []
+    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
+    return bool(found)
+
+
+def tensor_bytes(ty) -> int:
+    """Size in bytes of a tensor type, or of all fields of a tuple type."""
+    if isinstance(ty, relax.TupleType):
+        return sum(tensor_bytes(field) for field in ty.fields)
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return 0
+    return math.prod(int(dim) for dim in ty.shape) * ((ty.dtype.dtype.bits + 7) // 8)

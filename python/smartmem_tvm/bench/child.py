@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A system under measurement in a process of its own: the child's side and the parent's handle.
+
+A process each, because the peak of memory belongs to a process, thread pools fight within one, and a crash of one
+system must not take the others along. Calls go through a pipe one at a time, so that the parent decides the turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import UserError
+from .memory import peak_mb, restart_peak
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    import numpy as np
+
+_GRACE = 5.0  # seconds that a child gets to end by itself
+
+
+class System(Protocol):
+    """What ``prepare(request)`` returns in the child."""
+
+    facts: dict[str, Any]
+    """Plain data for the result: counts, seconds. May hold ``inputs``, the arrays to run on."""
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Keep the inputs, run once and return the outputs."""
+
+    def run(self) -> None:
+        """Run once on the inputs kept."""
+
+    def count(self) -> dict[str, Any]:
+        """Facts that only a run tells, such as the kernels launched."""
+
+
+class Child:
+    """A process that prepares one system and then does what it is told, until it fails.
+
+    Parameters
+    ----------
+    prepare : callable
+        ``prepare(request) -> System``, importable by name.
+    request : dict
+        Picklable, with ``system``, the name for messages.
+    patience : float
+        Seconds to wait for one answer.
+
+    Attributes
+    ----------
+    failure : str or None
+        One sentence: the system raised, its process ended, or it took too long.
+    """
+
+    def __init__(self, prepare: Callable[[dict], System], request: dict, patience: float):
+        context = multiprocessing.get_context("spawn")  # a fork would inherit the parent's memory and threads
+        self.name, self.patience, self.failure = request["system"], patience, None
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, prepare, request), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def answer(self) -> Any:
+        """The answer to the last call (the first one: the facts of the prepared system), None after a failure."""
+        try:
+            if not self.connection.poll(self.patience):
+                return self._fail(f"{self.name} gave no answer within {self.patience:.0f} s.")
+            ok, content = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(_GRACE)
+            return self._fail(f"{self.name} {_ending(self.process.exitcode)}.")
+        return content if ok else self._fail(content)
+
+    def call(self, name: str, *arguments) -> Any:
+        """Have the child do ``feed``, ``run`` (answers its seconds) or ``finish`` (answers the last facts)."""
+        if self.failure is not None:
+            return None
+        with contextlib.suppress(OSError):  # the child is gone: the answer says how
+            self.connection.send((name, arguments))
+        return self.answer()
+
+    def _fail(self, sentence: str) -> None:
+        self.failure = sentence
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        self.connection.close()
+        self.process.terminate()
+        self.process.join(_GRACE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def _ending(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name
+    return f"was ended by signal {name}" + (", as happens when memory runs out" if name == "SIGKILL" else "")
+
+
+def _serve(connection: Connection, prepare: Callable[[dict], System], request: dict) -> None:
+    """The child: prepare, answer, then one call after the other until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent stops its children
+    try:
+        system = prepare(request)
+        calls = _Calls(system)
+        connection.send((True, {**system.facts, "peak_mb": {"compile": peak_mb()}}))
+        while True:
+            name, arguments = connection.recv()
+            connection.send((True, getattr(calls, name)(*arguments)))
+    except (EOFError, ConnectionError):
+        return
+    except UserError as error:
+        connection.send((False, str(error)))
+    except Exception as error:
+        first = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+        connection.send((False, f"{request['system']} failed with {type(error).__name__} ({first})."))
+
+
+@dataclass
+class _Calls:
+    """What the parent can have the child do."""
+
+    system: System
+    peak_is_of_running: bool = False
+
+    def feed(self, inputs: dict) -> list[np.ndarray]:
+        """The first run, from which on the peak is that of running."""
+        self.peak_is_of_running = restart_peak()
+        return self.system.feed(inputs)
+
+    def run(self) -> float:
+        start = time.perf_counter()
+        self.system.run()
+        return time.perf_counter() - start
+
+    def finish(self) -> dict:
+        # Read before counting, which is no part of running.
+        peak = peak_mb() if self.peak_is_of_running else None
+        return {**self.system.count(), "peak_mb": {"run": peak}}

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of results as columns: of a table for people, of a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a system.
+
+    Attributes
+    ----------
+    title, name : str
+        Heading of the table; of the CSV file, with the unit.
+    path : tuple of str
+        Where it is in the facts of a system.
+    form : str
+        How the table shows it.
+    scale : float
+        What it is multiplied by.
+    """
+
+    title: str
+    name: str
+    path: tuple[str, ...]
+    form: str = "{}"
+    scale: float = 1.0
+
+    def value(self, facts: Mapping) -> Any:
+        """The figure, None where there is none."""
+        for key in self.path:
+            facts = facts.get(key) if isinstance(facts, Mapping) else None
+        return facts * self.scale if isinstance(facts, float | int) and self.scale != 1 else facts
+
+    def text(self, facts: Mapping) -> str:
+        """The figure for people."""
+        value = self.value(facts)
+        return "-" if value is None else self.form.format(value)
+
+
+FIGURES = (
+    Column("kernels", "kernels", ("kernels",)),
+    Column("layout", "layout_kernels", ("layout_kernels",)),
+    Column("MB moved", "activations_mb", ("bytes_moved", "activations"), "{:.1f}", 1e-6),
+    Column("ms", "latency_ms_median", ("latency_ms", "median"), "{:.2f}"),
+    Column("p10", "latency_ms_p10", ("latency_ms", "p10"), "{:.2f}"),
+    Column("p90", "latency_ms_p90", ("latency_ms", "p90"), "{:.2f}"),
+    Column("error", "relative_error", ("relative_error",), "{:.1e}"),
+    Column("compile MB", "peak_mb_compile", ("peak_mb", "compile"), "{:.0f}"),
+    Column("run MB", "peak_mb_run", ("peak_mb", "run"), "{:.0f}"),
+    Column("passes s", "seconds_passes", ("seconds", "passes"), "{:.1f}"),
+)
+_CSV_ONLY = (
+    Column("", "runs", ("latency_ms", "runs")),
+    Column("", "weights_mb", ("bytes_moved", "weights"), scale=1e-6),
+    Column("", "seconds_import", ("seconds", "import")),
+    Column("", "seconds_codegen", ("seconds", "codegen")),
+    Column("", "error_message", ("error",)),
+)
+ABLATION_TITLES = ("model", "technique", *(column.title for column in FIGURES[:4]), "faster")
+TITLES = ("model", "system", *(column.title for column in FIGURES))
+
+
+def cells(row: Mapping) -> list[tuple[str, ...]]:
+    """Lines of the table for one model, one for each system; the steps of an ablation have their own table."""
+    first, *rest = list(row.get("systems", {})) or [None]
+    if first is None:
+        return [(row["name"], "failed", *("-" for _ in FIGURES))]
+    names = [first, *(name for name in rest if name in others(row))]
+    lines = [(name, *(column.text(row["systems"][name]) for column in FIGURES)) for name in names]
+    return [(row["name"] if not index else "", *line) for index, line in enumerate(lines)]
+
+
+def ablation_cells(row: Mapping) -> list[tuple[str, ...]]:
+    """Lines of the table of an ablation: what was added, the figures, how many times faster than without any."""
+    lines: list[tuple[str, ...]] = []
+    base = row["ablation"][0]["system"]
+    for step in row["ablation"]:
+        facts = row["systems"].get(step["system"], {})
+        factor = ratio(row, latency, base, step["system"])
+        label = f"+ {step['added']}" if step["added"] else "none"
+        figures = (column.text(facts) for column in FIGURES[:4])
+        lines.append((row["name"] if not lines else "", label, *figures, f"{factor:.2f}x" if factor else "-"))
+    return lines
+
+
+def csv_text(rows: Iterable[Mapping]) -> str:
+    """One line for each model and system."""
+    text = io.StringIO()
+    columns = FIGURES + _CSV_ONLY
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["model", "system", "threads", "date", *(column.name for column in columns)])
+    for row in rows:
+        for system, facts in row.get("systems", {"": {"error": row.get("error")}}).items():
+            values = (column.value(facts) for column in columns)
+            writer.writerow([row["model"], system, row.get("threads"), row["date"], *values])
+    return text.getvalue()
+
+
+def ratio(row: Mapping, figure: Callable[[Mapping], Any], system: str, other: str) -> float | None:
+    """A figure of one system over that of another, None where one is missing."""
+    systems = row.get("systems", {})
+    top, bottom = (figure(systems.get(name, {})) for name in (system, other))
+    return top / bottom if top is not None and bottom else None
+
+
+def activations(facts: Mapping) -> int | None:
+    """Bytes of activations moved."""
+    return facts.get("bytes_moved", {}).get("activations")
+
+
+def latency(facts: Mapping) -> float | None:
+    """Median milliseconds."""
+    return facts.get("latency_ms", {}).get("median")
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The n-th root of the product; values are positive."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def others(row: Mapping) -> list[str]:
+    """The systems that the first one is compared with, which the steps of an ablation are not."""
+    steps = {step["system"] for step in row.get("ablation", ())}
+    return [name for name in list(row.get("systems", {}))[1:] if name not in steps]
+
+
+def one_line(row: Mapping) -> str:
+    """A finished row in one line."""
+    if "error" in row:
+        return row["error"]
+    first, facts = next(iter(row["systems"].items()))
+    parts = [f"{facts['kernels']} kernels, {facts['layout_kernels']} layout"]
+    if latency(facts) is not None:
+        parts.append(f"{latency(facts):.1f} ms")
+    for other in others(row):
+        factor = ratio(row, latency, first, other)
+        if factor is not None:
+            parts.append(f"{factor:.2f}x {other}")
+    return ", ".join([*parts, f"measured in {row['seconds']:.0f} s"])
+
+
+def means(rows: Sequence[Mapping]) -> list[str]:
+    """For each other system a sentence: geometric means of activations moved and latency, relative to it."""
+    sentences = []
+    for other in dict.fromkeys(name for row in rows for name in others(row)):
+        parts = []
+        for what, figure in (("activations moved", activations), ("latency", latency)):
+            ratios = [ratio(row, figure, next(iter(row.get("systems", {""}))), other) for row in rows]
+            known = [each for each in ratios if each is not None]
+            if known:
+                parts.append(f"{what} {geometric_mean(known):.2f}x" + (f" (of {len(known)})" if len(rows) > 1 else ""))
+        if parts:
+            mean = "geometric mean of " if len(rows) > 1 else ""
+            sentences.append(f"Ours against {other}: {mean}{', '.join(parts)}.")
+    return sentences

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a measurement was made on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from .._version import __version__, installed_version
+
+_PACKAGES = ("apache-tvm", "onnxruntime", "numpy")
+
+
+def machine(cores: int) -> dict:
+    """CPU model, usable cores, memory in GB (10^9 bytes), operating system, versions.
+
+    Parameters
+    ----------
+    cores : int
+        Cores that this process may use.
+    """
+    return {
+        "cpu": _cpu(),
+        "cores": cores,
+        "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
+        "os": _system(),
+        "python": platform.python_version(),
+        "smartmem-tvm": __version__,
+        **{name: installed_version(name) for name in _PACKAGES},
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _system() -> str:
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        name = platform.system()
+    return f"{name}, {platform.machine()}"

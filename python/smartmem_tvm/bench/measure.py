@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One model, several systems: start them, feed them the same arrays, time them in turns, compare their outputs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .child import Child, System
+from .turns import Effort, in_turns, summary
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Outputs = list["np.ndarray"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to measure.
+
+    Attributes
+    ----------
+    prepare : callable
+        ``prepare(request) -> System``, called in the child.
+    error : callable
+        ``error(outputs, reference outputs) -> float``.
+    reference : str
+        The system whose outputs are right.
+    effort : Effort
+        Of timing.
+    together : bool
+        All systems at once, their runs taken in turns; else one after the other, which needs less memory.
+    patience : float
+        Seconds to wait for one answer of a system.
+    """
+
+    prepare: Callable[[dict], System]
+    error: Callable[[Outputs, Outputs], float]
+    reference: str
+    effort: Effort = field(default_factory=Effort)
+    together: bool = True
+    patience: float = 3600.0
+
+
+def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
+    """Measure the systems of one model.
+
+    Parameters
+    ----------
+    requests : sequence of dict
+        One for each system, with its name under ``system``; the first one's facts bring the ``inputs`` for all.
+        Those with ``count_only`` are prepared but not run.
+
+    Returns
+    -------
+    dict
+        System -> its facts with ``latency_ms``, ``relative_error`` and ``peak_mb``, or ``error``, one sentence. If the
+        first cannot be prepared, there is no other.
+    """
+    run = _Run(method)
+    groups = [list(requests)] if method.together else [[request] for request in requests]
+    for group in groups:
+        if run.inputs is None and run.results:
+            break  # without inputs from the first there is nothing to measure the others on
+        run.measure(group)
+    expected = run.outputs.get(method.reference)
+    for name, outputs in run.outputs.items():
+        if expected is not None and name != method.reference:
+            run.results[name]["relative_error"] = method.error(outputs, expected)
+    names = [request["system"] for request in requests]
+    return {name: run.results[name] for name in names if name in run.results}
+
+
+@dataclass
+class _Run:
+    """What is known so far of the systems of one model."""
+
+    method: Method
+    results: dict[str, dict] = field(default_factory=dict)
+    outputs: dict[str, Outputs] = field(default_factory=dict)
+    inputs: dict | None = None
+
+    def measure(self, requests: Sequence[dict]) -> None:
+        """Measure systems that live at the same time."""
+        with contextlib.ExitStack() as stack:
+            # The passes of the first are timed: it has the machine for itself. The others are prepared side by side.
+            alone = 1 if self.inputs is None else 0
+            children = self._prepare(requests[:alone], stack)
+            if self.inputs is not None:
+                children += self._prepare(requests[alone:], stack)
+                self._time(children)
+            for child in children:
+                if child.failure is not None:
+                    self.results[child.name] = {"error": child.failure}
+                    self.outputs.pop(child.name, None)
+
+    def _prepare(self, requests: Sequence[dict], stack: contextlib.ExitStack) -> list[Child]:
+        """Start systems and wait for their facts; those that are only counted end here."""
+        children = [Child(self.method.prepare, request, self.method.patience) for request in requests]
+        for child in children:
+            stack.callback(child.stop)
+        for child in children:
+            facts = child.answer() or {}
+            self.inputs = facts.pop("inputs", None) or self.inputs
+            self.results[child.name] = facts
+        counted = {request["system"] for request in requests if request.get("count_only")}
+        for child in children:
+            if child.name in counted:
+                child.stop()
+        return [child for child in children if child.name not in counted or child.failure is not None]
+
+    def _time(self, children: Sequence[Child]) -> None:
+        for child in children:
+            self.outputs[child.name] = child.call("feed", self.inputs)
+        able = [child for child in children if child.failure is None]
+        # A system that fails half way takes no time from then on.
+        seconds = in_turns([lambda each=each: each.call("run") or 0.0 for each in able], self.method.effort)
+        for child, times in zip(able, seconds):
+            last = child.call("finish")
+            if last is not None:
+                facts = self.results[child.name]
+                facts["peak_mb"].update(last.pop("peak_mb"))
+                facts.update(last, latency_ms=summary(times))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies of several systems, measured in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+# Threads of one system may spin for a moment after its run, waiting for work: not in the time of the next one.
+_PAUSE = 0.002
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes
+    ----------
+    budget : float
+        Seconds of timed runs for each system.
+    least, most : int
+        Runs of each, whatever the budget says.
+    """
+
+    budget: float = 5.0
+    least: int = 3
+    most: int = 50
+
+
+def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[float]]:
+    """Take one run of each system in every round, so that a slow moment of the machine hits all of them alike.
+
+    A slow system leaves the rounds when its budget is spent. The first round is not counted.
+
+    Parameters
+    ----------
+    runs : sequence of callable
+        Each runs its system once and returns the seconds that took.
+
+    Returns
+    -------
+    list of list of float
+        Seconds of each run of each system.
+    """
+    seconds: list[list[float]] = [[] for _ in runs]
+    for run in runs:
+        run()
+    active = list(range(len(runs)))
+    while active:
+        for index in active:
+            time.sleep(_PAUSE)
+            seconds[index].append(runs[index]())
+        active = [i for i in active if len(seconds[i]) < effort.least or _goes_on(seconds[i], effort)]
+    return seconds
+
+
+def _goes_on(seconds: list[float], effort: Effort) -> bool:
+    return len(seconds) < effort.most and sum(seconds) < effort.budget
+
+
+def summary(seconds: Sequence[float]) -> dict:
+    """Median, 10th and 90th percentile in milliseconds, and the number of runs."""
+    if len(seconds) == 1:
+        low = high = seconds[0]
+    else:
+        tenths = quantiles(seconds, n=10, method="inclusive")
+        low, high = tenths[0], tenths[-1]
+    return {"median": median(seconds) * 1e3, "p10": low * 1e3, "p90": high * 1e3, "runs": len(seconds)}

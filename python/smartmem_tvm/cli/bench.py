@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem bench``: measure models against other systems, one model or a whole suite."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..tables.suite import SUITES
+from . import timing
+from .bench_plan import Plan, Target, techniques
+from .bench_systems import BASELINES, ONNXRUNTIME
+from .console import Result, step, table
+from .model import parse_shapes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAME = "bench"
+HELP = "measure kernels, bytes, latency, memory and error against TVM and ONNX Runtime"
+EXAMPLE = """\
+  smartmem bench models/swin_t.onnx                            against TVM's graph and ONNX Runtime
+  smartmem bench swin_t.onnx vit.onnx --threads 1 --csv b.csv  several models, on one core
+  smartmem bench --suite smartmem18 -o results.json            SmartMem's Table 7, as far as it fits in 8 GB
+  smartmem bench swin_t.onnx --ablation --plot gains.png       what each technique brings, as SmartMem's Figure 8
+
+Each system runs in a process of its own; their runs are taken in turns, so that their latencies compare.
+Results go to the file of -o one model at a time. The same command goes on where it was interrupted, and measures
+again what has changed since. The exit code is 2 if a model or a system failed; the others are measured all the same.
+
+systems to compare with:
+""" + "\n".join(f"  {name:16} {what}" for name, what in BASELINES.items())
+
+_DEFAULT = ("tvm", ONNXRUNTIME)
+_ALL = "all"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("model", metavar="MODEL", nargs="*", help="ONNX files")
+    parser.add_argument("--suite", choices=SUITES, help="measure the models of a suite")
+    parser.add_argument("--models", metavar="DIR", default="models", help="where they are (default: models)")
+    parser.add_argument("--large", action="store_true", help="of the suite only those that take up to 20 GB of memory")
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME:SIZES", help="as for compile")
+    group = parser.add_argument_group("measuring")
+    text = f"systems to compare with, separated by commas, or none (default: {','.join(_DEFAULT)}; see below)"
+    group.add_argument("--against", type=_systems, default=_DEFAULT, metavar="SYSTEMS", help=text)
+    text = "also compile with none of these techniques (fields of Options, separated by commas), then add one by one"
+    group.add_argument("--ablation", nargs="?", const=_ALL, metavar="TECHNIQUES", help=f"{text}; default: {_ALL}")
+    timing.add_threads(group)
+    text = "seconds of timed runs for each system of a model, 3 to 50 runs (default: 5)"
+    group.add_argument("--budget", type=_seconds, default=5.0, metavar="SECONDS", help=text)
+    group.add_argument("--apart", action="store_true", help="measure one system after the other: takes less memory")
+    group.add_argument("--seed", type=int, default=0, help="of the random input (default: 0)")
+    group.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="for one step of a system")
+    group = parser.add_argument_group("results")
+    group.add_argument("-o", "--output", metavar="FILE", help="result file: finished models are not measured again")
+    group.add_argument("--again", action="store_true", help="measure what is finished, too")
+    group.add_argument("--csv", metavar="FILE", help="write one line for each model and system")
+    group.add_argument("--plot", metavar="FILE", help="draw the ablation: .png, .svg or .pdf")
+
+
+def _systems(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name and name != "none")
+    for name in names:
+        if name not in BASELINES:
+            raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(BASELINES)}")
+    return names
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+    return value
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Measure one model after the other; write each result as soon as it is there."""
+    from ..bench.columns import csv_text, one_line
+    from ..bench.results import Results, check_writable, failures, write
+
+    targets, plan = _targets(args), _plan(args)
+    for file in filter(None, (args.output, args.csv, args.plot)):
+        check_writable(Path(file))
+    results = Results(Path(args.output) if args.output else None)
+    rows = []
+    for number, target in enumerate(targets, start=1):
+        label = f"[{number}/{len(targets)}] {target.name}"
+        with step(label):
+            rows.append(plan.row(target, results, args.again))
+        if len(targets) > 1:
+            print(f"{label}: {one_line(rows[-1])}", file=sys.stderr, flush=True)
+    if args.csv is not None:
+        write(Path(args.csv), csv_text(rows))
+    if args.plot is not None:
+        _draw(rows, Path(args.plot))
+    failed = any(failures(row) for row in rows)
+    data = {"suite": args.suite, "rows": rows}
+    return Result(data, lambda console: _render(console, rows), exit_code=UserError.EXIT_CODE if failed else 0)
+
+
+def _targets(args: argparse.Namespace) -> list[Target]:
+    """What to measure, in order.
+
+    Raises
+    ------
+    UserError
+        If that is nothing, or both models and a suite.
+    """
+    if bool(args.model) == bool(args.suite):
+        raise UserError("smartmem bench measures either MODEL files or a suite; give one of the two.")
+    if args.model:
+        return [Target(Path(path).stem, path, Path(path), apart=args.apart) for path in args.model]
+    folder = Path(args.models)
+    return [
+        Target(e.name, e.file, folder / f"{e.file}.onnx", e.large or args.apart, e.compile_only, e.unscheduled)
+        for e in SUITES[args.suite]
+        if e.large == args.large
+    ]
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from ..bench.turns import Effort
+
+    ablation = None
+    if args.ablation is not None:
+        ablation = techniques(None if args.ablation == _ALL else args.ablation.split(","))
+    if args.plot is not None:
+        if ablation is None:
+            raise UserError("--plot draws what each technique brings; give --ablation too.")
+        from ..bench.plot import require_matplotlib
+
+        require_matplotlib(Path(args.plot))
+    threads = args.threads or int(os.environ.get("TVM_NUM_THREADS", 0)) or timing.usable_cores()
+    shapes = parse_shapes(args.shape)
+    return Plan(args.against, ablation, shapes, threads, args.seed, Effort(args.budget), args.timeout)
+
+
+def _draw(rows: list[dict], path: Path) -> None:
+    from ..bench.plot import draw
+
+    with step(f"Drawing {path}"):
+        draw(rows, path)
+
+
+def _render(console: Console, rows: list[dict]) -> None:
+    from ..bench.columns import ABLATION_TITLES, TITLES, ablation_cells, cells, means
+    from ..bench.results import failures
+
+    lines = [line for row in rows for line in cells(row)]
+    console.print(table("smartmem bench", TITLES, lines, numbers=range(2, len(TITLES))))
+    lines = [line for row in rows if "ablation" in row for line in ablation_cells(row)]
+    if lines:
+        console.print(table("ablation", ABLATION_TITLES, lines, numbers=range(2, len(ABLATION_TITLES))))
+    for sentence in [*means(rows), *(f"failed: {each}" for row in rows for each in failures(row))]:
+        console.print(sentence)
+    conditions = {(row["threads"], row["in_turns"]) for row in rows if "threads" in row}
+    for threads, in_turns in sorted(conditions):
+        turns = "in turns" if in_turns else "one system after the other"
+        console.print(f"Latencies: medians, 10th and 90th percentile on {threads} threads, runs taken {turns}.")

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The systems that ``smartmem bench`` measures, each made in a process of its own (see `bench.child`)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .inputs import id_limits, random_inputs
+from .onnx_facts import count_nodes
+from .timing import set_threads
+from .verify import compare
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..deploy.build import Compiled
+
+SMARTMEM, ONNXRUNTIME = "smartmem", "onnxruntime"
+BASELINES = {
+    "tvm": "the graph of TVM's importer and five default passes, with our schedules: what the graph alone is worth",
+    "tvm-unscheduled": "the same graph as TVM's code generator compiles it: plain loops on one core, seconds per run",
+    ONNXRUNTIME: "ONNX Runtime's CPU provider on as many threads; its results are the reference",
+}
+"""Name -> what it is, for ``--help``."""
+
+
+def prepare(request: dict):
+    """Make the system that a request describes.
+
+    Parameters
+    ----------
+    request : dict
+        ``system``: the name; a name that is no baseline is ours. ``path``, ``shapes``, ``threads``, ``seed``;
+        ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build.
+    """
+    make = {"tvm": _tvm, "tvm-unscheduled": _tvm, ONNXRUNTIME: OnnxRuntime}.get(request["system"], _smartmem)
+    return make(request)
+
+
+def _smartmem(request: dict) -> TvmSystem | Counted:
+    from ..deploy.build import compile, optimize
+    from ..deploy.target import host_target
+    from ..frontend import check_inputs, input_spec
+    from ..pipeline import Options
+
+    set_threads(request["threads"])
+    options = replace(Options(), **request["options"])
+    seconds, (mod, limits, nodes) = _timed(lambda: _import(request))
+    if request["count_only"]:
+        with host_target():
+            return Counted(_costs(optimize(mod, options)))
+    spec = input_spec(mod)
+    arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
+    facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
+    return TvmSystem(compile(mod, options=options), seconds, facts)
+
+
+def _import(request: dict) -> tuple:
+    """The module, the limits of integer inputs, the number of nodes; what was read is let go."""
+    from ..frontend import from_onnx, read_model
+
+    model = read_model(request["path"], request["shapes"])
+    return from_onnx(model), id_limits(model.proto), count_nodes(model.proto)
+
+
+def _tvm(request: dict) -> TvmSystem:
+    from ..deploy.build import compile_baseline
+    from ..frontend import from_onnx_as_tvm
+
+    set_threads(request["threads"])
+    seconds, mod = _timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
+    return TvmSystem(compile_baseline(mod, schedule=request["system"] == "tvm"), seconds, {})
+
+
+def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
+    """The largest deviation of an output, relative to its largest value; infinite where they cannot be compared."""
+    if len(outputs) != len(expected):
+        return float("inf")
+    return max((compare(*pair, 0.0, 0.0)["max_rel_err"] for pair in zip(outputs, expected)), default=0.0)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def _costs(graph) -> dict:
+    from ..report import graph_cost
+
+    cost = graph_cost(graph)
+    return {"kernels": cost.kernels, "layout_kernels": cost.layout_kernels, "bytes_moved": cost.bytes_moved}
+
+
+class Counted:
+    """A graph that is counted and not run."""
+
+    def __init__(self, facts: dict):
+        self.facts = facts
+
+
+class TvmSystem:
+    """A model compiled by TVM: our graph, or its own."""
+
+    def __init__(self, compiled: Compiled, import_seconds: float, facts: dict):
+        seconds = {"import": import_seconds, **compiled.seconds}
+        self.facts = {**facts, **_costs(compiled.graph), "seconds": seconds}
+        self.compiled = compiled
+        self.tensors: list = []
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays, which are in the order of the model's inputs."""
+        import tvm
+
+        from ..deploy.build import to_numpy
+
+        self.tensors = [tvm.runtime.tensor(array) for array in inputs.values()]
+        return to_numpy(self.compiled.vm["main"](*self.tensors))
+
+    def run(self) -> None:
+        """Run once."""
+        self.compiled.vm["main"](*self.tensors)
+
+    def count(self) -> dict:
+        """Kernels launched in one run, and how many of the launches only move data."""
+        from ..report import only_moves_data
+        from ..runtime.launches import count_launches
+
+        launches: Counter = count_launches(self.compiled, [tensor.numpy() for tensor in self.tensors])
+        functions = {gvar.name_hint: func for gvar, func in self.compiled.graph.functions.items()}
+        layout = sum(n for name, n in launches.items() if name in functions and only_moves_data(functions[name]))
+        in_graph = self.facts["kernels"]
+        return {"kernels": launches.total(), "layout_kernels": layout, "kernels_in_graph": in_graph}
+
+
+class OnnxRuntime:
+    """ONNX Runtime's CPU provider."""
+
+    def __init__(self, request: dict):
+        from ..frontend import onnxruntime_session, read_model
+
+        model = read_model(request["path"], request["shapes"])
+        seconds, self.session = _timed(lambda: onnxruntime_session(model, request["threads"]))
+        self.facts = {"seconds": {"import": seconds}}
+        self.inputs: dict = {}
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays."""
+        self.inputs = inputs
+        return self.session.run(None, inputs)
+
+    def run(self) -> None:
+        """Run once."""
+        self.session.run(None, self.inputs)
+
+    def count(self) -> dict:
+        """Nothing: what it launches is not to be seen from outside."""
+        return {}

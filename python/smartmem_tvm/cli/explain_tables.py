@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of ``smartmem explain``: one row per operator and kernel, or one per kind of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from .console import table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_OPERATORS = "Operators before layout operators are eliminated and the rest is fused"
+_FACTS = ("mapping type", "class", "result removable", "algebraic laws")
+_LAYOUT = "Layout operators"
+_DECISIONS = "Rewriting and fusion"
+_KERNELS = "Kernels"
+
+
+def full_tables(data: dict) -> Iterator[Table]:
+    """Every operator, decision and kernel; sections without entries are left out."""
+    operators, layout, decisions, kernels = _sections(data)
+    if operators:
+        rows = ((each["operator"], *_facts(each, "yes" if each["ir_removable"] else "no")) for each in operators)
+        yield table(_OPERATORS, ("operator", *_FACTS), rows)
+    if layout:
+        rows = ((f"{each['operator']}\n  {_fate(each)}", each["map"]) for each in layout)
+        yield table(_LAYOUT, ("layout operator", "map: its indices -> where it reads"), rows)
+    if decisions:
+        rows = ((f"{each['operator']}\n  {_fate(each)}", _decided_by(each)) for each in decisions)
+        yield table(_DECISIONS, ("operator", "decided by"), rows)
+    if kernels:
+        columns = ("kernel", "operators computed", "layout operators it reads or writes through")
+        rows = ((_title(each), "\n".join(each["members"]), "\n".join(each["views"]) or "-") for each in kernels)
+        yield table(_KERNELS, columns, rows)
+
+
+def summary_tables(data: dict) -> Iterator[Table]:
+    """One row for all operators, decisions or kernels of a kind."""
+    operators, layout, decisions, kernels = _sections(data)
+    if operators:
+        kinds = Counter((kind(each["operator"]), *_facts(each, "{} of {}")) for each in operators)
+        removable = Counter(
+            (kind(each["operator"]), *_facts(each, "{} of {}")) for each in operators if each["ir_removable"]
+        )
+        rows = ((count, *(cell.format(removable[row], count) for cell in row)) for row, count in _largest(kinds))
+        yield table(_OPERATORS, ("number", "operator", *_FACTS), rows, numbers=(0,))
+    if layout:
+        counted = _largest(Counter((kind(each["operator"]), _what(each)) for each in layout))
+        rows = ((count, *row) for row, count in counted)
+        yield table(_LAYOUT, ("number", "layout operator", "what became of it"), rows, numbers=(0,))
+    if decisions:
+        counted = _largest(Counter((_subject(each), _what(each), _decided_by(each)) for each in decisions))
+        rows = ((count, *row) for row, count in counted)
+        yield table(_DECISIONS, ("number", "operator", "what became of it", "decided by"), rows, numbers=(0,))
+    if kernels:
+        counted = _largest(Counter((_kinds(each["members"]), _kinds(sorted(each["views"]))) for each in kernels))
+        columns = ("number", "operators computed", "layout operators it reads or writes through")
+        yield table(_KERNELS, columns, ((count, *row) for row, count in counted), numbers=(0,))
+
+
+def kind(label: str) -> str:
+    """The kind of operator from its label: ``matmul`` of ``matmul12 node_linear(1, 49, 96)``."""
+    name = label.split(" ")[0]
+    return re.sub(r"\d+(\[\d+\])?$", "", name) or name
+
+
+def _sections(data: dict) -> tuple[list, list, list, list]:
+    decisions = [each for each in data["decisions"] if each["pass"] != "EliminateLayout"]
+    return data["operators"], data["layout_operators"], decisions, data["kernels"]
+
+
+def _largest(counter: Counter) -> list:
+    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _kinds(labels: Iterable[str]) -> str:
+    """Kinds in the order of labels, with their numbers where they repeat."""
+    counted = Counter(map(kind, labels))
+    return ", ".join(name if count == 1 else f"{count} {name}" for name, count in counted.items()) or "-"
+
+
+def _facts(entry: dict, removable: str) -> tuple[str, str, str, str]:
+    if entry["mapping_type"] is None:
+        return ("-", "-", removable, entry["reason"])
+    return (entry["mapping_type"], entry["quadrant"], removable, _laws(entry["properties"]) or "-")
+
+
+def _laws(properties: list[str]) -> str:
+    """Laws about one operator, then those about two, each said once: ``distributive over add, subtract``."""
+    with_others: dict[str, list[str]] = {}
+    for text in properties:
+        law, _, other = text.rpartition(" ")
+        with_others.setdefault(law, []).append(other)
+    alone = with_others.pop("", [])
+    return "; ".join(alone + [f"{law} {', '.join(others)}" for law, others in sorted(with_others.items())])
+
+
+def _subject(entry: dict) -> str:
+    """The kind of operator; a rewriting rule says itself what it is about."""
+    return "-" if "rule" in entry else kind(entry["operator"])
+
+
+def _what(entry: dict) -> str:
+    return entry["action"] + (f": {entry['reason']}" if entry.get("reason") else "")
+
+
+def _decided_by(entry: dict) -> str:
+    if "rule" in entry:
+        return f"rule '{entry['rule']}'"
+    return entry.get("decided_by") or entry["pass"]
+
+
+def _fate(entry: dict) -> str:
+    into = ", ".join(entry.get("into", ()))
+    target = f" into {into}" if into else ""
+    return f"{entry['action']}{target}" + (f": {entry['reason']}" if entry.get("reason") else "")
+
+
+def _title(kernel: dict) -> str:
+    return f"{kernel['kernel']}\n= {kernel['result']}"

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem profile``: measure what decides fusion where no table does, and keep the answers."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..tune.host import cpu_name, default_store, usable_cores
+from . import timing
+from .console import Result, step
+from .model import add_compilation, add_model, import_model, options
+
+if TYPE_CHECKING:
+    import tvm
+    from rich.console import Console
+
+    from ..deploy.profile import Filled
+    from ..tune.profile_store import ProfileStore
+
+NAME = "profile"
+HELP = "measure on this machine which kernels are faster fused, and keep the answers for later compilations"
+EXAMPLE = """\
+  smartmem profile models/swin_t.onnx                     fill tuning_logs/<this cpu>.jsonl
+  smartmem profile models/swin_t.onnx --budget 60         for a minute; the next call goes on
+  smartmem compile models/swin_t.onnx -o out              finds that file and uses it
+  smartmem explain models/swin_t.onnx                     which decisions it made
+
+Latencies depend on the CPU, the threads, TVM and this package's schedules: a store may hold those of several, and only
+the fitting ones are used. $SMARTMEM_PROFILES names another store for all commands."""
+
+
+_logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_model(parser)
+    parser.add_argument("--store", metavar="FILE", help="file to add to (default: tuning_logs/<cpu>.jsonl here)")
+    parser.add_argument(
+        "--budget", type=_seconds, default=float("inf"), metavar="SECONDS", help="measure for this long (default: all)"
+    )
+    timing.add_threads(parser)
+    add_compilation(parser, profiles=False)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+    return value
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Run the passes with the store, measure what they ask, until they ask nothing new."""
+    from ..deploy.profile import measured_target
+    from ..report import graph_cost
+    from ..tune.profile_store import ProfileStore
+
+    path = _path(args.store)
+    target = measured_target(args.target)
+    mod = import_model(args)
+    threads = timing.set_threads(args.threads)
+    store = ProfileStore(path, target, threads)
+    known = store.kernels
+    _warn_if_busy(threads)
+    modelled, filled = _fill(args, mod, store, target)
+    data = {
+        **_data(args, filled),
+        "kernels": {"cost_model": graph_cost(modelled).kernels, "profile": graph_cost(filled.module).kernels},
+        "kernels_measured": store.kernels - known,
+        "kernels_in_store": store.kernels,
+        "damaged_lines": store.damaged,
+        "store": str(path),
+        "target": str(target),
+        "cpu": cpu_name(),
+        "threads": threads,
+    }
+    return Result(data, lambda console: _render(console, data))
+
+
+def _fill(args: argparse.Namespace, mod, store: ProfileStore, target) -> tuple[tvm.IRModule, Filled]:
+    """The module that the cost model alone makes, and what filling the store came to."""
+    from ..deploy.profile import fill, measure_on
+    from ..pipeline import GRAPH_PHASES, run_phases
+
+    chosen = options(args)
+    asking = replace(chosen, dump_dir=None, profiles=store)
+    # The phases before the one that asks run once.
+    first = next(number for number, phase in enumerate(GRAPH_PHASES) if phase.name == "fuse")
+    with target:
+        with step("Running the passes"):
+            legal = run_phases(mod, GRAPH_PHASES[:first], chosen)
+            modelled = run_phases(legal, GRAPH_PHASES[first:], replace(asking, profiles=None))
+        with _bar() as progress:
+            passes = partial(run_phases, legal, GRAPH_PHASES[first:], asking)
+            return modelled, fill(store, passes, measure_on(target), args.budget, progress)
+
+
+def _path(text: str | None) -> Path:
+    """The file to fill.
+
+    Raises
+    ------
+    UserError
+        If none is named and $SMARTMEM_PROFILES is set to nothing.
+    """
+    path = Path(text) if text is not None else default_store()
+    if path is None:
+        raise UserError("SMARTMEM_PROFILES is empty, which means no profile store; name one with --store FILE.")
+    return path
+
+
+def _warn_if_busy(threads: int) -> None:
+    """What several threads take says little where other programs take their cores away."""
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, usable_cores()
+    if load + threads > cores + 1:
+        _logger.warning("this machine is busy (load %.1f, %d cores): answers are better when it is idle.", load, cores)
+
+
+def _data(args: argparse.Namespace, filled: Filled) -> dict:
+    return {
+        "model": args.model,
+        "questions": filled.fused + filled.kept + filled.open + filled.failed,
+        "answered_fused": filled.fused,
+        "answered_kept": filled.kept,
+        "unanswered": filled.open,
+        "measured_now": filled.measured,
+        "failed": filled.failed,
+        "sweeps": filled.sweeps,
+        "seconds": filled.seconds,
+    }
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, if that is a terminal, and the function that moves it."""
+    if not sys.stderr.isatty():
+        yield lambda done, asked: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # stdout leads to stderr already while a command works, and must not be caught a second time.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task("Measuring", total=None)
+        yield lambda done, asked: progress.update(task, completed=done, total=asked)
+
+
+def _render(console: Console, data: dict) -> None:
+    kernels = data["kernels"]
+    console.print(
+        f"{data['model']}: questions of the passes: {data['questions']}, measured now: {data['measured_now']}, "
+        f"in {data['seconds']:.1f} s. Threads: {data['threads']}, {data['cpu']}.\n"
+        f"Faster as one kernel: {data['answered_fused']}. Faster apart: {data['answered_kept']}. "
+        f"Left to the cost model: {data['unanswered'] + data['failed']}.\n"
+        f"Kernels of the model: {kernels['cost_model']} by the cost model alone, {kernels['profile']} by the profile.\n"
+        f"Kernels measured on this machine so far: {data['kernels_in_store']}, in {data['store']}."
+    )
+    if data["unanswered"]:
+        console.print("The time was up before everything was measured; run the command again to go on.")

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model's large weights, kept apart from its code: arguments of ``main`` that its virtual machine fills in.
+
+A library with the weights inside takes five times their memory to link, minutes, and fails beyond 2 GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import GenericConst
+
+LARGE = 2**16  # bytes; smaller constants stay in the library
+# Types that numpy has of its own: the others have no array to write to a file.
+_STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
+_ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it
+
+
+class Machine(relax.VirtualMachine):
+    """A virtual machine on this machine's CPU whose ``main`` takes the model's inputs only.
+
+    Parameters
+    ----------
+    code : tvm.relax.VMExecutable or tvm.runtime.Module
+        Compiled from what `lift_weights` returns.
+    weights : sequence of tvm.runtime.Tensor
+        What ``main`` takes after the inputs; read in place.
+    """
+
+    def __init__(self, code: relax.VMExecutable | tvm.runtime.Module, weights: Sequence[tvm.runtime.Tensor] = ()):
+        super().__init__(code, tvm.cpu())
+        self._weights = tuple(weights)
+
+    def __getitem__(self, name: str):
+        function = super().__getitem__(name)
+        if name != "main" or not self._weights:
+            return function
+        return lambda *inputs: function(*inputs, *self._weights)
+
+
+def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[tvm.runtime.Tensor]]:
+    """Turn the large constants of ``main`` into parameters after the inputs.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Lowered for the virtual machine; not changed.
+
+    Returns
+    -------
+    tvm.IRModule
+        The same code.
+    list of tvm.runtime.Tensor
+        The values of the new parameters, in their order; each tensor comes once however often it is read.
+    """
+    main, params = mod["main"], {}
+
+    def as_parameter(constant: GenericConst) -> relax.Expr:
+        tensor = constant.value
+        if not isinstance(tensor, tvm.runtime.Tensor) or _nbytes(tensor) <= LARGE:
+            return constant
+        return params.setdefault(tensor, relax.Var(f"weight_{len(params)}", constant.ty))
+
+    body = tvm_ffi.structural_map(main.body, (GenericConst, as_parameter))
+    if not params:
+        return mod, []
+    lifted = mod.clone()
+    inputs = [*main.params, *params.values()]
+    lifted["main"] = relax.Function(inputs, body, main.ret_ty, main.is_pure, main.attrs)
+    return lifted, list(params)
+
+
+def _nbytes(tensor: tvm.runtime.Tensor) -> int:
+    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize if tensor.dtype in _STORABLE else 0
+
+
+def write_weights(weights: Sequence[tvm.runtime.Tensor], path: Path) -> list[dict]:
+    """Write tensors into one file; returns the ``offset``, ``shape`` and ``dtype`` of each."""
+    places = []
+    with path.open("wb") as file:
+        for tensor in weights:
+            file.write(bytes(-file.tell() % _ALIGNMENT))
+            places.append({"offset": file.tell(), "shape": [*map(int, tensor.shape)], "dtype": str(tensor.dtype)})
+            np.from_dlpack(tensor).tofile(file)
+    return places
+
+
+def map_weights(path: Path, places: Sequence[dict]) -> list[tvm.runtime.Tensor]:
+    """The tensors that `write_weights` wrote, in memory as far as they are looked at."""
+    # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
+    return [
+        tvm.runtime.from_dlpack(np.memmap(path, each["dtype"], "c", each["offset"], tuple(each["shape"])))
+        for each in places
+    ]

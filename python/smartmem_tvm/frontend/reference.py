@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime on the same model and the same memory: the reference for results and latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.onnx_file import Model, one_line
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+_QUIET = 4  # ONNX Runtime's level "fatal"
+
+
+def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = False) -> onnxruntime.InferenceSession:
+    """Return ONNX Runtime's session for a model, on the CPU; no file is written.
+
+    Parameters
+    ----------
+    model : Model
+        What `read_model` returns.
+    threads : int or None
+        Threads of one operator; None for one per core.
+    lean : bool
+        Without the optimizations that keep weights a second time, in the order of ONNX Runtime's own kernels.
+        ONNX Runtime itself then takes the memory of the weights once, otherwise up to three times.
+
+    Raises
+    ------
+    UserError
+        If ONNX Runtime refuses the model.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads or 0
+    if lean:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    proto, names = _with_external_weights(model)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(model.weights.array(name)) for name in names]
+    options.add_external_initializers(names, values)
+    try:
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as err:  # onnxruntime's exceptions share no base class of their own
+        raise _refusal(model, err) from err
+    session.weights = values  # the memory must outlive the session
+    return session
+
+
+def run_onnxruntime(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Return what ONNX Runtime computes, in little memory (see `onnxruntime_session`, ``lean``).
+
+    Raises
+    ------
+    UserError
+        If ONNX Runtime refuses the model or the input.
+    """
+    session = onnxruntime_session(model, lean=True)
+    try:
+        return session.run(None, dict(arrays))
+    except Exception as err:
+        raise _refusal(model, err) from err
+
+
+def _refusal(model: Model, err: Exception) -> UserError:
+    return UserError(f"ONNX Runtime cannot run {model.name} ({one_line(err)}), so there is nothing to compare with.")
+
+
+def _with_external_weights(model: Model) -> tuple[onnx.ModelProto, list[str]]:
+    """A copy whose large weights count as stored elsewhere: only such ONNX Runtime lets a program provide."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    external = [tensor for tensor in proto.graph.initializer if model.weights.hold(tensor)]
+    for tensor in external:
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = {"location": "memory", "offset": "0", "length": str(model.weights.nbytes(tensor.name))}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+    return proto, [tensor.name for tensor in external]

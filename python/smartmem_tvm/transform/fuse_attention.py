@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FuseAttention: a row of scores stays on chip, from the product that makes it to the one that uses it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..analysis.change_axes import aligned
+from ..analysis.classify import reduces
+from ..analysis.compose import can_reindex, fresh, merge, replace_loads
+from ..analysis.graph import Graph, Node, rewrite_graphs
+from ..analysis.index_map import variables
+from ..analysis.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
+from ..analysis.row_chain import RowChain, factors, row_chain_of, summand
+
+FLOAT_BYTES = 4
+# Rows worked on at a time at the least, and how many row-sized buffers that takes.
+LEAST_ROWS, ROW_BUFFERS = 8, 2
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.FuseAttention")
+class FuseAttention:
+    """Put a product, the statistics of its rows, and a product that sums over these rows into one kernel.
+
+    Before::
+
+        s = matmul_add(q, k, bias)      # [heads, rows, keys]
+        p = softmax(s)
+        o = matmul(p, v)
+
+    After::
+
+        o = matmul_add_softmax_matmul(q, k, bias, v)     # a block of rows of s and p lives in the cache
+
+    Nothing is known of attention: kernels are merged one by one, in execution order, and the result is kept if it is a
+    chain of rows (`analysis.row_chain`) that begins with a product and has a statistic. So softmax joins the product
+    before it even where no product follows. Where there is but one row, products follow each other as well: the two
+    layers of squeeze-and-excitation, whose result in between is a few hundred numbers. Refused are
+
+    1. intermediate results that somebody else reads, or that are results of the function,
+    2. stages that leave their row, or read through a map that is no renaming of axes,
+    3. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (which a
+       single row uses once, wherever they are).
+
+    This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
+
+    Parameters
+    ----------
+    on_chip_bytes : int
+        Working set that one task may have.
+    """
+
+    def __init__(self, on_chip_bytes: int = 512 * 1024):
+        self.on_chip_bytes = on_chip_bytes
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every dataflow function of `mod`."""
+        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.on_chip_bytes))
+
+
+def fuse_attention(graph: Graph, on_chip_bytes: int) -> list[dict]:
+    """Rewrite `graph` in place; returns one decision per pair that could be a chain."""
+    log = []
+    for node in graph:
+        for producer in _producers(graph, node):
+            try:
+                kernels = _aligned(node, producer)
+                chain = row_chain_of(merge(*kernels, inline_output=False))
+            except Opaque:
+                continue
+            alone = chain.row_count * chain.batch_count == 1
+            if chain.kernel.stages[0] not in chain.products or not (chain.statistics or alone):
+                continue
+            decision = {"pass": "FuseAttention", "operator": producer.members[-1]}
+            needed = working_set(chain)
+            if needed > on_chip_bytes and not alone:
+                why = f"its rows and matrices take {needed} bytes, more than the {on_chip_bytes} on chip"
+                log.append({**decision, "action": "kept", "reason": why})
+                continue
+            node.kernel, _, producer.kernel = kernels
+            graph.absorb(node, producer, inline_output=False)
+            graph.remove(producer)
+            node.kernel = divide_late(node.kernel)
+            why = "a block of its rows stays on chip until the kernel is done with it"
+            log.append({**decision, "action": "fused", "into": [node.var.name], "reason": why})
+    return log
+
+
+def _producers(graph: Graph, node: Node) -> list[Node]:
+    """Reducing kernels that only `node` reads."""
+    if node.kernel is None or not reduces(node.kernel):
+        return []
+    found = [p for p in map(graph.producer, node.operands) if p is not None and p.kernel is not None]
+    mine = [p for p in found if not graph.is_output(p.var) and graph.readers(p.var) == [node]]
+    return [p for p in mine if reduces(p.kernel) and len(p.kernel.outputs) == 1 and _may_pay(p.kernel, node.kernel)]
+
+
+def _may_pay(first: Kernel, second: Kernel) -> bool:
+    """Whether there is a statistic in it, or just one row: a look before the pair is taken apart."""
+    one_row = math.prod(shape_of(first.outputs[0])) == max(shape_of(first.outputs[0]), default=1)
+    return one_row or any(
+        s.reduction and not isinstance(summand(s), tirx.Mul) for k in (first, second) for s in k.stages
+    )
+
+
+def _aligned(node: Node, producer: Node) -> tuple[Kernel, object, Kernel]:
+    """Reader, its input and producer, with iterators such that the reader stays in the rows of the producer."""
+    buffer = node.kernel.inputs[[a.same_as(producer.var) for a in node.args].index(True)]
+    return aligned(node.kernel, buffer, fresh(producer.kernel))
+
+
+def working_set(chain: RowChain) -> int:
+    """Bytes that a task keeps at hand: its rows, and all matrices that it multiplies them with."""
+    rows = min(LEAST_ROWS, chain.row_count) * chain.widest * ROW_BUFFERS
+    return FLOAT_BYTES * (rows + chain.matrix_size)
+
+
+def divide_late(kernel: Kernel) -> Kernel:
+    """``sum_j (e[j] / t) * v[j]`` becomes ``(sum_j e[j] * v[j]) / t`` where that divides fewer numbers.
+
+    This is the distributive law; no quotient of a softmax is larger than its numerator, so nothing overflows.
+    """
+    for quotient in kernel.stages:
+        if isinstance(quotient.body, tirx.BufferStore) and isinstance(quotient.body.value, tirx.Div):
+            readers = kernel.readers(quotient.body.buffer)
+            stages = _divided_late(quotient, readers[0]) if len(readers) == 1 else None
+            if stages is not None:
+                others = [s for s in kernel.stages if s is not quotient]
+                at = others.index(readers[0])
+                kernel = replace(kernel, stages=(*others[:at], *stages, *others[at + 1 :]))
+    return kernel
+
+
+def _divided_late(quotient: Stage, product: Stage) -> tuple[Stage, Stage] | None:
+    """The product of the numerator, and the division of its result; None if the law does not apply or pay."""
+    numerator, divisor = quotient.body.value.a, quotient.body.value.b
+    points = math.prod(quotient.extents.values())
+    results = math.prod(product.extents[v] for v in product.spatial)
+    if (
+        not (quotient.is_pointwise and isinstance(numerator, ir.TensorLoad) and can_reindex(product))
+        or results >= points
+    ):
+        return None
+    term, buffer = summand(product), quotient.body.buffer
+    reads = [load for load in product.loads if load.source.same_as(buffer)]
+    if term is None or len(reads) != 1 or not any(f.same_as(reads[0]) for f in factors(term)):
+        return None
+    point = dict(zip(quotient.spatial, reads[0].indices, strict=True))
+    shared = substitute(divisor, point)
+    if any(v in product.reduction for v in variables(shared)):
+        return None
+    summed = _writing_to(replace_loads(product, buffer, lambda _: substitute(numerator, point)), f"{buffer.name}_sum")
+    fresh_vars = {v: tirx.Var(v.name, v.ty) for v in product.spatial}
+    iters = tuple(tirx.IterVar(it.dom, fresh_vars[it.var], SPATIAL) for it in product.iters if it.var in fresh_vars)
+    place = [substitute(i, fresh_vars) for i in product.body.indices]
+    value = summed.body.buffer[tuple(place)] / substitute(shared, fresh_vars)
+    return summed, Stage(quotient.name, iters, tirx.BufferStore(product.body.buffer, value, place))
+
+
+def _writing_to(stage: Stage, name: str) -> Stage:
+    """A reduction with a result buffer of its own."""
+    old = stage.body.buffer
+    new = tirx.decl_buffer(old.shape, old.dtype, name)
+
+    def rewrite(node):
+        node = tvm_ffi.structural_map(
+            node, (ir.TensorLoad, lambda ld: new[tuple(ld.indices)] if ld.source.same_as(old) else ld)
+        )
+        return tvm_ffi.structural_map(node, (tirx.BufferStore, lambda s: tirx.BufferStore(new, s.value, s.indices)))
+
+    return Stage(stage.name, stage.iters, rewrite(stage.body), rewrite(stage.init), stage.annotations)

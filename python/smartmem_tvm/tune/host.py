@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What latencies depend on in this machine; imports nothing of TVM."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from functools import cache
+from pathlib import Path
+
+STORE_VARIABLE = "SMARTMEM_PROFILES"
+
+
+@cache
+def cpu_name() -> str:
+    """The model of this machine's CPU in words, for example ``AMD EPYC 9B14``; its architecture where it has none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine() or "unknown CPU"
+
+
+def usable_cores() -> int:
+    """Cores this process may use; the hardware threads of one core count once."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    files = {cpu: Path(siblings.format(cpu)) for cpu in os.sched_getaffinity(0)}
+    return len({file.read_text() if file.exists() else cpu for cpu, file in files.items()})
+
+
+def run_threads() -> int:
+    """Threads that kernels run on unless told otherwise: TVM_NUM_THREADS, else one per core."""
+    return int(os.environ.get("TVM_NUM_THREADS") or 0) or usable_cores()
+
+
+def default_store() -> Path | None:
+    """Where measurements on this machine are kept: $SMARTMEM_PROFILES, else ``tuning_logs/<cpu>.jsonl`` here.
+
+    Returns
+    -------
+    Path or None
+        None if the variable is set and empty: no store.
+    """
+    named = os.environ.get(STORE_VARIABLE)
+    if named is not None:
+        return Path(named) if named else None
+    slug = re.sub(r"[^a-z0-9]+", "_", cpu_name().lower()).strip("_")
+    return Path("tuning_logs") / f"{slug or 'cpu'}.jsonl"

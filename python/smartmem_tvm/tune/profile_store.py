@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The profile store: measured latencies of kernels, and the questions that they answer (DNNFusion 4.3).
+
+A store is a file of JSON lines, one measurement each, only ever appended to::
+
+    {"kernel": "9c1f...", "seconds": 1.2e-05, "together": "5d0e...", "cpu": "AMD EPYC", "threads": 4, ...}
+
+A kernel is known by the structural hash of its unscheduled PrimFunc, which depends on no name. A line counts where
+the target, the CPU, its threads, TVM and this package's schedules are the same; all others are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import tvm_ffi
+from tvm import tirx
+from tvm.target import Target
+
+from .._version import SCHEDULES, installed_version
+from ..errors import UserError
+from .host import cpu_name, run_threads
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where appending is one write all the same
+    fcntl = None
+
+_logger = logging.getLogger(__name__)
+_LONGEST = 1e6  # seconds; whatever claims to have taken longer is no measurement
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether the kernels `fused`, one after the other, are faster than the kernels `parts`, which compute the same."""
+
+    fused: tuple[tirx.PrimFunc, ...]
+    parts: tuple[tirx.PrimFunc, ...]
+
+
+def kernel_key(func: tirx.PrimFunc) -> str:
+    """The name-independent key of an unscheduled PrimFunc: its structural hash without attributes, in hexadecimal."""
+    return f"{tvm_ffi.structural_hash(tirx.PrimFunc(func.params, func.body, func.ret_type)) & (2**64 - 1):016x}"
+
+
+class ProfileStore:
+    """Latencies measured for one target on this machine.
+
+    Parameters
+    ----------
+    path : Path or None
+        File of JSON lines; it is made by the first `add`. None keeps everything in memory.
+    target : tvm.target.Target
+        What the kernels are compiled for.
+    threads : int, optional
+        Threads that kernels run on; by default `host.run_threads`.
+
+    Attributes
+    ----------
+    damaged : int
+        Lines of the file that are no measurement; they are skipped.
+
+    Raises
+    ------
+    UserError
+        If the file exists and cannot be read.
+    """
+
+    def __init__(self, path: Path | None, target: Target, threads: int | None = None):
+        self.path = Path(path) if path is not None else None
+        self.damaged = 0
+        self._asked: dict[tuple, Question] = {}
+        self._answered: dict[tuple, tuple[float, float]] = {}
+        self._where = {
+            "target": str(target),
+            "cpu": cpu_name(),
+            "threads": threads or run_threads(),
+            "tvm": installed_version("apache-tvm"),
+            "schedules": SCHEDULES,
+        }
+        # Kernel -> session -> seconds: what was measured together is compared with each other.
+        self._seconds: dict[str, dict[str, float]] = defaultdict(dict)
+        for record in self._read():
+            self._take(record)
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels measured."""
+        return len(self._seconds)
+
+    def latency(self, func: tirx.PrimFunc) -> float | None:
+        """Seconds of one launch of an unscheduled PrimFunc, None if it was never measured here.
+
+        The median over all sessions, so that one noisy session does not decide.
+        """
+        sessions = self._seconds.get(kernel_key(func))
+        return median(sessions.values()) if sessions else None
+
+    def compare(self, fused: Sequence[tirx.PrimFunc], parts: Sequence[tirx.PrimFunc]) -> tuple[float, float] | None:
+        """Seconds of the fused kernels and of the parts, summed; None if some kernel was never measured here.
+
+        A session in which all of them ran in turns counts more than the medians of each: of several such sessions the
+        one whose ratio is the median. The question is kept in `answered` or `asked`.
+        """
+        question = Question(tuple(fused), tuple(parts))
+        sides = tuple(tuple(map(kernel_key, side)) for side in (fused, parts))
+        measured = [self._seconds.get(key, {}) for side in sides for key in side]
+        if not all(measured):
+            self._asked.setdefault(sides, question)
+            return None
+        common = set.intersection(*(set(sessions) for sessions in measured))
+        pairs = [tuple(sum(self._seconds[key][session] for key in side) for side in sides) for session in common]
+        pairs = pairs or [tuple(sum(median(self._seconds[key].values()) for key in side) for side in sides)]
+        pairs.sort(key=lambda pair: pair[0] / pair[1])
+        self._answered[sides] = pairs[(len(pairs) - 1) // 2]
+        return self._answered[sides]
+
+    def faster(self, question: Question) -> bool | None:
+        """Whether the fused kernels are faster than the parts; None, and the question is in `asked`, if not known.
+
+        Equal times count as faster: there are fewer launches.
+        """
+        seconds = self.compare(question.fused, question.parts)
+        return None if seconds is None else seconds[0] <= seconds[1]
+
+    @property
+    def asked(self) -> list[Question]:
+        """Questions without an answer so far, each once."""
+        return list(self._asked.values())
+
+    @property
+    def answered(self) -> list[tuple[float, float]]:
+        """The answers given so far, each question once: seconds of the fused kernels and of the parts."""
+        return list(self._answered.values())
+
+    def forget_questions(self) -> None:
+        """Empty `asked` and `answered`, before the passes run again."""
+        self._asked.clear()
+        self._answered.clear()
+
+    def add(self, func: tirx.PrimFunc, seconds: float, together: str = "") -> None:
+        """Keep a measurement: one line, on the disk when this returns.
+
+        Parameters
+        ----------
+        seconds : float
+            Median of one launch.
+        together : str
+            Name of the session: measurements taken in turns share it. A second measurement of a kernel in a session
+            replaces the first.
+
+        Raises
+        ------
+        UserError
+            If the file cannot be written.
+        ValueError
+            If `seconds` is not a positive number.
+        """
+        if not _is_time(seconds):
+            raise ValueError(f"a latency is a positive number of seconds, not {seconds}")
+        session = together or os.urandom(8).hex()
+        record = {"kernel": kernel_key(func), "seconds": float(f"{seconds:.4g}"), "together": session, **self._where}
+        record["operands"] = " ".join(f"{p.dtype}{list(map(int, p.shape))}" for p in func.params).replace(", ", ",")
+        if self.path is not None:
+            _append(self.path, json.dumps(record))
+        self._take(record)
+
+    def _take(self, record: dict) -> None:
+        self._seconds[record["kernel"]][record["together"]] = record["seconds"]
+
+    def _read(self) -> Iterator[dict]:
+        """The measurements of the file that were made in the same circumstances."""
+        try:
+            content = self.path.read_bytes() if self.path is not None else b""
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            raise UserError(f"Profile store {self.path} cannot be read ({err.strerror}); give another file.") from err
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            record = _record(line)
+            if record is not None and all(record.get(key) == value for key, value in self._where.items()):
+                yield record
+            elif record is None and line.strip():
+                self._note_damage(number, last=number == len(lines))
+
+    def _note_damage(self, number: int, last: bool) -> None:
+        self.damaged += 1
+        what = "was not written to its end" if last else "is no measurement"
+        _logger.warning("%s: line %d %s and is skipped.", self.path, number, what)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LONGEST
+
+
+def _record(line: bytes) -> dict | None:
+    """The measurement on a line, None if there is none; fields of later versions are of no concern."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        return None
+    whole = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("kernel", "together"))
+    return record if whole and _is_time(record.get("seconds")) else None
+
+
+def _append(path: Path, line: str) -> None:
+    """Add one line to a file that other processes add to as well, on a line of its own whatever came before."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            size = os.fstat(handle).st_size
+            os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
+            torn = size > 0 and os.read(handle, 1) != b"\n"
+            data = ("\n" * torn + line + "\n").encode()
+            if os.write(handle, data) != len(data):
+                raise OSError(0, "the disk is full")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as err:
+        raise UserError(
+            f"Profile store {path} cannot be written ({err.strerror or err}); give another file with --store."
+        ) from err

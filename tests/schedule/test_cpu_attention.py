@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of rows (attention in one kernel, softmax after a matmul) against numpy."""
+
+import numpy as np
+import pytest
+from tvm import te, tirx, topi
+
+from smartmem_tvm.schedule import CpuParams
+
+SCALE = 0.25
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def scores_of(q, k, extra=None):
+    """``q k^T * SCALE + extra`` as te: q [heads, rows, depth], k [heads, keys, depth]."""
+    (heads, rows, depth), keys = q.shape, k.shape[1]
+    d = te.reduce_axis((0, depth), "d")
+    scale = tirx.const(SCALE, "float32")
+    scores = te.compute((heads, rows, keys), lambda h, i, j: te.sum(q[h, i, d] * scale * k[h, j, d], d), name="scores")
+    return scores if extra is None else te.compute(scores.shape, lambda *at: scores[at] + extra[at], name="biased")
+
+
+def product(p, v):
+    heads, rows, keys = p.shape
+    j = te.reduce_axis((0, keys), "j")
+    return te.compute((heads, rows, v.shape[2]), lambda h, i, c: te.sum(p[h, i, j] * v[h, j, c], j), name="out")
+
+
+def attention(heads, rows, keys, depth, width, bias):
+    """Inputs, output and reference of an attention."""
+    shapes = {"q": (heads, rows, depth), "k": (heads, keys, depth), "v": (heads, keys, width)}
+    q, k, v = (te.placeholder(shape, name=name) for name, shape in shapes.items())
+    extra = [te.placeholder((heads, rows, keys), name="b")] if bias else []
+    output = product(topi.nn.softmax(scores_of(q, k, *extra)), v)
+
+    def reference(q, k, v, b=0.0):
+        return softmax(q @ k.transpose(0, 2, 1) * SCALE + b) @ v
+
+    return [q, k, v, *extra], output, reference
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (3, 49, 49, 32, 32),  # a window: one block
+        (2, 197, 197, 64, 64),  # the last block begins early
+        (1, 128, 77, 40, 40),  # other keys than rows; half vectors in the rows
+        (2, 256, 96, 80, 80),
+        (1, 2, 3, 5, 7),
+        (2, 13, 17, 11, 19),  # nothing divides anything
+        (4, 9, 16, 1, 33),
+    ],
+)
+def test_attention(check, sizes, bias):
+    check(*attention(*sizes, bias), "RowChains")
+
+
+@pytest.mark.parametrize("lanes", [4, 16])
+@pytest.mark.parametrize("block_bytes", [1, 4096])
+def test_any_vector_length_and_block_size(check, lanes, block_bytes):
+    params = CpuParams(lanes=lanes, registers=32, cores=3, block_bytes=block_bytes, serial_below=0, least_block=4)
+    check(*attention(2, 37, 29, 12, 24, True), "RowChains", params=params)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(31, 49), (64, 64), (5, 6)])
+def test_a_softmax_joins_the_product_before_it(check, rows, keys):
+    q, k = te.placeholder((3, rows, 16), name="q"), te.placeholder((3, keys, 16), name="k")
+    check(
+        [q, k], topi.nn.softmax(scores_of(q, k)), lambda q, k: softmax(q @ k.transpose(0, 2, 1) * SCALE), "RowChains"
+    )
+
+
+def test_a_mask_that_selects(check):
+    """Conditions cannot be vectorised: that stage runs element by element, the others as ever."""
+    q, k, v = (te.placeholder((2, 30, 16), name=name) for name in "qkv")
+    plain = scores_of(q, k)
+    low = tirx.const(-1e9, "float32")
+    causal = te.compute(plain.shape, lambda h, i, j: tirx.if_then_else(j <= i, plain[h, i, j], low), name="causal")
+
+    def reference(q, k, v):
+        s = q @ k.transpose(0, 2, 1) * SCALE
+        return softmax(np.where(np.tri(30, dtype=bool), s, -1e9)) @ v
+
+    check([q, k, v], product(topi.nn.softmax(causal), v), reference, "RowChains")
+
+
+def test_operands_in_one_tensor_and_heads_side_by_side(check):
+    """As a projection leaves them: [batch, rows, 3 * heads * depth]; the result is [batch, rows, heads, depth]."""
+    batch, heads, rows, depth = 2, 3, 21, 8
+    x = te.placeholder((batch, rows, 3 * heads * depth), name="x")
+    d, j = te.reduce_axis((0, depth), "d"), te.reduce_axis((0, rows), "j")
+
+    def at(b, i, part, h, c):
+        return x[b, i, part * heads * depth + h * depth + c]
+
+    scores = te.compute(
+        (batch, heads, rows, rows), lambda b, h, i, k: te.sum(at(b, i, 0, h, d) * at(b, k, 1, h, d), d), name="scores"
+    )
+    weights = topi.nn.softmax(scores)
+    output = te.compute(
+        (batch, rows, heads, depth), lambda b, i, h, c: te.sum(weights[b, h, i, j] * at(b, j, 2, h, c), j), name="out"
+    )
+
+    def reference(x):
+        q, k, v = x.reshape(batch, rows, 3, heads, depth).transpose(2, 0, 3, 1, 4)
+        return (softmax(q @ k.transpose(0, 1, 3, 2)) @ v).transpose(0, 2, 1, 3)
+
+    check([x], output, reference, "RowChains")
+
+
+def test_what_follows_the_last_product_is_done_on_its_registers(check):
+    inputs, out, reference = attention(2, 20, 24, 16, 16, False)
+    residual = te.placeholder((2, 20, 16), name="r")
+    output = te.compute(out.shape, lambda *at: out[at] * tirx.const(0.5, "float32") + residual[at], name="sum")
+    check([*inputs, residual], output, lambda q, k, v, r: reference(q, k, v) * 0.5 + r, "RowChains")
+
+
+def test_rows_and_keys_of_two_axes_each(check):
+    """Keys on a grid: the row of scores has two axes, flattened in scratch."""
+    q, k = te.placeholder((2, 5, 6, 8), name="q"), te.placeholder((2, 3, 4, 8), name="k")
+    d, y, x = te.reduce_axis((0, 8), "d"), te.reduce_axis((0, 3), "y"), te.reduce_axis((0, 4), "x")
+    s = te.compute((2, 5, 6, 3, 4), lambda b, i, j, m, n: te.sum(q[b, i, j, d] * k[b, m, n, d], d), name="s")
+    top = te.compute((2, 5, 6), lambda b, i, j: te.max(s[b, i, j, y, x], [y, x]), name="top")
+    output = te.compute(s.shape, lambda b, i, j, m, n: s[b, i, j, m, n] - top[b, i, j], name="shifted")
+
+    def reference(q, k):
+        scores = np.einsum("bijd,bmnd->bijmn", q, k)
+        return scores - scores.max((3, 4), keepdims=True)
+
+    check([q, k], output, reference, "RowChains")
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 40, 16, 16), (1, 64, 1, 16, 8)])
+def test_one_row_or_one_key_is_left_to_other_rules(check, sizes):
+    """Packing a matrix for a single row never pays, and a row of one score is no row."""
+    check(*attention(*sizes, False), "InSequence")

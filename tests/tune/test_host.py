@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What latencies depend on in a machine, and where they are kept."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smartmem_tvm.tune import host
+
+
+def test_cpu_has_a_name():
+    name = host.cpu_name()
+    assert name and name == name.strip() and "\n" not in name
+
+
+def test_cpu_without_a_model_name_is_named_by_its_architecture(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "processor : 0\nBogoMIPS : 50.00\n")
+    monkeypatch.setattr(host.platform, "processor", lambda: "")
+    monkeypatch.setattr(host.platform, "machine", lambda: "aarch64")
+    assert host.cpu_name.__wrapped__() == "aarch64"
+
+
+def test_threads(monkeypatch):
+    monkeypatch.setenv("TVM_NUM_THREADS", "3")
+    assert host.run_threads() == 3
+    monkeypatch.setenv("TVM_NUM_THREADS", "")
+    assert host.run_threads() == host.usable_cores()
+    assert 1 <= host.usable_cores() <= len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "file"),
+    [("AMD EPYC 9B14 96-Core", "amd_epyc_9b14_96_core.jsonl"), ("(R) @", "r.jsonl"), ("@", "cpu.jsonl")],
+)
+def test_default_store_is_named_after_the_cpu(monkeypatch, cpu, file):
+    monkeypatch.delenv(host.STORE_VARIABLE, raising=False)
+    monkeypatch.setattr(host, "cpu_name", lambda: cpu)
+    assert host.default_store() == Path("tuning_logs") / file
+
+
+def test_the_variable_names_the_store(monkeypatch):
+    monkeypatch.setenv(host.STORE_VARIABLE, "/some/where.jsonl")
+    assert host.default_store() == Path("/some/where.jsonl")
+    monkeypatch.setenv(host.STORE_VARIABLE, "")
+    assert host.default_store() is None
+
+
+def test_tvm_is_not_imported():
+    code = "import sys, smartmem_tvm.tune.host; sys.exit('tvm' in sys.modules)"
+    code = f"import sys; sys.argv[0] = 'smartmem'; {code}"  # the package itself imports TVM, unless it is the command
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
