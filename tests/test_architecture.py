@@ -12,7 +12,7 @@ ROOT = Path(smartmem_tvm.__file__).parent
 # Each layer with those below it: a module may import from its own package and from lower layers only.
 # fmt: off
 LAYERS = [
-    "tables", "analysis", "tune", "transform schedule", "report pipeline", "deploy", "runtime frontend", "doctor",
+    "tables", "analysis", "tune", "transform schedule", "report pipeline", "deploy", "runtime frontend", "doctor bench",
     "cli",
 ]
 # fmt: on

@@ -1,34 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README shows the committed measurements, and commands that exist."""
 
-import json
 import re
 import runpy
 from pathlib import Path
 
 import pytest
 
+from smartmem_tvm.bench.results import failures, read
 from smartmem_tvm.cli import main
+from smartmem_tvm.tables.suite import SUITES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+RENDER = runpy.run_path(str(ROOT / "benchmarks" / "render.py"))
+ROWS = read(RENDER["RESULTS"])
+PROMISED = {entry.file: entry for entry in SUITES["smartmem18"]}
 
 
 def test_tables_are_those_of_the_committed_file():
-    figures = runpy.run_path(str(ROOT / "benchmarks" / "figures.py"))
-    results = json.loads((ROOT / "benchmarks" / "figures.json").read_text(encoding="utf-8"))
-    shown = README.partition("<!-- figures -->\n")[2].partition("\n<!-- /figures -->")[0]
-    assert shown == figures["tables"](results)
+    shown = README.partition(RENDER["BEGIN"])[2].partition(RENDER["END"])[0]
+    assert shown == RENDER["overview"](ROWS) + "\n"
 
 
-def test_committed_figures_keep_the_promises():
-    figures = runpy.run_path(str(ROOT / "benchmarks" / "figures.py"))
-    results = json.loads((ROOT / "benchmarks" / "figures.json").read_text(encoding="utf-8"))["models"]
-    for name, (_, _, bound) in figures["MODELS"].items():
-        ours = results[name]["smartmem"]
-        assert ours["launches"] == ours["kernels"] <= bound
-        assert ours["layout_kernels"] == 0
-        assert results[name]["error"] <= 1e-4
+def test_the_page_of_the_last_run_is_that_of_the_committed_files():
+    ablation = read(RENDER["ABLATION"]) if RENDER["ABLATION"].exists() else {}
+    assert (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8") == RENDER["page"](ROWS, ablation)
+
+
+def test_every_network_was_measured():
+    assert set(ROWS) == set(PROMISED)
+
+
+@pytest.mark.parametrize("file", ROWS)
+def test_committed_figures_keep_the_promises(file):
+    row, entry = ROWS[file], PROMISED[file]
+    assert not failures(row)
+    ours = row["systems"]["smartmem"]
+    assert ours["kernels"] == ours["kernels_in_graph"]
+    assert ours["layout_kernels"] == 0
+    if not entry.compile_only:
+        assert ours["kernels"] <= entry.at_most
+        assert ours["relative_error"] <= 1e-4
+        tvm = row["systems"]["tvm"]
+        assert ours["bytes_moved"]["activations"] <= tvm["bytes_moved"]["activations"]
+    assert max(ours["peak_mb"].values()) <= 20e3
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"^smartmem (\w+)", README, re.MULTILINE))))

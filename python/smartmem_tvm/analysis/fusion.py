@@ -27,6 +27,7 @@ from ..tables.mapping_type import TABLE_3, MappingType, Verdict
 from .classify import (
     CHEAP,
     MOST_DIVISIONS,
+    MOST_REPEATED,
     cost,
     mapping_type,
     movement,
@@ -157,7 +158,7 @@ class FusionCheck:
             return Decision(False, why, "DNNFusion Table 3")
         work = sum(cost(stage.body) for stage in node.kernel.stages)
         again = readers * _evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
-        if again > 1 and (once or work > CHEAP):
+        if again > MOST_REPEATED and (once or work > CHEAP):
             return Decision(False, f"{name} would evaluate its {work} operations {again:g} times")
         return None
 

@@ -171,7 +171,7 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     gvar, arguments = value.args[0], value.args[1]
     if gvar not in parsed:
         parsed[gvar] = _parse(mod[gvar])
-    whole, reason = parsed[gvar]
+    whole, part, live, reason = parsed[gvar]
     if len(value.args) > 2:
         reason = "it takes symbolic values"
     label = describe(gvar.name_hint, var)
@@ -180,17 +180,22 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     args = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
     node = Node(var, value, args, whole, members=[label])
     if len(whole.outputs) == 1:
-        part, args = _live(tidy(whole), whole, args)
-        normalise(node, fresh(part), args)
+        normalise(node, part, [args[position] for position in live])
     return node
 
 
-def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, str]:
-    """The kernel of a PrimFunc with simplified indices, or the reason why it has none."""
+def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, Kernel | None, list[int], str]:
+    """The kernel of a PrimFunc with simplified indices, its normal form, which inputs that reads, and why it has none.
+
+    The normal form may be shared by nodes: `_absorb` copies a producer before it merges it.
+    """
     try:
-        return simplify(parse(func)), ""
+        whole = simplify(parse(func))
     except Opaque as why:
-        return None, str(why)
+        return None, None, [], str(why)
+    part = tidy(whole)
+    live = [next(i for i, b in enumerate(whole.inputs) if b.same_as(buffer)) for buffer in part.inputs]
+    return whole, fresh(part), live, ""
 
 
 def _live(part: Kernel, whole: Kernel, args: list) -> tuple[Kernel, list]:

@@ -122,7 +122,8 @@ def _dress(axes: Axes, title: str) -> None:
 def _legend(figure: Figure, colors: Mapping) -> None:
     from matplotlib.patches import Patch
 
-    entries = [Patch(color=color, label=f"+ {name}" if name else "baseline: none of these") for name, color in colors.items()]
+    labels = {None: "baseline: none of these"}
+    entries = [Patch(color=color, label=labels.get(name, f"+ {name}")) for name, color in colors.items()]
     entries.append(Patch(facecolor="white", edgecolor="black", hatch="////", label="below zero: a cost"))
     figure.legend(handles=entries, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
 

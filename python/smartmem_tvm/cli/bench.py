@@ -41,7 +41,7 @@ _ALL = "all"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("model", metavar="MODEL", nargs="*", help="ONNX files")
+    parser.add_argument("model", metavar="MODEL", nargs="*", help="ONNX files; with --suite, its models to measure")
     parser.add_argument("--suite", choices=SUITES, help="measure the models of a suite")
     parser.add_argument("--models", metavar="DIR", default="models", help="where they are (default: models)")
     parser.add_argument("--large", action="store_true", help="of the suite only those that take up to 20 GB of memory")
@@ -110,17 +110,21 @@ def _targets(args: argparse.Namespace) -> list[Target]:
     Raises
     ------
     UserError
-        If that is nothing, or both models and a suite.
+        If that is nothing, or a name is not in the suite.
     """
-    if bool(args.model) == bool(args.suite):
-        raise UserError("smartmem bench measures either MODEL files or a suite; give one of the two.")
-    if args.model:
+    if args.suite is None:
+        if not args.model:
+            raise UserError("smartmem bench needs something to measure; give MODEL files or --suite.")
         return [Target(Path(path).stem, path, Path(path), apart=args.apart) for path in args.model]
+    known = [entry.file for entry in SUITES[args.suite]]
+    for name in args.model:
+        if name not in known:
+            raise UserError(f"Suite {args.suite} has no model '{name}'; it has {', '.join(known)}.")
     folder = Path(args.models)
     return [
         Target(e.name, e.file, folder / f"{e.file}.onnx", e.large or args.apart, e.compile_only, e.unscheduled)
         for e in SUITES[args.suite]
-        if e.large == args.large
+        if (e.file in args.model if args.model else e.large == args.large)
     ]
 
 

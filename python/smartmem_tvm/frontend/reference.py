@@ -41,6 +41,8 @@ def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = F
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = threads or 0
+    # Its threads would go on spinning after a run, on the cores of whatever is measured next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     if lean:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.add_session_config_entry("session.disable_prepacking", "1")

@@ -21,6 +21,8 @@ from ..analysis.row_chain import RowChain, factors, row_chain_of, summand
 FLOAT_BYTES = 4
 # Rows worked on at a time at the least, and how many row-sized buffers that takes.
 LEAST_ROWS, ROW_BUFFERS = 8, 2
+# A single row uses its matrices once, wherever they are, but on one core: up to here that costs less than a launch more.
+SINGLE_ROW_BYTES = 2 * 1024 * 1024
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseAttention")
@@ -44,8 +46,8 @@ class FuseAttention:
 
     1. intermediate results that somebody else reads, or that are results of the function,
     2. stages that leave their row, or read through a map that is no renaming of axes,
-    3. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (which a
-       single row uses once, wherever they are).
+    3. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
+       row, `SINGLE_ROW_BYTES`).
 
     This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
 
@@ -78,8 +80,8 @@ def fuse_attention(graph: Graph, on_chip_bytes: int) -> list[dict]:
                 continue
             decision = {"pass": "FuseAttention", "operator": producer.members[-1]}
             needed = working_set(chain)
-            if needed > on_chip_bytes and not alone:
-                why = f"its rows and matrices take {needed} bytes, more than the {on_chip_bytes} on chip"
+            if needed > (SINGLE_ROW_BYTES if alone else on_chip_bytes):
+                why = f"its rows and matrices take {needed} bytes, too many to work on by one core"
                 log.append({**decision, "action": "kept", "reason": why})
                 continue
             node.kernel, _, producer.kernel = kernels

@@ -73,7 +73,8 @@ def _is_row_statistic(node: Node) -> bool:
     kernel = node.kernel
     if kernel is None or len(kernel.outputs) != 1 or not reduces(kernel):
         return False
-    largest = max(math.prod(shape_of(buffer)) for buffer in kernel.inputs)
+    bound = zip(kernel.inputs, node.args, strict=True)  # the weight of a matmul with one row is no row
+    largest = max((math.prod(shape_of(buffer)) for buffer, arg in bound if isinstance(arg, ir.Var)), default=0)
     return all(math.prod(stage.extents.values()) <= largest for stage in kernel.stages)
 
 

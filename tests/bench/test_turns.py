@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs taken in turns, until the budget is spent."""
+
+import pytest
+
+from smartmem_tvm.bench.turns import Effort, in_turns, summary
+
+
+def test_turns_and_budgets():
+    calls = []
+
+    def system(name, seconds):
+        return lambda: calls.append(name) or seconds
+
+    times = in_turns([system("a", 1.0), system("b", 3.0)], Effort(budget=5.0, least=2, most=4))
+    assert calls == ["a", "b"] * 3 + ["a"] * 2, "one round untimed; b leaves when its budget is spent"
+    assert times == [[1.0] * 4, [3.0] * 2]
+
+
+def test_summary():
+    assert summary([0.001 * n for n in range(1, 12)]) == pytest.approx({"median": 6, "p10": 2, "p90": 10, "runs": 11})
+    assert summary([0.5]) == {"median": 500, "p10": 500, "p90": 500, "runs": 1}

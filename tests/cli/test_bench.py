@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem bench``: one tiny model measured for real, and what surrounds the measuring."""
+
+import csv
+import json
+from dataclasses import fields
+
+import pytest
+
+from smartmem_tvm.cli import bench_plan
+from smartmem_tvm.cli.bench_plan import Plan, Target, techniques
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.pipeline import Options
+from smartmem_tvm.tables.suite import SUITES, Entry
+
+QUICK = ("--budget", "0.05", "--threads", "1")
+
+
+def test_one_model_against_two_systems(smartmem, model_path, tmp_path):
+    output, table = tmp_path / "r.json", tmp_path / "r.csv"
+    outcome = smartmem("bench", model_path, *QUICK, "-o", output, "--csv", table, "--json")
+    assert outcome.code == 0, outcome.err
+    (row,) = outcome.data["rows"]
+    assert json.loads(output.read_text())["rows"] == [row]
+    assert (row["threads"], row["in_turns"], row["onnx_nodes"], row["onnx_layout_nodes"]) == (1, True, 7, 4)
+    assert row["machine"]["cores"] >= 1
+    ours, tvm, reference = (row["systems"][name] for name in ("smartmem", "tvm", "onnxruntime"))
+    assert ours["kernels"] == ours["kernels_in_graph"] <= 3 < tvm["kernels"]
+    assert ours["layout_kernels"] == 0 < tvm["layout_kernels"]
+    assert ours["bytes_moved"]["activations"] < tvm["bytes_moved"]["activations"]
+    assert 0 < ours["relative_error"] < 1e-6 and "relative_error" not in reference
+    for facts in (ours, tvm, reference):
+        assert 0 < facts["latency_ms"]["p10"] <= facts["latency_ms"]["median"] <= facts["latency_ms"]["p90"]
+        assert facts["peak_mb"]["compile"] > 50 and facts["peak_mb"]["run"] > 50
+    assert set(ours["seconds"]) == {"import", "passes", "codegen"}
+    systems = [line["system"] for line in csv.DictReader(table.read_text().splitlines())]
+    assert systems[:3] == ["smartmem", "tvm", "onnxruntime"]
+
+
+def test_ablation_and_picture(smartmem, model_path, tmp_path):
+    picture = tmp_path / "gains.png"
+    outcome = smartmem(
+        "bench", model_path, *QUICK, "--against", "none", "--ablation", "eliminate,fuse", "--plot", picture
+    )
+    assert outcome.code == 0, outcome.err
+    assert "+ eliminate" in outcome.out and "on 1 threads" in outcome.out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_suite_goes_on_after_a_failure_and_after_an_interruption(smartmem, model_path, tmp_path, monkeypatch):
+    entries = tuple(Entry(name.upper(), name, None, None) for name in ("attention", "missing", "broken"))
+    monkeypatch.setitem(SUITES, "smartmem18", entries)
+    (tmp_path / "attention.onnx").write_bytes(model_path.read_bytes())
+    (tmp_path / "broken.onnx").write_text("I am no model")
+    command = ("bench", "--suite", "smartmem18", "--models", tmp_path, *QUICK, "-o", tmp_path / "r.json")
+    outcome = smartmem(*command, "--json")
+    assert outcome.code == 2
+    good, missing, broken = outcome.data["rows"]
+    assert good["systems"]["smartmem"]["kernels"] <= 3
+    assert "missing.onnx" in missing["error"] and "--models" in missing["error"]
+    assert "broken.onnx" in broken["error"] and broken["error"].endswith(".")
+    assert [line.split(": ")[0] for line in outcome.err.splitlines()] == [
+        "[1/3] ATTENTION",
+        "[2/3] MISSING",
+        "[3/3] BROKEN",
+    ]
+
+    measured = []
+    monkeypatch.setattr(Plan, "_measure", lambda _self, target: measured.append(target.name) or {"error": "No."})
+    again = smartmem(*command, "--json")
+    assert again.code == 2 and measured == ["BROKEN"], "what was finished is kept"
+    assert again.data["rows"][0] == good
+    assert smartmem(*command, "attention", "--again", "--json").data["rows"][0]["error"] == "No."
+    assert measured == ["BROKEN", "ATTENTION"]
+
+
+def plan(**changes) -> Plan:
+    from smartmem_tvm.bench.turns import Effort
+
+    settings = {"against": ("tvm",), "ablation": None, "shapes": {}, "threads": 1, "seed": 0}
+    return Plan(**{**settings, **changes}, effort=Effort(), patience=10)
+
+
+def test_every_switch_of_the_pipeline_can_be_ablated(tmp_path):
+    switches = [field.name for field in fields(Options) if field.default is True]
+    assert set(techniques()) == set(switches) - {"schedule"}
+    assert techniques(["schedule", "fuse"]) == ("schedule", "fuse")
+    with pytest.raises(UserError, match="'magic'.*eliminate"):
+        techniques(["magic"])
+
+
+def test_systems_of_an_ablation(tmp_path):
+    target = Target("M", "m", tmp_path / "m.onnx")
+    requests = {each["system"]: each for each in plan(ablation=("eliminate", "fuse")).requests(target)}
+    off = {"-eliminate -fuse": {"eliminate": False, "fuse": False}, "-fuse": {"fuse": False}, "smartmem": {}}
+    assert list(requests)[:2] == ["smartmem", "tvm"], "ours first: it brings the inputs"
+    assert {name: requests[name]["options"] for name in off} == off
+    assert not any(requests[name]["count_only"] for name in off)
+    # A technique whose kernels are counted both ways runs where the ablation asks for it.
+    requests = {each["system"]: each for each in plan(ablation=("fuse_attention",)).requests(target)}
+    assert not requests["-fuse_attention"]["count_only"]
+    requests = {each["system"]: each for each in plan().requests(target)}
+    assert requests["-fuse_attention"]["count_only"]
+
+
+def test_what_targets_ask_for(tmp_path):
+    path = tmp_path / "m.onnx"
+    assert [each["system"] for each in plan().requests(Target("M", "m", path, compile_only=True))] == ["smartmem"]
+    systems = [each["system"] for each in plan().requests(Target("M", "m", path, unscheduled=True))]
+    assert systems[:3] == ["smartmem", "tvm", "tvm-unscheduled"]
+
+
+def test_the_sixteen_small_networks_and_the_two_large(monkeypatch):
+    entries = SUITES["smartmem18"]
+    networks = [entry for entry in entries if entry.paper]
+    assert len(networks) == 18 and {entry.file for entry in networks if entry.large} == {"sd_unet", "pythia_1b"}
+    assert len({entry.file for entry in entries}) == len(entries)
+
+
+BAD = {
+    "nothing": ((), "--suite"),
+    "not in the suite": (("swin", "--suite", "figure8"), "vit_b16"),
+    "picture without ablation": (("m.onnx", "--plot", "p.png"), "--ablation"),
+    "technique": (("m.onnx", "--ablation", "magic"), "'magic'"),
+    "place": (("m.onnx", "-o", "none/r.json"), "none/r.json"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_arguments(smartmem, monkeypatch, tmp_path, what):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench_plan, "prepare", None)
+    arguments, word = BAD[what]
+    outcome = smartmem("bench", *arguments)
+    assert outcome.code == 2 and outcome.err.count("\n") == 1
+    assert outcome.err.startswith("smartmem: error: ") and word in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("--against", "magic"), ("--budget", "0"), ("--suite", "all")])
+def test_wrong_usage(smartmem, arguments):
+    outcome = smartmem("bench", "m.onnx", *arguments)
+    assert outcome.code == 2 and outcome.err.startswith("usage: smartmem bench")
