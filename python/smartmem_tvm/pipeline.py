@@ -14,9 +14,9 @@ from .analysis.fusion import Profiles
 from .errors import UserError
 from .schedule import CpuParams, ScheduleKernels
 from .transform.eliminate_layout import EliminateLayout
-from .transform.fuse_attention import FuseAttention
 from .transform.fold_norm_affine import FoldNormAffine
 from .transform.fold_scales import FoldScales
+from .transform.fuse_attention import FuseAttention
 from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
 from .transform.lower_rotations import LowerRotations

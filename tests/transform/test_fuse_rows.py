@@ -8,6 +8,7 @@ from tvm import relax
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
 from smartmem_tvm.analysis.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
+from smartmem_tvm.transform import fuse_rows as fuse_rows_module
 
 ROWS, COLUMNS = 5, 6
 SHAPE = (ROWS, COLUMNS)
@@ -138,3 +139,17 @@ def test_what_prepares_the_first_statistic_is_left_to_fusion_by_type():
 def test_running_twice_changes_nothing_more():
     once = rows_fused(layer_norm, SHAPE)
     assert calls(FuseRows()(once)) == calls(once)
+
+
+@pytest.mark.parametrize(("limit", "kernels"), [(2**21, 1), (16, 2)], ids=["small", "large"])
+def test_a_layer_with_one_row_joins_its_norm_while_its_weight_is_small(limit, kernels, monkeypatch):
+    """Its weight is used once, as a row is; a large one is work for every core."""
+    monkeypatch.setattr(fuse_rows_module, "SINGLE_ROW_BYTES", limit)
+
+    def build(x):
+        return layer_norm(op.matmul(x, constant(8, 6)))
+
+    before = legal(build, (1, 8))
+    after = FuseOperators()(FuseRows()(before))
+    assert_same_results(before, after, *random((1, 8)))
+    assert len(calls(after)) == kernels

@@ -51,6 +51,9 @@ MOST_LOADS = 32
 # What one output element needs of an intermediate result at once; half of a small second-level cache.
 MOST_LOCAL_BYTES = 128 * 1024
 
+# A layer with a single row uses its weight once, but on one core: up to this size that costs less than a launch more.
+SINGLE_ROW_BYTES = 2 * 1024 * 1024
+
 MEASURED = "profile"
 _TAKES_EPILOGUE = (Action.TRY_FUSE, Action.ELIMINATE_SECOND)
 
@@ -264,12 +267,13 @@ def _evaluations(reader: Node, var) -> int:
 
 
 def _moves_fewer_bytes(node: Node, readers: int) -> bool:
-    operands = sum(_bytes(b) for b, a in zip(node.kernel.inputs, node.args, strict=True) if isinstance(a, ir.Var))
-    result = _bytes(node.kernel.outputs[0])
+    operands = sum(tensor_bytes(b) for b, a in zip(node.kernel.inputs, node.args, strict=True) if isinstance(a, ir.Var))
+    result = tensor_bytes(node.kernel.outputs[0])
     return readers * operands <= operands + (1 + readers) * result + LAUNCH_BYTES
 
 
-def _bytes(buffer) -> int:
+def tensor_bytes(buffer) -> int:
+    """Size of a whole tensor."""
     return math.prod(shape_of(buffer)) * item_bytes(buffer)
 
 
@@ -280,4 +284,4 @@ def work(node: Node) -> int:
 
 def result_bytes(node: Node) -> int:
     """Size of a node's (intermediate) result, DNNFusion's IRS size."""
-    return _bytes(node.kernel.outputs[0])
+    return tensor_bytes(node.kernel.outputs[0])

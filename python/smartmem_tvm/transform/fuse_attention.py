@@ -13,6 +13,7 @@ from tvm import ir, tirx
 from ..analysis.change_axes import aligned
 from ..analysis.classify import reduces
 from ..analysis.compose import can_reindex, fresh, merge, replace_loads
+from ..analysis.fusion import SINGLE_ROW_BYTES
 from ..analysis.graph import Graph, Node, rewrite_graphs
 from ..analysis.index_map import variables
 from ..analysis.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
@@ -21,8 +22,6 @@ from ..analysis.row_chain import RowChain, factors, row_chain_of, summand
 FLOAT_BYTES = 4
 # Rows worked on at a time at the least, and how many row-sized buffers that takes.
 LEAST_ROWS, ROW_BUFFERS = 8, 2
-# A single row uses its matrices once, wherever they are, but on one core: up to here that costs less than a launch more.
-SINGLE_ROW_BYTES = 2 * 1024 * 1024
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseAttention")

@@ -10,6 +10,7 @@ from tvm import ir
 
 from ..analysis.classify import CHEAP, cost, reduces
 from ..analysis.compose import single_map
+from ..analysis.fusion import SINGLE_ROW_BYTES, tensor_bytes
 from ..analysis.graph import Graph, Node, rewrite_graphs
 from ..analysis.kernel import Stage, shape_of
 
@@ -73,8 +74,10 @@ def _is_row_statistic(node: Node) -> bool:
     kernel = node.kernel
     if kernel is None or len(kernel.outputs) != 1 or not reduces(kernel):
         return False
-    bound = zip(kernel.inputs, node.args, strict=True)  # the weight of a matmul with one row is no row
-    largest = max((math.prod(shape_of(buffer)) for buffer, arg in bound if isinstance(arg, ir.Var)), default=0)
+    # A layer with one row is a statistic of it, unless its weight is so large that every core should work on it.
+    bound = zip(kernel.inputs, node.args, strict=True)
+    small = [b for b, arg in bound if isinstance(arg, ir.Var) or tensor_bytes(b) <= SINGLE_ROW_BYTES]
+    largest = max((math.prod(shape_of(buffer)) for buffer in small), default=0)
     return all(math.prod(stage.extents.values()) <= largest for stage in kernel.stages)
 
 
