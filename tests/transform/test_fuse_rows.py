@@ -147,7 +147,7 @@ def test_a_layer_with_one_row_joins_its_norm_while_its_weight_is_small(limit, ke
     monkeypatch.setattr(fuse_rows_module, "SINGLE_ROW_BYTES", limit)
 
     def build(x):
-        return layer_norm(op.matmul(x, constant(8, 6)))
+        return op.nn.relu(op.nn.layer_norm(op.matmul(x, constant(8, 6)), constant(6), constant(6), axes=[-1]))
 
     before = legal(build, (1, 8))
     after = FuseOperators()(FuseRows()(before))
