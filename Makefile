@@ -10,7 +10,9 @@ TEST_ENV := TVM_NUM_THREADS=2 TVM_BIND_THREADS=0 OMP_NUM_THREADS=2
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PACKAGING := setup.py pyproject.toml python/smartmem_tvm/_version.py
 
-.PHONY: demo test test-fast lint clean
+BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
+
+.PHONY: demo test test-fast lint clean bench bench-large bench-ablation
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -20,6 +22,20 @@ test: $(VENV)/installed-dev
 
 test-fast: $(VENV)/installed-dev
 	$(PYTEST) -m "not slow"
+
+# The tables of README.md and benchmarks/: sixteen networks in a quarter of an hour, on an idle machine; the two large
+# ones take up to 20 GB of memory; the picture of what each technique brings. An interrupted one goes on when called again.
+bench: $(VENV)/installed-dev
+	$(BENCH) --suite smartmem18 -o benchmarks/smartmem18.json
+	$(BIN)/python benchmarks/render.py
+
+bench-large: $(VENV)/installed-dev
+	$(BENCH) --suite smartmem18 --large -o benchmarks/smartmem18.json
+	$(BIN)/python benchmarks/render.py
+
+bench-ablation: $(VENV)/installed-dev
+	$(BENCH) --suite figure8 --ablation --against none -o benchmarks/figure8.json --plot benchmarks/figure8.png
+	$(BIN)/python benchmarks/render.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

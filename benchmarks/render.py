@@ -53,7 +53,7 @@ def overview(rows: dict[str, Row]) -> str:
         "TVM 0.27, of which layout",
         "ours, at most",
         "**ours, of which layout**",
-        "with attention fused",
+        "attention fused / not",
         "activations moved, against TVM",
         "error",
         "latency, ms: ours / TVM's graph / ONNX Runtime",
@@ -76,7 +76,7 @@ def _overview_line(entry: Entry, row: Row) -> tuple[str, ...]:
         f"{tvm['kernels']}, {tvm['layout_kernels']}" if "kernels" in tvm else "-",
         str(entry.at_most),
         f"**{ours['kernels']}, {ours['layout_kernels']}**",
-        str(fused["kernels"]) if fused is not unfused else "-",
+        f"{fused['kernels']} / {unfused['kernels']}" if fused is not unfused else "-",
         f"{moved:.2f}x" if moved else "-",
         f"{ours['relative_error']:.1e}" if "relative_error" in ours else "-",
         " / ".join(_ms(systems.get(name, {})) for name in (OURS, TVM, ORT)),
@@ -162,12 +162,12 @@ PAGE = """\
 
 Each writes its result file here, one network at a time, goes on where it was interrupted, and then writes this page
 and the tables of the README. Kernels are launches counted while the virtual machine runs; activations moved are the
-bytes read and written at kernel boundaries; the error is the largest deviation from ONNX Runtime relative to the largest
-output; peak memory is the resident set of a process that holds only this system (compiling, then running)."""
+bytes read and written at kernel boundaries; the error is the largest deviation from ONNX Runtime relative to the
+largest output; peak memory is the resident set of a process that holds only this system (compiling, then running)."""
 SYSTEMS = """\
-`tvm` is TVM's importer and its five default passes with our schedules, so that the latency shows what the graph is worth;
-`tvm-unscheduled` is the same as TVM's code generator compiles it. `-fuse_attention` is counted, not run: ours without that
-technique. Latencies are medians with the 10th and 90th percentile."""
+`tvm` is TVM's importer and its five default passes with our schedules, so that the latency shows what the graph is
+worth; `tvm-unscheduled` is the same as TVM's code generator compiles it. `-fuse_attention` is ours without that
+technique, counted but not run. Latencies are medians, with the 10th and 90th percentile."""
 GAINS = """\
 ![kernels, bytes and latency, technique by technique](figure8.png)
 

@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from .analysis.fusion import Profiles
+from .analysis.strength_reduction import strength_reduction
 from .errors import UserError
 from .schedule import CpuParams, ScheduleKernels
 from .transform.eliminate_layout import EliminateLayout
@@ -35,6 +36,8 @@ class Options:
     rewrite, merge_projections, eliminate, fuse, schedule : bool
         Run `FoldScales`, `FoldNormAffine` and `RewriteAlgebra`; `MergeProjections`; `EliminateLayout`; `FuseRows` and
         `FuseOperators`; `ScheduleKernels`.
+    simplify : bool
+        Reduce composed index maps in strength (`analysis.strength_reduction`); without, TVM's analyzer does what it can.
     fuse_attention : bool
         Run `FuseAttention`.
     dump_dir : str or None
@@ -47,6 +50,7 @@ class Options:
     rewrite: bool = True
     merge_projections: bool = True
     eliminate: bool = True
+    simplify: bool = True
     fuse: bool = True
     fuse_attention: bool = True
     schedule: bool = True
@@ -159,7 +163,8 @@ def run_phases(
     for number, phase in enumerate(phases):
         if not getattr(options, phase.name, True):
             continue
-        mod = tvm.transform.Sequential(phase.passes(options))(mod)
+        with strength_reduction(options.simplify):
+            mod = tvm.transform.Sequential(phase.passes(options))(mod)
         if options.dump_dir is not None:
             _dump(mod, Path(options.dump_dir), number, phase.name)
         if observe is not None:

@@ -10,7 +10,7 @@ from tvm import ir, sym, tirx
 
 from index_expressions import EXTENTS, VARIABLES, I, J, X, const, expressions, values
 from smartmem_tvm.analysis.index_map import division_count
-from smartmem_tvm.analysis.strength_reduction import Simplifier, rotation
+from smartmem_tvm.analysis.strength_reduction import Simplifier, rotation, strength_reduction
 
 
 def simplified(expr, **extents):
@@ -157,3 +157,12 @@ def test_other_selects_are_no_rotations(condition, yes, no):
 def test_two_tensors_are_no_rotation():
     y = tirx.decl_buffer((8, 8), "float32", "y")
     assert rotated(I >= 5, X[I - 5, J], y[I + 3, J], i=8, j=8) is None
+
+
+def test_it_can_be_switched_off():
+    """Then only TVM's analyzer looks at an index; what is computed stays the same."""
+    index = (I % 12 + 3) % 4
+    with strength_reduction(False):
+        plain = simplified(index, i=24)
+    assert division_count(plain) > division_count(simplified(index, i=24))
+    np.testing.assert_array_equal(values(plain, {I: 24}), values(index, {I: 24}))

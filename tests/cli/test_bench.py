@@ -85,7 +85,7 @@ def test_every_switch_of_the_pipeline_can_be_ablated(tmp_path):
     switches = [field.name for field in fields(Options) if field.default is True]
     assert set(techniques()) == set(switches) - {"schedule"}
     assert techniques(["schedule", "fuse"]) == ("schedule", "fuse")
-    with pytest.raises(UserError, match="'magic'.*eliminate"):
+    with pytest.raises(UserError, match=r"'magic'.*eliminate"):
         techniques(["magic"])
 
 

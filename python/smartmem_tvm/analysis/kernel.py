@@ -278,8 +278,13 @@ def _swap_modulo(body: tirx.Stmt, iters, old: type, new) -> tirx.Stmt:
     return tvm_ffi.structural_map(body, (old, swap))
 
 
-def rewrite_stages(mod: IRModule, rewrite: Callable[[Stage], Stage]) -> IRModule:
-    """Apply `rewrite` to every stage of every unscheduled PrimFunc of `mod`; opaque functions are left alone."""
+def rewrite_stages(
+    mod: IRModule, rewrite: Callable[[Stage], Stage], unless: Callable[[Kernel], bool] = lambda _: False
+) -> IRModule:
+    """Apply `rewrite` to every stage of every unscheduled PrimFunc of `mod`.
+
+    Opaque functions are left alone, and so are kernels for which `unless` holds.
+    """
     mod = mod.clone()
     for gvar, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
@@ -287,6 +292,8 @@ def rewrite_stages(mod: IRModule, rewrite: Callable[[Stage], Stage]) -> IRModule
         try:
             kernel = parse(func)
         except Opaque:
+            continue
+        if unless(kernel):
             continue
         stages = tuple(rewrite(stage) for stage in kernel.stages)
         if any(new is not old for new, old in zip(stages, kernel.stages, strict=True)):

@@ -9,7 +9,9 @@ cancel, and a roll that arrives as a select between two slices becomes one modul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import tvm_ffi
@@ -28,6 +30,19 @@ from .index_map import (
 
 # Maps are compared by value on spaces up to this size; on larger ones a doubtful simplification is not made.
 _LARGEST_SPACE = 1 << 22
+
+
+_reducing: ContextVar[bool] = ContextVar("smartmem.strength_reduction", default=True)
+
+
+@contextmanager
+def strength_reduction(on: bool) -> Iterator[None]:
+    """Switch strength reduction on or off, for ablations; off leaves each index to TVM's analyzer alone."""
+    before = _reducing.set(on)
+    try:
+        yield
+    finally:
+        _reducing.reset(before)
 
 
 def _span(var, low: int, high: int) -> ir.Range:
@@ -77,7 +92,7 @@ class Simplifier:
     def index(self, expr):
         """The cheapest equal form of one index expression, counted in ``//`` and ``%``."""
         plain = self.analyzer.simplify(expr)
-        if division_count(plain) == 0:
+        if not _reducing.get() or division_count(plain) == 0:
             return plain
         candidates = [self._modulo_of_modulo(plain), self._merged(plain)]
         return self._cheaper(plain, [self.analyzer.simplify(each) for each in candidates])
@@ -90,7 +105,7 @@ class Simplifier:
         """
         simple = [self.index(i) for i in indices]
         divisions = sum(map(division_count, simple))
-        if divisions == 0:
+        if not _reducing.get() or divisions == 0:
             return simple
         found = {v for i in simple for v in variables(i)}
         used = [v for v in self.ranges if v in found]
@@ -168,7 +183,7 @@ class Simplifier:
             return yes if int(condition) else no
         if tvm_ffi.structural_equal(yes, no):
             return yes
-        rotated = rotation(condition, yes, no, self.ranges)
+        rotated = rotation(condition, yes, no, self.ranges) if _reducing.get() else None
         return rotated if rotated is not None else tirx.if_then_else(condition, yes, no)
 
 

@@ -23,6 +23,7 @@ TECHNIQUES = {
     "rewrite": "do not rewrite by the laws of algebra",
     "merge_projections": "do not merge linear layers of one input",
     "eliminate": "keep layout operators as kernels",
+    "simplify": "leave composed index maps to TVM's analyzer",
     "fuse": "do not fuse operators",
     "fuse_attention": "keep matmul, softmax and matmul apart",
     "schedule": "generate plain loops: one core, no vectors",

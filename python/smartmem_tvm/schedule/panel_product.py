@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+import tvm_ffi
 from tvm import ir, tirx
 
+from ..analysis.index_map import is_if_then_else
 from ..analysis.kernel import Stage, substitute
-from .expressions import has_select
+from .expressions import has_select, loads, uses
 from .nest import UNROLL, allocate, block, index, scratch, store
 from .params import CpuParams
 from .row_stages import RowStages
@@ -65,30 +67,31 @@ class PanelProduct:
     def _pack_panel(self, column, first: int, width: int) -> tirx.Stmt:
         lanes, right = self.params.lanes, self.product.right
         real = min(width, self.columns - first)
-        vector = not has_select(right)
+        whole = 0 if _searched(right, self.product.columns) else real // lanes * lanes
 
-        def at(depth, flat, j):
-            point = {**self.stages.point(self.stage, None, column + j), **depth}
-            return store(self.packed, substitute(right, point), self._place(column, flat, width) + j)
+        def at(j):
+            place = self.stages.point(self.stage, None, column + j)
+
+            def copy(flat, depth):
+                value = substitute(right, {**place, **depth})
+                return self.scope.simplify(store(self.packed, value, self._place(column, flat, width) + j))
+
+            return copy
+
+        def fill(flat, _):
+            spot = self._place(column, flat, width) + index(width - lanes)
+            return self.stages.vector(lambda j: store(self.packed, tirx.const(0, right.ty.dtype), spot + j))
+
+        def vectors(flat, depth):
+            return self.stages.vectors(whole, lambda j: at(j)(flat, depth))
 
         def one(flat, depth):
-            statements = []
-            whole = real // lanes * lanes if vector else 0
-            if real < width:
-                zero = tirx.const(0, right.ty.dtype)
-                last = width - lanes
-                spot = self._place(column, flat, width) + index(last)
-                statements.append(self.stages.vector(lambda j: store(self.packed, zero, spot + j)))
-            if whole:
-                statements.append(self.stages.vectors(whole, lambda j: at(depth, flat, j)))
-            if whole < real:
-                rest = self.scope.loop(
-                    real - whole, lambda j: self.scope.simplify(at(depth, flat, index(whole) + j)), "j"
-                )
-                statements.append(rest)
-            return block(*statements)
+            return block(fill(flat, depth) if real < width else None, vectors(flat, depth) if whole else None)
 
-        return self._over_depth(one)
+        many = self._over_depth(one) if whole or real < width else None
+        # column by column: where a column is, is worked out once
+        rest = self.scope.loop(real - whole, lambda j: self._over_depth(at(index(whole) + j)), "j")
+        return block(many, rest if whole < real else None)
 
     def _place(self, column, depth, width: int):
         """Where the panel that begins at `column` keeps its first element at `depth`."""
@@ -186,3 +189,19 @@ class PanelProduct:
             height, lambda i: self.scope.loop(real, lambda j: result(done[i, j], i, j), "j"), "i"
         )
         return allocate([acc, done], block(start, total, spill, store_real))
+
+
+def _searched(expr, columns: tuple) -> bool:
+    """Whether a condition or another load has to say where neighbouring columns are: nothing for a vector load."""
+    if any(is_if_then_else(call) for call in _nodes(expr, ir.Call)):
+        return True
+    inside = [i for load in loads(expr) for i in load.indices]
+    conditions = [select.condition for select in _nodes(expr, tirx.Select)]
+    gathers = [load for index_ in inside for load in loads(index_)]
+    return any(uses(node, columns) for node in (*conditions, *gathers))
+
+
+def _nodes(expr, kind: type) -> list:
+    found: list = []
+    tvm_ffi.structural_walk(expr, (kind, found.append))
+    return found

@@ -82,7 +82,7 @@ EXTRA = (
 # fmt: on
 
 # The eight networks of the paper's Figure 8, in its order.
-_FIGURE_8 = "autoformer_s biformer_s efficientvit_b3 cswin_s vit_b16 convnext_t regnet resnext50".split()
+_FIGURE_8 = ["autoformer_s", "biformer_s", "efficientvit_b3", "cswin_s", "vit_b16", "convnext_t", "regnet", "resnext50"]
 
 SUITES = {
     "smartmem18": SMARTMEM18 + EXTRA,

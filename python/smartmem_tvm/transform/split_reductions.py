@@ -10,7 +10,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.compose import simplified
-from ..analysis.kernel import REDUCE, Stage, rewrite_stages, substitute
+from ..analysis.kernel import REDUCE, Kernel, Opaque, Stage, rewrite_stages, substitute
+from ..analysis.row_chain import row_chain_of
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SplitReductions")
@@ -26,12 +27,23 @@ class SplitReductions:
         for k0, k1 in grid(12, 64): acc += x[k0, t, k1] * w[k0 * 64 + k1, j]
 
     The inner loop walks along memory again, and no division is left in it. An iterator is split where the divisors it
-    is used with form a chain, each dividing the next and the extent; otherwise it stays.
+    is used with form a chain, each dividing the next and the extent; otherwise it stays, and so do those of a chain of rows (`analysis.row_chain`).
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every unscheduled PrimFunc of `mod`; others are left alone."""
-        return rewrite_stages(mod, _split)
+        return rewrite_stages(mod, _split, unless=_is_chain)
+
+
+def _is_chain(kernel: Kernel) -> bool:
+    """Whether stages hand rows to each other: an axis that they share stays whole, or they would share it no more."""
+    if sum(bool(stage.reduction) for stage in kernel.stages) < 2:
+        return False
+    try:
+        chain = row_chain_of(kernel)
+    except Opaque:
+        return False
+    return bool(chain.products and chain.statistics)
 
 
 def _split(stage: Stage) -> Stage:
