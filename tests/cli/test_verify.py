@@ -72,6 +72,18 @@ def test_model_that_onnxruntime_refuses(smartmem, model_path, monkeypatch):
     assert f"ONNX Runtime cannot run {model_path}" in outcome.err and "NOT_IMPLEMENTED" in outcome.err
 
 
+def test_half_precision_may_err_more(smartmem, tmp_path):
+    value = helper.make_tensor_value_info
+    weight = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((64, 64)).astype("float16"), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Softmax", ["h"], ["y"])]
+    graph = helper.make_graph(nodes, "half", [value("x", 10, [4, 64])], [value("y", 10, [4, 64])], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "h.onnx")
+    outcome = smartmem("verify", tmp_path / "h.onnx", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["rtol"] == 1e-2 > outcome.data["max_rel_err"] > 1e-5
+    assert smartmem("verify", tmp_path / "h.onnx", "--rtol", "0", "--json").data["rtol"] == 0
+
+
 def test_several_outputs(smartmem, tmp_path):
     value = helper.make_tensor_value_info
     nodes = [helper.make_node("Softmax", ["x"], ["p"]), helper.make_node("ArgMax", ["x"], ["/top/id"], axis=1)]

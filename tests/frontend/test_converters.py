@@ -177,3 +177,40 @@ def test_what_tvm_would_compute_wrongly_is_refused(node, constants, reason):
     with pytest.raises(UserError, match=reason) as error:
         from_onnx(model)
     assert node.name in str(error.value)
+
+
+def _layer_norm(build, outputs, dtype, axis=-1):
+    shape = (2, 4, 8)
+    scale = np.linspace(0.5, 2, 8).astype(dtype) * np.ones(shape[axis:], dtype)
+    node = helper.make_node("LayerNormalization", ["x", "s", "b"], outputs, axis=axis)
+    statistics = (shape[:axis] + (1,) * -axis, FLOATS)
+    results = {"y": (shape, dtype), **dict.fromkeys(outputs[1:], statistics)}
+    return build([node], {"x": (shape, dtype)}, results, {"s": scale, "b": scale - 1})
+
+
+@pytest.mark.parametrize("axis", [-1, -2])
+@pytest.mark.parametrize("outputs", [["y", "mean"], ["y", "mean", "inverse"]])
+def test_layer_normalization_gives_its_statistics(build, assert_same, outputs, axis):
+    model = _layer_norm(build, outputs, FLOATS, axis)
+    assert_same(model, from_onnx(model))
+
+
+def test_layer_normalization_in_double_precision(build, assert_same):
+    model = _layer_norm(build, ["y"], "float64")
+    assert_same(model, from_onnx(model), tolerance=1e-12)
+
+
+def test_plain_layer_normalization_stays_one_operator(build, operators):
+    assert operators(from_onnx(_layer_norm(build, ["y"], FLOATS))) == ["nn.layer_norm"]
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [FLOATS, "int64"])
+def test_one_hot_has_the_type_of_its_values(build, assert_same, dtype, axis):
+    shape = [3, 2]
+    shape.insert(axis if axis >= 0 else 2, 4)
+    node = helper.make_node("OneHot", ["i", "depth", "values"], ["y"], axis=axis)
+    constants = {"depth": np.array([4]), "values": np.array([2, 5], dtype)}
+    model = build([node], {"i": ((3, 2), "int64")}, {"y": (shape, dtype)}, constants)
+    # Negative ones count from the end; what is outside of [-4, 4) is nowhere hot.
+    assert_same(model, from_onnx(model), {"i": np.array([[0, 3], [-1, -4], [4, 7]])}, tolerance=0)

@@ -38,8 +38,8 @@ def test_all_open_inputs_are_named_at_once(build):
     assert "--shape a:1,1 --shape b:1,3" in text
 
 
-def test_a_dimension_of_zero_is_open(build):
-    assert "dimension 0 of 'a'" in refusal(_add(build, (0, 3), (1, 3), (None, 3)))
+def test_a_dimension_of_zero_is_open_and_quoted(build):
+    assert "dimension 0 (written as 0) of 'a'" in refusal(_add(build, (0, 3), (1, 3), (None, 3)))
 
 
 def test_a_named_dimension_holds_for_every_input(build):

@@ -95,3 +95,13 @@ def test_an_operator_that_onnx_defines_by_others_is_expanded(build, run_tvm, op_
     x = np.linspace(-3, 3, 16, dtype=FLOATS).reshape(4, 4)
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
     np.testing.assert_allclose(run_tvm(from_onnx(model), {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_unsupported_operator_in_a_function_is_named_by_both(build):
+    body = [helper.make_node("Relu", ["a"], ["b"]), helper.make_node("Det", ["b"], ["c"], name="inner")]
+    function = helper.make_function("my.own", "Block", ["a"], ["c"], body, [helper.make_opsetid("", 17)])
+    calls = [helper.make_node("Block", ["x"], [out], domain="my.own", name=out) for out in ("y", "z")]
+    outputs = {"y": ((), FLOATS), "z": ((), FLOATS)}
+    model = build(calls, {"x": SQUARE}, outputs, domains=["my.own"], functions=[function])
+    with pytest.raises(UserError, match=r"Det \(inner of function Block\);"):
+        from_onnx(model)

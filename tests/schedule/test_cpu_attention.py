@@ -70,9 +70,7 @@ def test_any_vector_length_and_block_size(check, lanes, block_bytes):
 @pytest.mark.parametrize(("rows", "keys"), [(31, 49), (64, 64), (5, 6)])
 def test_a_softmax_joins_the_product_before_it(check, rows, keys):
     q, k = te.placeholder((3, rows, 16), name="q"), te.placeholder((3, keys, 16), name="k")
-    check(
-        [q, k], topi.nn.softmax(scores_of(q, k)), lambda q, k: softmax(q @ k.transpose(0, 2, 1) * SCALE), "RowChains"
-    )
+    check([q, k], topi.nn.softmax(scores_of(q, k)), lambda q, k: softmax(q @ k.transpose(0, 2, 1) * SCALE), "RowChains")
 
 
 def test_a_mask_that_selects(check):

@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from .compose import simplify
-from .index_map import variables, visits_once
+from .index_map import unflatten, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .row_chain import axes_of, unitless
 
@@ -35,7 +35,7 @@ def aligned(reader: Kernel, buffer, producer: Kernel) -> tuple[Kernel, object, K
     Opaque
         If the reader reads through several maps, or through one that visits rows twice or leaves some out.
     """
-    reader, producer = unitless(reader), unitless(producer)
+    reader, producer = unitless(reader), _joined(unitless(producer))
     indices, extents = read_map(reader, buffer)
     if _outside(indices, buffer):
         reader, indices, extents = _split(reader, buffer, indices, extents)
@@ -69,6 +69,25 @@ def aligned(reader: Kernel, buffer, producer: Kernel) -> tuple[Kernel, object, K
 
     new = tirx.decl_buffer(made.outputs[0].shape, buffer.dtype, buffer.name)
     return _reading(reader, buffer, new, read_at), new, made
+
+
+def _joined(kernel: Kernel) -> Kernel:
+    """The kernel with one iterator for each dimension of its output that it writes in digits."""
+    for index in kernel.last.body.indices:
+        digits = variables(index)
+        if len(digits) < 2:
+            continue
+        if not all(v in kernel.last.extents for v in digits):
+            raise Opaque(f"two dimensions of {kernel.outputs[0].name} are written along one iterator")
+        axes, extents = axes_of(kernel)
+        group = [axes[kernel.last][v] for v in digits]
+        sizes = [extents[a] for a in group]
+
+        def value_of(new: Sequence, sizes=sizes) -> list:
+            return unflatten(new[0], sizes)
+
+        kernel = simplify(change_axes(kernel, group, [(digits[0].name, math.prod(sizes))], value_of, axes))
+    return kernel
 
 
 def read_map(kernel: Kernel, buffer) -> tuple[list, dict]:

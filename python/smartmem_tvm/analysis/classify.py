@@ -165,7 +165,7 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         distinct = stage.maps(buffer)
         one_to_one = all(is_injective(m, stage.extents) for m in distinct)
         kinds.append(MappingType.ONE_TO_ONE if one_to_one else MappingType.ONE_TO_MANY)
-        if len(distinct) > 1 and not one_to_one:
+        if len(distinct) > 1 and not one_to_one and not reads_once(stage, buffer):
             kinds.append(MappingType.MANY_TO_MANY)  # interpolation: elements shared between neighbours
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
 

@@ -105,6 +105,8 @@ class FusionCheck:
         if reason:
             return Decision(False, reason)
         first, second = self.type_of(producer), self.type_of(node)
+        if TABLE_3[first, second].verdict is Verdict.NEVER:
+            return _never(first, second)
         action = TABLE_5[quadrant(producer.kernel), quadrant(node.kernel)]
         if action not in _TAKES_EPILOGUE:
             return Decision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
@@ -157,8 +159,7 @@ class FusionCheck:
             return Decision(False, f"{name} calls enough functions per element already")
         first, second = self.type_of(node), self.type_of(reader)
         if TABLE_3[first, second].verdict is Verdict.NEVER and movement(node.kernel) is None:
-            why = f"{first.value} then {second.value} never pays (DNNFusion Table 3)"
-            return Decision(False, why, "DNNFusion Table 3")
+            return _never(first, second)
         work = sum(cost(stage.body) for stage in node.kernel.stages)
         again = readers * _evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
         if again > MOST_REPEATED and (once or work > CHEAP):
@@ -181,6 +182,11 @@ class FusionCheck:
         if fused <= apart:
             return Decision(True, f"{pairs}: {why}", by)
         return Decision(False, f"{pairs}: measured slower as one kernel", by)
+
+
+def _never(first: MappingType, second: MappingType) -> Decision:
+    """A red cell."""
+    return Decision(False, f"{first.value} then {second.value} never pays (DNNFusion Table 3)", "DNNFusion Table 3")
 
 
 class Trial:

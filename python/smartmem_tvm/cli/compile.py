@@ -20,8 +20,9 @@ EXAMPLE = """\
   smartmem compile models/swin_t.onnx -o swin
   smartmem compile model.onnx -o out --shape images:1,3,640,640
 
-The folder holds lib.so (loads with TVM's runtime), manifest.json (inputs, outputs, versions, checksum) and
-explain.json (what was done to each operator). It appears complete or not at all."""
+The folder holds lib.so (the code, loads with TVM's runtime), weights.bin (its large constants, arguments of main
+after the inputs), manifest.json (inputs, outputs, where each weight is, versions, checksums) and explain.json (what was
+done to each operator). It appears complete or not at all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from ..errors import UserError
 from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
 from .model import add_compilation, add_model, compile_model, import_model, read_model
+from .onnx_facts import computes_in_half
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 NAME = "verify"
 HELP = "check that the compiled model computes what ONNX Runtime computes"
 EXAMPLE = """\
-  smartmem verify models/swin_t.onnx                       on random input, within 1e-4
+  smartmem verify models/swin_t.onnx                       on random input, within 1e-4 (half precision: 1e-2)
   smartmem verify model.onnx --input x.npz --rtol 1e-3     on your input, less strictly
 
 An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
@@ -36,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rtol",
         "--tolerance",
         type=_tolerance,
-        default=1e-4,
-        help="error allowed relative to the output's largest magnitude (default: 1e-4)",
+        help="error allowed relative to the output's largest magnitude (default: 1e-4, and 1e-2 for a model that "
+        "computes in half precision)",
     )
     parser.add_argument("--atol", type=_tolerance, default=0.0, help="absolute error allowed on top (default: 0)")
     add_compilation(parser)
@@ -56,6 +57,7 @@ def execute(args: argparse.Namespace) -> Result:
 
     model = read_model(args)
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
+    rtol = args.rtol if args.rtol is not None else 1e-2 if computes_in_half(model.proto) else 1e-4
     # First, so that its copy of the weights is gone before the importer makes its own.
     with step("Running ONNX Runtime"):
         expected = run_onnxruntime(model, dict(zip(model.inputs, arrays)))
@@ -67,13 +69,13 @@ def execute(args: argparse.Namespace) -> Result:
     names = output_names(mod)
     if not len(got) == len(expected) == len(names):
         raise UserError(f"{args.model} has {len(expected)} outputs for ONNX Runtime and {len(got)} compiled.")
-    outputs = {name: compare(*pair, args.rtol, args.atol) for name, *pair in zip(names, got, expected)}
+    outputs = {name: compare(*pair, rtol, args.atol) for name, *pair in zip(names, got, expected)}
     data = {
         "model": args.model,
         "ok": all(each["ok"] for each in outputs.values()),
         "max_abs_err": _worst(outputs, "max_abs_err"),
         "max_rel_err": _worst(outputs, "max_rel_err"),
-        "rtol": args.rtol,
+        "rtol": rtol,
         "atol": args.atol,
         "peak_mb": peak_mb(),
         "outputs": outputs,

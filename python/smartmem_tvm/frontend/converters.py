@@ -7,6 +7,7 @@ the name of the node.
 """
 
 import numpy as np
+import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
@@ -108,6 +109,43 @@ def conv_transpose(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.E
     return None
 
 
+def layer_normalization(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """LayerNormalization in double precision, or whose mean and inverse deviation are asked for: in pieces.
+
+    TVM's operator knows neither: its code generator refuses float64, and its converter gives constants for the
+    second and third result.
+    """
+    x, scale, bias = (*inputs, None)[:3]
+    dtype = str(x.ty.dtype.dtype)
+    if attrs["tvm_custom"]["num_outputs"] == 1 and dtype != "float64":
+        return None
+    stash = "float32" if attrs.get("stash_type", 1) == 1 else dtype
+    working = "float64" if dtype == "float64" else stash
+    axes = list(range(attrs.get("axis", -1) % x.ty.ndim, x.ty.ndim))
+    wide = bb.normalize(relax.op.astype(x, working))
+    mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
+    centred = bb.emit(relax.op.subtract(wide, mean))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
+    inverse = bb.emit(relax.op.rsqrt(relax.op.add(variance, relax.const(attrs.get("epsilon", 1e-5), working))))
+    result = relax.op.multiply(relax.op.astype(relax.op.multiply(centred, inverse), dtype), scale)
+    result = result if bias is None else relax.op.add(result, bias)
+    statistics = [relax.op.astype(each, stash) for each in (mean, inverse)]
+    return relax.Tuple([bb.emit(each) for each in (result, *statistics)][: attrs["tvm_custom"]["num_outputs"]])
+
+
+def one_hot(bb: relax.BlockBuilder, inputs: list, attrs: dict) -> relax.Expr | None:
+    """OneHot in the type of its values: TVM's converter makes any float a float64, and wants a scalar depth."""
+    indices, depth, values = inputs
+    if not isinstance(depth, GenericConst) or not isinstance(values, GenericConst):
+        return None
+    size, (off, on) = int(depth.value.numpy().reshape(-1)[0]), values.value.numpy()
+    off, on = (tvm.tirx.const(each.item(), str(each.dtype)) for each in (off, on))
+    indices = bb.normalize(relax.op.astype(indices, "int64"))
+    negative = relax.op.less(indices, relax.const(0, "int64"))
+    indices = relax.op.where(negative, relax.op.add(indices, relax.const(size, "int64")), indices)
+    return relax.op.one_hot(bb.normalize(indices), on, off, size, attrs.get("axis", -1))
+
+
 CONVERTERS = {
     "Gather": gather,
     "Clip": clip,
@@ -115,4 +153,6 @@ CONVERTERS = {
     "Constant": constant,
     "Resize": resize,
     "ConvTranspose": conv_transpose,
+    "LayerNormalization": layer_normalization,
+    "OneHot": one_hot,
 }

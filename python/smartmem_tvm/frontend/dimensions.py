@@ -113,6 +113,7 @@ def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
         for axis, dim in enumerate(tensor.shape.dim):
             if not _is_fixed(dim):
                 label = f" ('{dim.dim_param}')" if dim.dim_param else ""
+                label = f" (written as {dim.dim_value})" if dim.HasField("dim_value") else label
                 problems.append(f"dimension {axis}{label} of '{value.name}'")
         if not all(map(_is_fixed, tensor.shape.dim)):
             sizes = ",".join(str(dim.dim_value if _is_fixed(dim) else 1) for dim in tensor.shape.dim)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ONNX operators TVM's importer knows; expands functions, and names all that is left over at once."""
 
+import re
 from collections import defaultdict
 
 import onnx
@@ -25,6 +26,8 @@ _CONTRIB = frozenset(
         "SkipLayerNormalization",
     )
 )
+# Between the name of a node in a function and the function's, in the names of inlined nodes.
+_OF_FUNCTION = " of function "
 # Operators of com.microsoft that mean the same as ONNX's operator of that name.
 _CONTRIB_AS_ONNX = frozenset({"Gelu"})
 
@@ -53,7 +56,14 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     model = _with_defaults(model, unknown)
     own = {(function.domain, function.name) for function in model.functions}
-    return inliner.inline_selected_functions(model, sorted(unknown | own), inline_schema_functions=True)
+    for function in model.functions:
+        for node in function.node:
+            node.name = f"{walk.node_label(node)}{_OF_FUNCTION}{function.name}"
+    model = inliner.inline_selected_functions(model, sorted(unknown | own), inline_schema_functions=True)
+    for node in walk.nodes(model.graph):
+        if _OF_FUNCTION in node.name:
+            node.name = re.sub(r"__\d+$", "", node.name)  # the inliner's number of the call
+    return model
 
 
 def _with_defaults(model: onnx.ModelProto, operators: set[tuple[str, str]]) -> onnx.ModelProto:
@@ -100,7 +110,9 @@ def refuse_unsupported(model: onnx.ModelProto, name: str) -> None:
     for operator, node in unsupported_operators(model):
         by_operator[operator].append(node)
     if by_operator:
-        listing = "; ".join(f"{each} ({', '.join(nodes)})" for each, nodes in sorted(by_operator.items()))
+        listing = "; ".join(
+            f"{each} ({', '.join(dict.fromkeys(nodes))})" for each, nodes in sorted(by_operator.items())
+        )
         raise UserError(
             f"{name} uses operators that the ONNX importer of TVM {TVM_PINS['apache-tvm']} does not have: "
             f"{listing}; export the model without them or simplify these nodes first."

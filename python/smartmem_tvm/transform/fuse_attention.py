@@ -45,7 +45,9 @@ class FuseAttention:
 
     1. intermediate results that somebody else reads, or that are results of the function,
     2. stages that leave their row, or read through a map that is no renaming of axes,
-    3. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
+    3. chains of fewer than `LEAST_ROWS` rows (but one), and rows that are columns of what is in memory: to arrange
+       them takes longer than to multiply them,
+    4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
        row, `SINGLE_ROW_BYTES`).
 
     This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
@@ -78,9 +80,8 @@ def fuse_attention(graph: Graph, on_chip_bytes: int) -> list[dict]:
             if chain.kernel.stages[0] not in chain.products or not (chain.statistics or alone):
                 continue
             decision = {"pass": "FuseAttention", "operator": producer.members[-1]}
-            needed = working_set(chain)
-            if needed > (SINGLE_ROW_BYTES if alone else on_chip_bytes):
-                why = f"its rows and matrices take {needed} bytes, too many to work on by one core"
+            why = _refusal(chain, SINGLE_ROW_BYTES if alone else on_chip_bytes)
+            if why:
                 log.append({**decision, "action": "kept", "reason": why})
                 continue
             node.kernel, _, producer.kernel = kernels
@@ -90,6 +91,19 @@ def fuse_attention(graph: Graph, on_chip_bytes: int) -> list[dict]:
             why = "a block of its rows stays on chip until the kernel is done with it"
             log.append({**decision, "action": "fused", "into": [node.var.name], "reason": why})
     return log
+
+
+def _refusal(chain: RowChain, most_bytes: int) -> str:
+    """Why a chain does not pay; empty if it does."""
+    needed = working_set(chain)
+    if needed > most_bytes:
+        return f"its rows and matrices take {needed} bytes, too many to work on by one core"
+    if 1 < chain.row_count < LEAST_ROWS or (chain.row_count == 1 and chain.batch_count > 1):
+        return f"{chain.row_count} rows use a matrix, too few to pay for arranging it"
+    first = chain.kernel.stages[0]
+    if not walks_along(chain.products[first].left, first.reduction):
+        return "its rows do not lie along the depth of the product"
+    return ""
 
 
 def _producers(graph: Graph, node: Node) -> list[Node]:
@@ -119,6 +133,18 @@ def working_set(chain: RowChain) -> int:
     """Bytes that a task keeps at hand: its rows, and all matrices that it multiplies them with."""
     rows = min(LEAST_ROWS, chain.row_count) * chain.widest * ROW_BUFFERS
     return FLOAT_BYTES * (rows + chain.matrix_size)
+
+
+def walks_along(value, depth: tuple) -> bool:
+    """Whether every load of `value` that iterates over `depth` does so in its last dimension (of more than one)."""
+    loads: list = []
+    tvm_ffi.structural_walk(value, (ir.TensorLoad, loads.append))
+    for load in loads:
+        places = [i for i, extent in zip(load.indices, shape_of(load.source), strict=True) if extent > 1]
+        used = [any(v in depth for v in variables(i)) for i in places]
+        if any(used) and not used[-1]:
+            return False
+    return True
 
 
 def divide_late(kernel: Kernel) -> Kernel:

@@ -27,7 +27,8 @@ class SplitReductions:
         for k0, k1 in grid(12, 64): acc += x[k0, t, k1] * w[k0 * 64 + k1, j]
 
     The inner loop walks along memory again, and no division is left in it. An iterator is split where the divisors it
-    is used with form a chain, each dividing the next and the extent; otherwise it stays, and so do those of a chain of rows (`analysis.row_chain`).
+    is used with form a chain, each dividing the next and the extent; otherwise it stays. So do the iterators of a chain
+    of rows (`analysis.row_chain`), along which one stage hands a row to the next.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
