@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem stats``: the object that the README's figures come from."""
 
+import onnx
 import pytest
 
 KEYS = {"model", "target", "threads", "onnx_nodes", "onnx_layout_nodes", "compile_seconds", "compile_steps", "peak_mb"}
@@ -49,3 +50,11 @@ def test_table(smartmem, model_path):
     assert outcome.code == 0
     assert "TVM default" in outcome.out and "of which layout" in outcome.out
     assert "ONNX file: 7 nodes, 4 of them layout operators." in outcome.out
+
+
+def test_the_file_is_read_once_for_all(smartmem, model_path, monkeypatch):
+    reads = []
+    load = onnx.load_model
+    monkeypatch.setattr(onnx, "load_model", lambda *args, **kwargs: reads.append(args) or load(*args, **kwargs))
+    assert smartmem("stats", model_path, "--json").code == 0
+    assert len(reads) == 1

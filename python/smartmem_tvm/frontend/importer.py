@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's ONNX importer, with cleaner Relax for four operators and errors that name the node."""
+"""TVM's ONNX importer, with cleaner Relax for some operators and errors that name the node."""
 
 import contextlib
 import io

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights beside the code: lifted out of a module, written, mapped, handed to ``main`` again."""
+
+import numpy as np
+import pytest
+import tvm
+
+import smartmem_tvm
+from helpers import constant, module, op, random
+from smartmem_tvm.deploy import weights
+from smartmem_tvm.deploy.export import load, save
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.runtime.launches import count_launches
+
+MANIFEST = {"inputs": [{"name": "x", "shape": [5, 200], "dtype": "float32"}], "outputs": ["y"]}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """Return (x w) wt + bias: one weight read as it is, one transposed, one too small to be lifted."""
+    weight = constant(200, 300)
+    mod = module(lambda x: op.add(op.matmul(op.matmul(x, weight), op.permute_dims(weight)), constant(200)), (5, 200))
+    return smartmem_tvm.compile(mod)
+
+
+def expected(x):
+    weight = constant(200, 300).value.numpy()
+    return x @ weight @ weight.T + constant(200).value.numpy()
+
+
+def test_large_constants_are_arguments_and_small_ones_are_not(compiled):
+    sizes = {tuple(map(int, tensor.shape)) for tensor in compiled.weights}
+    assert sizes and all(np.prod(size) * 4 > weights.LARGE for size in sizes)
+    (x,) = random((5, 200))
+    (got,) = compiled.run(x)
+    np.testing.assert_allclose(got, expected(x), rtol=1e-4, atol=1e-4)
+    assert count_launches(compiled, [x]).total() == 2
+
+
+def test_lifting_leaves_its_input_alone_and_takes_each_tensor_once():
+    weight = constant(200, 300)
+    mod = module(lambda x: op.add(op.add(x, weight), op.nn.relu(weight)), (200, 300))
+    lifted, tensors = weights.lift_weights(mod)
+    assert (len(mod["main"].params), len(lifted["main"].params), len(tensors)) == (1, 2, 1)
+    assert tensors[0].same_as(weight.value)
+    machine = weights.Machine(tvm.relax.build(lifted, "llvm"), tensors)
+    (x,) = random((200, 300))
+    got = machine["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_allclose(got, x + weight.value.numpy() + np.maximum(weight.value.numpy(), 0), rtol=1e-5)
+
+
+def test_without_large_constants_the_module_is_returned():
+    mod = module(lambda x: op.add(x, constant(3)), (2, 3))
+    lifted, tensors = weights.lift_weights(mod)
+    assert lifted.same_as(mod) and tensors == []
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "bool"])
+def test_written_weights_are_mapped_aligned(tmp_path, dtype):
+    arrays = [np.arange(size).astype(dtype).reshape(shape) for size, shape in ((7, (7,)), (6, (1, 2, 3)), (1, ()))]
+    places = weights.write_weights([tvm.runtime.tensor(array) for array in arrays], tmp_path / "w.bin")
+    for tensor, array in zip(weights.map_weights(tmp_path / "w.bin", places), arrays, strict=True):
+        assert np.from_dlpack(tensor).ctypes.data % 64 == 0
+        np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_a_folder_holds_the_weights_once_and_computes_the_same(compiled, tmp_path):
+    manifest = save(compiled, tmp_path / "out", MANIFEST, {})
+    size = sum(np.prod(each["shape"]) * 4 for each in manifest["weights"])
+    assert (tmp_path / "out" / "weights.bin").stat().st_size == size
+    (x,) = random((5, 200))
+    np.testing.assert_array_equal(load(tmp_path / "out").run(x)[0], compiled.run(x)[0])
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-4])])
+def test_a_folder_with_other_weights_is_refused(compiled, tmp_path, damage):
+    save(compiled, tmp_path / "out", MANIFEST, {})
+    damage(tmp_path / "out" / "weights.bin")
+    with pytest.raises(UserError, match=r"weights\.bin is missing or not the one that was compiled"):
+        load(tmp_path / "out")
