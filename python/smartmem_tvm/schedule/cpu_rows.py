@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
+from .contraction import contraction_of
 from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, piece_length, replace_loads, split_index
 from .nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from .params import CpuParams
-from .reduction import combiner_of
+from .reduction import combiner_of, reduction_of
 from .row_gather import gather_rows
 from .row_space import RowSpace, row_space_of
 from .rule import CpuRule
@@ -31,9 +32,21 @@ class Rows(CpuRule):
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if its stages do not share a row."""
         space = row_space_of(kernel)
-        if space is None or not any(stage.reduction for stage in space.kernel.stages):
+        if space is None or not any(stage.reduction for stage in space.kernel.stages) or _holds_matmuls(kernel):
             return None
         return _Emitter(gather_rows(space), params).kernel()
+
+
+def _holds_matmuls(kernel: Kernel) -> bool:
+    """Whether a matmul is one of several reductions: tiles of its own make up for storing its result."""
+    reductions = [stage for stage in kernel.stages if stage.reduction]
+    return len(reductions) > 1 and any(_is_matmul(kernel, stage) for stage in reductions)
+
+
+def _is_matmul(kernel: Kernel, stage: Stage) -> bool:
+    reduction = reduction_of(Kernel(kernel.inputs, stage.outputs, (stage,)))
+    contraction = contraction_of(reduction) if reduction is not None else None
+    return contraction is not None and min(map(contraction.extent, (contraction.rows, contraction.columns))) > 1
 
 
 @dataclass(eq=False)
