@@ -37,7 +37,7 @@ class Options:
         Run `FoldScales`, `FoldNormAffine` and `RewriteAlgebra`; `MergeProjections`; `EliminateLayout`; `FuseRows` and
         `FuseOperators`; `ScheduleKernels`.
     simplify : bool
-        Reduce composed index maps in strength (`analysis.strength_reduction`); without, TVM's analyzer does what it can.
+        Reduce composed index maps in strength (`analysis.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool
         Run `FuseAttention`.
     dump_dir : str or None

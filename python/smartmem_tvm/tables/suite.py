@@ -38,7 +38,6 @@ class Entry:
     vision: bool = False
     unscheduled: bool = False
 
-
     @property
     def compile_only(self) -> bool:
         """Whether only its compilation is of interest."""
