@@ -63,7 +63,7 @@ class Facts:
 
 def graph_facts(graph: Graph) -> dict[Node, Facts]:
     """The facts of every node of a graph, in execution order; changes nothing."""
-    types = {node: _type(node) for node in graph if node.kernel is not None}
+    types = {node: mapping_type(node.kernel, node.constants) for node in graph if node.kernel is not None}
     return {node: _facts(graph, node, types) for node in graph}
 
 
@@ -94,11 +94,6 @@ def ir_removable(graph: Graph, node: Node, types: dict[Node, MappingType]) -> bo
     if movement(node.kernel) is not None:
         return True
     return all(TABLE_3[types[node], types[reader]].verdict is not Verdict.NEVER for reader in readers)
-
-
-def _type(node: Node) -> MappingType:
-    bound = zip(node.kernel.inputs, node.args, strict=True)
-    return mapping_type(node.kernel, tuple(buffer for buffer, arg in bound if isinstance(arg, ir.Constant)))
 
 
 def _aggregated(node: Node) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -85,16 +85,14 @@ class FusionCheck:
     def __init__(self, graph: Graph, profiles: Profiles | None = None):
         self.graph = graph
         self.profiles = profiles
-        self._types: dict[Kernel, MappingType] = {}
+        self._types: dict[tuple[Kernel, tuple], MappingType] = {}
 
     def type_of(self, node: Node) -> MappingType:
         """Mapping type of a node, its constants counted as part of the operator."""
-        if node.kernel not in self._types:
-            bound = zip(node.kernel.inputs, node.args, strict=True)
-            self._types[node.kernel] = mapping_type(
-                node.kernel, tuple(b for b, a in bound if isinstance(a, ir.Constant))
-            )
-        return self._types[node.kernel]
+        key = node.kernel, node.constants  # nodes of one PrimFunc share a kernel, not what it is bound to
+        if key not in self._types:
+            self._types[key] = mapping_type(*key)
+        return self._types[key]
 
     def append(self, producer: Node, node: Node) -> Decision:
         """Decide whether pointwise `node` becomes the last stage of the reduction `producer`, which only it reads.

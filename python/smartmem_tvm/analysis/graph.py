@@ -51,6 +51,11 @@ class Node:
         )
         return found
 
+    @property
+    def constants(self) -> tuple:
+        """Inputs of the kernel that are bound to constants: part of the operator, not data operands."""
+        return tuple(b for b, arg in zip(self.kernel.inputs, self.args, strict=True) if isinstance(arg, ir.Constant))
+
 
 class Graph:
     """The nodes of one dataflow function in execution order, with an index of who reads what.

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 
 from .._version import __version__, installed_version
+from ..tune.host import cpu_name
 
 _PACKAGES = ("apache-tvm", "onnxruntime", "numpy")
 
@@ -21,7 +21,7 @@ def machine(cores: int) -> dict:
         Cores that this process may use.
     """
     return {
-        "cpu": _cpu(),
+        "cpu": cpu_name(),
         "cores": cores,
         "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
         "os": _system(),
@@ -29,13 +29,6 @@ def machine(cores: int) -> dict:
         "smartmem-tvm": __version__,
         **{name: installed_version(name) for name in _PACKAGES},
     }
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _system() -> str:
