@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The virtual machine's memory: storages kept for the next inference, tensors as views of them.
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/runtime/memory/memory_manager.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "device_api.h"
+
+namespace smartmem::opencl {
+namespace {
+
+using tvm::runtime::memory::Buffer;
+
+constexpr size_t kPage = 4096;  // storages of nearly the same size serve one another
+
+class ClAllocator final : public tvm::runtime::memory::Allocator {
+ public:
+  explicit ClAllocator(tvm::runtime::memory::AllocatorType type) : Allocator(type) {}
+  ~ClAllocator() override { ReleaseUnused(); }
+
+  // Bytes, for any use.
+  Buffer Alloc(DLDevice device, size_t bytes, size_t, DLDataType) final {
+    const size_t size = (bytes + kPage - 1) / kPage * kPage;
+    if (void* unused = TakeUnused(size)) return Describe(device, unused, size);
+    std::unique_ptr<Memory> memory;
+    try {
+      memory = Memory::NewBuffer(GetDevice(device.device_id), size);
+    } catch (const tvm::ffi::Error&) {
+      if (ReleaseUnused() == 0) throw;
+      memory = Memory::NewBuffer(GetDevice(device.device_id), size);
+    }
+    used_bytes_ += size;
+    return Describe(device, memory.release(), size);
+  }
+
+  // One tensor. TVM asks for a texture plan's storages as one row of bytes in a texture scope:
+  // those are bytes for any use too.
+  Buffer Alloc(DLDevice device, tvm::ffi::Shape shape, DLDataType dtype, const std::string& scope) final {
+    const size_t bytes = tvm::ffi::GetDataSize(shape.Product(), dtype);
+    if (!IsTextureScope(scope) || shape.size() == 1) return Alloc(device, bytes, kPage, dtype);
+    auto memory = Allocate(device.device_id, static_cast<int>(shape.size()), shape.data(), dtype, scope);
+    used_bytes_ += bytes;
+    return Describe(device, memory.release(), bytes);
+  }
+
+  void* CreateView(const Buffer& buffer, tvm::ffi::Shape shape, DLDataType dtype, const std::string& scope) final {
+    Memory* storage = static_cast<Memory*>(buffer.data);
+    if (!IsTextureScope(scope)) return storage;
+    return storage->View(
+        ImageShapeOf(storage->device(), static_cast<int>(shape.size()), shape.data(), dtype, scope));
+  }
+
+  void FreeView(DLDevice, void* data) final {
+    Memory* view = static_cast<Memory*>(data);
+    view->base()->ReleaseView(view);
+  }
+
+  void Free(const Buffer& buffer) final {
+    Memory* memory = static_cast<Memory*>(buffer.data);
+    if (type() == tvm::runtime::memory::kPooled && !memory->is_image() && !memory->device().lost) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      unused_[buffer.size].push_back(memory);
+      return;
+    }
+    delete memory;
+    used_bytes_ -= buffer.size;
+  }
+
+  void Clear() final { ReleaseUnused(); }
+  size_t UsedMemory() const final { return used_bytes_; }
+
+ protected:
+  bool AllowMemoryScope(const std::string& scope) const final {
+    return scope.empty() || scope == "global" || IsTextureScope(scope);
+  }
+
+ private:
+  Buffer Describe(DLDevice device, void* data, size_t size) const { return Buffer{data, size, device, type()}; }
+
+  void* TakeUnused(size_t size) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto same_size = unused_.find(size);
+    if (same_size == unused_.end() || same_size->second.empty()) return nullptr;
+    Memory* memory = same_size->second.back();
+    same_size->second.pop_back();
+    return memory;
+  }
+
+  // Returns how many bytes went back to the driver.
+  size_t ReleaseUnused() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t bytes = 0;
+    for (auto& [size, memories] : unused_) {
+      for (Memory* memory : memories) delete memory;
+      bytes += size * memories.size();
+    }
+    unused_.clear();
+    used_bytes_ -= bytes;
+    return bytes;
+  }
+
+  std::mutex mutex_;
+  std::map<size_t, std::vector<Memory*>> unused_;
+  std::atomic<size_t> used_bytes_ = 0;
+};
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef()
+      .def("DeviceAllocator.opencl",
+           [](DLDevice, int type) -> void* {
+             return static_cast<tvm::runtime::memory::Allocator*>(
+                 new ClAllocator(static_cast<tvm::runtime::memory::AllocatorType>(type)));
+           })
+      // Textures that a kernel's host code allocates for itself; the shape is (width, height, depth).
+      .def_packed("device_api.opencl.alloc_nd",
+                  [](tvm::ffi::PackedArgs args, tvm::ffi::Any* result) {
+                    const int device = args[1].cast<int>();
+                    const auto* image = static_cast<const int64_t*>(args[6].cast<void*>());
+                    const int64_t texel_bits = args[7].cast<int64_t>();
+                    const int64_t shape[] = {image[2], image[1], image[0], 4};
+                    const DLDataType dtype = {kDLFloat, static_cast<uint8_t>(texel_bits / 4), 1};
+                    *result = static_cast<void*>(Allocate(device, 4, shape, dtype, "global.texture").release());
+                  })
+      .def_packed("device_api.opencl.free_nd", [](tvm::ffi::PackedArgs args, tvm::ffi::Any* result) {
+        delete static_cast<Memory*>(args[3].cast<void*>());
+        *result = 0;
+      });
+}
+
+}  // namespace
+}  // namespace smartmem::opencl

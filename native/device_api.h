@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tvm/runtime/device_api.h>
+
+#include <memory>
+#include <string>
+
+#include "memory.h"
+
+namespace smartmem::opencl {
+
+// The device that TVM set for this thread; its host code does so before every launch.
+int CurrentDevice();
+
+// The memory of one tensor: a buffer, or an image for a texture scope.
+std::unique_ptr<Memory> Allocate(int device_index, int ndim, const int64_t* shape, DLDataType dtype,
+                                 const std::string& scope);
+
+}  // namespace smartmem::opencl

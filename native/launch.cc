@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch.h"
+
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+
+#include "device_api.h"
+#include "stream.h"
+
+namespace smartmem::opencl {
+namespace {
+
+// "blockIdx.y" -> 1, "threadIdx.x" -> 3
+int AxisOf(const std::string& tag, const std::string& kernel) {
+  for (int axis = 0; axis < 6; ++axis) {
+    if (tag == std::string(axis < 3 ? "blockIdx." : "threadIdx.") + "xyz"[axis % 3]) return axis;
+  }
+  TVM_FFI_THROW(ValueError) << "the kernel " << kernel << " is launched with '" << tag
+                            << "', which OpenCL does not have: bind its loops to blockIdx and threadIdx, with "
+                               "local memory of fixed size.";
+  throw;
+}
+
+// The bytes of one argument, as the kernel declares it.
+union ArgumentBytes {
+  cl_mem memory;
+  int64_t integer;  // little-endian: a narrower type is its first bytes
+  double number;
+  float single;
+};
+
+}  // namespace
+
+Launcher::Launcher(tvm::ffi::ObjectPtr<ClModule> module, const FunctionInfo& info)
+    : module_(std::move(module)), name_(info->name), arg_types_(info->arg_types.begin(), info->arg_types.end()) {
+  for (const auto& tag : info->launch_param_tags) {
+    axes_.push_back(AxisOf(tag, name_));
+    dimensions_ = std::max<cl_uint>(dimensions_, axes_.back() % 3 + 1);
+  }
+}
+
+DeviceKernel& Launcher::KernelOn(int device_index) {
+  if (static_cast<size_t>(device_index) >= found_.size()) return module_->KernelOn(device_index, name_);
+  DeviceKernel* kernel = found_[device_index].load(std::memory_order_acquire);
+  if (kernel == nullptr) [[unlikely]] {
+    kernel = &module_->KernelOn(device_index, name_);
+    found_[device_index].store(kernel, std::memory_order_release);
+  }
+  return *kernel;
+}
+
+Launcher::Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
+  Sizes sizes;
+  size_t groups[3] = {1, 1, 1};
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    (axes_[i] < 3 ? groups : sizes.local)[axes_[i] % 3] = static_cast<size_t>(extents[i].v_int64);
+    *empty |= extents[i].v_int64 == 0;
+  }
+  for (int axis = 0; axis < 3; ++axis) sizes.global[axis] = groups[axis] * sizes.local[axis];
+  return sizes;
+}
+
+void Launcher::SetArguments(cl_kernel kernel, const TVMFFIAny* args) const {
+  for (size_t i = 0; i < arg_types_.size(); ++i) {
+    const DLDataType type = arg_types_[i];
+    ArgumentBytes value = {};
+    size_t bytes = type.bits / 8;
+    if (type.code == kDLOpaqueHandle) {
+      const auto* memory = static_cast<const Memory*>(args[i].v_ptr);
+      value.memory = memory == nullptr ? nullptr : memory->handle();
+      bytes = sizeof(cl_mem);
+    } else if (type.code == kDLFloat && type.bits == 32) {
+      value.single = static_cast<float>(args[i].v_float64);
+    } else if (type.code == kDLFloat && type.bits == 64) {
+      value.number = args[i].v_float64;
+    } else if ((type.code == kDLInt || type.code == kDLUInt) && type.bits >= 8) {
+      value.integer = args[i].v_int64;
+    } else {
+      TVM_FFI_THROW(TypeError) << "argument " << i << " of kernel " << name_ << " is a scalar of type "
+                               << tvm::ffi::DLDataTypeToString(type)
+                               << ", which cannot be passed to OpenCL: pass it as float32 or int32.";
+    }
+    const cl_int code = Cl().clSetKernelArg(kernel, static_cast<cl_uint>(i), bytes, &value);
+    if (code != CL_SUCCESS) [[unlikely]] Check(code, "argument " + std::to_string(i) + " of kernel " + name_);
+  }
+}
+
+std::string Launcher::LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const {
+  std::string text = "launching kernel " + name_ + " with global size (";
+  for (cl_uint i = 0; i < dimensions_; ++i) text += (i ? ", " : "") + std::to_string(sizes.global[i]);
+  text += ") and work groups of (";
+  for (cl_uint i = 0; i < dimensions_; ++i) text += (i ? ", " : "") + std::to_string(sizes.local[i]);
+  text += ")";
+  if (code == CL_INVALID_WORK_GROUP_SIZE || code == CL_INVALID_WORK_ITEM_SIZE || code == CL_OUT_OF_RESOURCES) {
+    size_t most = 0;
+    Cl().clGetKernelWorkGroupInfo(kernel, device.id, CL_KERNEL_WORK_GROUP_SIZE, sizeof(most), &most, nullptr);
+    text += ", of which the device runs at most " + std::to_string(most) +
+            " work items each for this kernel (compile for a target with a smaller max_num_threads),";
+  }
+  return text;
+}
+
+void Launcher::operator()(tvm::ffi::PackedArgs packed, tvm::ffi::Any*) {
+  const auto* args = reinterpret_cast<const TVMFFIAny*>(packed.data());
+  bool empty = false;
+  const Sizes sizes = SizesOf(args + arg_types_.size(), &empty);
+  if (empty) return;  // a dimension of size 0: nothing to compute
+  Stream& stream = CurrentStream(CurrentDevice());
+  Device& device = stream.device();
+  device.Require();
+  DeviceKernel& on_device = KernelOn(device.index);
+  std::lock_guard<std::mutex> lock(on_device.mutex);
+  cl_kernel kernel = on_device.kernel.get();
+  SetArguments(kernel, args);
+  const cl_int code = Cl().clEnqueueNDRangeKernel(stream.queue(), kernel, dimensions_, nullptr, sizes.global,
+                                                  sizes.local, 0, nullptr, nullptr);
+  if (code != CL_SUCCESS) [[unlikely]] device.Check(code, LaunchError(code, device, kernel, sizes));
+}
+
+}  // namespace smartmem::opencl

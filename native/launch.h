@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launching a kernel with the arguments that TVM's host code passes.
+#pragma once
+
+#include <tvm/ffi/function.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "function_info.h"
+#include "module.h"
+
+namespace smartmem::opencl {
+
+// The host's side of one kernel: arguments first, then one extent for each launch tag.
+class Launcher {
+ public:
+  Launcher(tvm::ffi::ObjectPtr<ClModule> module, const FunctionInfo& info);
+  void operator()(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+
+ private:
+  struct Sizes {
+    size_t global[3] = {1, 1, 1};
+    size_t local[3] = {1, 1, 1};
+  };
+  DeviceKernel& KernelOn(int device_index);
+  Sizes SizesOf(const TVMFFIAny* extents, bool* empty) const;
+  void SetArguments(cl_kernel kernel, const TVMFFIAny* args) const;
+  std::string LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const;
+
+  tvm::ffi::ObjectPtr<ClModule> module_;  // the kernels live as long as their functions
+  std::string name_;
+  std::vector<DLDataType> arg_types_;
+  std::vector<int> axes_;  // of each extent: 0..2 a number of work groups, 3..5 a work-group size
+  cl_uint dimensions_ = 1;
+  std::array<std::atomic<DeviceKernel*>, 8> found_{};  // by device, so that a launch looks nothing up
+};
+
+}  // namespace smartmem::opencl

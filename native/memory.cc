@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+
+namespace smartmem::opencl {
+namespace {
+
+// One storage serves a handful of shapes in a plan; more are from plans of the past.
+constexpr size_t kMostViews = 16;
+
+std::string MebiBytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
+void CheckAllocation(Device& device, cl_int code, size_t bytes) {
+  if (code == CL_SUCCESS) return;
+  device.Check(code, "allocating " + std::to_string(bytes) + " bytes (the device has " +
+                         MebiBytes(device.global_bytes) + ", at most " + MebiBytes(device.max_alloc_bytes) +
+                         " at once)");
+}
+
+ImageObject CreateImage(const Device& device, const ImageShape& shape, size_t row_bytes, cl_mem buffer,
+                        cl_int* code) {
+  const cl_image_format format = {CL_RGBA, shape.channel_type};
+  cl_image_desc description = {};
+  description.image_type = CL_MEM_OBJECT_IMAGE2D_ARRAY;
+  description.image_width = shape.width;
+  description.image_height = shape.height;
+  description.image_array_size = shape.depth;
+  description.image_row_pitch = row_bytes;
+  description.buffer = buffer;
+  return ImageObject(
+      Cl().clCreateImage(device.context, CL_MEM_READ_WRITE, &format, &description, nullptr, code));
+}
+
+}  // namespace
+
+std::unique_ptr<Memory> Memory::NewBuffer(Device& device, size_t bytes) {
+  device.Require();
+  std::unique_ptr<Memory> memory(new Memory(device));
+  cl_int code = CL_SUCCESS;
+  memory->bytes_ = std::max<size_t>(bytes, 1);  // OpenCL has no empty buffers
+  memory->buffer_ =
+      BufferObject(Cl().clCreateBuffer(device.context, CL_MEM_READ_WRITE, memory->bytes_, nullptr, &code));
+  CheckAllocation(device, code, memory->bytes_);
+  return memory;
+}
+
+std::unique_ptr<Memory> Memory::NewImage(Device& device, const ImageShape& shape) {
+  device.Require();
+  std::unique_ptr<Memory> memory(new Memory(device));
+  cl_int code = CL_SUCCESS;
+  memory->shape_ = shape;
+  memory->bytes_ = shape.bytes();
+  memory->image_ = CreateImage(device, shape, 0, nullptr, &code);
+  CheckAllocation(device, code, memory->bytes_);
+  return memory;
+}
+
+// Null if the driver will not.
+std::unique_ptr<Memory> Memory::ImageOver(Device& device, const ImageShape& shape, const Memory& buffer) {
+  const size_t row_bytes = shape.RowBytes(device);
+  if (buffer.is_image() || !device.image_from_buffer) return nullptr;
+  if (row_bytes * shape.height * shape.depth > buffer.bytes_) return nullptr;
+  cl_int code = CL_SUCCESS;
+  std::unique_ptr<Memory> memory(new Memory(device));
+  memory->shape_ = shape;
+  memory->bytes_ = shape.bytes();
+  memory->image_ = CreateImage(device, shape, row_bytes, buffer.handle(), &code);
+  if (code == CL_SUCCESS) return memory;
+  // The extension speaks of image2d; not every driver that has it makes arrays of them.
+  device.image_from_buffer = false;
+  return nullptr;
+}
+
+Memory* Memory::View(const ImageShape& shape) {
+  if (is_image() && shape == shape_) return this;
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto same = std::find_if(views_.begin(), views_.end(), [&](const auto& view) { return view->shape_ == shape; });
+  if (same == views_.end()) {
+    DropUnusedViews();
+    std::unique_ptr<Memory> view = ImageOver(device_, shape, *this);
+    if (view == nullptr) view = NewImage(device_, shape);
+    view->base_ = this;
+    same = views_.insert(views_.end(), std::move(view));
+  }
+  ++(*same)->users_;
+  return same->get();
+}
+
+void Memory::ReleaseView(Memory* view) {
+  if (view == this) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  --view->users_;
+}
+
+void Memory::DropUnusedViews() {
+  if (views_.size() < kMostViews) return;
+  std::erase_if(views_, [](const auto& view) { return view->users_ == 0; });
+}
+
+}  // namespace smartmem::opencl

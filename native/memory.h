@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a TVM tensor's data pointer points to: a buffer, an image, or an image seen through a buffer.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "texture.h"
+
+namespace smartmem::opencl {
+
+class Memory {
+ public:
+  // New device memory; throws, with the sizes, if the driver has none left.
+  static std::unique_ptr<Memory> NewBuffer(Device& device, size_t bytes);
+  static std::unique_ptr<Memory> NewImage(Device& device, const ImageShape& shape);
+
+  // A tensor in this allocation: itself if it has that form, else an image over the same bytes
+  // where the driver can do that (cl_khr_image2d_from_buffer) and beside them where it cannot.
+  // TVM's planner never lets two live tensors share bytes, so that either is right.
+  // Views are kept, since a plan asks for the same ones at every inference.
+  Memory* View(const ImageShape& shape);
+  void ReleaseView(Memory* view);
+
+  cl_mem handle() const { return image_ ? image_.get() : buffer_.get(); }
+  bool is_image() const { return static_cast<bool>(image_); }
+  const ImageShape& shape() const { return shape_; }
+  Device& device() const { return device_; }
+  Memory* base() { return base_ == nullptr ? this : base_; }
+
+ private:
+  explicit Memory(Device& device) : device_(device) {}
+  static std::unique_ptr<Memory> ImageOver(Device& device, const ImageShape& shape, const Memory& buffer);
+  void DropUnusedViews();
+
+  Device& device_;
+  BufferObject buffer_;
+  ImageObject image_;
+  ImageShape shape_;
+  size_t bytes_ = 0;
+
+  Memory* base_ = nullptr;  // of a view
+  int users_ = 0;           // of a view
+  std::mutex mutex_;        // guards views_ and their users_
+  std::vector<std::unique_ptr<Memory>> views_;
+};
+
+}  // namespace smartmem::opencl

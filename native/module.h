@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A module of OpenCL kernels: what TVM's compiler makes and its loader loads.
+#pragma once
+
+#include <tvm/ffi/extra/module.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "function_info.h"
+#include "object.h"
+#include "program.h"
+
+namespace smartmem::opencl {
+
+// A kernel on one device. One launch at a time: OpenCL keeps arguments in the kernel.
+struct DeviceKernel {
+  KernelSource source;
+  Program program;
+  Kernel kernel;
+  std::mutex mutex;
+};
+
+class ClModule final : public tvm::ffi::ModuleObj {
+ public:
+  ClModule(ModuleData data, tvm::ffi::Map<tvm::ffi::String, tvm::ffi::String> source);
+
+  const char* kind() const final { return "opencl"; }
+  int GetPropertyMask() const final {
+    return tvm::ffi::Module::kBinarySerializable | tvm::ffi::Module::kRunnable;
+  }
+  tvm::ffi::Optional<tvm::ffi::Function> GetFunction(const tvm::ffi::String& name) final;
+  tvm::ffi::Bytes SaveToBytes() const final { return Serialize(data_); }
+  tvm::ffi::String InspectSource(const tvm::ffi::String& format) const final;
+
+  // Builds every kernel for the device, unless that was done; returns how many were compiled
+  // (the others came from the cache).
+  int Build(int device_index);
+  DeviceKernel& KernelOn(int device_index, const std::string& name);
+
+ private:
+  struct OnDevice {
+    std::once_flag once;
+    int compiled = 0;
+    std::map<std::string, DeviceKernel> kernels;
+  };
+  OnDevice& Built(int device_index);
+  void BuildAll(int device_index, OnDevice* on_device);
+
+  ModuleData data_;
+  tvm::ffi::Map<tvm::ffi::String, tvm::ffi::String> source_;  // to look at; not saved
+  std::mutex mutex_;  // guards on_devices_
+  std::map<int, OnDevice> on_devices_;
+};
+
+}  // namespace smartmem::opencl

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream.h"
+
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/runtime/device_api.h>
+
+#include <map>
+#include <memory>
+
+namespace smartmem::opencl {
+namespace {
+
+Queue NewQueue(Device& device, cl_ulong properties) {
+  cl_int code = CL_SUCCESS;
+  Queue queue(Cl().clCreateCommandQueue(device.context, device.id, properties, &code));
+  device.Check(code, "clCreateCommandQueue");
+  return queue;
+}
+
+// Never destroyed, see library.cc.
+Stream& DefaultStream(int device_index) {
+  static auto* streams = new std::map<int, std::unique_ptr<Stream>>();
+  static std::mutex mutex;
+  // A thread launches thousands of kernels on the same device.
+  thread_local Stream* last = nullptr;
+  thread_local int last_index = -1;
+  if (last_index == device_index) return *last;
+  Device& device = GetDevice(device_index);
+  std::lock_guard<std::mutex> lock(mutex);
+  auto& stream = (*streams)[device_index];
+  if (stream == nullptr) stream = std::make_unique<Stream>(device);
+  last = stream.get();
+  last_index = device_index;
+  return *last;
+}
+
+}  // namespace
+
+Stream::Stream(Device& device) : device_(device), plain_(NewQueue(device, 0)), active_(plain_.get()) {}
+
+void Stream::Finish() {
+  device_.Require();
+  device_.Check(Cl().clFinish(queue()), "clFinish");
+}
+
+void Stream::Before(Stream& later) {
+  device_.Require();
+  later.device_.Require();
+  if (device_.context != later.device_.context) return Finish();  // events do not cross contexts
+  cl_event handle = nullptr;
+  device_.Check(Cl().clEnqueueMarkerWithWaitList(queue(), 0, nullptr, &handle), "clEnqueueMarkerWithWaitList");
+  const Event event(handle);
+  device_.Check(Cl().clFlush(queue()), "clFlush");
+  later.device_.Check(Cl().clEnqueueBarrierWithWaitList(later.queue(), 1, &handle, nullptr),
+                      "clEnqueueBarrierWithWaitList");
+}
+
+void Stream::SwitchTo(const Queue& queue) {
+  Finish();
+  active_.store(queue.get(), std::memory_order_release);
+}
+
+void Stream::StartProfiling() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!profiling_) profiling_ = NewQueue(device_, CL_QUEUE_PROFILING_ENABLE);
+  if (profilers_ == 0) SwitchTo(profiling_);
+  ++profilers_;
+}
+
+void Stream::StopProfiling() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (--profilers_ == 0) SwitchTo(plain_);
+}
+
+Stream& GetStream(int device_index, void* handle) {
+  if (handle == nullptr) handle = TVMFFIEnvGetStream(kDLOpenCL, device_index);
+  return handle == nullptr ? DefaultStream(device_index) : *static_cast<Stream*>(handle);
+}
+
+}  // namespace smartmem::opencl

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// TVM's timer for OpenCL: the device's own clock between two markers on the current stream.
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/runtime/timer.h>
+
+#include "stream.h"
+
+namespace smartmem::opencl {
+namespace {
+
+class ClTimerNode : public tvm::runtime::TimerNode {
+ public:
+  explicit ClTimerNode(DLDevice device) : stream_(CurrentStream(device.device_id)) {}
+  ~ClTimerNode() override {
+    if (state_ != State::kRunning) return;
+    try {
+      EndProfiling();
+    } catch (const tvm::ffi::Error&) {
+      // The device was lost while it was timed: whoever used it next was told.
+    }
+  }
+
+  void Start() override {
+    stream_.StartProfiling();
+    state_ = State::kRunning;
+    start_ = Mark();
+  }
+
+  void Stop() override {
+    stop_ = Mark();
+    EndProfiling();
+  }
+
+  int64_t SyncAndGetElapsedNanos() override {
+    Device& device = stream_.device();
+    const cl_event events[] = {start_.get(), stop_.get()};
+    device.Check(Cl().clWaitForEvents(2, events), "clWaitForEvents");
+    return static_cast<int64_t>(EndOf(stop_) - EndOf(start_));
+  }
+
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("smartmem.opencl.TimerNode", ClTimerNode, tvm::runtime::TimerNode);
+
+ private:
+  enum class State { kNew, kRunning, kDone };
+
+  Event Mark() {
+    stream_.device().Require();
+    cl_event handle = nullptr;
+    stream_.device().Check(Cl().clEnqueueMarkerWithWaitList(stream_.queue(), 0, nullptr, &handle),
+                           "clEnqueueMarkerWithWaitList");
+    return Event(handle);
+  }
+
+  cl_ulong EndOf(const Event& event) {
+    cl_ulong nanoseconds = 0;
+    stream_.device().Check(Cl().clGetEventProfilingInfo(event.get(), CL_PROFILING_COMMAND_END, sizeof(nanoseconds),
+                                                        &nanoseconds, nullptr),
+                           "clGetEventProfilingInfo");
+    return nanoseconds;
+  }
+
+  void EndProfiling() {
+    state_ = State::kDone;
+    stream_.StopProfiling();
+  }
+
+  Stream& stream_;
+  Event start_, stop_;
+  State state_ = State::kNew;
+};
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def("runtime.timer.opencl", [](DLDevice device) {
+    return tvm::runtime::Timer(tvm::ffi::make_object<ClTimerNode>(device));
+  });
+}
+
+}  // namespace
+}  // namespace smartmem::opencl
