@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The virtual machine's memory: storages kept for the next inference, tensors as views of them.
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/memory/memory_manager.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "device_api.h"
+#include "register.h"
 
 namespace smartmem::opencl {
 namespace {
@@ -110,6 +110,7 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
 };
 
 TVM_FFI_STATIC_INIT_BLOCK() {
+  if (!first_opencl) return;
   tvm::ffi::reflection::GlobalDef()
       .def("DeviceAllocator.opencl",
            [](DLDevice, int type) -> void* {

@@ -3,10 +3,10 @@
 #include "device_api.h"
 
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include "copy.h"
 #include "memory.h"
+#include "register.h"
 
 namespace smartmem::opencl {
 namespace {
@@ -139,6 +139,7 @@ std::unique_ptr<Memory> Allocate(int device_index, int ndim, const int64_t* shap
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
+  if (!first_opencl) return;
   tvm::ffi::reflection::GlobalDef().def_packed("device_api.opencl", [](tvm::ffi::PackedArgs, Any* result) {
     static auto* api = new ClDeviceApi();  // never destroyed, see library.cc
     *result = static_cast<void*>(static_cast<tvm::runtime::DeviceAPI*>(api));

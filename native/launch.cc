@@ -62,14 +62,26 @@ Launcher::Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
   return sizes;
 }
 
-void Launcher::SetArguments(cl_kernel kernel, const TVMFFIAny* args) const {
+// TVM checks shapes and types before a launch, and not where a tensor is; drivers crash.
+cl_mem Launcher::MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const {
+  if (memory == nullptr) return nullptr;
+  const bool image = index < kernel.takes_image.size() && kernel.takes_image[index];
+  if (memory->is_image() != image) [[unlikely]] {
+    TVM_FFI_THROW(TypeError) << "kernel " << name_ << " takes a " << (image ? "texture" : "buffer") << " as argument "
+                             << index << " and got a tensor in a " << (image ? "buffer" : "texture")
+                             << ": allocate the tensor with mem_scope="
+                             << (image ? "\"global.texture\"" : "\"global\"") << ".";
+  }
+  return memory->handle();
+}
+
+void Launcher::SetArguments(const DeviceKernel& kernel, const TVMFFIAny* args) const {
   for (size_t i = 0; i < arg_types_.size(); ++i) {
     const DLDataType type = arg_types_[i];
     ArgumentBytes value = {};
     size_t bytes = type.bits / 8;
     if (type.code == kDLOpaqueHandle) {
-      const auto* memory = static_cast<const Memory*>(args[i].v_ptr);
-      value.memory = memory == nullptr ? nullptr : memory->handle();
+      value.memory = MemoryArgument(kernel, i, static_cast<const Memory*>(args[i].v_ptr));
       bytes = sizeof(cl_mem);
     } else if (type.code == kDLFloat && type.bits == 32) {
       value.single = static_cast<float>(args[i].v_float64);
@@ -82,7 +94,7 @@ void Launcher::SetArguments(cl_kernel kernel, const TVMFFIAny* args) const {
                                << tvm::ffi::DLDataTypeToString(type)
                                << ", which cannot be passed to OpenCL: pass it as float32 or int32.";
     }
-    const cl_int code = Cl().clSetKernelArg(kernel, static_cast<cl_uint>(i), bytes, &value);
+    const cl_int code = Cl().clSetKernelArg(kernel.kernel.get(), static_cast<cl_uint>(i), bytes, &value);
     if (code != CL_SUCCESS) [[unlikely]] Check(code, "argument " + std::to_string(i) + " of kernel " + name_);
   }
 }
@@ -112,8 +124,8 @@ void Launcher::operator()(tvm::ffi::PackedArgs packed, tvm::ffi::Any*) {
   device.Require();
   DeviceKernel& on_device = KernelOn(device.index);
   std::lock_guard<std::mutex> lock(on_device.mutex);
+  SetArguments(on_device, args);
   cl_kernel kernel = on_device.kernel.get();
-  SetArguments(kernel, args);
   const cl_int code = Cl().clEnqueueNDRangeKernel(stream.queue(), kernel, dimensions_, nullptr, sizes.global,
                                                   sizes.local, 0, nullptr, nullptr);
   if (code != CL_SUCCESS) [[unlikely]] device.Check(code, LaunchError(code, device, kernel, sizes));

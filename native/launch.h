@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "function_info.h"
+#include "memory.h"
 #include "module.h"
 
 namespace smartmem::opencl {
@@ -27,7 +28,8 @@ class Launcher {
   };
   DeviceKernel& KernelOn(int device_index);
   Sizes SizesOf(const TVMFFIAny* extents, bool* empty) const;
-  void SetArguments(cl_kernel kernel, const TVMFFIAny* args) const;
+  void SetArguments(const DeviceKernel& kernel, const TVMFFIAny* args) const;
+  cl_mem MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const;
   std::string LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const;
 
   tvm::ffi::ObjectPtr<ClModule> module_;  // the kernels live as long as their functions

@@ -2,10 +2,12 @@
 #include "module.h"
 
 #include <tvm/ffi/cast.h>
-#include <tvm/ffi/reflection/registry.h>
+
+#include <sstream>
 
 #include "device.h"
 #include "launch.h"
+#include "register.h"
 
 namespace smartmem::opencl {
 
@@ -13,6 +15,22 @@ using tvm::ffi::Bytes;
 using tvm::ffi::Map;
 using tvm::ffi::Module;
 using tvm::ffi::String;
+
+namespace {
+
+// Reads the kernel's signature: which parameters are images.
+std::vector<bool> TakesImage(const KernelSource& source) {
+  const size_t open = source.code.find('(', source.code.find("__kernel void " + source.name + "("));
+  if (open == std::string::npos) return {};
+  std::stringstream parameters(source.code.substr(open + 1, source.code.find(')', open) - open - 1));
+  std::vector<bool> images;
+  for (std::string parameter; std::getline(parameters, parameter, ',');) {
+    images.push_back(parameter.find("image2d_array_t") != std::string::npos);
+  }
+  return images;
+}
+
+}  // namespace
 
 ClModule::ClModule(ModuleData data, Map<String, String> source) : data_(std::move(data)), source_(std::move(source)) {
   if (data_.format != "cl") {
@@ -40,11 +58,11 @@ void ClModule::BuildAll(int device_index, OnDevice* on_device) {
   Device& device = GetDevice(device_index);
   device.Require();
   const std::vector<KernelSource> sources = SplitKernels(std::string(data_.code.data(), data_.code.size()));
-  const std::vector<BuiltProgram> programs = BuildPrograms(device, sources);
+  std::vector<BuiltProgram> programs = BuildPrograms(device, sources);
   for (size_t i = 0; i < sources.size(); ++i) {
     DeviceKernel& kernel = on_device->kernels[sources[i].name];
-    kernel.source = sources[i];
-    kernel.program = Program(programs[i].program);
+    kernel.takes_image = TakesImage(sources[i]);
+    kernel.program = std::move(programs[i].program);
     on_device->compiled += !programs[i].from_cache;
   }
   for (auto& [name, kernel] : on_device->kernels) {
@@ -88,12 +106,16 @@ Module Create(ModuleData data, Map<String, String> source) {
 // Of the module and of everything it imports.
 int BuildImports(const Module& module, int device_index) {
   int compiled = 0;
-  if (auto* kernels = dynamic_cast<ClModule*>(module.operator->())) compiled += kernels->Build(device_index);
+  // By the address of the name: the modules of TVM have no type information to ask.
+  if (module->kind() == kModuleKind) {
+    compiled += static_cast<ClModule*>(const_cast<tvm::ffi::ModuleObj*>(module.operator->()))->Build(device_index);
+  }
   for (const auto& import : module->imports()) compiled += BuildImports(import.cast<Module>(), device_index);
   return compiled;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
+  if (!first_opencl) return;
   tvm::ffi::reflection::GlobalDef()
       .def("ffi.Module.create.opencl",
            [](Bytes code, String format, FunctionInfos functions, Map<String, String> source) {

@@ -16,11 +16,13 @@
 
 namespace smartmem::opencl {
 
+inline constexpr char kModuleKind[] = "opencl";
+
 // A kernel on one device. One launch at a time: OpenCL keeps arguments in the kernel.
 struct DeviceKernel {
-  KernelSource source;
   Program program;
   Kernel kernel;
+  std::vector<bool> takes_image;  // each argument: an image, or a buffer or number
   std::mutex mutex;
 };
 
@@ -28,7 +30,7 @@ class ClModule final : public tvm::ffi::ModuleObj {
  public:
   ClModule(ModuleData data, tvm::ffi::Map<tvm::ffi::String, tvm::ffi::String> source);
 
-  const char* kind() const final { return "opencl"; }
+  const char* kind() const final { return kModuleKind; }
   int GetPropertyMask() const final {
     return tvm::ffi::Module::kBinarySerializable | tvm::ffi::Module::kRunnable;
   }

@@ -1,25 +1,197 @@
 // SPDX-License-Identifier: Apache-2.0
-// (stub by the lead, helper A replaces it)
 #include "program.h"
+
 #include <tvm/ffi/error.h>
+
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+
+#include "build_log.h"
+#include "compile_worker.h"
+#include "parallel.h"
+#include "program_cache.h"
+
 namespace smartmem::opencl {
+namespace {
+
+constexpr std::string_view kMark = "// Function: ";
+constexpr std::string_view kKernel = "__kernel void ";
+
+// TVM declares every kernel of a module before each one. Those of the others are left out:
+// 90 kernels would be 8100 lines, and a kernel would be another one in every module.
+std::string WithoutOthers(std::string_view code, std::string_view name,
+                          const std::unordered_set<std::string_view>& names) {
+  std::string kept;
+  for (size_t begin = 0; begin < code.size();) {
+    const size_t end = std::min(code.find('\n', begin), code.size() - 1) + 1;
+    const std::string_view line = code.substr(begin, end - begin);
+    begin = end;
+    if (line.starts_with(kKernel) && line.find(");") != line.npos && line.find('{') == line.npos) {
+      const std::string_view declared = line.substr(kKernel.size(), line.find('(') - kKernel.size());
+      if (declared != name && names.count(declared) > 0) continue;
+    }
+    kept += line;
+  }
+  return kept;
+}
+
+// What went wrong with one kernel, while others are still being built.
+using Failure = std::optional<std::string>;
+
+std::string FailureText(const Device& device, const KernelSource& kernel, cl_program program, cl_int code) {
+  const std::string log = BuildLog(device, program);
+  const std::string lines = LinesNamed(log, kernel.code);
+  std::string text = "the OpenCL kernel " + kernel.name + " cannot be built for " + device.Describe() + ": " +
+                     ErrorName(code) + ". The driver says:\n" + (log.empty() ? "(nothing)" : log);
+  return text + (lines.empty() ? "" : "\nThe source there:\n" + lines);
+}
+
+cl_int Build(Device& device, cl_program program, const std::string& options) {
+  return Cl().clBuildProgram(program, 1, &device.id, options.c_str(), nullptr, nullptr);
+}
+
+Program FromSource(Device& device, const KernelSource& kernel, const std::string& options, Failure* failure) {
+  const char* text = kernel.code.data();
+  const size_t bytes = kernel.code.size();
+  cl_int code = CL_SUCCESS;
+  Program program(Cl().clCreateProgramWithSource(device.context, 1, &text, &bytes, &code));
+  device.Check(code, "clCreateProgramWithSource of kernel " + kernel.name);
+  code = Build(device, program.get(), options);
+  if (code == CL_BUILD_PROGRAM_FAILURE || code == CL_INVALID_BUILD_OPTIONS) {
+    *failure = FailureText(device, kernel, program.get(), code);
+  } else {
+    device.Check(code, "clBuildProgram of kernel " + kernel.name);
+  }
+  return program;
+}
+
+// Empty if there is no binary, or if the driver no longer takes it.
+Program FromCache(Device& device, const ProgramCache& cache, const KernelSource& kernel, const std::string& options) {
+  const std::string binary = cache.Load(kernel.code);
+  if (binary.empty()) return Program();
+  const auto* data = reinterpret_cast<const unsigned char*>(binary.data());
+  const size_t bytes = binary.size();
+  cl_int status = CL_SUCCESS;
+  cl_int code = CL_SUCCESS;
+  Program program(
+      Cl().clCreateProgramWithBinary(device.context, 1, &device.id, &bytes, &data, &status, &code));
+  if (code == CL_SUCCESS && status == CL_SUCCESS && Build(device, program.get(), options) == CL_SUCCESS) {
+    return program;
+  }
+  cache.Forget(kernel.code);
+  return Program();
+}
+
+void ThrowFirst(const std::vector<Failure>& failures) {
+  const std::string* first = nullptr;
+  size_t others = 0;
+  for (const Failure& failure : failures) {
+    if (!failure.has_value()) continue;
+    if (first != nullptr) ++others;
+    else first = &*failure;
+  }
+  if (first == nullptr) return;
+  TVM_FFI_THROW(RuntimeError) << *first << (others == 0 ? "" : "\n" + std::to_string(others) +
+                                            " more of the module's kernels cannot be built either.");
+}
+
+std::string BinaryOf(cl_program program) {
+  size_t bytes = 0;
+  if (Cl().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, nullptr) != CL_SUCCESS) return "";
+  std::string binary(bytes, '\0');
+  char* data = binary.data();
+  const cl_int code = Cl().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(data), &data, nullptr);
+  return code == CL_SUCCESS ? binary : "";
+}
+
+// The build of one module's kernels for one device.
+class ModuleBuild {
+ public:
+  ModuleBuild(Device& device, const std::vector<KernelSource>& kernels, const std::string& options)
+      : device_(device), kernels_(kernels), options_(options), cache_(device, options), built_(kernels.size()) {}
+
+  std::vector<BuiltProgram> Run() {
+    ForEach(kernels_.size(), Jobs(), [&](size_t i) {
+      built_[i].program = FromCache(device_, cache_, kernels_[i], options_);
+      built_[i].from_cache = static_cast<bool>(built_[i].program);
+    });
+    if (CompileElsewhere()) {
+      ForEach(kernels_.size(), Jobs(), [&](size_t i) {
+        if (!built_[i].program) built_[i].program = FromCache(device_, cache_, kernels_[i], options_);
+      });
+    }
+    CompileHere();
+    return std::move(built_);
+  }
+
+ private:
+  // Whether workers have put programs into the cache.
+  bool CompileElsewhere() {
+    std::vector<const KernelSource*> kernels;
+    for (size_t i = 0; i < kernels_.size(); ++i) {
+      if (!built_[i].program && WantsWorker(device_, kernels_[i])) kernels.push_back(&kernels_[i]);
+    }
+    return CompileInWorkers(device_, kernels, options_);
+  }
+
+  void CompileHere() {
+    std::vector<Failure> failures(kernels_.size());
+    ForEach(kernels_.size(), Jobs(), [&](size_t i) {
+      if (built_[i].program) return;
+      built_[i].program = FromSource(device_, kernels_[i], options_, &failures[i]);
+      // A binary from before the first launch would save the lesser part, and asking PoCL for
+      // it takes longer than the launch.
+      if (!failures[i] && cache_.enabled() && !CompilesAtLaunch(device_)) {
+        cache_.Store(kernels_[i].code, BinaryOf(built_[i].program.get()));
+      }
+    });
+    ThrowFirst(failures);
+  }
+
+  Device& device_;
+  const std::vector<KernelSource>& kernels_;
+  const std::string& options_;
+  ProgramCache cache_;
+  std::vector<BuiltProgram> built_;
+};
+
+}  // namespace
+
 std::vector<KernelSource> SplitKernels(const std::string& code) {
-  std::vector<KernelSource> out; const std::string mark = "// Function: ";
-  for (size_t at = code.find(mark); at != std::string::npos;) {
-    size_t eol = code.find('\n', at), next = code.find(mark, eol);
-    out.push_back({code.substr(at + mark.size(), eol - at - mark.size()), code.substr(eol, next - eol)});
-    at = next;
+  const std::string_view all = code;
+  std::vector<std::pair<std::string_view, std::string_view>> sections;
+  std::unordered_set<std::string_view> names;
+  for (size_t mark = all.find(kMark); mark != all.npos;) {
+    const size_t name = mark + kMark.size();
+    const size_t end = std::min(all.find('\n', name), all.size());
+    const size_t body = std::min(end + 1, all.size());
+    mark = all.find(kMark, body);
+    sections.emplace_back(all.substr(name, end - name), all.substr(body, mark - body));
+    names.insert(sections.back().first);
   }
-  return out;
-}
-std::vector<BuiltProgram> BuildPrograms(const Device& device, const std::vector<KernelSource>& kernels, const std::string& options) {
-  std::vector<BuiltProgram> out;
-  for (auto& k : kernels) {
-    const char* s = k.code.c_str(); cl_int code;
-    cl_program p = Cl().clCreateProgramWithSource(device.context, 1, &s, nullptr, &code); Check(code, "source");
-    Check(Cl().clBuildProgram(p, 1, &device.id, options.c_str(), nullptr, nullptr), "build " + k.name);
-    out.push_back({p, false});
+  if (sections.empty()) {
+    TVM_FFI_THROW(ValueError) << "the OpenCL module holds no kernels: each has to begin with a line \"" << kMark
+                              << "NAME\", as TVM's compiler writes it.";
   }
-  return out;
+  std::vector<KernelSource> kernels;
+  for (const auto& [name, section] : sections) {
+    kernels.push_back({std::string(name), WithoutOthers(section, name, names)});
+  }
+  return kernels;
 }
+
+bool CompilesAtLaunch(const Device& device) { return device.platform_name == "Portable Computing Language"; }
+
+void CompileAndStore(Device& device, const KernelSource& kernel, const std::string& options) {
+  Failure failure;
+  const Program program = FromSource(device, kernel, options, &failure);
+  if (!failure) ProgramCache(device, options).Store(kernel.code, BinaryOf(program.get()));
 }
+
+std::vector<BuiltProgram> BuildPrograms(Device& device, const std::vector<KernelSource>& kernels,
+                                        const std::string& options) {
+  return ModuleBuild(device, kernels, options).Run();
+}
+
+}  // namespace smartmem::opencl

@@ -1,12 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// (stub by the lead, helper A replaces it)
+// From OpenCL C to programs: kernels built in parallel, and never twice (program_cache.h).
 #pragma once
+
 #include <string>
 #include <vector>
+
 #include "device.h"
+
 namespace smartmem::opencl {
-struct KernelSource { std::string name; std::string code; };
+
+// One OpenCL C program that holds one kernel.
+struct KernelSource {
+  std::string name;
+  std::string code;
+};
+
+// Takes the code of a module apart, at the lines "// Function: NAME" that TVM writes.
 std::vector<KernelSource> SplitKernels(const std::string& code);
-struct BuiltProgram { cl_program program = nullptr; bool from_cache = false; };
-std::vector<BuiltProgram> BuildPrograms(const Device& device, const std::vector<KernelSource>& kernels, const std::string& options = "");
-}
+
+struct BuiltProgram {
+  Program program;
+  bool from_cache = false;
+};
+
+// Builds programs, SMARTMEM_OPENCL_JOBS at a time (as many as the machine has threads). If one
+// fails, throws an error that names its kernel and shows the driver's log and the source there.
+std::vector<BuiltProgram> BuildPrograms(Device& device, const std::vector<KernelSource>& kernels,
+                                        const std::string& options = "");
+
+// Whether the driver does most of its compiling at a kernel's first launch (compile_worker.h).
+bool CompilesAtLaunch(const Device& device);
+
+// Builds one program from its source and puts it into the cache; nothing if it cannot be built.
+void CompileAndStore(Device& device, const KernelSource& kernel, const std::string& options);
+
+}  // namespace smartmem::opencl

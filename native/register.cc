@@ -3,9 +3,9 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include "device.h"
+#include "register.h"
 
 namespace smartmem::opencl {
 namespace {
@@ -53,6 +53,7 @@ Map<String, int64_t> LiveObjects() {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
+  if (!first_opencl) return;
   tvm::ffi::reflection::GlobalDef()
       .def("smartmem.opencl.problem", [] { return String(DeviceProblem()); })
       .def("smartmem.opencl.devices", DescribeAll)

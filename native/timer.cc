@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TVM's timer for OpenCL: the device's own clock between two markers on the current stream.
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/timer.h>
 
+#include "register.h"
 #include "stream.h"
 
 namespace smartmem::opencl {
@@ -71,6 +71,7 @@ class ClTimerNode : public tvm::runtime::TimerNode {
 };
 
 TVM_FFI_STATIC_INIT_BLOCK() {
+  if (!first_opencl) return;
   tvm::ffi::reflection::GlobalDef().def("runtime.timer.opencl", [](DLDevice device) {
     return tvm::runtime::Timer(tvm::ffi::make_object<ClTimerNode>(device));
   });

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache_folder.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <vector>
+
+#include "environment.h"
+
+namespace smartmem::opencl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTemporary[] = "/unfinished-";
+constexpr int64_t kDefaultMegabytes = 1024;
+
+struct File {
+  fs::path path;
+  fs::file_time_type used;
+  int64_t bytes;
+};
+
+// A temporary file that its process did not live to rename.
+bool Abandoned(const File& file) {
+  const bool temporary = file.path.filename().string().rfind(kTemporary + 1, 0) == 0;
+  return temporary && file.used < fs::file_time_type::clock::now() - std::chrono::hours(1);
+}
+
+// The entries of the folder, which another process may be changing meanwhile.
+std::vector<File> Entries(const std::string& folder) {
+  std::vector<File> files;
+  std::error_code gone;
+  for (fs::directory_iterator it(folder, gone), end; !gone && it != end; it.increment(gone)) {
+    std::error_code unreadable;
+    const File file = {it->path(), it->last_write_time(unreadable), static_cast<int64_t>(it->file_size(unreadable))};
+    if (unreadable) continue;
+    if (Abandoned(file)) fs::remove(file.path, unreadable);
+    if (file.path.extension() == kEntrySuffix) files.push_back(file);
+  }
+  return files;
+}
+
+// Deletes the least recently used entries until three quarters of the limit are left, if the
+// limit is passed; returns how many bytes may be added until it is.
+int64_t MakeRoom(const std::string& folder, int64_t limit) {
+  std::vector<File> files = Entries(folder);
+  int64_t bytes = 0;
+  for (const File& file : files) bytes += file.bytes;
+  if (bytes <= limit) return limit - bytes;
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.used < b.used; });
+  for (const File& file : files) {
+    if (bytes <= limit / 4 * 3) break;
+    std::error_code gone;
+    fs::remove(file.path, gone);
+    bytes -= file.bytes;
+  }
+  return limit - bytes;
+}
+
+// Looks at the folder at this process's first entry and then only when as much has been written
+// as there was room for.
+void KeepUnderLimit(const std::string& folder, int64_t written) {
+  static std::mutex mutex;
+  static std::string looked_at;
+  static int64_t room = 0;
+  std::lock_guard<std::mutex> lock(mutex);
+  room -= written;
+  if (folder == looked_at && room >= 0) return;
+  looked_at = folder;
+  room = MakeRoom(folder, WholeNumber("SMARTMEM_OPENCL_CACHE_MB", kDefaultMegabytes) << 20);
+}
+
+void WarnOnce(const std::string& folder, int error) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    std::fprintf(stderr,
+                 "smartmem_tvm: compiled OpenCL kernels are not kept: writing into %s failed (%s); set "
+                 "SMARTMEM_OPENCL_CACHE to another folder, or to 0 for none.\n",
+                 folder.c_str(), std::strerror(error));
+  });
+}
+
+// 0, or the errno of what failed.
+int WriteAll(int file, const std::string& content) {
+  for (size_t done = 0; done < content.size();) {
+    const ssize_t wrote = write(file, content.data() + done, content.size() - done);
+    if (wrote < 0 && errno != EINTR) return errno;
+    done += wrote < 0 ? 0 : static_cast<size_t>(wrote);
+  }
+  return 0;
+}
+
+int WriteAndRename(const std::string& folder, const std::string& path, const std::string& content) {
+  std::string temporary = folder + kTemporary + "XXXXXX";
+  const int file = mkstemp(temporary.data());
+  if (file < 0) return errno;
+  int error = WriteAll(file, content);
+  if (close(file) != 0 && error == 0) error = errno;
+  if (error == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) unlink(temporary.c_str());
+  return error;
+}
+
+}  // namespace
+
+void WriteEntry(const std::string& folder, const std::string& path, const std::string& content) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  const int error = failure ? failure.value() : WriteAndRename(folder, path, content);
+  if (error != 0) {
+    WarnOnce(folder, error);
+  } else {
+    KeepUnderLimit(folder, static_cast<int64_t>(content.size()));
+  }
+}
+
+}  // namespace smartmem::opencl

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same work for many items, on several threads.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "environment.h"
+
+namespace smartmem::opencl {
+
+// How many programs are built at a time.
+inline size_t Jobs() {
+  const auto threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  return static_cast<size_t>(WholeNumber("SMARTMEM_OPENCL_JOBS", threads));
+}
+
+// Calls work(0) ... work(count - 1) on up to `jobs` threads. After the first exception no new
+// item is begun; it is thrown here when all threads have ended.
+template <typename Work>
+void ForEach(size_t count, size_t jobs, const Work& work) {
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto run = [&] {
+    try {
+      for (size_t item; (item = next++) < count;) work(item);
+    } catch (...) {
+      next = count;
+      std::lock_guard<std::mutex> lock(mutex);
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (size_t i = 1; i < std::min(count, jobs); ++i) helpers.emplace_back(run);
+    run();  // this thread works too, and joins the others at the end of the block
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+}  // namespace smartmem::opencl
