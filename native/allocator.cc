@@ -18,22 +18,31 @@ using tvm::runtime::memory::Buffer;
 
 constexpr size_t kPage = 4096;  // storages of nearly the same size serve one another
 
+class ClAllocator;
+
+// All there are; TVM makes at most two for each device, and destroys none.
+struct Allocators {
+  std::mutex mutex;
+  std::vector<ClAllocator*> list;
+};
+Allocators& AllAllocators() {
+  static auto* allocators = new Allocators();
+  return *allocators;
+}
+
 class ClAllocator final : public tvm::runtime::memory::Allocator {
  public:
-  explicit ClAllocator(tvm::runtime::memory::AllocatorType type) : Allocator(type) {}
+  explicit ClAllocator(tvm::runtime::memory::AllocatorType type) : Allocator(type) {
+    std::lock_guard<std::mutex> lock(AllAllocators().mutex);
+    AllAllocators().list.push_back(this);
+  }
   ~ClAllocator() override { ReleaseUnused(); }
 
   // Bytes, for any use.
   Buffer Alloc(DLDevice device, size_t bytes, size_t, DLDataType) final {
     const size_t size = (bytes + kPage - 1) / kPage * kPage;
     if (void* unused = TakeUnused(size)) return Describe(device, unused, size);
-    std::unique_ptr<Memory> memory;
-    try {
-      memory = Memory::NewBuffer(GetDevice(device.device_id), size);
-    } catch (const tvm::ffi::Error&) {
-      if (ReleaseUnused() == 0) throw;
-      memory = Memory::NewBuffer(GetDevice(device.device_id), size);
-    }
+    auto memory = Memory::NewBuffer(GetDevice(device.device_id), size);
     used_bytes_ += size;
     return Describe(device, memory.release(), size);
   }
@@ -72,6 +81,20 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
   }
 
   void Clear() final { ReleaseUnused(); }
+
+  // Returns how many bytes went back to the driver.
+  size_t ReleaseUnused() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t bytes = 0;
+    for (auto& [size, memories] : unused_) {
+      for (Memory* memory : memories) delete memory;
+      bytes += size * memories.size();
+    }
+    unused_.clear();
+    used_bytes_ -= bytes;
+    return bytes;
+  }
+
   size_t UsedMemory() const final { return used_bytes_; }
 
  protected:
@@ -91,26 +114,13 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
     return memory;
   }
 
-  // Returns how many bytes went back to the driver.
-  size_t ReleaseUnused() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    size_t bytes = 0;
-    for (auto& [size, memories] : unused_) {
-      for (Memory* memory : memories) delete memory;
-      bytes += size * memories.size();
-    }
-    unused_.clear();
-    used_bytes_ -= bytes;
-    return bytes;
-  }
-
   std::mutex mutex_;
   std::map<size_t, std::vector<Memory*>> unused_;
   std::atomic<size_t> used_bytes_ = 0;
 };
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  if (!first_opencl) return;
+  if (!FirstOpenCL()) return;
   tvm::ffi::reflection::GlobalDef()
       .def("DeviceAllocator.opencl",
            [](DLDevice, int type) -> void* {
@@ -134,4 +144,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace
+
+size_t ReleaseUnusedStorages() {
+  std::lock_guard<std::mutex> lock(AllAllocators().mutex);
+  size_t bytes = 0;
+  for (ClAllocator* allocator : AllAllocators().list) bytes += allocator->ReleaseUnused();
+  return bytes;
+}
+
 }  // namespace smartmem::opencl

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent
+VERSION = runpy.run_path(str(NATIVE.parent / "python" / "smartmem_tvm" / "_version.py"))
 LIBRARY = Path("smartmem_tvm", "lib", "opencl.so")
 FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread"]
 
@@ -39,9 +42,12 @@ def build(output: Path, objects: Path) -> Path:
     Raises
     ------
     BuildError
-        If there is no compiler, no TVM, or the compiler refuses.
+        If there is no compiler, not the TVM that is needed, or the compiler refuses.
     """
-    command = [*_compiler(), *FLAGS, *_include_flags(), *os.environ.get("CXXFLAGS", "").split()]
+    command = [*_compiler(), *FLAGS, *os.environ.get("CXXFLAGS", "").split()]
+    # Objects of other flags or another TVM do not fit; where TVM's headers are does not matter, pip moves them.
+    objects /= f"{zlib.crc32(repr((command, VERSION['TVM_PINS'])).encode()):08x}"
+    command += _include_flags()
     objects.mkdir(parents=True, exist_ok=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     # In threads, because each file takes seconds and waits in a process of its own.
@@ -86,14 +92,12 @@ def _compiler() -> list[str]:
 
 def _include_flags() -> list[str]:
     """TVM's headers, found without importing TVM: that takes seconds, and needs its libraries to load."""
-    # Declarations that TVM's headers include and its wheel does not have.
+    if problem := VERSION["version_problem"]():
+        raise BuildError(problem.rstrip("."))
+    packages = (Path(importlib.util.find_spec(name).origin).parent for name in ("tvm", "tvm_ffi"))
+    # First our declarations of what TVM's headers include and its wheel does not have.
     flags = ["-I", str(NATIVE / "compat")]
-    for name in ("tvm", "tvm_ffi"):
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            raise BuildError(f"the headers of {name} were not found: run pip without --no-build-isolation")
-        flags += ["-isystem", str(Path(spec.origin).parent / "include")]
-    return flags
+    return flags + [flag for package in packages for flag in ("-isystem", str(package / "include"))]
 
 
 def _jobs() -> int:

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
 #include <tvm/runtime/device_api.h>
 #include <unistd.h>
 
@@ -69,29 +70,20 @@ bool Take(FILE* file, std::string* text) {
   return std::fread(text->data(), 1, bytes, file) == bytes;
 }
 
-bool IsPocl(const Device& device) { return CompilesAtLaunch(device); }
-bool IsNvidia(const Device& device) { return device.platform_name == "NVIDIA CUDA"; }
-
 // What one worker compiles.
 struct Batch {
   std::string variant;
   std::vector<const KernelSource*> kernels;
 };
 
-// How many kernels a worker is given. NVIDIA's needs half a second and half a gigabyte of the
-// device's memory to begin with; PoCL's little of either, and its kernels are all unlike.
-size_t MostPerWorker(const Device& device, size_t kernels) {
-  constexpr size_t most_on_gpu = 6;
-  if (IsPocl(device)) return std::clamp<size_t>(kernels / (2 * Jobs()), 1, 8);
-  return std::max<size_t>(8, (kernels - 1) / std::min(Jobs(), most_on_gpu) + 1);
-}
-
 // A worker compiles for one variant only: PoCL reads that setting once per process.
-std::vector<Batch> Batches(std::vector<const KernelSource*> kernels, size_t most) {
+std::vector<Batch> Batches(std::vector<const KernelSource*> kernels) {
   const auto longer = [](const auto* a, const auto* b) { return a->code.size() > b->code.size(); };
   std::stable_sort(kernels.begin(), kernels.end(), longer);
   std::map<std::string, std::vector<const KernelSource*>> by_variant;
-  for (const KernelSource* kernel : kernels) by_variant[PoclVariant(kernel->code)].push_back(kernel);
+  for (const auto* kernel : kernels) by_variant[PoclVariant(kernel->code)].push_back(kernel);
+  // Starting one takes as long as compiling half a kernel; the last one should not end late.
+  const size_t most = std::clamp<size_t>(kernels.size() / (2 * Jobs()), 1, 8);
   std::vector<Batch> batches;
   for (const auto& [variant, group] : by_variant) {
     const size_t count = (group.size() - 1) / most + 1;
@@ -139,7 +131,12 @@ void RunWorker(FILE* request, std::vector<std::string> environment) {
                                  Pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return;
-  while (waitpid(worker, nullptr, 0) < 0 && errno == EINTR) {
+  int status = 0;
+  while (waitpid(worker, &status, 0) < 0 && errno == EINTR) {
+  }
+  // The user's Ctrl-C reaches the workers too. It is not to be followed by compiling it all here.
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) {
+    TVM_FFI_THROW(KeyboardInterrupt) << "compiling the OpenCL kernels was interrupted.";
   }
 }
 
@@ -172,7 +169,7 @@ void CompileRequests() {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  if (!first_opencl) return;
+  if (!FirstOpenCL()) return;
   // The command is to load the libraries named after it, and to call smartmem_opencl_compile.
   tvm::ffi::reflection::GlobalDef().def("smartmem.opencl.worker", [](Array<String> start) {
     std::vector<std::string> command(start.begin(), start.end());
@@ -186,15 +183,15 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }  // namespace
 
 bool WantsWorker(const Device& device, const KernelSource& kernel) {
-  return IsNvidia(device) || (IsPocl(device) && !PoclVariant(kernel.code).empty());
+  return CompilesAtLaunch(device) && !PoclVariant(kernel.code).empty();
 }
 
 bool CompileInWorkers(const Device& device, const std::vector<const KernelSource*>& kernels,
                       const std::string& options) {
-  const size_t least = IsPocl(device) ? 4 : 16;
+  constexpr size_t worth_starting = 4;
   const std::string folder = CacheFolder();
-  if (kernels.size() < least || folder.empty() || WorkerCommand().empty() || Jobs() == 1) return false;
-  const std::vector<Batch> batches = Batches(kernels, MostPerWorker(device, kernels.size()));
+  if (kernels.size() < worth_starting || folder.empty() || WorkerCommand().empty()) return false;
+  const std::vector<Batch> batches = Batches(kernels);
   ForEach(batches.size(), Jobs(), [&](size_t i) { CompileBatch(device, batches[i], options, folder); });
   return true;
 }

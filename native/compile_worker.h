@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other processes that compile programs and put them into the cache.
 //
-// Some drivers compile one kernel at a time, however many threads ask: NVIDIA's and PoCL. Several
-// processes are not held up by each other. PoCL moreover compiles most of a kernel when it is
-// launched first, for the size of that launch; it can be told the size (the first line of the
-// source has it, see _smartmem_opencl_workers.py), and nothing is left to do for the launch.
+// For PoCL: it compiles one kernel at a time, however many threads ask, and most of it only when
+// the kernel is launched first, for the size of that launch. Several processes are not held up by
+// each other, and PoCL can be told the size (the first line of the source has it, see
+// _smartmem_opencl_workers.py), so that nothing is left to compile for the launch.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace smartmem::opencl {
 
-// Whether a worker does more for this kernel than a thread would.
+// Whether the driver compiles at the launch, and a worker can do it before.
 bool WantsWorker(const Device& device, const KernelSource& kernel);
 
 // Compiles kernels and puts them into the cache's folder. Returns false if there are no workers,

@@ -38,6 +38,7 @@ struct End {
 };
 
 void Read(Stream& stream, const End& from, void* to, size_t bytes) {
+  const auto hold = stream.Hold();
   cl_command_queue queue = stream.queue();
   if (from.IsImage()) {
     stream.device().Check(Cl().clEnqueueReadImage(queue, from.memory->handle(), CL_TRUE, kOrigin,
@@ -51,6 +52,7 @@ void Read(Stream& stream, const End& from, void* to, size_t bytes) {
 }
 
 void Write(Stream& stream, const void* from, const End& to, size_t bytes) {
+  const auto hold = stream.Hold();
   cl_command_queue queue = stream.queue();
   if (to.IsImage()) {
     stream.device().Check(Cl().clEnqueueWriteImage(queue, to.memory->handle(), CL_TRUE, kOrigin, to.Region().data(),
@@ -64,6 +66,7 @@ void Write(Stream& stream, const void* from, const End& to, size_t bytes) {
 }
 
 void CopyOnDevice(Stream& stream, const End& from, const End& to, size_t bytes) {
+  const auto hold = stream.Hold();
   Device& device = stream.device();
   cl_command_queue queue = stream.queue();
   cl_mem source = from.memory->handle(), target = to.memory->handle();

@@ -194,9 +194,16 @@ void Device::Require() const {
   }
 }
 
+bool Device::IsGone(cl_int code) const {
+  if (code == CL_DEVICE_NOT_AVAILABLE || code == CL_INVALID_COMMAND_QUEUE || code == CL_INVALID_CONTEXT) return true;
+  // Not every call can say so: allocations of a device that is gone find no memory.
+  const bool no_memory = code == CL_OUT_OF_RESOURCES || code == CL_MEM_OBJECT_ALLOCATION_FAILURE;
+  return no_memory && DeviceNumber<cl_uint>(id, CL_DEVICE_AVAILABLE) == 0;
+}
+
 void Device::Check(cl_int code, const std::string& call) {
   if (code == CL_SUCCESS) return;
-  if (code == CL_DEVICE_NOT_AVAILABLE || code == CL_INVALID_COMMAND_QUEUE || code == CL_INVALID_CONTEXT) {
+  if (IsGone(code)) {
     lost = true;
     TVM_FFI_THROW(RuntimeError) << "OpenCL device " << Describe() << " was lost: " << call << " gave "
                                 << ErrorName(code)

@@ -48,6 +48,7 @@ struct Device {
 
  private:
   friend Device& GetDevice(int index);
+  bool IsGone(cl_int code) const;
   std::once_flag context_once_;
   Context owned_context_;
 };

@@ -139,7 +139,7 @@ std::unique_ptr<Memory> Allocate(int device_index, int ndim, const int64_t* shap
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  if (!first_opencl) return;
+  if (!FirstOpenCL()) return;
   tvm::ffi::reflection::GlobalDef().def_packed("device_api.opencl", [](tvm::ffi::PackedArgs, Any* result) {
     static auto* api = new ClDeviceApi();  // never destroyed, see library.cc
     *result = static_cast<void*>(static_cast<tvm::runtime::DeviceAPI*>(api));

@@ -124,6 +124,7 @@ void Launcher::operator()(tvm::ffi::PackedArgs packed, tvm::ffi::Any*) {
   device.Require();
   DeviceKernel& on_device = KernelOn(device.index);
   std::lock_guard<std::mutex> lock(on_device.mutex);
+  const auto hold = stream.Hold();
   SetArguments(on_device, args);
   cl_kernel kernel = on_device.kernel.get();
   const cl_int code = Cl().clEnqueueNDRangeKernel(stream.queue(), kernel, dimensions_, nullptr, sizes.global,

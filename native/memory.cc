@@ -13,11 +13,28 @@ constexpr size_t kMostViews = 16;
 
 std::string MebiBytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
-void CheckAllocation(Device& device, cl_int code, size_t bytes) {
-  if (code == CL_SUCCESS) return;
+bool OutOfMemory(cl_int code) {
+  return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
+}
+
+// Whether the driver's answer is about this image, and not about the device or its memory.
+bool ImageRefused(cl_int code) {
+  return code == CL_INVALID_IMAGE_DESCRIPTOR || code == CL_INVALID_IMAGE_FORMAT_DESCRIPTOR ||
+         code == CL_INVALID_IMAGE_SIZE || code == CL_IMAGE_FORMAT_NOT_SUPPORTED || code == CL_INVALID_VALUE ||
+         code == CL_INVALID_OPERATION;
+}
+
+// Allocates; once more, after giving back what is unused, if there is no memory.
+template <typename F>
+auto Allocated(Device& device, size_t bytes, F create) {
+  cl_int code = CL_SUCCESS;
+  auto object = create(&code);
+  if (OutOfMemory(code) && ReleaseUnusedStorages() > 0) object = create(&code);
+  if (code == CL_SUCCESS) return object;
   device.Check(code, "allocating " + std::to_string(bytes) + " bytes (the device has " +
                          MebiBytes(device.global_bytes) + ", at most " + MebiBytes(device.max_alloc_bytes) +
                          " at once)");
+  return object;
 }
 
 ImageObject CreateImage(const Device& device, const ImageShape& shape, size_t row_bytes, cl_mem buffer,
@@ -39,22 +56,20 @@ ImageObject CreateImage(const Device& device, const ImageShape& shape, size_t ro
 std::unique_ptr<Memory> Memory::NewBuffer(Device& device, size_t bytes) {
   device.Require();
   std::unique_ptr<Memory> memory(new Memory(device));
-  cl_int code = CL_SUCCESS;
-  memory->bytes_ = std::max<size_t>(bytes, 1);  // OpenCL has no empty buffers
-  memory->buffer_ =
-      BufferObject(Cl().clCreateBuffer(device.context, CL_MEM_READ_WRITE, memory->bytes_, nullptr, &code));
-  CheckAllocation(device, code, memory->bytes_);
+  const size_t size = memory->bytes_ = std::max<size_t>(bytes, 1);  // OpenCL has no empty buffers
+  memory->buffer_ = Allocated(device, size, [&](cl_int* code) {
+    return BufferObject(Cl().clCreateBuffer(device.context, CL_MEM_READ_WRITE, size, nullptr, code));
+  });
   return memory;
 }
 
 std::unique_ptr<Memory> Memory::NewImage(Device& device, const ImageShape& shape) {
   device.Require();
   std::unique_ptr<Memory> memory(new Memory(device));
-  cl_int code = CL_SUCCESS;
   memory->shape_ = shape;
   memory->bytes_ = shape.bytes();
-  memory->image_ = CreateImage(device, shape, 0, nullptr, &code);
-  CheckAllocation(device, code, memory->bytes_);
+  memory->image_ = Allocated(device, memory->bytes_,
+                             [&](cl_int* code) { return CreateImage(device, shape, 0, nullptr, code); });
   return memory;
 }
 
@@ -69,6 +84,7 @@ std::unique_ptr<Memory> Memory::ImageOver(Device& device, const ImageShape& shap
   memory->bytes_ = shape.bytes();
   memory->image_ = CreateImage(device, shape, row_bytes, buffer.handle(), &code);
   if (code == CL_SUCCESS) return memory;
+  if (!ImageRefused(code)) device.Check(code, "clCreateImage over a buffer");
   // The extension speaks of image2d; not every driver that has it makes arrays of them.
   device.image_from_buffer = false;
   return nullptr;

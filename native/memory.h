@@ -46,4 +46,7 @@ class Memory {
   std::vector<std::unique_ptr<Memory>> views_;
 };
 
+// Gives the driver what the virtual machines keep for later (allocator.cc); returns how many bytes.
+size_t ReleaseUnusedStorages();
+
 }  // namespace smartmem::opencl

@@ -115,7 +115,7 @@ int BuildImports(const Module& module, int device_index) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  if (!first_opencl) return;
+  if (!FirstOpenCL()) return;
   tvm::ffi::reflection::GlobalDef()
       .def("ffi.Module.create.opencl",
            [](Bytes code, String format, FunctionInfos functions, Map<String, String> source) {

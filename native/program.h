@@ -23,8 +23,8 @@ struct BuiltProgram {
   bool from_cache = false;
 };
 
-// Builds programs, SMARTMEM_OPENCL_JOBS at a time (as many as the machine has threads). If one
-// fails, throws an error that names its kernel and shows the driver's log and the source there.
+// Builds programs, SMARTMEM_OPENCL_JOBS at a time (see Jobs). If one fails, throws an error that
+// names its kernel and shows the driver's log and the source there.
 std::vector<BuiltProgram> BuildPrograms(Device& device, const std::vector<KernelSource>& kernels,
                                         const std::string& options = "");
 

@@ -72,7 +72,7 @@ std::string ReadEntry(const std::string& path, const std::string& key) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  if (!first_opencl) return;
+  if (!FirstOpenCL()) return;
   tvm::ffi::reflection::GlobalDef().def("smartmem.opencl.cache_folder",
                                         [] { return tvm::ffi::String(CacheFolder()); });
 }

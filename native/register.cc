@@ -53,7 +53,7 @@ Map<String, int64_t> LiveObjects() {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  if (!first_opencl) return;
+  if (!FirstOpenCL()) return;
   tvm::ffi::reflection::GlobalDef()
       .def("smartmem.opencl.problem", [] { return String(DeviceProblem()); })
       .def("smartmem.opencl.devices", DescribeAll)

@@ -39,6 +39,7 @@ Stream& DefaultStream(int device_index) {
 Stream::Stream(Device& device) : device_(device), plain_(NewQueue(device, 0)), active_(plain_.get()) {}
 
 void Stream::Finish() {
+  const auto hold = Hold();
   device_.Require();
   device_.Check(Cl().clFinish(queue()), "clFinish");
 }
@@ -47,6 +48,8 @@ void Stream::Before(Stream& later) {
   device_.Require();
   later.device_.Require();
   if (device_.context != later.device_.context) return Finish();  // events do not cross contexts
+  if (&later == this) return;
+  const auto hold = Hold(), hold_later = later.Hold();
   cl_event handle = nullptr;
   device_.Check(Cl().clEnqueueMarkerWithWaitList(queue(), 0, nullptr, &handle), "clEnqueueMarkerWithWaitList");
   const Event event(handle);
@@ -56,19 +59,20 @@ void Stream::Before(Stream& later) {
 }
 
 void Stream::SwitchTo(const Queue& queue) {
-  Finish();
-  active_.store(queue.get(), std::memory_order_release);
+  device_.Require();
+  device_.Check(Cl().clFinish(active_), "clFinish");
+  active_ = queue.get();
 }
 
 void Stream::StartProfiling() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard lock(mutex_);
   if (!profiling_) profiling_ = NewQueue(device_, CL_QUEUE_PROFILING_ENABLE);
   if (profilers_ == 0) SwitchTo(profiling_);
   ++profilers_;
 }
 
 void Stream::StopProfiling() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard lock(mutex_);
   if (--profilers_ == 0) SwitchTo(plain_);
 }
 

@@ -2,8 +2,8 @@
 // Streams: command queues in TVM's sense, in order, one of them the device's default.
 #pragma once
 
-#include <atomic>
 #include <mutex>
+#include <shared_mutex>
 
 #include "device.h"
 
@@ -13,8 +13,9 @@ class Stream {
  public:
   explicit Stream(Device& device);
 
-  // Where the next command goes.
-  cl_command_queue queue() const { return active_.load(std::memory_order_acquire); }
+  // Where the next command goes, until `Hold()` is let go: a timer changes queues between commands.
+  cl_command_queue queue() const { return active_; }
+  std::shared_lock<std::shared_mutex> Hold() { return std::shared_lock(mutex_); }
   Device& device() { return device_; }
 
   void Finish();
@@ -27,13 +28,13 @@ class Stream {
   void StopProfiling();
 
  private:
-  void SwitchTo(const Queue& queue);
+  void SwitchTo(const Queue& queue);  // with the mutex held for this thread alone
 
   Device& device_;
   Queue plain_;
   Queue profiling_;  // made when first needed: some drivers are slower with times
-  std::atomic<cl_command_queue> active_ = nullptr;
-  std::mutex mutex_;
+  cl_command_queue active_ = nullptr;
+  std::shared_mutex mutex_;  // guards what follows the device
   int profilers_ = 0;
 };
 

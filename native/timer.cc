@@ -46,6 +46,7 @@ class ClTimerNode : public tvm::runtime::TimerNode {
 
   Event Mark() {
     stream_.device().Require();
+    const auto hold = stream_.Hold();
     cl_event handle = nullptr;
     stream_.device().Check(Cl().clEnqueueMarkerWithWaitList(stream_.queue(), 0, nullptr, &handle),
                            "clEnqueueMarkerWithWaitList");
@@ -71,7 +72,7 @@ class ClTimerNode : public tvm::runtime::TimerNode {
 };
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  if (!first_opencl) return;
+  if (!FirstOpenCL()) return;
   tvm::ffi::reflection::GlobalDef().def("runtime.timer.opencl", [](DLDevice device) {
     return tvm::runtime::Timer(tvm::ffi::make_object<ClTimerNode>(device));
   });

@@ -1,8 +1,230 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that knows which TVM this is; the version check comes before anything of TVM is used."""
+"""The one place that knows which TVM this is; the version check comes before anything of TVM is used.
 
+Here is also what this TVM gets wrong for textures on OpenCL, each work-around with its reason. Nothing of TVM is
+replaced: `texture_tir_pipeline` composes TVM's own passes with ours. ``tests/test_tvm_workarounds.py`` fails when a
+newer TVM makes one of them unnecessary.
+"""
+
+# ruff: noqa: E402  (the check is before the imports)
 from smartmem_tvm._version import version_problem
 
 _problem = version_problem()
 if _problem is not None:
     raise ImportError(_problem)
+
+from collections.abc import Callable, Sequence
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir.backend import adreno
+from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
+from tvm.tirx import compilation_pipeline
+
+import _smartmem_opencl
+from smartmem_tvm.errors import UserError
+
+# A module that is generated for OpenCL while TVM has no device can never run.
+_smartmem_opencl.load()
+
+# What a pass raises comes back from TVM as the same type, and not as a RuntimeError.
+tvm_ffi.register_error("UserError", UserError)
+
+TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
+TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
+
+TEXEL = 4
+"""Numbers in one texel: the innermost dimension of every texture."""
+
+
+def texture_tir_pipeline(
+    before: Sequence[tvm.transform.Pass] = (), on_device: Sequence[tvm.transform.Pass] = ()
+) -> tuple[tvm.transform.Pass, Callable, Callable]:
+    """What a TIR pipeline with textures consists of, for ``tirx.compilation_pipeline.register_tir_pipeline``.
+
+    Work-around: the factory that TVM registers as "adreno" returns one pass, where ``tirx.build`` unpacks three values.
+    And the plain pipeline, which ``tvm.compile`` takes, declares images and indexes them like buffers.
+
+    Parameters
+    ----------
+    before : sequence of tvm.transform.Pass
+        Passes of PrimFuncs as they were scheduled, before anything is lowered.
+    on_device : sequence of tvm.transform.Pass
+        Passes of kernels, after the host's code was split off.
+
+    Returns
+    -------
+    tuple
+        The lowering pass, a factory of the host's last passes, and one of the device's.
+    """
+    # TVM's pipeline begins with TextureFlatten too; it finds nothing left to do.
+    flatten = [adreno.transform.TextureFlatten(), FixTextureStore()]
+    lower = [FixVectorizedNests(), *before, *flatten, adreno_pipeline.default_tir_pipeline()]
+    device = [*on_device, compilation_pipeline.finalize_device_passes(), FixIntegerTextures()]
+    return (
+        tvm.transform.Sequential(lower),
+        compilation_pipeline.finalize_host_passes,
+        lambda: tvm.transform.Sequential(device),
+    )
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixVectorizedNests")
+class FixVectorizedNests:
+    """Work-around: make vectorized loops innermost.
+
+    Before::
+
+        for v in T.vectorized(4):
+            for r in range(n): local[v] = T.max(local[v], A[r, v])
+            B[v] = local[v]
+
+    After::
+
+        for r in range(n):
+            for v in T.vectorized(4): local[v] = T.max(local[v], A[r, v])
+        for v in T.vectorized(4): B[v] = local[v]
+
+    TVM's schedule of a pool on Adreno is the former. Its lowering then allocates ``local`` inside the vectorized loop,
+    with one element instead of four, and the four lanes overwrite each other.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one function that is scheduled, but not lowered."""
+
+        def sink(loop: tirx.For):
+            return _over(loop, loop.body) if loop.kind == tirx.ForKind.VECTORIZED else loop
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, sink)))
+
+
+def _over(lanes: tirx.For, stmt: tirx.Stmt) -> tirx.Stmt:
+    """`stmt` for all `lanes`, which are independent of each other, as far inside as that goes."""
+    if isinstance(stmt, tirx.SeqStmt):
+        return tirx.SeqStmt([_over(lanes, each) for each in stmt])
+    sequential = isinstance(stmt, tirx.For) and stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
+    if sequential and isinstance(stmt.extent, tirx.IntImm):
+        body = _over(lanes, stmt.body)
+        return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, annotations=stmt.annotations)
+    lane = tirx.Var(lanes.loop_var.name, lanes.loop_var.ty.dtype)
+    body = tvm_ffi.structural_map(stmt, (tirx.Var, lambda var: lane if var.same_as(lanes.loop_var) else var))
+    return tirx.For(lane, lanes.min, lanes.extent, lanes.kind, body, annotations=lanes.annotations)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixTextureStore")
+class FixTextureStore:
+    """Work-around: give ``texture2d_store`` an integer result type.
+
+    Before::
+
+        for v_s in range(4): write_imagef(B, xyz, A[... + v_s])     # one number, four times, into the whole texel
+
+    After::
+
+        write_imagef(B, xyz, vload4(0, A + ...))
+
+    TextureFlatten builds the call with the type of its first argument, a pointer, and the vectorizer turns a statement
+    with a pointer in it into a scalar loop.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite the stores of one function."""
+
+        def as_integer(call: ir.Call):
+            return tirx.call_intrin("int32", TEXTURE_STORE, *call.args) if call.op.same_as(TEXTURE_STORE) else call
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, as_integer)))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixIntegerTextures")
+class FixIntegerTextures:
+    """Work-around: read and write integer textures with OpenCL's functions for integers.
+
+    Before::
+
+        as_int4(read_imagef(A, ...))          # undefined for an image of integers; an 8-bit one is refused
+
+    After::
+
+        read_imagei(A, ...)                   # converted to the element type, if that is narrower
+
+    TVM's code generator chooses the function by the size of a texel alone, and knows 64 and 128 bits.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel, after the split of host and device."""
+        params, seen = texture_params(func), {}
+
+        def rewrite(call: ir.Call):
+            if not is_texture_access(call) or _integer(call) is None:
+                return call
+            param = params[texture_of(call)]
+            seen[param, call.op.name] = tirx.call_intrin(call.ty.dtype, call.op, param, *list(call.args)[1:])
+            return _integer_load(call) if call.op.same_as(TEXTURE_LOAD) else _integer_store(call)
+
+        body = tvm_ffi.structural_map(func.body, (ir.Call, rewrite))
+        for (param, _), call in seen.items():
+            # Whether an image is read or written the generator finds out from the calls that it knows. It looks for
+            # them in the values of attributes too, but prints no attribute whose name it does not know.
+            body = tirx.AttrStmt(param, "smartmem.texture_access", call, body)
+        return func.with_body(body)
+
+
+def is_texture_access(call: ir.Call) -> bool:
+    """Whether a call is ``texture2d_load`` or ``texture2d_store``."""
+    return call.op.same_as(TEXTURE_LOAD) or call.op.same_as(TEXTURE_STORE)
+
+
+def texture_of(access: ir.Call) -> tirx.Var:
+    """The variable of the texture that is read or written: a parameter, or a buffer declared over one."""
+    image = access.args[0]
+    return image if isinstance(image, tirx.Var) else image.args[0]
+
+
+def texture_dtype(access: ir.Call) -> str:
+    """The element type of the texture that is read or written."""
+    return str(access.args[0].ty.element_type.dtype)
+
+
+def texture_params(kernel: tirx.PrimFunc) -> dict[tirx.Var, tirx.Var]:
+    """The parameter behind each texture of a kernel, the parameters themselves included."""
+    scoped = [p for p in kernel.params if isinstance(p.ty, ir.PointerType) and "texture" in p.ty.storage_scope]
+    found = {param: param for param in scoped}
+
+    def declare(decl: tirx.DeclBuffer):
+        if decl.data in found:
+            found[decl.buffer] = found[decl.data]
+
+    tvm_ffi.structural_walk(kernel.body, (tirx.DeclBuffer, declare), order="pre")
+    return found
+
+
+def _integer(access: ir.Call) -> tuple[str, str] | None:
+    """The type of a texel in a register and the suffix of OpenCL's image functions, if it consists of integers."""
+    name = texture_dtype(access).rstrip("0123456789")
+    return {"int": ("int32x4", "i"), "uint": ("uint32x4", "ui")}.get(name)
+
+
+def _integer_load(load: ir.Call) -> ir.Expr:
+    image, x, y, z, _, lanes = load.args
+    vector, suffix = _integer(load)
+    texel = tirx.call_pure_extern(vector, f"read_image{suffix}", image, _coordinate(x, y, z))
+    # A ramp goes over a whole texel: StageTexels has taken shorter ones apart.
+    value = texel if isinstance(lanes, tirx.Ramp) else _lane(texel, vector, lanes)
+    return value.astype(load.ty.dtype)
+
+
+def _lane(texel: ir.Expr, vector: str, lane: ir.Expr) -> ir.Expr:
+    """One number of a texel, by OpenCL's own function: not every compiler takes an index in square brackets."""
+    mask = tirx.call_pure_extern("uint32x4", "(uint4)", lane.astype("uint32"))
+    return tirx.Shuffle([tirx.call_pure_extern(vector, "shuffle", texel, mask)], [0])
+
+
+def _integer_store(store: ir.Call) -> ir.Expr:
+    image, x, y, z, _, value = store.args
+    vector, suffix = _integer(store)
+    return tirx.call_extern("int32", f"write_image{suffix}", image, _coordinate(x, y, z), value.astype(vector))
+
+
+def _coordinate(x: ir.Expr, y: ir.Expr, z: ir.Expr) -> ir.Expr:
+    return tirx.call_pure_extern("int32x4", "(int4)", x, y, z, 0)

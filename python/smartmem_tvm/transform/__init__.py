@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax passes, one per file; a pass never imports another pass."""
+"""Passes over modules and over kernels, one per file; a pass never imports another pass."""
 
+from .check_textures import CheckTextures
 from .eliminate_layout import EliminateLayout
 from .fold_norm_affine import FoldNormAffine
 from .fold_scales import FoldScales
 from .fuse_attention import FuseAttention
 from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
+from .half_storage import HalfStorage
 from .lower_rotations import LowerRotations
 from .merge_projections import MergeProjections
 from .rewrite_algebra import RewriteAlgebra
 from .split_reductions import SplitReductions
+from .stage_texels import StageTexels
 from .vectorize_math import VectorizeMath
 
 __all__ = [
+    "CheckTextures",
     "EliminateLayout",
     "FoldNormAffine",
     "FoldScales",
     "FuseAttention",
     "FuseOperators",
     "FuseRows",
+    "HalfStorage",
     "LowerRotations",
     "MergeProjections",
     "RewriteAlgebra",
     "SplitReductions",
+    "StageTexels",
     "VectorizeMath",
 ]

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relax modules with tensors in texture memory: how they are built, and on which devices they run."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.tirx import compilation_pipeline
+
+from .._tvm import texture_tir_pipeline
+from ..pipeline import Options, lower_phases, run_phases
+from ..transform.check_textures import SCOPES, CheckTextures
+from ..transform.half_storage import HalfStorage
+from ..transform.stage_texels import StageTexels
+
+TIR_PIPELINE = "smartmem_texture"
+"""Name of the TIR pipeline with textures, for ``tvm.compile(mod, target, tir_pipeline=...)``."""
+
+
+def build_textures(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """Build a Relax module whose kernels are scheduled and whose tensors may be textures.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        ``call_tir`` of scheduled kernels. The memory scope of a tensor is that of the ``vdevice`` of its type; the
+        module lists one ``vdevice`` for each scope. A module that TVM's Adreno pipeline has lowered for the virtual
+        machine will do too.
+    target : tvm.target.Target
+        Of kind opencl, with a host.
+
+    Returns
+    -------
+    tvm.relax.VMExecutable
+        To be run by `texture_machine`.
+
+    Raises
+    ------
+    UserError
+        If a texture, or a kernel that writes one, breaks a rule of `CheckTextures`.
+    """
+    to_machine = [phase for phase in lower_phases(target) if phase.name == "lower"]
+    with target:
+        mod = run_phases(CheckTextures()(mod), to_machine, Options())
+        return relax.build(mod, target, relax_pipeline=None, tir_pipeline=TIR_PIPELINE)
+
+
+def texture_machine(code: relax.VMExecutable | tvm.runtime.Module, device: tvm.runtime.Device) -> relax.VirtualMachine:
+    """A virtual machine for code with textures.
+
+    TVM numbers the memory scopes of a device like devices of their own; here they are all the same one.
+    """
+    return relax.VirtualMachine(code, [device] * (1 + len(SCOPES)))
+
+
+def _pipeline():
+    return texture_tir_pipeline(before=[CheckTextures(), StageTexels()], on_device=[HalfStorage()])
+
+
+compilation_pipeline.register_tir_pipeline(TIR_PIPELINE, _pipeline)

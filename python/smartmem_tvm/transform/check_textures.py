@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CheckTextures: textures that OpenCL cannot hold are named before anything is lowered."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.s_tir import SBlock, SBlockRealize
+
+from .._tvm import TEXEL
+from ..analysis.index_map import variables
+from ..analysis.kernel import substitute
+from ..errors import UserError
+
+CHANNELS = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")
+# Memory scope -> the least number of dimensions: those of the image that the scope tells apart, and the texel.
+SCOPES = {"global.texture": 3, "global.texture-weight": 2, "global.texture-nhwc": 3}
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.CheckTextures")
+class CheckTextures:
+    """Refuse textures that would end in an assertion of TVM, a driver's error, or wrong numbers.
+
+    A texture is a parameter of a kernel, its innermost dimension is one texel of four numbers, its element type is one
+    that images have (`CHANNELS`), and whoever writes it writes whole texels: of a single number TVM would print
+    ``write_imagef(B, xyz, x)``, which fills the texel with it.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Check every PrimFunc of `mod`, all of them scheduled; `mod` is returned as it is.
+
+        Raises
+        ------
+        UserError
+            For the first texture that breaks a rule.
+        """
+        for gvar, func in mod.functions.items():
+            if isinstance(func, tirx.PrimFunc):
+                for param in func.params:
+                    if isinstance(param.ty, tirx.BufferType) and _is_texture(param):
+                        _check(gvar.name_hint, param)
+                _check_locals(gvar.name_hint, func)
+                _check_stores(gvar.name_hint, func)
+        return mod
+
+
+def _check_locals(kernel: str, func: tirx.PrimFunc) -> None:
+    for buffer in (buffer for block in _found(func.body, SBlock) for buffer in block.alloc_buffers):
+        if _is_texture(buffer):
+            raise UserError(
+                f"kernel '{kernel}' allocates texture '{buffer.name}' for itself, which TVM cannot lower for OpenCL: "
+                f"make it a tensor that one kernel writes and another one reads."
+            )
+
+
+def _check_stores(kernel: str, func: tirx.PrimFunc) -> None:
+    whole = [store for loop in _found(func.body, tirx.For) for store in _texels(loop)]
+    for store in _found(func.body, tirx.BufferStore):
+        if _is_texture(store.buffer) and store not in whole and not isinstance(store.indices[-1], tirx.Ramp):
+            raise UserError(
+                f"kernel '{kernel}' does not write texture '{store.buffer.name}' texel by texel, as images want it: "
+                f"vectorize the loop over its innermost dimension, and no other."
+            )
+
+
+def _texels(loop: tirx.For) -> list[tirx.BufferStore]:
+    """Stores in a vectorized loop that write a texel at a time."""
+    if loop.kind != tirx.ForKind.VECTORIZED or int(loop.extent) != TEXEL:
+        return []
+    analyzer = sym.Analyzer()
+    analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+
+    def is_texel(realize: SBlockRealize) -> bool:
+        store = realize.block.body
+        if not isinstance(store, tirx.BufferStore) or not _is_texture(store.buffer):
+            return False
+        values = {it.var: value for it, value in zip(realize.block.iter_vars, realize.iter_values)}
+        *place, lane = [analyzer.simplify(substitute(index, values)) for index in store.indices]
+        elsewhere = any(loop.loop_var in variables(index) for index in place)
+        return not elsewhere and analyzer.can_prove_equal(lane, loop.loop_var)
+
+    return [realize.block.body for realize in _found(loop.body, SBlockRealize) if is_texel(realize)]
+
+
+def _found(root: tirx.Stmt, kind: type) -> list:
+    found: list = []
+    tvm_ffi.structural_walk(root, (kind, found.append))
+    return found
+
+
+def _is_texture(buffer: tirx.Var) -> bool:
+    return "texture" in buffer.scope()
+
+
+def _check(kernel: str, texture: tirx.Var) -> None:
+    what = f"kernel '{kernel}': texture '{texture.name}'"
+    shape, dtype, scope = list(texture.shape), str(texture.dtype), texture.scope()
+    if scope not in SCOPES:
+        raise UserError(f"{what} has memory scope '{scope}', which TVM does not know: use one of {', '.join(SCOPES)}.")
+    if dtype not in CHANNELS:
+        raise UserError(
+            f"{what} has elements of type {dtype}, which no image has: use one of {', '.join(CHANNELS)}, or a buffer."
+        )
+    if not shape or not isinstance(shape[-1], tirx.IntImm) or int(shape[-1]) != TEXEL:
+        raise UserError(
+            f"{what} has shape ({_text(shape)}), whose innermost dimension is not a texel of {TEXEL} "
+            f"numbers: split a dimension by {TEXEL}, padded if it is not a multiple, and put the {TEXEL} last."
+        )
+    if len(shape) < SCOPES[scope]:
+        raise UserError(
+            f"{what} has {len(shape)} dimensions, and scope {scope} needs {SCOPES[scope]} at least, the innermost for "
+            f"the texel: add a dimension of 1, or use another scope."
+        )
+
+
+def _text(shape: list) -> str:
+    return ", ".join(str(int(n)) if isinstance(n, tirx.IntImm) else str(n) for n in shape)

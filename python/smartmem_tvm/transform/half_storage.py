@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HalfStorage: half numbers in memory for kernels that compute in float, on every OpenCL device."""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from .._tvm import TEXEL, TEXTURE_LOAD, TEXTURE_STORE, texture_of, texture_params
+from ..analysis.index_map import is_if_then_else
+
+HALF, FLOAT = "float16", "float32"
+_EXACT = (tirx.Max, tirx.Min)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.HalfStorage")
+class HalfStorage:
+    """Read halves as floats and write floats as halves, in kernels (after the split from the host) that do so anyway.
+
+    Before, with ``A`` a texture and ``B`` a buffer of float16::
+
+        B[store] = T.Cast("float16x4", T.Cast("float32x4", A[load]) * y)     # half4: needs cl_khr_fp16
+
+    After::
+
+        vstore_half4(A[load] * y, 0, B + ...)                                # read_imagef, float4
+
+    OpenCL devices without half arithmetic store halves all the same: the texture unit and ``vload_half`` convert,
+    exactly when they read and with one rounding when they write. The host still sees tensors of halves. A kernel that
+    computes in half stays as it is, and needs the extension.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel, or leave it as it is if a half is used as a half."""
+        return _Kernel(func).rewritten()
+
+
+class _Kernel:
+    """What each place of halves becomes: a texture of floats, a buffer of 16-bit words, a local variable of floats."""
+
+    def __init__(self, func: tirx.PrimFunc):
+        self.func = func
+        self.params, self.textures, self.words, self.floats = {}, {}, {}, {}
+        for param in func.params:
+            if isinstance(param.ty, ir.PointerType) and _is_half(param.ty.element_type):
+                image = "texture" in param.ty.storage_scope
+                element = ir.PrimType(FLOAT if image else "uint16")
+                self.params[param] = tirx.Var(param.name, ir.PointerType(element, param.ty.storage_scope))
+        for var, param in texture_params(func).items():
+            if param in self.params:
+                self.textures[var] = self.params[param]
+        tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._add))
+
+    def _add(self, statement: tirx.DeclBuffer | tirx.AllocBuffer) -> None:
+        buffer = statement.buffer
+        if not str(buffer.dtype).startswith(HALF) or buffer in self.textures:
+            return
+        if isinstance(statement, tirx.AllocBuffer):
+            if buffer.scope() == "local":  # other scopes are scarce
+                dtype = str(buffer.dtype).replace(HALF, FLOAT)
+                self.floats[buffer] = tirx.decl_buffer(buffer.shape, dtype, buffer.name, scope="local")
+        elif statement.data in self.params:
+            self.words[buffer] = tirx.decl_buffer(buffer.shape, "uint16", buffer.name, self.params[statement.data])
+
+    def rewritten(self) -> tirx.PrimFunc:
+        if not self.params:
+            return self.func
+        # Reads first: what is written may be a float made of them.
+        body = tvm_ffi.structural_map(self.func.body, (tirx.Cast, self._read))
+        body = tvm_ffi.structural_map(body, ((ir.Call, self._write_texel), (tirx.BufferStore, self._write)))
+        body = tvm_ffi.structural_map(body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._declare))
+        if _uses_half(body):
+            return self.func
+        params = [self.params.get(param, param) for param in self.func.params]
+        return tirx.PrimFunc(params, body, self.func.ret_type, self.func.attrs)
+
+    def _declare(self, statement: tirx.DeclBuffer | tirx.AllocBuffer) -> tirx.Stmt:
+        buffer = statement.buffer
+        if buffer in self.floats:
+            return tirx.AllocBuffer(self.floats[buffer], statement.annotations)
+        if buffer in self.words:
+            return tirx.DeclBuffer(self.words[buffer], data=self.params[statement.data])
+        return tirx.Evaluate(tirx.const(0, "int32")) if buffer in self.textures else statement
+
+    def _read(self, cast: tirx.Cast) -> ir.Expr:
+        widened = self._widen(cast.value) if _is_half(cast.value.ty) else None
+        return cast if widened is None else widened.astype(cast.ty.dtype)
+
+    def _write_texel(self, call: ir.Call) -> ir.Call:
+        if not call.op.same_as(TEXTURE_STORE) or texture_of(call) not in self.textures:
+            return call
+        value = self._widen(call.args[5], rounds=True)
+        return call if value is None else self._access(call, value)
+
+    def _write(self, store: tirx.BufferStore) -> tirx.Stmt:
+        local = store.buffer in self.floats
+        value = self._widen(store.value, rounds=not local) if local or store.buffer in self.words else None
+        if value is None:
+            return store
+        if local:
+            return tirx.BufferStore(self.floats[store.buffer], value, store.indices)
+        suffix, *place = self._place(store.buffer, store.indices)
+        return tirx.Evaluate(tirx.call_extern("int32", f"vstore_half{suffix}", value, *place))
+
+    def _widen(self, value: ir.Expr, rounds: bool = False) -> ir.Expr | None:
+        """The float with exactly the value of an expression of halves, or None.
+
+        Parameters
+        ----------
+        rounds : bool
+            The value is about to be rounded to half, so that an earlier rounding can be left out.
+        """
+        if isinstance(value, tirx.FloatImm):
+            return tirx.FloatImm(FLOAT, value.value)
+        if isinstance(value, tirx.Cast):
+            return value.value if rounds and _element(value.value.ty) == FLOAT else None
+        if isinstance(value, ir.TensorLoad):
+            return self._load(value)
+        if isinstance(value, ir.Call) and value.op.same_as(TEXTURE_LOAD):
+            return self._access(value, value.args[5])
+        if isinstance(value, tirx.Broadcast):
+            parts, build = [value.value], lambda x: tirx.Broadcast(x, value.lanes)
+        elif isinstance(value, tirx.Select):
+            parts = [value.true_value, value.false_value]
+            build = lambda x, y: tirx.Select(value.condition, x, y)  # noqa: E731
+        elif is_if_then_else(value):
+            parts, build = list(value.args)[1:], lambda x, y: tirx.if_then_else(value.args[0], x, y)
+        elif isinstance(value, _EXACT):
+            parts, build = [value.a, value.b], type(value)
+        else:
+            return None
+        wide = [self._widen(part, rounds) for part in parts]
+        return None if None in wide else build(*wide)
+
+    def _load(self, load: ir.TensorLoad) -> ir.Expr | None:
+        if load.source in self.floats:
+            return tirx.BufferLoad(self.floats[load.source], load.indices)
+        if load.source not in self.words:
+            return None
+        suffix, *place = self._place(load.source, load.indices)
+        return tirx.call_pure_extern(_as_float(load.ty), f"vload_half{suffix}", *place)
+
+    def _place(self, buffer: tirx.Var, indices: list) -> tuple[str, ir.Expr, ir.Expr]:
+        """What says to vload_half and vstore_half where: a suffix, an offset in vectors, the address to count from."""
+        (index,) = indices
+        lanes = tvm_ffi.dtype(str(buffer.dtype)).lanes
+        if isinstance(index, tirx.Ramp):
+            suffix, offset, first = str(index.lanes), 0, index.base * lanes
+        else:
+            suffix, offset, first = str(lanes) if lanes > 1 else "", index, 0
+        word = tirx.BufferLoad(self.words[buffer], [first])
+        # Called an integer, because the generator would turn the address space of a handle into the private one.
+        return suffix, offset, tirx.call_pure_extern("uint64", "(__global half*)", tirx.address_of(word))
+
+    def _access(self, call: ir.Call, last: ir.Expr) -> ir.Call:
+        """The same access to a texture of floats; `last` is the lanes that are read or the value that is written."""
+        dtype = "int32" if call.op.same_as(TEXTURE_STORE) else _as_float(call.ty)
+        bits = tirx.const(TEXEL * 32, "int32")
+        return tirx.call_intrin(dtype, call.op, self.textures[texture_of(call)], *list(call.args)[1:4], bits, last)
+
+
+def _uses_half(body: tirx.Stmt) -> bool:
+    """Whether an expression of halves, or an access to a place of halves, is left."""
+    left: list = []
+    tvm_ffi.structural_walk(body, (ir.Expr, lambda each: left.append(each) if _mentions_half(each.ty) else None))
+    return bool(left)
+
+
+def _mentions_half(ty: ir.Type) -> bool:
+    if isinstance(ty, ir.PointerType):
+        return _is_half(ty.element_type)
+    return _is_half(ty) or (isinstance(ty, tirx.BufferType) and str(ty.dtype).startswith(HALF))
+
+
+def _is_half(ty: ir.Type) -> bool:
+    return _element(ty) == HALF
+
+
+def _element(ty: ir.Type) -> str | None:
+    """The element type of a scalar or vector."""
+    return str(ty.dtype).split("x")[0] if isinstance(ty, ir.PrimType) else None
+
+
+def _as_float(ty: ir.PrimType) -> str:
+    return str(ty.dtype).replace(HALF, FLOAT)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StageTexels: which vectorized loops are split, and that they compute the same."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+
+from smartmem_tvm.deploy.textures import build_textures, texture_machine
+from smartmem_tvm.transform import StageTexels
+from texture_modules import TARGET, Program, body, flatten, opencl, rounded_alike, sources, unflatten
+
+SHAPE = (6, 8, 4)
+ARRAY = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype("float32")
+
+
+def run(compute, scope, array=ARRAY, texture=True):
+    """Output of a kernel and its source."""
+    program, device = Program(), opencl()
+    x = program.input(array.shape, str(array.dtype), "global.texture" if texture else "global")
+    module = program.module(program.kernel(compute, x, scope=scope))
+    given = tvm.runtime.empty(array.shape, str(array.dtype), device, mem_scope="global.texture" if texture else None)
+    executable = build_textures(module, TARGET)
+    found = texture_machine(executable, device)["main"](given.copyfrom(array))
+    return found.numpy(), body(sources(executable)["kernel_t0"])
+
+
+def on_host(function):
+    return np.array([function(*index) for index in np.ndindex(SHAPE)], "float32").reshape(SHAPE)
+
+
+def gather(i, j, v):
+    """Every number from another texel."""
+    return unflatten((flatten((i, j, v), SHAPE) * 5 + 3) % 192, SHAPE)
+
+
+SPLIT = {
+    "branches": lambda a, i, j, v: tirx.if_then_else(j * 4 + v < 29, a(i, j, v), tirx.const(0, "float32")),
+    "other lanes": lambda a, i, j, v: a(i, j, 3 - v),
+    "several texels": lambda a, i, j, v: a(*gather(i, j, v)),
+    "transposed": lambda a, i, j, v: a(i, (j // 4) * 4 + v, j % 4),
+}
+EXPECTED = {
+    "branches": on_host(lambda i, j, v: ARRAY[i, j, v] if j * 4 + v < 29 else 0),
+    "other lanes": ARRAY[:, :, ::-1],
+    "several texels": on_host(lambda i, j, v: ARRAY[tuple(gather(i, j, v))]),
+    "transposed": ARRAY.reshape(6, 2, 4, 4).transpose(0, 1, 3, 2).reshape(SHAPE),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_into_a_texture(name):
+    found, code = run(lambda a: te.compute(a.shape, lambda *i: SPLIT[name](a, *i)), "global.texture")
+    assert np.array_equal(found, EXPECTED[name])
+    assert "numbers_ptr[4]" in code and code.count("write_imagef") == 1
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_into_a_buffer(name):
+    """A buffer takes single numbers: nothing is put together."""
+    found, code = run(lambda a: te.compute(a.shape, lambda *i: SPLIT[name](a, *i)), "global")
+    assert np.array_equal(found, EXPECTED[name])
+    assert "numbers_ptr" not in code
+
+
+def test_halves_are_put_together_as_floats():
+    zero = tirx.const(0, "float16")
+    half = lambda a, i, j, v: tirx.if_then_else(j * 4 + v < 29, a(i, j, v).astype("float16"), zero)  # noqa: E731
+    found, code = run(lambda a: te.compute(a.shape, lambda *i: half(a, *i)), "global.texture", texture=False)
+    assert rounded_alike(found, EXPECTED["branches"].astype("float16"))
+    assert "float numbers_ptr[4]" in code and "half" not in code
+
+
+@pytest.mark.parametrize("scope", ["global", "global.texture"])
+def test_vectors_stay_vectors(scope):
+    def compute(a):
+        return te.compute(a.shape, lambda i, j, v: a(5 - i, j, v) + a(i, j, 0) + te.sin(a(i, j, v)))
+
+    found, code = run(compute, scope)
+    np.testing.assert_allclose(found, ARRAY[::-1] + ARRAY[:, :, :1] + np.sin(ARRAY), rtol=1e-5)
+    assert "for (" not in code and "numbers" not in code
+
+
+def test_functions_without_textures_are_left_alone():
+    program = Program()
+    mod = program.module(
+        program.kernel(lambda a: te.compute(a.shape, lambda i, v: a(i, 3 - v)), program.input((64, 4)))
+    )
+    assert tvm_ffi.structural_equal(StageTexels()(mod), mod)
