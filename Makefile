@@ -9,18 +9,24 @@ JOBS ?= 2
 TEST_ENV := TVM_NUM_THREADS=2 TVM_BIND_THREADS=0 OMP_NUM_THREADS=2
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PACKAGING := setup.py pyproject.toml python/smartmem_tvm/_version.py
+# Installing compiles the library; it is compiled again when its sources change.
+LIBRARY := python/smartmem_tvm/lib/opencl.so
+NATIVE := $(wildcard native/*.cc native/*.h native/*/*/*/*.h native/*.py)
 
 BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
+# What is installed is needed for the next step.
+.NOTPARALLEL:
 .PHONY: demo test test-fast lint clean bench bench-large bench-ablation
 
-demo: $(VENV)/installed
+# The demo needs no OpenCL: without a compiler there is no library.
+demo: $(VENV)/installed $(wildcard $(LIBRARY))
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
 
-test: $(VENV)/installed-dev
+test: $(VENV)/installed-dev $(LIBRARY)
 	$(PYTEST)
 
-test-fast: $(VENV)/installed-dev
+test-fast: $(VENV)/installed-dev $(LIBRARY)
 	$(PYTEST) -m "not slow"
 
 # The tables of README.md and benchmarks/: sixteen networks in a quarter of an hour, on an idle machine; the two large
@@ -41,7 +47,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 
 clean:
-	rm -rf $(VENV) build dist python/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist $(dir $(LIBRARY)) python/*.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The stamps say what is installed, so that an interrupted installation is done again.
 $(BIN)/python:
@@ -56,3 +62,6 @@ $(VENV)/installed-dev: $(PACKAGING) | $(BIN)/python
 	@echo "Installing into $(VENV), with the test tools: about a minute"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	touch $@ $(VENV)/installed
+
+$(LIBRARY): $(NATIVE) | $(BIN)/python
+	$(BIN)/python native/build.py

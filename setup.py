@@ -1,14 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packaging: metadata, dependencies and the `smartmem` command. Tool settings are in pyproject.toml."""
+"""Packaging: metadata, dependencies, the `smartmem` command, the OpenCL library. Tools' settings: pyproject.toml."""
 
 import runpy
+import sys
 from pathlib import Path
+from typing import ClassVar
 
-from setuptools import find_packages, setup
+from setuptools import Command, Distribution, find_packages, setup
+from setuptools.command.build import build
 
 ROOT = Path(__file__).parent
 FACTS = runpy.run_path(str(ROOT / "python" / "smartmem_tvm" / "_version.py"))
+NATIVE = runpy.run_path(str(ROOT / "native" / "build.py"))
 README = ROOT / "README.md"
+
+
+class BuildNative(Command):
+    """Builds the OpenCL library into the package; without it the package works too, on the CPU.
+
+    A command of its own and no `Extension`: the library is opened with ctypes, is no module of one Python version,
+    and must build where Python's headers are missing.
+    """
+
+    description = "build the OpenCL library"
+    user_options: ClassVar = [
+        ("build-lib=", None, "where the package is put together"),
+        ("build-temp=", None, "where objects go"),
+    ]
+    editable_mode = False
+
+    def initialize_options(self):
+        """Set what setuptools fills in."""
+        self.build_lib = self.build_temp = None
+
+    def finalize_options(self):
+        """Take the folders of the whole build."""
+        self.set_undefined_options("build", ("build_platlib", "build_lib"), ("build_temp", "build_temp"))
+
+    def run(self):
+        """Build it, or leave the reason in the file that `smartmem doctor` shows: pip hides what is printed here."""
+        # What is installed as editable shares its objects with `python native/build.py`.
+        target, objects = ROOT / "python", ROOT / "build"
+        if not self.editable_mode:
+            target, objects = Path(self.build_lib), Path(self.build_temp)
+        library = target / NATIVE["LIBRARY"]
+        why = library.with_suffix(".txt")
+        why.unlink(missing_ok=True)
+        try:
+            NATIVE["build"](library, objects / "native")
+        except NATIVE["BuildError"] as error:
+            library.unlink(missing_ok=True)
+            why.parent.mkdir(parents=True, exist_ok=True)
+            why.write_text(f"{error}\n", encoding="utf-8")
+            print(f"smartmem-tvm is installed without OpenCL: {error}.", file=sys.stderr)
+
+    def get_source_files(self):
+        """Name what belongs into a source distribution."""
+        files = (path for path in (ROOT / "native").rglob("*") if path.suffix in (".cc", ".h", ".md", ".py"))
+        return sorted(str(path.relative_to(ROOT)) for path in files)
+
+    def get_outputs(self):
+        """Name what `run` leaves behind."""
+        return [str(Path(self.build_lib) / NATIVE["LIBRARY"])]
+
+    def get_output_mapping(self):
+        """Map outputs to the files they are copies of: none are."""
+        return {}
+
+
+class BinaryDistribution(Distribution):
+    """Says that a wheel of this package is for one kind of machine."""
+
+    def has_ext_modules(self):
+        """Whether there is something compiled."""
+        return True
+
+
+build.sub_commands.append(("build_native", None))
 
 setup(
     name="smartmem-tvm",
@@ -19,8 +87,11 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10",
+    distclass=BinaryDistribution,
+    cmdclass={"build_native": BuildNative},
     package_dir={"": "python"},
     packages=find_packages("python"),
+    py_modules=["_smartmem_opencl", "_smartmem_opencl_workers"],
     install_requires=[
         # Exact on purpose, see TVM_PINS.
         *(f"{name}=={version}" for name, version in FACTS["TVM_PINS"].items()),
@@ -33,8 +104,13 @@ setup(
         **{extra: list(names) for extra, names in FACTS["EXTRAS"].items()},
         "dev": [
             *FACTS["EXTRAS"]["plots"],
-            *("pytest>=8", "pytest-xdist", "hypothesis", "ruff", "tomli; python_version < '3.11'"),
+            *FACTS["EXTRAS"]["rpc"],
+            *("pytest>=8", "pytest-xdist", "hypothesis", "ruff", "setuptools>=69", "tomli; python_version < '3.11'"),
         ],
     },
-    entry_points={"console_scripts": ["smartmem = smartmem_tvm.cli:main"]},
+    entry_points={
+        "console_scripts": ["smartmem = smartmem_tvm.cli:main"],
+        # TVM calls these at the end of its import, so that a plain `import tvm` finds OpenCL, in an RPC server too.
+        "tvm.backends": ["smartmem_opencl = _smartmem_opencl:autoload"],
+    },
 )

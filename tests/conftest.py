@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test needs: `helpers` importable wherever pytest is started, and property tests that repeat."""
+"""What every test needs: `helpers` importable wherever pytest is started, property tests that repeat, empty caches."""
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 from hypothesis import settings
@@ -11,3 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 # The same examples in every run, and no time limit for one of them: a busy machine must not fail the suite.
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
+
+# What OpenCL drivers compile goes to no user's home, and a test never finds what an older version of this package left.
+# Set before anything is imported that reads it; the workers of a run inherit the folder of the process they come from.
+_caches = None
+if "POCL_CACHE_DIR" not in os.environ or "SMARTMEM_OPENCL_CACHE" not in os.environ:
+    _caches = tempfile.TemporaryDirectory(prefix="smartmem-opencl-", ignore_cleanup_errors=True)
+    for _variable, _folder in (("POCL_CACHE_DIR", "pocl"), ("SMARTMEM_OPENCL_CACHE", "smartmem")):
+        (Path(_caches.name) / _folder).mkdir()
+        os.environ.setdefault(_variable, str(Path(_caches.name) / _folder))

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import importlib.util
+import json
 import sys
 
 import pytest
 import tvm
 
+import _smartmem_opencl
+from opencl_package import python
 from smartmem_tvm import _version, doctor
+from smartmem_tvm.doctor import Check
 
 
 def by_name():
@@ -78,7 +82,7 @@ def test_a_device_without_runtime_is_told_from_one_without_driver(monkeypatch):
     known = {"device_api.vulkan"}
 
     def lookup(name, allow_missing=False):
-        if name.startswith("device_api."):
+        if name in ("device_api.cuda", "device_api.vulkan"):
             return object() if name in known else None
         return real(name, allow_missing)
 
@@ -87,4 +91,59 @@ def test_a_device_without_runtime_is_told_from_one_without_driver(monkeypatch):
     assert "no device runtime" in checks["device cuda"].detail
     assert checks["device vulkan"].detail == "no device found"
     assert checks["opencl code generation"].ok
-    assert "running them needs a device runtime" in checks["opencl code generation"].detail
+
+
+def opencl_rows(folder, **variables) -> list[Check]:
+    """What a process of its own finds out about OpenCL; the exit code must not depend on it."""
+    program = """
+import json, tvm
+from dataclasses import asdict
+from smartmem_tvm import doctor
+checks = doctor.diagnose()
+assert all(check.ok for check in checks if check.required)
+names = [check.name for check in checks]
+print(json.dumps([asdict(check) for check in checks[names.index("opencl code generation") + 1:]]))
+"""
+    return [Check(**row) for row in json.loads(python(folder, program, **variables)[-1])]
+
+
+def test_the_opencl_device_is_shown_with_its_driver(tmp_path):
+    library, device = opencl_rows(tmp_path)
+    assert library.ok and library.detail == str(_smartmem_opencl.library_path())
+    assert (device.name, device.ok, device.required) == ("device opencl:0", True, False)
+    for part in (tvm.opencl(0).device_name, "(cpu)", "driver 3.1", "textures"):
+        assert part in device.detail
+
+
+def test_a_missing_opencl_driver_comes_with_what_to_install(tmp_path):
+    library, driver = opencl_rows(tmp_path, SMARTMEM_OPENCL_LIBRARY="/no/such/library.so")
+    assert library.ok and (driver.name, driver.ok, driver.required) == ("opencl driver", False, False)
+    assert "/no/such/library.so" in driver.detail and "SMARTMEM_OPENCL_LIBRARY" in driver.remedy
+
+
+def test_a_driver_without_device_comes_with_what_to_install(tmp_path):
+    _, driver = opencl_rows(tmp_path, OCL_ICD_VENDORS=str(tmp_path / "none"))
+    assert not driver.ok and "finds no device" in driver.detail
+    assert "apt-get install pocl-opencl-icd" in driver.remedy
+
+
+def test_a_choice_that_matches_no_device_is_named(tmp_path):
+    _, driver = opencl_rows(tmp_path, SMARTMEM_OPENCL_DEVICE="no such device")
+    assert not driver.ok and "no such device" in driver.detail and "SMARTMEM_OPENCL_DEVICE" in driver.remedy
+
+
+def test_without_the_opencl_library_the_reason_is_the_last_row(monkeypatch):
+    why = "the OpenCL library was not built: no C++ compiler was found: install one; then reinstall smartmem-tvm."
+    monkeypatch.setattr(_smartmem_opencl, "load", lambda: None)
+    monkeypatch.setattr(_smartmem_opencl, "problem", lambda: why)
+    last = doctor.diagnose()[-1]
+    assert (last.name, last.ok, last.required) == ("opencl library", False, False)
+    assert last.detail == "the OpenCL library was not built: no C++ compiler was found"
+    assert last.remedy == "install one; then reinstall smartmem-tvm."
+
+
+def test_an_opencl_of_tvms_own_is_a_device_like_others(monkeypatch):
+    monkeypatch.setattr(_smartmem_opencl, "load", lambda: None)
+    library, device = doctor.diagnose()[-2:]
+    assert library == Check("opencl library", True, "TVM's own", required=False)
+    assert (device.name, device.ok, device.detail) == ("device opencl", True, tvm.opencl(0).device_name)

@@ -21,10 +21,11 @@ split layout and MetaSchedule's database end in a segmentation fault.
 EXTRAS = {
     # xgboost-cpu, because the xgboost wheel pulls a 470 MB NCCL package.
     "tune": ("xgboost-cpu", "psutil", "cloudpickle", "tornado"),
+    "rpc": ("psutil", "cloudpickle", "tornado"),
     "plots": ("matplotlib",),
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
 }
-"""Extra -> distributions that only some uses need: tuning and RPC; pictures of benchmarks; exporting models."""
+"""Extra -> distributions that only some uses need: tuning; running on another machine; pictures; exporting models."""
 
 
 def pin_command() -> str:

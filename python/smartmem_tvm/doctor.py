@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at this machine and says what works, what does not, and the command that mends it."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import platform
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from smartmem_tvm._version import EXTRAS, TVM_PINS, installed_version, pin_command, version_problem
 
+if TYPE_CHECKING:
+    from .runtime.opencl import DeviceInfo
+
 _PYTHON = (3, 10)
-_DEVICES = ("cuda", "opencl", "vulkan")
+_DEVICES = ("cuda", "vulkan")
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ def diagnose() -> list[Check]:
     checks += [_extra(name) for name in EXTRAS]
     checks.append(_cores())
     if version_problem() is None:
-        checks += [_llvm(), *map(_device, _DEVICES), _opencl_codegen()]
+        checks += [_llvm(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
     return checks
 
 
@@ -111,8 +117,39 @@ def _opencl_codegen() -> Check:
     import tvm
 
     if tvm.get_global_func("target.build.opencl", allow_missing=True) is None:
-        remedy = pin_command()
-        return Check("opencl code generation", False, "not in this TVM", remedy, required=False)
-    runtime = tvm.get_global_func("device_api.opencl", allow_missing=True) is not None
-    detail = "generates kernels" + ("" if runtime else "; running them needs a device runtime, see above")
-    return Check("opencl code generation", True, detail, required=False)
+        return Check("opencl code generation", False, "not in this TVM", pin_command(), required=False)
+    return Check("opencl code generation", True, "generates kernels", required=False)
+
+
+def _opencl() -> list[Check]:
+    """The library, the driver, and each device: the first that is missing is the last finding."""
+    import _smartmem_opencl
+
+    from .runtime import opencl
+
+    path = _smartmem_opencl.load()
+    if problem := _smartmem_opencl.problem():
+        return [_optional("opencl library", problem)]
+    checks = [Check("opencl library", True, path or "TVM's own", required=False)]
+    if problem := opencl.problem():
+        return [*checks, _optional("opencl driver", problem)]
+    if path is None:
+        return [*checks, _device("opencl")]
+    return checks + [_opencl_device(device) for device in opencl.devices()]
+
+
+def _opencl_device(device: DeviceInfo) -> Check:
+    if not device.images:
+        images = "no textures"
+    elif device.image_from_buffer:
+        images = "textures, shared with buffers"
+    else:
+        images = "textures"
+    detail = f"{device.name} ({device.type}), {device.platform}, driver {device.driver}, {images}"
+    return Check(f"device opencl:{device.index}", True, detail, required=False)
+
+
+def _optional(name: str, problem: str) -> Check:
+    """Take a sentence ``what is wrong: what to do`` apart."""
+    detail, _, remedy = problem.rpartition(": ")
+    return Check(name, False, detail or problem, remedy or problem, required=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenCL device behind TVM's own interfaces, on the machine's driver: copies, streams, timers, modules, launches."""
+"""The OpenCL device behind TVM's own interfaces, on this machine's driver: copies, streams, modules, launches."""
 
 import ctypes
 import struct

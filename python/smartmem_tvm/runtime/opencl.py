@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenCL devices of this machine: which there are, which are used, what was built for them.
+
+TVM's own interface (``tvm.opencl(0)``, the virtual machine, RPC) needs none of this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+import _smartmem_opencl
+
+from ..errors import UserError
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a driver says of its device. Sizes are in bytes, those of images in pixels.
+
+    Attributes
+    ----------
+    index
+        The number in ``tvm.opencl(index)``.
+    name, vendor, platform, version, driver
+        In the driver's words; `version` is that of OpenCL, `driver` that of the driver.
+    type
+        ``"gpu"``, ``"cpu"`` or ``"accelerator"``.
+    image_pitch_pixels
+        An image that is a view of a buffer has rows of a multiple of so many pixels; 0 where there are no such images.
+    half
+        Whether kernels may compute with float16; storing it works everywhere.
+    images, image_from_buffer
+        Whether there are textures, and whether they may share the memory of a buffer.
+    """
+
+    index: int
+    name: str
+    vendor: str
+    platform: str
+    version: str
+    driver: str
+    type: str
+    compute_units: int
+    max_work_group_size: int
+    local_bytes: int
+    global_bytes: int
+    max_alloc_bytes: int
+    image2d_width: int
+    image2d_height: int
+    image_array_depth: int
+    image_pitch_pixels: int
+    half: bool
+    images: bool
+    image_from_buffer: bool
+
+
+def problem() -> str | None:
+    """Return one sentence that says why nothing runs on OpenCL and what to do, or None if there is a device.
+
+    The first call starts the driver.
+    """
+    _smartmem_opencl.load()
+    if without_library := _smartmem_opencl.problem():
+        return without_library
+    ask = tvm.get_global_func("smartmem.opencl.problem", allow_missing=True)
+    if ask is not None:
+        return str(ask()) or None
+    return None if tvm.opencl(0).exist else "TVM's own OpenCL finds no device: install the device's driver."
+
+
+def devices() -> list[DeviceInfo]:
+    """Return the devices that ``tvm.opencl(0)``, ``tvm.opencl(1)`` and so on stand for.
+
+    Raises
+    ------
+    UserError
+        If there is none; the message says what to install.
+    """
+    names = [field.name for field in fields(DeviceInfo)]
+    found = _call("devices")
+    return [DeviceInfo(**{name: _plain(each[name]) for name in names}) for each in found]
+
+
+def select(platform: str | int | None = None, device: str | int | None = None) -> list[DeviceInfo]:
+    """Choose the devices to use, before the first use of any; takes the place of the environment variables.
+
+    Parameters
+    ----------
+    platform, device
+        Part of the name, in any case, or the number. None for all.
+
+    Raises
+    ------
+    UserError
+        If nothing matches, or a device is in use already.
+    """
+    _call("select", *("" if each is None else str(each) for each in (platform, device)))
+    return devices()
+
+
+def build(module: Any, device: tvm.runtime.Device | int = 0) -> int:
+    """Build all kernels of a module now, side by side, instead of each at its first launch.
+
+    Parameters
+    ----------
+    module
+        A `Compiled`, an executable, or a runtime module; the modules imported by it count too.
+    device
+        For which device.
+
+    Returns
+    -------
+    int
+        How many had to be built from source, now or earlier; the others came from the cache.
+
+    Raises
+    ------
+    UserError
+        If there is no OpenCL, or no such device.
+    RuntimeError
+        If a kernel does not build: names it and shows the compiler's log.
+    """
+    module = getattr(module, "executable", module)
+    module = getattr(module, "mod", module)
+    return int(_function("build")(module, getattr(device, "index", device)))
+
+
+def live_objects() -> dict[str, int]:
+    """Return how many objects of the driver this process holds, by kind: ``"buffer"``, ``"image"``, ``"program"``..."""
+    return {str(kind): int(count) for kind, count in _call("live_objects").items()}
+
+
+def cache_folder() -> Path | None:
+    """Return where built kernels are kept, None if they are not (``SMARTMEM_OPENCL_CACHE=0``)."""
+    folder = str(_call("cache_folder"))
+    return Path(folder) if folder else None
+
+
+def _function(name: str):
+    _smartmem_opencl.load()
+    function = tvm.get_global_func(f"smartmem.opencl.{name}", allow_missing=True)
+    if function is None:
+        why = _smartmem_opencl.problem() or "this TVM has an OpenCL of its own, which this package leaves alone."
+        raise UserError(why)
+    return function
+
+
+def _call(name: str, *args):
+    try:
+        return _function(name)(*args)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(str(error)) from error
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, str) else value

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/opencl.md and native/README.md tell of what there is, and of all of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from smartmem_tvm.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "opencl.md").read_text(encoding="utf-8")
+NATIVE = {
+    path: path.read_text(encoding="utf-8") for path in (ROOT / "native").rglob("*") if path.suffix in (".cc", ".h")
+}
+PYTHON = [path.read_text(encoding="utf-8") for path in (ROOT / "python").rglob("*.py")]
+
+
+def table(heading: str) -> list[str]:
+    """First column of the table in a section."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def literals(text: str) -> str:
+    """The strings of a source with what stands between the pieces of a sentence left out."""
+    return " ".join(re.sub(r'"[^"\n]*?"', lambda each: each[0].strip('"'), text).split())
+
+
+def test_every_variable_is_explained():
+    read = {name for text in NATIVE.values() for name in re.findall(r'"(SMARTMEM_OPENCL_\w+)"', text)}
+    shown = {name for row in table("Environment variables") for name in re.findall(r"SMARTMEM_OPENCL_\w+", row)}
+    assert "SMARTMEM_OPENCL_CACHE" in read and shown == read
+
+
+@pytest.mark.parametrize("message", [row for row in table("When something is wrong") if row.startswith("`")])
+def test_messages_are_those_of_the_sources(message):
+    sources = " ".join(literals(text) for text in [*NATIVE.values(), *PYTHON])
+    wanted = re.split(r"\.\.\.|opencl:N|libOpenCL\.so\.1|argument N| (?:texture|buffer)", message.split("`")[1])
+    for part in filter(None, (each.strip(" :") for each in wanted)):
+        assert part in sources, part
+
+
+def test_every_file_is_described():
+    listed = set(re.findall(r"`([\w./]+)`", (ROOT / "native" / "README.md").read_text(encoding="utf-8")))
+    files = {path.stem if path.suffix == ".cc" else path.name for path in NATIVE if path.parent.name == "native"}
+    headers = {f"{stem}.h" for stem in listed}  # one entry for a source and its header
+    assert files - headers - listed == set()
+    assert {name for name in listed if name.endswith(".h")} <= files
+
+
+@pytest.mark.parametrize("line", re.findall(r"^smartmem .*", PAGE, re.MULTILINE))
+def test_commands_shown_exist(line, capsys):
+    command, *words = line.partition("#")[0].split()[1:]
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [word for word in words if word.startswith("-") and word not in shown] == []
