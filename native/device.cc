@@ -7,6 +7,8 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "environment.h"
+
 namespace smartmem::opencl {
 namespace {
 
@@ -163,11 +165,6 @@ DeviceList ChosenDevices(const std::string& platform, const std::string& device)
                                  "smartmem_tvm.runtime.opencl.select.";
   }
   return chosen;
-}
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 std::mutex choice_mutex;

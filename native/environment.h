@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables that hold numbers.
+// Environment variables.
 #pragma once
 
 #include <tvm/ffi/error.h>
@@ -10,12 +10,18 @@
 
 namespace smartmem::opencl {
 
+// The text of a variable; empty if it is not set.
+inline std::string Environment(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
 // The number in a variable, or `fallback` if it is not set; throws unless it is 1 or more.
 inline int64_t WholeNumber(const char* variable, int64_t fallback) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr || *text == '\0') return fallback;
+  const std::string text = Environment(variable);
+  if (text.empty()) return fallback;
   char* end = nullptr;
-  const int64_t number = std::strtoll(text, &end, 10);
+  const int64_t number = std::strtoll(text.c_str(), &end, 10);
   if (*end != '\0' || number < 1) {
     TVM_FFI_THROW(ValueError) << variable << " is '" << text << "' and must be a whole number, at least 1.";
   }

@@ -39,11 +39,13 @@ std::string WithoutOthers(std::string_view code, std::string_view name,
 // What went wrong with one kernel, while others are still being built.
 using Failure = std::optional<std::string>;
 
-std::string FailureText(const Device& device, const KernelSource& kernel, cl_program program, cl_int code) {
+std::string FailureText(const Device& device, const KernelSource& kernel, cl_program program, cl_int code,
+                        const std::string& options) {
   const std::string log = BuildLog(device, program);
   const std::string lines = LinesNamed(log, kernel.code);
-  std::string text = "the OpenCL kernel " + kernel.name + " cannot be built for " + device.Describe() + ": " +
-                     ErrorName(code) + ". The driver says:\n" + (log.empty() ? "(nothing)" : log);
+  std::string text = "the OpenCL kernel " + kernel.name + " cannot be built for " + device.Describe();
+  if (!options.empty()) text += " with SMARTMEM_OPENCL_OPTIONS '" + options + "'";
+  text += ": " + ErrorName(code) + ". The driver says:\n" + (log.empty() ? "(nothing)" : log);
   return text + (lines.empty() ? "" : "\nThe source there:\n" + lines);
 }
 
@@ -59,7 +61,7 @@ Program FromSource(Device& device, const KernelSource& kernel, const std::string
   device.Check(code, "clCreateProgramWithSource of kernel " + kernel.name);
   code = Build(device, program.get(), options);
   if (code == CL_BUILD_PROGRAM_FAILURE || code == CL_INVALID_BUILD_OPTIONS) {
-    *failure = FailureText(device, kernel, program.get(), code);
+    *failure = FailureText(device, kernel, program.get(), code, options);
   } else {
     device.Check(code, "clBuildProgram of kernel " + kernel.name);
   }
@@ -108,8 +110,12 @@ std::string BinaryOf(cl_program program) {
 // The build of one module's kernels for one device.
 class ModuleBuild {
  public:
-  ModuleBuild(Device& device, const std::vector<KernelSource>& kernels, const std::string& options)
-      : device_(device), kernels_(kernels), options_(options), cache_(device, options), built_(kernels.size()) {}
+  ModuleBuild(Device& device, const std::vector<KernelSource>& kernels)
+      : device_(device),
+        kernels_(kernels),
+        options_(Environment("SMARTMEM_OPENCL_OPTIONS")),
+        cache_(device, options_),
+        built_(kernels.size()) {}
 
   std::vector<BuiltProgram> Run() {
     ForEach(kernels_.size(), Jobs(), [&](size_t i) {
@@ -151,8 +157,8 @@ class ModuleBuild {
 
   Device& device_;
   const std::vector<KernelSource>& kernels_;
-  const std::string& options_;
-  ProgramCache cache_;
+  const std::string options_;
+  const ProgramCache cache_;
   std::vector<BuiltProgram> built_;
 };
 
@@ -189,9 +195,8 @@ void CompileAndStore(Device& device, const KernelSource& kernel, const std::stri
   if (!failure) ProgramCache(device, options).Store(kernel.code, BinaryOf(program.get()));
 }
 
-std::vector<BuiltProgram> BuildPrograms(Device& device, const std::vector<KernelSource>& kernels,
-                                        const std::string& options) {
-  return ModuleBuild(device, kernels, options).Run();
+std::vector<BuiltProgram> BuildPrograms(Device& device, const std::vector<KernelSource>& kernels) {
+  return ModuleBuild(device, kernels).Run();
 }
 
 }  // namespace smartmem::opencl

@@ -23,10 +23,10 @@ struct BuiltProgram {
   bool from_cache = false;
 };
 
-// Builds programs, SMARTMEM_OPENCL_JOBS at a time (see Jobs). If one fails, throws an error that
-// names its kernel and shows the driver's log and the source there.
-std::vector<BuiltProgram> BuildPrograms(Device& device, const std::vector<KernelSource>& kernels,
-                                        const std::string& options = "");
+// Builds programs with the options SMARTMEM_OPENCL_OPTIONS, SMARTMEM_OPENCL_JOBS at a time (see
+// Jobs). If one fails, throws an error that names its kernel and shows the driver's log and the
+// source there.
+std::vector<BuiltProgram> BuildPrograms(Device& device, const std::vector<KernelSource>& kernels);
 
 // Whether the driver does most of its compiling at a kernel's first launch (compile_worker.h).
 bool CompilesAtLaunch(const Device& device);

@@ -2,12 +2,12 @@
 #include "program_cache.h"
 
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "cache_folder.h"
+#include "environment.h"
 #include "register.h"
 
 namespace smartmem::opencl {
@@ -80,18 +80,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }  // namespace
 
 std::string CacheFolder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  const std::string chosen = variable("SMARTMEM_OPENCL_CACHE");
+  const std::string chosen = Environment("SMARTMEM_OPENCL_CACHE");
   if (chosen == "0") return "";
   std::error_code ignored;
   if (!chosen.empty()) return std::filesystem::absolute(chosen, ignored).string();
-  std::string base = variable("XDG_CACHE_HOME");
-  if (base.empty() && !variable("HOME").empty()) base = variable("HOME") + "/.cache";
-  if (base.empty()) return "";
-  return base + "/smartmem_tvm/opencl";
+  std::string base = Environment("XDG_CACHE_HOME");
+  if (base.empty() && !Environment("HOME").empty()) base = Environment("HOME") + "/.cache";
+  return base.empty() ? "" : base + "/smartmem_tvm/opencl";
 }
 
 std::string Fingerprint(const Device& device) {
