@@ -14,6 +14,7 @@ from .analysis.fusion import Profiles
 from .analysis.strength_reduction import strength_reduction
 from .errors import UserError
 from .schedule import CpuParams, ScheduleKernels
+from .schedule.gpu_default import is_gpu
 from .transform.eliminate_layout import EliminateLayout
 from .transform.fold_norm_affine import FoldNormAffine
 from .transform.fold_scales import FoldScales
@@ -21,6 +22,7 @@ from .transform.fuse_attention import FuseAttention
 from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
 from .transform.lower_rotations import LowerRotations
+from .transform.mend_scans import MendScans
 from .transform.merge_projections import MergeProjections
 from .transform.rewrite_algebra import RewriteAlgebra
 from .transform.split_reductions import SplitReductions
@@ -96,6 +98,9 @@ GRAPH_PHASES = (
     Phase("fuse_attention", lambda _: [FuseAttention(CpuParams().on_chip_bytes)]),
 )
 
+# What TVM would dispatch to a kernel that is wrong on some GPUs.
+_MEND = Phase("mend", lambda _: [MendScans()])
+
 # TVM's own five passes, the baseline of every comparison.
 BASELINE_PHASES = (
     Phase(
@@ -111,25 +116,42 @@ BASELINE_PHASES = (
     ),
 )
 
+# TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
+_LOWER = Phase(
+    "lower",
+    lambda _: [
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        relax.transform.StaticPlanBlockMemory(),
+        relax.transform.LowerAllocTensor(),
+        relax.transform.KillAfterLastUse(),
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+        relax.transform.VMShapeLower(),
+        relax.transform.AttachGlobalSymbol(),
+    ],
+)
+
 LOWER_PHASES = (
     Phase("schedule", lambda _: [SplitReductions(), LowerRotations(), VectorizeMath(), ScheduleKernels()]),
-    # TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
-    Phase(
-        "lower",
-        lambda _: [
-            relax.transform.ToNonDataflow(),
-            relax.transform.RemovePurityChecking(),
-            relax.transform.CallTIRRewrite(),
-            relax.transform.StaticPlanBlockMemory(),
-            relax.transform.LowerAllocTensor(),
-            relax.transform.KillAfterLastUse(),
-            relax.transform.LowerRuntimeBuiltin(),
-            relax.transform.ComputePrimValue(),
-            relax.transform.VMShapeLower(),
-            relax.transform.AttachGlobalSymbol(),
-        ],
-    ),
+    _LOWER,
 )
+
+# A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
+GPU_LOWER_PHASES = (Phase("schedule", lambda _: [LowerRotations(), ScheduleKernels()]), _LOWER)
+
+
+def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
+    """`GRAPH_PHASES`, for a GPU without those whose kernels only the rules for CPUs can schedule."""
+    if target is None or not is_gpu(target):
+        return GRAPH_PHASES
+    return (_MEND, *(phase for phase in GRAPH_PHASES if phase.name != "fuse_attention"))
+
+
+def lower_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
+    """From the graph of kernels to code of the virtual machine."""
+    return LOWER_PHASES if target is None or not is_gpu(target) else GPU_LOWER_PHASES
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:
@@ -138,12 +160,12 @@ def require_schedules(target: tvm.target.Target | None) -> None:
     Raises
     ------
     UserError
-        For anything but a CPU.
+        For anything but a CPU or a GPU.
     """
-    if target is not None and target.kind.name != "llvm":
+    if target is not None and target.kind.name != "llvm" and not is_gpu(target):
         raise UserError(
-            f"target kind '{target.kind.name}' has no schedules in smartmem_tvm yet: compile for a CPU (llvm), or use "
-            f"the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
+            f"target kind '{target.kind.name}' has no schedules in smartmem_tvm: compile for a CPU (llvm) or a GPU "
+            f"(opencl), or use the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
         )
 
 
@@ -200,9 +222,10 @@ def smartmem_pipeline(**options) -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="smartmem.pipeline")
     def pipeline(mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
         if chosen.schedule:
-            require_schedules(tvm.target.Target.current(allow_none=True))
-        return run_phases(mod, GRAPH_PHASES + LOWER_PHASES, chosen)
+            require_schedules(target)
+        return run_phases(mod, graph_phases(target) + lower_phases(target), chosen)
 
     return pipeline
 

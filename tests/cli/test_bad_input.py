@@ -273,7 +273,7 @@ def test_failed_rename_keeps_the_old_folder(smartmem, model_path, compiled_folde
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("target", ["cuda", "no such thing", '{"kind": "llvm", "nonsense": 1}'])
+@pytest.mark.parametrize("target", ["c", "no such thing", '{"kind": "llvm", "nonsense": 1}'])
 def test_target(smartmem, model_path, target):
     assert_refused(smartmem("explain", model_path, "--target", target), "target")
 

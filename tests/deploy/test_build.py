@@ -3,10 +3,12 @@
 
 import numpy as np
 import pytest
+import tvm
 
 import smartmem_tvm
 from helpers import constant, module, nodes, op, random
-from smartmem_tvm import Options, compile_baseline, graph_cost, optimize
+from smartmem_tvm import Options, UserError, compile_baseline, graph_cost, optimize
+from smartmem_tvm.deploy.target import device_of, parse_target
 
 
 def network(x):
@@ -65,3 +67,64 @@ def test_dumps_of_both_halves(mod, tmp_path):
     smartmem_tvm.compile(mod, options=Options(dump_dir=str(tmp_path)))
     assert {path.name for path in tmp_path.glob("*.py")} >= {"00_canonicalize.py", "05_fuse.py"}
     assert {path.name for path in (tmp_path / "lower").glob("*.py")} == {"00_schedule.py", "01_lower.py"}
+
+
+@pytest.fixture
+def opencl():
+    target = parse_target("opencl")
+    device_of(target)  # raises with a sentence that says what to install
+    return target
+
+
+@pytest.mark.parametrize("verb", [smartmem_tvm.compile, compile_baseline])
+def test_on_a_gpu(verb, mod, expected, opencl):
+    compiled = verb(mod, opencl)
+    (got,) = compiled.run(*random((5, 6)))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert compiled.vm.device == tvm.opencl(0)
+    assert graph_cost(compiled.graph).kernels == (1 if verb is smartmem_tvm.compile else 2)
+
+
+def test_a_target_without_a_host_gets_one(mod):
+    assert smartmem_tvm.compile(mod, tvm.target.Target("opencl")).target.host.kind.name == "llvm"
+
+
+def test_plain_loops_do_not_run_on_a_gpu(mod):
+    target = parse_target("opencl")
+    for compile in (
+        lambda: smartmem_tvm.compile(mod, target, Options(schedule=False)),
+        lambda: compile_baseline(mod, target, schedule=False),
+    ):
+        with pytest.raises(UserError, match=r"'opencl' .* leave `schedule` on"):
+            compile()
+
+
+def test_kernels_can_be_built_before_they_run(mod, opencl):
+    assert smartmem_tvm.compile(mod, opencl).build_kernels() >= 0
+    assert smartmem_tvm.compile(mod).build_kernels() == 0
+
+
+def test_a_machine_on_a_chosen_device(mod, expected, opencl):
+    compiled = smartmem_tvm.compile(mod, opencl)
+    machine = compiled.machine(tvm.opencl(0))
+    (x,) = machine.tensors(random((5, 6)))
+    assert x.device == tvm.opencl(0)
+    np.testing.assert_allclose(machine["main"](x).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_graph_passes_are_the_targets():
+    def attention(x):
+        scores = op.nn.softmax(op.matmul(x, op.permute_dims(x)))
+        return op.matmul(scores, x)
+
+    graph = module(attention, (64, 32))
+    on_cpu = graph_cost(optimize(graph)).kernels
+    with parse_target("opencl"):
+        assert graph_cost(optimize(graph)).kernels > on_cpu
+
+
+def test_as_a_pipeline_of_tvms(mod, expected, opencl):
+    machine = tvm.relax.VirtualMachine(tvm.compile(mod, opencl, relax_pipeline="smartmem"), tvm.opencl(0))
+    (x,) = random((5, 6))
+    got = machine["main"](tvm.runtime.tensor(x, tvm.opencl(0)))
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-6)

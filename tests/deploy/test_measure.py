@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from helpers import legal, nodes, op
 from smartmem_tvm.analysis.kernel import emit, parse
 from smartmem_tvm.deploy.measure import index_bounds, interleaved, launch_seconds, launchers, random_arguments
-from smartmem_tvm.deploy.target import host_target
+from smartmem_tvm.deploy.target import host_target, parse_target
 
 
 def kernels(build, *shapes, dtype="float32"):
@@ -25,6 +25,12 @@ def test_more_work_takes_longer():
     large = kernels(op.matmul, (256, 256), (256, 256))
     fast, slow = launch_seconds(small + large, host_target())
     assert 0 < fast < slow / 4  # 256 times the work
+
+
+def test_on_an_opencl_device():
+    small, large = kernels(op.matmul, (16, 64), (64, 64)), kernels(op.matmul, (256, 256), (256, 256))
+    fast, slow = launch_seconds(small + large, parse_target("opencl"))
+    assert 0 < fast < slow
 
 
 def test_the_order_of_the_results_is_that_of_the_kernels():

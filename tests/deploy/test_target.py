@@ -4,9 +4,11 @@
 import os
 
 import pytest
+import tvm
 
 from smartmem_tvm import UserError
-from smartmem_tvm.deploy.target import host_target, parse_target
+from smartmem_tvm.deploy.target import device_of, has_textures, host_target, parse_target
+from smartmem_tvm.schedule.gpu_default import is_gpu
 
 
 def test_the_host_uses_all_cores_it_may():
@@ -25,12 +27,30 @@ def test_a_target_of_tvms():
     assert parse_target('{"kind": "llvm", "num-cores": 3}').attrs["num-cores"] == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "words"), [("gpu9000", "not known to TVM"), ("opencl", "opencl target"), ("cuda", "cuda target")]
-)
+@pytest.mark.parametrize("text", ["opencl", '{"kind": "opencl", "max_num_threads": 64}', "qcom/adreno-opencl-texture"])
+def test_a_gpu_gets_a_host(text):
+    target = parse_target(text)
+    assert target.kind.name == "opencl" and target.host.kind.name == "llvm"
+    assert is_gpu(target) and not is_gpu(host_target())
+    assert has_textures(target) == ("texture" in text)
+
+
+@pytest.mark.parametrize(("text", "words"), [("gpu9000", "not known to TVM"), ("c", "neither a CPU nor a GPU")])
 def test_other_targets_are_refused_in_one_sentence(text, words):
     with pytest.raises(UserError) as caught:
         parse_target(text)
     message = str(caught.value)
-    assert text in message and words in message and "use 'cpu'" in message
+    assert text in message and words in message and "'cpu'" in message and "'opencl'" in message
     assert "\n" not in message
+
+
+def test_devices():
+    assert device_of(host_target()) == tvm.cpu()
+    assert device_of(parse_target("opencl")) == tvm.opencl(0)
+
+
+@pytest.mark.parametrize(("text", "index", "words"), [("opencl", 99, "opencl device 99"), ("vulkan", 0, "vulkan")])
+def test_a_device_that_is_not_there(text, index, words):
+    with pytest.raises(UserError, match=words) as caught:
+        device_of(parse_target(text), index)
+    assert "smartmem doctor" in str(caught.value) and "\n" not in str(caught.value)

@@ -88,10 +88,13 @@ def test_symbolic_shapes_stay_as_they_are():
         assert tvm_ffi.structural_equal(ScheduleKernels()(mod)["main"], mod["main"])
 
 
-def test_cpu_rules_leave_other_targets_alone():
-    with tvm.target.Target("opencl", host="llvm"):
-        mod = doubled()
-        assert tvm_ffi.structural_equal(ScheduleKernels()(mod)["main"], mod["main"])
+@pytest.mark.parametrize(("kind", "other"), [("llvm", "gpu"), ("opencl", "cpu"), ("c", "")])
+def test_rules_leave_other_targets_alone(kind, other):
+    """A rule is named after the targets it is for."""
+    modules = {"cpu": "cpu_", "gpu": "gpu_", "": ""}
+    rules = [rule for rule in default_rules() if type(rule).__module__.rpartition(".")[2].startswith(modules[other])]
+    func, target = doubled()["main"], tvm.target.Target(kind, host="llvm")
+    assert rules and all(rule.apply(func, target) is None for rule in rules)
 
 
 def test_the_target_comes_from_the_function_or_the_context():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .inputs import id_limits, random_inputs
 from .onnx_facts import count_nodes
-from .timing import set_threads
+from .timing import inference, set_threads
 from .verify import compare
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def prepare(request: dict):
     ----------
     request : dict
         ``system``: the name; a name that is no baseline is ours. ``path``, ``shapes``, ``threads``, ``seed``;
-        ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build.
+        ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build;
+        ``target``: of all but ONNX Runtime, this machine's CPU if it is not there.
     """
     make = {"tvm": _tvm, "tvm-unscheduled": _tvm, ONNXRUNTIME: OnnxRuntime}.get(request["system"], _smartmem)
     return make(request)
@@ -43,20 +44,21 @@ def prepare(request: dict):
 
 def _smartmem(request: dict) -> TvmSystem | Counted:
     from ..deploy.build import compile, optimize
-    from ..deploy.target import host_target
+    from ..deploy.target import parse_target
     from ..frontend import check_inputs, input_spec
     from ..pipeline import Options
 
     set_threads(request["threads"])
+    target = parse_target(request.get("target"))
     options = replace(Options(), **request["options"])
     seconds, (mod, limits, nodes) = _timed(lambda: _import(request))
     if request["count_only"]:
-        with host_target():
+        with target:
             return Counted(_costs(optimize(mod, options)))
     spec = input_spec(mod)
     arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
-    return TvmSystem(compile(mod, options=options), seconds, facts)
+    return TvmSystem(compile(mod, target, options), seconds, facts)
 
 
 def _import(request: dict) -> tuple:
@@ -69,11 +71,13 @@ def _import(request: dict) -> tuple:
 
 def _tvm(request: dict) -> TvmSystem:
     from ..deploy.build import compile_baseline
+    from ..deploy.target import parse_target
     from ..frontend import from_onnx_as_tvm
 
     set_threads(request["threads"])
     seconds, mod = _timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
-    return TvmSystem(compile_baseline(mod, schedule=request["system"] == "tvm"), seconds, {})
+    target = parse_target(request.get("target"))
+    return TvmSystem(compile_baseline(mod, target, schedule=request["system"] == "tvm"), seconds, {})
 
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
@@ -107,34 +111,37 @@ class TvmSystem:
     """A model compiled by TVM: our graph, or its own."""
 
     def __init__(self, compiled: Compiled, import_seconds: float, facts: dict):
+        from ..schedule.gpu_default import is_gpu
+
         seconds = {"import": import_seconds, **compiled.seconds}
+        if is_gpu(compiled.target):
+            seconds["driver"], _ = _timed(compiled.build_kernels)
         self.facts = {**facts, **_costs(compiled.graph), "seconds": seconds}
         self.compiled = compiled
-        self.tensors: list = []
+        self.inputs: list = []
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run on the arrays, which are in the order of the model's inputs."""
-        import tvm
-
-        from ..deploy.build import to_numpy
-
-        self.tensors = [tvm.runtime.tensor(array) for array in inputs.values()]
-        return to_numpy(self.compiled.vm["main"](*self.tensors))
+        self.inputs = list(inputs.values())
+        self.first_seconds, outputs = _timed(lambda: self.compiled.run(*self.inputs))
+        self.once = inference(self.compiled.vm, self.inputs)
+        return outputs
 
     def run(self) -> None:
         """Run once."""
-        self.compiled.vm["main"](*self.tensors)
+        self.once()
 
     def count(self) -> dict:
         """Kernels launched in one run, and how many of the launches only move data."""
         from ..report import only_moves_data
         from ..runtime.launches import count_launches
 
-        launches: Counter = count_launches(self.compiled, [tensor.numpy() for tensor in self.tensors])
+        launches: Counter = count_launches(self.compiled, self.inputs)
         functions = {gvar.name_hint: func for gvar, func in self.compiled.graph.functions.items()}
         layout = sum(n for name, n in launches.items() if name in functions and only_moves_data(functions[name]))
         in_graph = self.facts["kernels"]
-        return {"kernels": launches.total(), "layout_kernels": layout, "kernels_in_graph": in_graph}
+        counts = {"kernels": launches.total(), "layout_kernels": layout, "kernels_in_graph": in_graph}
+        return {**counts, "first_seconds": self.first_seconds}
 
 
 class OnnxRuntime:

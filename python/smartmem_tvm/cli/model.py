@@ -30,6 +30,9 @@ TECHNIQUES = {
 }
 
 
+TARGET_HELP = "opencl, or any TVM target of a CPU or a GPU (default: this machine's CPU)"
+
+
 def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> None:
     """Add MODEL and ``--shape``."""
     parser.add_argument("model", metavar="MODEL", help=what)
@@ -45,7 +48,7 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> No
 def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> None:
     """Add the target, one switch per technique and, unless `profiles` is false, the profile store."""
     group = parser.add_argument_group("compilation")
-    group.add_argument("--target", default="cpu", help="a TVM target of kind llvm (default: this machine's CPU)")
+    group.add_argument("--target", default="cpu", help=TARGET_HELP)
     if profiles:
         text = "what `smartmem profile` measured (default: tuning_logs/<cpu>.jsonl here, if there is one)"
         group.add_argument("--profiles", metavar="FILE", help=text)

@@ -91,18 +91,19 @@ def execute(args: argparse.Namespace) -> Result:
 def _fill(args: argparse.Namespace, mod, store: ProfileStore, target) -> tuple[tvm.IRModule, Filled]:
     """The module that the cost model alone makes, and what filling the store came to."""
     from ..deploy.profile import fill, measure_on
-    from ..pipeline import GRAPH_PHASES, run_phases
+    from ..pipeline import graph_phases, run_phases
 
     chosen = options(args)
     asking = replace(chosen, dump_dir=None, profiles=store)
     # The phases before the one that asks run once.
-    first = next(number for number, phase in enumerate(GRAPH_PHASES) if phase.name == "fuse")
+    phases = graph_phases(target)
+    first = next(number for number, phase in enumerate(phases) if phase.name == "fuse")
     with target:
         with step("Running the passes"):
-            legal = run_phases(mod, GRAPH_PHASES[:first], chosen)
-            modelled = run_phases(legal, GRAPH_PHASES[first:], replace(asking, profiles=None))
+            legal = run_phases(mod, phases[:first], chosen)
+            modelled = run_phases(legal, phases[first:], replace(asking, profiles=None))
         with _bar() as progress:
-            passes = partial(run_phases, legal, GRAPH_PHASES[first:], asking)
+            passes = partial(run_phases, legal, phases[first:], asking)
             return modelled, fill(store, passes, measure_on(target), args.budget, progress)
 
 

@@ -84,10 +84,7 @@ def _compile(args: argparse.Namespace):
 
 
 def _measure(model, arrays: list[np.ndarray], repeat: int) -> float:
-    import tvm
-
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    return timing.interleaved([lambda: model.vm["main"](*tensors)], repeat, warmup=1)[0]
+    return timing.interleaved([timing.inference(model.vm, arrays)], repeat, warmup=1)[0]
 
 
 def _summary(array: np.ndarray) -> dict:

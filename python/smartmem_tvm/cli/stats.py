@@ -93,10 +93,7 @@ def _compile_default(args: argparse.Namespace, mod):
 
 def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list) -> None:
     """Add median latencies, measured in turns, and how many times faster smartmem is."""
-    import tvm
-
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    calls = [lambda each=each: each.vm["main"](*tensors) for each in compiled.values()]
+    calls = [timing.inference(each.vm, arrays) for each in compiled.values()]
     with step(f"Running each {args.repeat} times"):
         seconds = timing.interleaved(calls, args.repeat)
     for name, value in zip(compiled, seconds):

@@ -8,10 +8,16 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from ..tune.host import run_threads, usable_cores
 
-__all__ = ["add_threads", "interleaved", "positive", "set_threads", "usable_cores"]
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..deploy.weights import Machine
+
+__all__ = ["add_threads", "inference", "interleaved", "positive", "set_threads", "usable_cores"]
 
 
 def positive(text: str) -> int:
@@ -40,6 +46,17 @@ def set_threads(count: int | None) -> int:
     os.environ["TVM_NUM_THREADS"] = str(count)
     tvm.get_global_func("runtime.config_threadpool")(1, count)
     return tvm.runtime.num_threads()
+
+
+def inference(vm: Machine, arrays: Sequence[np.ndarray]) -> Callable[[], None]:
+    """A call that runs ``main`` on arrays that are on the device already, until all of its kernels are done."""
+    main, tensors = vm["main"], vm.tensors(arrays)
+
+    def run() -> None:
+        main(*tensors)
+        vm.device.sync()
+
+    return run
 
 
 def interleaved(calls: Sequence[Callable[[], object]], rounds: int, warmup: int = 2) -> list[float]:

@@ -12,8 +12,19 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..pipeline import BASELINE_PHASES, GRAPH_PHASES, LOWER_PHASES, Options, Phase, require_schedules, run_phases
-from .target import host_target
+from ..errors import UserError
+from ..pipeline import (
+    BASELINE_PHASES,
+    Options,
+    Phase,
+    graph_phases,
+    lower_phases,
+    require_schedules,
+    run_phases,
+)
+from ..schedule.gpu_default import is_gpu
+from .target import device_of, has_textures, host_target
+from .textures import TIR_PIPELINE
 from .weights import Machine, lift_weights
 
 
@@ -41,12 +52,36 @@ class Compiled:
 
     @cached_property
     def vm(self) -> Machine:
-        """A virtual machine on this machine's CPU, with the weights."""
-        return Machine(self.executable, self.weights)
+        """A virtual machine on the first device of the target's kind, with the weights.
+
+        Raises
+        ------
+        UserError
+            If this machine has no such device.
+        """
+        return self.machine()
+
+    def machine(self, device: tvm.runtime.Device | None = None) -> Machine:
+        """A new virtual machine on `device`, by default the first one of the target's kind."""
+        device = device if device is not None else device_of(self.target)
+        return Machine(self.executable, self.weights, device, textures=has_textures(self.target))
+
+    def build_kernels(self, device: tvm.runtime.Device | None = None) -> int:
+        """Have an OpenCL driver compile all kernels now, in parallel, and not one by one at their first launches.
+
+        Returns
+        -------
+        int
+            How many it compiled; the others were cached. 0 for any other target.
+        """
+        if self.target.kind.name != "opencl":
+            return 0
+        device = device if device is not None else device_of(self.target)
+        return int(tvm.get_global_func("smartmem.opencl.build")(self.executable.mod, device.index))
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on numpy arrays in the order of the model's inputs; returns the outputs in the model's order."""
-        return to_numpy(self.vm["main"](*[tvm.runtime.tensor(np.asarray(x, order="C")) for x in inputs]))
+        return to_numpy(self.vm["main"](*self.vm.tensors(inputs)))
 
 
 def to_numpy(result) -> list[np.ndarray]:
@@ -63,34 +98,81 @@ def optimize(
 ) -> tvm.IRModule:
     """The graph passes only: operators in, one ``call_tir`` per kernel out, decisions attached.
 
+    They are those for the current target (``with target:``), for a CPU if there is none.
+
     Parameters
     ----------
     observe : callable, optional
         Is shown the name of each phase that ran and the module after it.
     """
-    return run_phases(mod, GRAPH_PHASES, options or Options(), observe)
+    phases = graph_phases(tvm.target.Target.current(allow_none=True))
+    return run_phases(mod, phases, options or Options(), observe)
 
 
 def compile(mod: tvm.IRModule, target: tvm.target.Target | None = None, options: Options | None = None) -> Compiled:
     """Compile a Relax module (see `frontend`) for `target`, this machine's CPU by default."""
-    return _compile(mod, target, options or Options(), GRAPH_PHASES)
+    target = _with_host(target)
+    return _compile(mod, target, options or Options(), graph_phases(target))
 
 
 def compile_baseline(mod: tvm.IRModule, target: tvm.target.Target | None = None, schedule: bool = True) -> Compiled:
-    """The same for TVM's default graph (`BASELINE_PHASES`), with this package's schedules or TVM's code as it is."""
+    """The same for TVM's default graph (`BASELINE_PHASES`).
+
+    Parameters
+    ----------
+    schedule : bool
+        For a CPU, where TVM has no schedules of its own: with this package's, or TVM's code as it is. For a GPU what
+        is compiled is TVM's default pipeline for the target, schedules and all.
+    """
+    target = _with_host(target)
+    if is_gpu(target):
+        _require_threads(target, schedule)
+        return _compile_default(mod, target)
     return _compile(mod, target, Options(schedule=schedule), BASELINE_PHASES)
 
 
-def _compile(mod, target, options: Options, phases: tuple[Phase, ...]) -> Compiled:
+def _with_host(target: tvm.target.Target | None) -> tvm.target.Target:
     target = target or host_target()
+    return target.with_host("llvm") if is_gpu(target) and target.host is None else target
+
+
+def _compile(mod, target, options: Options, phases: tuple[Phase, ...]) -> Compiled:
     if options.schedule:
         require_schedules(target)
+    _require_threads(target, options.schedule)
     start = time.perf_counter()
     with target:
         graph = run_phases(mod, phases, options)
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
-        lowered, weights = lift_weights(run_phases(graph, LOWER_PHASES, dump))
+        lowered, weights = lift_weights(run_phases(graph, lower_phases(target), dump))
     middle = time.perf_counter()
-    executable = relax.build(lowered, target, relax_pipeline=None)
+    executable = _generate(lowered, target)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     return Compiled(executable, graph, target, weights, seconds)
+
+
+def _require_threads(target, schedule: bool) -> None:
+    if is_gpu(target) and not schedule:
+        raise UserError(
+            f"Target kind '{target.kind.name}' runs kernels on threads, of which plain loops have none: leave "
+            f"`schedule` on, or compile for a CPU."
+        )
+
+
+def _generate(lowered, target) -> relax.VMExecutable:
+    # TVM's own pipeline indexes textures as if they were buffers.
+    tir_pipeline = TIR_PIPELINE if has_textures(target) else "default"
+    return relax.build(lowered, target, relax_pipeline=None, tir_pipeline=tir_pipeline)
+
+
+def _compile_default(mod, target) -> Compiled:
+    """What a user of TVM gets; its graph is made a second time, to be looked at."""
+    start = time.perf_counter()
+    with target:
+        lowered = relax.get_default_pipeline(target)(mod)
+    middle = time.perf_counter()
+    executable = _generate(lowered, target)
+    seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
+    with target:
+        graph = run_phases(mod, BASELINE_PHASES, Options())
+    return Compiled(executable, graph, target, [], seconds)

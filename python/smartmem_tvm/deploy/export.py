@@ -18,9 +18,9 @@ from ..errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
-    from tvm import relax
 
     from .build import Compiled
+    from .weights import Machine
 
 FORMAT = 2
 LIBRARY, WEIGHTS, MANIFEST, EXPLANATION = "lib.so", "weights.bin", "manifest.json", "explain.json"
@@ -36,11 +36,11 @@ class Loaded:
     manifest : dict
         What `save` wrote about it.
     vm : tvm.relax.VirtualMachine
-        Runs it on this machine's CPU.
+        Runs it on this machine's CPU, or on the first device of the kind that it was compiled for.
     """
 
     manifest: dict
-    vm: relax.VirtualMachine
+    vm: Machine
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -49,12 +49,9 @@ class Loaded:
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on arrays in the order of the model's inputs."""
-        import numpy as np
-        import tvm
-
         from .build import to_numpy
 
-        return to_numpy(self.vm["main"](*[tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]))
+        return to_numpy(self.vm["main"](*self.vm.tensors(inputs)))
 
 
 def check_destination(folder: str | Path) -> Path:
@@ -135,10 +132,11 @@ def load(folder: str | Path) -> Loaded:
     ------
     UserError
         If the folder holds no compiled model, an incomplete or changed one, or one made in another format, by
-        another TVM or for another CPU.
+        another TVM or for another CPU, or for a device that this machine lacks.
     """
     import tvm
 
+    from .target import device_of, has_textures
     from .weights import Machine, map_weights
 
     folder = Path(folder)
@@ -146,8 +144,10 @@ def load(folder: str | Path) -> Loaded:
     for file in (folder / LIBRARY, folder / WEIGHTS):
         if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
             raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
+    target = tvm.target.Target(manifest["target"])
     code = tvm.runtime.load_module(str(folder / LIBRARY))
-    return Loaded(manifest, Machine(code, map_weights(folder / WEIGHTS, manifest["weights"])))
+    weights = map_weights(folder / WEIGHTS, manifest["weights"])
+    return Loaded(manifest, Machine(code, weights, device_of(target), textures=has_textures(target)))
 
 
 def read_manifest(folder: Path) -> dict:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of single kernels on this machine's CPU, scheduled and built as `deploy.build` does with a whole model.
+"""Latency of single kernels on a device of this machine, scheduled and built as `deploy.build` does with a whole model.
 
 Kernels that are to be compared run in turns, so that a slow moment of the machine hits all of them alike. Their data
 stays where the caches keep it from launch to launch: what is measured is the kernel after its neighbour, as in a model,
@@ -20,7 +20,8 @@ from tvm import ir, sym, tirx
 from tvm.target import Target
 
 from ..analysis.kernel import Kernel, Opaque, Stage, parse
-from ..pipeline import LOWER_PHASES, Options, run_phases
+from ..pipeline import Options, lower_phases, run_phases
+from .target import device_of
 
 # One reading of the clock spans this long: short enough for many turns, long beside the clock and the call.
 _READING = 1e-3
@@ -36,7 +37,7 @@ def launch_seconds(functions: Sequence[tirx.PrimFunc], target: Target) -> list[f
     functions : sequence of PrimFunc
         Unscheduled kernels, as the graph passes leave them.
     target : tvm.target.Target
-        An ``llvm`` target that this machine can run.
+        One that this machine can run.
 
     Returns
     -------
@@ -51,20 +52,22 @@ def launchers(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Callab
     names = [f"kernel{i}" for i in range(len(functions))]
     symbols = zip(names, functions, strict=True)
     mod = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in symbols})
-    schedule = tuple(phase for phase in LOWER_PHASES if phase.name == "schedule")
+    schedule = tuple(phase for phase in lower_phases(target) if phase.name == "schedule")
+    device = device_of(target)
     with target:
         built = tvm.compile(run_phases(mod, schedule, Options()), target)
     calls = []
     for name, func in zip(names, functions, strict=True):
-        arguments = [tvm.runtime.tensor(array) for array in random_arguments(func)]
-        calls.append(_launcher(built[name], arguments))
+        arguments = [tvm.runtime.tensor(array, device) for array in random_arguments(func)]
+        calls.append(_launcher(built[name], arguments, device))
     return calls
 
 
-def _launcher(function, arguments: list) -> Callable[[int], None]:
+def _launcher(function, arguments: list, device: tvm.runtime.Device) -> Callable[[int], None]:
     def launch(times: int) -> None:
         for _ in range(times):
             function(*arguments)
+        device.sync()
 
     return launch
 

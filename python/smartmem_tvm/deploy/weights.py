@@ -16,6 +16,8 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst
 
+from ..transform.check_textures import SCOPES
+
 LARGE = 2**16  # bytes; smaller constants stay in the library
 # Types that numpy has of its own: the others have no array to write to a file.
 _STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
@@ -23,19 +25,35 @@ _ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions
 
 
 class Machine(relax.VirtualMachine):
-    """A virtual machine on this machine's CPU whose ``main`` takes the model's inputs only.
+    """A virtual machine on one device whose ``main`` takes the model's inputs only.
 
     Parameters
     ----------
     code : tvm.relax.VMExecutable or tvm.runtime.Module
         Compiled from what `lift_weights` returns.
     weights : sequence of tvm.runtime.Tensor
-        What ``main`` takes after the inputs; read in place.
+        What ``main`` takes after the inputs; read in place on a CPU, copied to any other device once.
+    device : tvm.runtime.Device, optional
+        Runs the kernels, by default this machine's CPU.
+    textures : bool
+        Tensors may be in texture memory, each scope of which TVM numbers like a device of its own.
     """
 
-    def __init__(self, code: relax.VMExecutable | tvm.runtime.Module, weights: Sequence[tvm.runtime.Tensor] = ()):
-        super().__init__(code, tvm.cpu())
-        self._weights = tuple(weights)
+    def __init__(
+        self,
+        code: relax.VMExecutable | tvm.runtime.Module,
+        weights: Sequence[tvm.runtime.Tensor] = (),
+        device: tvm.runtime.Device | None = None,
+        textures: bool = False,
+    ):
+        self.device = device if device is not None else tvm.cpu()
+        super().__init__(code, [self.device] * (1 + len(SCOPES) if textures else 1))
+        here = self.device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
+        self._weights = tuple(weights if here else [weight.copyto(self.device) for weight in weights])
+
+    def tensors(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
+        """The arrays on the device, as ``main`` takes them."""
+        return [tvm.runtime.tensor(np.asarray(array, order="C"), self.device) for array in arrays]
 
     def __getitem__(self, name: str):
         function = super().__getitem__(name)

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import tvm
 
 from ..deploy.build import Compiled
-from ..deploy.weights import Machine
 
 
 def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
@@ -30,7 +28,7 @@ def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
             launches[name] += 1
         return 0
 
-    vm = Machine(compiled.executable, compiled.weights)
+    vm = compiled.machine()
     vm.set_instrument(before_call)
-    vm["main"](*[tvm.runtime.tensor(np.asarray(x, order="C")) for x in inputs])
+    vm["main"](*vm.tensors(inputs))
     return launches

@@ -9,6 +9,7 @@ from .cpu_fallback import Fallback
 from .cpu_matmul import Matmul
 from .cpu_rows import Rows
 from .cpu_window import Window
+from .gpu_default import gpu_rules
 from .rule import Rule
 from .sequence import InSequence
 
@@ -16,4 +17,4 @@ from .sequence import InSequence
 def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
     families = [Matmul(), Window(), RowChains(), Rows(), Elementwise()]
-    return [*families, InSequence([*families, Fallback()])]
+    return [*families, InSequence([*families, Fallback()]), *gpu_rules()]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that `fake_driver.run_child` starts, and what functions that run in it share."""
+
+import ctypes
+import functools
+import gc
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import _smartmem_opencl
+
+
+class Fake:
+    """The fake driver's own functions."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(os.environ["SMARTMEM_OPENCL_LIBRARY"])
+        self.library.fake_live.restype = self.library.fake_calls.restype = ctypes.c_int64
+        self.library.fake_report.restype = ctypes.c_char_p
+
+    def live(self, kind: str) -> int:
+        return self.library.fake_live(kind.encode())
+
+    def calls(self, function: str) -> int:
+        return self.library.fake_calls(function.encode())
+
+    def report(self) -> dict:
+        return json.loads(self.library.fake_report())
+
+    def forget(self) -> None:
+        """Calls and refusals so far do not count."""
+        self.library.fake_forget()
+
+    def lose(self, device: int, after: int = 0) -> None:
+        self.library.fake_lose(device, ctypes.c_int64(after))
+
+
+@functools.cache
+def fake() -> Fake:
+    return Fake()
+
+
+@functools.cache
+def load():
+    """TVM with OpenCL."""
+    import tvm
+
+    import smartmem_tvm  # noqa: F401  loads the library, unless there is one
+
+    problem = tvm.get_global_func("smartmem.opencl.problem", allow_missing=True)
+    assert problem is not None, "the OpenCL library was not built: pip install -e . with a C++ compiler"
+    return tvm
+
+
+def live() -> dict[str, int]:
+    """Driver objects that the library says it holds, by kind."""
+    gc.collect()
+    counts = load().get_global_func("smartmem.opencl.live_objects")()
+    return {str(kind): int(count) for kind, count in counts.items()}
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def problem_of(action) -> str:
+    """The message of what an action raises: the last line of the error, without its type."""
+    try:
+        action()
+    except Exception as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def sentence(message: str) -> str:
+    """The message of an error; it is one line and ends as a sentence does."""
+    lines = [line for line in message.strip().splitlines() if line.strip()]
+    assert len(lines) == 1, message
+    assert lines[0].endswith("."), message
+    return lines[0]
+
+
+def choose_build() -> None:
+    """``SMARTMEM_TEST_LIBRARY`` names another build of the device library, a sanitised one."""
+    if path := os.environ.get("SMARTMEM_TEST_LIBRARY"):
+        _smartmem_opencl.library_path = lambda: Path(path)
+        assert _smartmem_opencl.load() == path
+
+
+def main() -> None:
+    choose_build()
+    file, function, arguments, result = sys.argv[1:]
+    sys.path.insert(0, str(Path(__file__).parent))
+    # The test module's functions import this file by its name: there must be one copy of it.
+    sys.modules["opencl_child"] = sys.modules["__main__"]
+    spec = importlib.util.spec_from_file_location("child_module", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["child_module"] = module
+    spec.loader.exec_module(module)
+    value = getattr(module, function)(*json.loads(arguments))
+    Path(result).write_text(json.dumps(value), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

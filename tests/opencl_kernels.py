@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small OpenCL modules for children of `fake_driver.run_child`; their names tell the fake driver what to do."""
+
+import numpy as np
+from tvm import relax, tirx
+from tvm.script import tirx as T
+
+from opencl_child import load
+from smartmem_tvm._tvm import texture_tir_pipeline
+
+WORK_GROUP = 64
+TEXTURE = "global.texture"
+
+
+def target():
+    """OpenCL for kernels that a test writes itself."""
+    return load().target.Target("opencl", host="llvm")
+
+
+def elementwise(name: str, size: int, group: int = WORK_GROUP, addend: float = 1.0):
+    """``dst[i] = src[i] + addend``; the fake driver adds what the name says."""
+
+    @T.prim_func(s_tir=True)
+    def kernel(src: T.Buffer((size,), "float32"), dst: T.Buffer((size,), "float32")):
+        for b in T.thread_binding(size // group, thread="blockIdx.x"):
+            for i in T.thread_binding(group, thread="threadIdx.x"):
+                with T.sblock("element"):
+                    v = T.axis.spatial(size, b * group + i)
+                    dst[v] = src[v] + T.float32(addend)
+
+    return kernel.with_attr("global_symbol", name)
+
+
+def compile_kernel(kernel):
+    """The module with this one kernel."""
+    name = str(kernel.attrs["global_symbol"])
+    return load().compile(load().IRModule({name: kernel}), target=target())
+
+
+def add_one(size: int = 1024, group: int = WORK_GROUP):
+    """A callable that launches one kernel; the module is its attribute ``module``."""
+    return compile_kernel(elementwise("add_one", size, group))
+
+
+def numbers(size: int, first: int = 0) -> np.ndarray:
+    return np.arange(first, first + size, dtype="float32")
+
+
+def check_add_one(run, device, size: int = 1024) -> bool:
+    """Whether a launch on the device gives the right numbers."""
+    tensor = load().runtime.tensor
+    source, result = tensor(numbers(size), device), tensor(np.zeros(size, "float32"), device)
+    run(source, result)
+    return bool(np.array_equal(result.numpy(), numbers(size, 1)))
+
+
+def texture_round_trip(height: int, width: int):
+    """A Relax function that copies a matrix into a texture and out of it; a callable on a device.
+
+    The virtual machine's memory plan makes the texture a view of a storage.
+    """
+    tvm = load()
+    textured = tvm.target.Target("qcom/adreno-opencl-texture").with_host("llvm")
+    where = {scope: relax.VDevice(textured, 0, scope) for scope in ("global", TEXTURE)}
+    matrix = relax.TensorType((height, width, 4), "float32", vdevice=where["global"])
+    texture = relax.TensorType((height, width, 4), "float32", vdevice=where[TEXTURE])
+    block = relax.BlockBuilder()
+    x = relax.Var("x", matrix)
+    with block.function("main", [x]):
+        copy_in = block.add_func(texel_copy(height, width, "global", TEXTURE), "copy_in")
+        copy_out = block.add_func(texel_copy(height, width, TEXTURE, "global"), "copy_out")
+        with block.dataflow():
+            inside = block.emit(relax.op.call_tir(copy_in, x, out_ty=texture))
+            result = block.emit_output(relax.op.call_tir(copy_out, inside, out_ty=matrix))
+        block.emit_func_output(result)
+    module = block.finalize()
+    module.update_global_info("vdevice", list(where.values()))
+    tirx.compilation_pipeline.register_tir_pipeline("textures for tests", texture_tir_pipeline)
+    with textured:
+        built = relax.build(lowered(module), textured, relax_pipeline=None, tir_pipeline="textures for tests")
+    return lambda device: relax.VirtualMachine(built, [device] * 2)["main"]
+
+
+def texel_copy(height: int, width: int, source: str, target_scope: str):
+    """A kernel with one work item for each texel."""
+
+    @T.prim_func(s_tir=True)
+    def kernel(
+        src: T.Buffer((height, width, 4), "float32", scope=source),
+        dst: T.Buffer((height, width, 4), "float32", scope=target_scope),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for i in T.thread_binding(height, thread="blockIdx.x"):
+            for j in T.thread_binding(width, thread="threadIdx.x"):
+                for lane in T.vectorized(4):
+                    with T.sblock("texel"):
+                        y, x, k = T.axis.remap("SSS", [i, j, lane])
+                        dst[y, x, k] = src[y, x, k]
+
+    return kernel.without_attr("global_symbol")
+
+
+def lowered(module):
+    """Relax to what the virtual machine runs, with its plan of memory."""
+    t = relax.transform
+    passes = [
+        *(t.ToNonDataflow(), t.RemovePurityChecking(), t.CallTIRRewrite(), t.Normalize(), t.StaticPlanBlockMemory()),
+        *(t.LowerAllocTensor(), t.KillAfterLastUse(), t.LowerRuntimeBuiltin(), t.VMShapeLower()),
+        t.AttachGlobalSymbol(),
+    ]
+    return load().transform.Sequential(passes)(module)
