@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-fast lint clean bench bench-large bench-ablation
+.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-opencl
 
 # The demo needs no OpenCL: without a compiler there is no library.
 demo: $(VENV)/installed $(wildcard $(LIBRARY))
@@ -42,6 +42,15 @@ bench-large: $(VENV)/installed-dev
 bench-ablation: $(VENV)/installed-dev
 	$(BENCH) --suite figure8 --ablation --against none -o benchmarks/figure8.json --plot benchmarks/figure8.png
 	$(BIN)/python benchmarks/render.py
+
+# OPENCL_RESULTS names the device's file; pyopencl is only for the comparison of launches.
+OPENCL_RESULTS ?= benchmarks/opencl_pocl.json
+bench-opencl: $(VENV)/installed-dev $(LIBRARY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pyopencl
+	$(BIN)/python benchmarks/opencl.py --into $(OPENCL_RESULTS)
+	$(BIN)/python benchmarks/opencl.py --overhead --into $(OPENCL_RESULTS)
+	$(BIN)/python benchmarks/opencl_start.py --into $(OPENCL_RESULTS)
+	$(BIN)/python benchmarks/render_opencl.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 """Networks and launches on an OpenCL device: right, and how fast.
 
     python benchmarks/opencl.py                           five networks, TVM's default pipeline and ours, in turns
-    python benchmarks/opencl.py --models swin_t --json r.json
+    python benchmarks/opencl.py --models swin_t --into benchmarks/opencl_pocl.json
     python benchmarks/opencl.py --overhead                an empty kernel: ours, through the Relax VM, and pyopencl's
     python benchmarks/opencl.py --per-kernel tvm          one inference of each model, kernel by kernel, as it goes
 
@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from opencl_results import record
+
 from smartmem_tvm.bench.measure import Method, measure
 from smartmem_tvm.bench.turns import Effort
 from smartmem_tvm.cli.bench_systems import largest_error, prepare
@@ -38,7 +40,8 @@ def main() -> int:
     """Do what the command line asks for; returns the exit code."""
     args = _arguments()
     if args.child is not None:
-        _write(args.json, _overhead(args) if args.child == "overhead" else _per_kernel(args))
+        found = _overhead(args) if args.child == "overhead" else _per_kernel(args)
+        args.answer.write_text(json.dumps(found), encoding="utf-8")
         return 0
     if args.overhead:
         results = [_in_child(args, "overhead")]
@@ -46,8 +49,9 @@ def main() -> int:
         results = [_in_child(args, "per-kernel", model) for model in args.models]
     else:
         results = [_network(args, model) for model in args.models]
-    if args.json:
-        _write(args.json, results)
+    if args.into:
+        section = "overhead" if args.overhead else "per_kernel" if args.per_kernel else "networks"
+        record(args.into, section, results)
     return 0 if all(each["ok"] for each in results) else 1
 
 
@@ -62,8 +66,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30, help="with --overhead (default: 30)")
     parser.add_argument("--budget", type=float, default=5.0, metavar="SECONDS", help="of timed runs for each pipeline")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for one step (default: 600)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="write the results into this device's file")
     parser.add_argument("--child", choices=("overhead", "per-kernel"), help=argparse.SUPPRESS)
+    parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -96,18 +101,12 @@ def _line(system: dict) -> str:
     )
 
 
-def _write(path: Path, content: list | dict) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    partial.rename(path)
-
-
 def _in_child(args: argparse.Namespace, what: str, *models: str) -> dict:
     """Run this script again, for one step; what it prints passes through."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         # The last one counts where an option is given twice.
-        command = [sys.executable, __file__, *sys.argv[1:], "--child", what, "--json", str(answer)]
+        command = [sys.executable, __file__, *sys.argv[1:], "--child", what, "--answer", str(answer)]
         process = subprocess.Popen([*command, "--models", *models] if models else command)
         try:
             code = process.wait(args.timeout)

@@ -2,7 +2,7 @@
 """How long a process takes from a model's file to its first result on an OpenCL device, and what the cache saves.
 
     python benchmarks/opencl_start.py                         Swin-T, TVM's default pipeline
-    python benchmarks/opencl_start.py --models swin_t vit_b16 --json start.json
+    python benchmarks/opencl_start.py --models swin_t vit_b16 --into benchmarks/opencl_pocl.json
 
 Each row is a process of its own: without our cache; with an empty cache; with the cache that the row before has filled.
 The driver's own cache (PoCL's and NVIDIA's are known) is emptied or turned off before every row. The exit code is 1 if
@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from opencl_results import record
 
 ROOT = Path(__file__).parent.parent
 ROWS = ("without a cache", "first process", "second process")
@@ -33,15 +34,15 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", default=["swin_t"], metavar="NAME", help="files in models/")
     parser.add_argument("--pipeline", default="tvm", choices=("tvm", "smartmem"), help="(default: tvm)")
     parser.add_argument("--target", default="opencl", help="a TVM target (default: opencl)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="write the results into this device's file")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
         _start(*args.child)
         return 0
     results = [_measure(model, args.pipeline, args.target) for model in args.models]
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if args.into:
+        record(args.into, "start", results)
     return 0 if all(each["right"] and each[ROWS[2]]["compiled"] == 0 for each in results) else 1
 
 

@@ -65,8 +65,9 @@ Launcher::Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
 // TVM checks shapes and types before a launch, and not where a tensor is; drivers crash.
 cl_mem Launcher::MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const {
   if (memory == nullptr) return nullptr;
-  const bool image = index < kernel.takes_image.size() && kernel.takes_image[index];
-  if (memory->is_image() != image) [[unlikely]] {
+  const bool known = index < kernel.takes_image.size();  // not in a source of another form than TVM's
+  const bool image = known && kernel.takes_image[index];
+  if (known && memory->is_image() != image) [[unlikely]] {
     TVM_FFI_THROW(TypeError) << "kernel " << name_ << " takes a " << (image ? "texture" : "buffer") << " as argument "
                              << index << " and got a tensor in a " << (image ? "buffer" : "texture")
                              << ": allocate the tensor with mem_scope="

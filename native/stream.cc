@@ -44,16 +44,26 @@ void Stream::Finish() {
   device_.Check(Cl().clFinish(queue()), "clFinish");
 }
 
+Event Stream::Mark() {
+  const auto hold = Hold();
+  device_.Require();
+  cl_event handle = nullptr;
+  device_.Check(Cl().clEnqueueMarkerWithWaitList(queue(), 0, nullptr, &handle), "clEnqueueMarkerWithWaitList");
+  return Event(handle);
+}
+
 void Stream::Before(Stream& later) {
   device_.Require();
   later.device_.Require();
   if (device_.context != later.device_.context) return Finish();  // events do not cross contexts
   if (&later == this) return;
-  const auto hold = Hold(), hold_later = later.Hold();
-  cl_event handle = nullptr;
-  device_.Check(Cl().clEnqueueMarkerWithWaitList(queue(), 0, nullptr, &handle), "clEnqueueMarkerWithWaitList");
-  const Event event(handle);
-  device_.Check(Cl().clFlush(queue()), "clFlush");
+  const Event event = Mark();
+  {
+    const auto hold = Hold();
+    device_.Check(Cl().clFlush(queue()), "clFlush");
+  }
+  const auto hold = later.Hold();
+  cl_event handle = event.get();
   later.device_.Check(Cl().clEnqueueBarrierWithWaitList(later.queue(), 1, &handle, nullptr),
                       "clEnqueueBarrierWithWaitList");
 }

@@ -20,6 +20,9 @@ class Stream {
 
   void Finish();
 
+  // An event that comes when the commands enqueued so far are done.
+  Event Mark();
+
   // Commands of `later` enqueued from now on wait for those of this stream enqueued so far.
   void Before(Stream& later);
 

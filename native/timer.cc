@@ -24,11 +24,11 @@ class ClTimerNode : public tvm::runtime::TimerNode {
   void Start() override {
     stream_.StartProfiling();
     state_ = State::kRunning;
-    start_ = Mark();
+    start_ = stream_.Mark();
   }
 
   void Stop() override {
-    stop_ = Mark();
+    stop_ = stream_.Mark();
     EndProfiling();
   }
 
@@ -43,15 +43,6 @@ class ClTimerNode : public tvm::runtime::TimerNode {
 
  private:
   enum class State { kNew, kRunning, kDone };
-
-  Event Mark() {
-    stream_.device().Require();
-    const auto hold = stream_.Hold();
-    cl_event handle = nullptr;
-    stream_.device().Check(Cl().clEnqueueMarkerWithWaitList(stream_.queue(), 0, nullptr, &handle),
-                           "clEnqueueMarkerWithWaitList");
-    return Event(handle);
-  }
 
   cl_ulong EndOf(const Event& event) {
     cl_ulong nanoseconds = 0;

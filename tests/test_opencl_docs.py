@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/opencl.md and native/README.md tell of what there is, and of all of it."""
 
+import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from smartmem_tvm.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
 PAGE = (ROOT / "docs" / "opencl.md").read_text(encoding="utf-8")
 NATIVE = {
     path: path.read_text(encoding="utf-8") for path in (ROOT / "native").rglob("*") if path.suffix in (".cc", ".h")
@@ -20,6 +24,33 @@ def table(heading: str) -> list[str]:
     """First column of the table in a section."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+RENDER = runpy.run_path(str(ROOT / "benchmarks" / "render_opencl.py"))
+MEASURED = {name: json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8")) for name in RENDER["FILES"]}
+
+
+def test_tables_are_those_of_the_committed_files():
+    assert PAGE.partition(RENDER["BEGIN"])[2].partition(RENDER["END"])[0] == RENDER["page"]() + "\n"
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_committed_networks_are_right(name):
+    rows = MEASURED[name]["networks"]["results"]
+    assert len(rows) == 5
+    assert all(row["systems"][each]["relative_error"] <= 1e-4 for row in rows for each in ("smartmem", "tvm"))
+
+
+def test_committed_launches_cost_no_more_than_pyopencls():
+    (found,) = MEASURED["opencl_h100.json"]["overhead"]["results"]
+    theirs = min(value for way, value in found["seconds"].items() if way.startswith("pyopencl"))
+    assert max(value for way, value in found["seconds"].items() if not way.startswith("pyopencl")) <= 1.2 * theirs
+
+
+def test_committed_second_start_on_pocl_is_ten_times_faster():
+    (found,) = MEASURED["opencl_pocl.json"]["start"]["results"]
+    assert found["right"] and found["second process"]["compiled"] == 0
+    assert min(found["times_faster"].values()) >= 10
 
 
 def literals(text: str) -> str:
