@@ -77,7 +77,7 @@ void KeepUnderLimit(const std::string& folder, int64_t written) {
   room -= written;
   if (folder == looked_at && room >= 0) return;
   looked_at = folder;
-  room = MakeRoom(folder, WholeNumber("SMARTMEM_OPENCL_CACHE_MB", kDefaultMegabytes) << 20);
+  room = MakeRoom(folder, CacheMegabytes() << 20);
 }
 
 void WarnOnce(const std::string& folder, int error) {
@@ -100,11 +100,22 @@ int WriteAll(int file, const std::string& content) {
   return 0;
 }
 
+// Makes the folder and an empty file in it; 0 and its descriptor, or the errno of what failed.
+int NewFile(const std::string& folder, std::string* path, int* file) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) return failure.value();
+  *path = folder + kTemporary + "XXXXXX";
+  *file = mkstemp(path->data());
+  return *file < 0 ? errno : 0;
+}
+
 int WriteAndRename(const std::string& folder, const std::string& path, const std::string& content) {
-  std::string temporary = folder + kTemporary + "XXXXXX";
-  const int file = mkstemp(temporary.data());
-  if (file < 0) return errno;
-  int error = WriteAll(file, content);
+  std::string temporary;
+  int file = -1;
+  int error = NewFile(folder, &temporary, &file);
+  if (error != 0) return error;
+  error = WriteAll(file, content);
   if (close(file) != 0 && error == 0) error = errno;
   if (error == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) unlink(temporary.c_str());
@@ -113,10 +124,23 @@ int WriteAndRename(const std::string& folder, const std::string& path, const std
 
 }  // namespace
 
+int64_t CacheMegabytes() { return WholeNumber("SMARTMEM_OPENCL_CACHE_MB", kDefaultMegabytes); }
+
+bool CanWrite(const std::string& folder) {
+  std::string path;
+  int file = -1;
+  const int error = NewFile(folder, &path, &file);
+  if (error != 0) {
+    WarnOnce(folder, error);
+    return false;
+  }
+  close(file);
+  unlink(path.c_str());
+  return true;
+}
+
 void WriteEntry(const std::string& folder, const std::string& path, const std::string& content) {
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  const int error = failure ? failure.value() : WriteAndRename(folder, path, content);
+  const int error = WriteAndRename(folder, path, content);
   if (error != 0) {
     WarnOnce(folder, error);
   } else {

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 
+#include "cache_folder.h"
 #include "parallel.h"
 #include "program_cache.h"
 #include "register.h"
@@ -100,7 +101,7 @@ std::vector<Batch> Batches(std::vector<const KernelSource*> kernels) {
 
 std::vector<std::string> WorkerEnvironment(const Batch& batch, const std::string& folder) {
   const std::vector<std::string> ours = {"SMARTMEM_OPENCL_CACHE=" + folder, "SMARTMEM_OPENCL_PLATFORM=",
-                                         "SMARTMEM_OPENCL_DEVICE=", "POCL_BINARY_SPECIALIZE_WG=" + batch.variant};
+                                         "SMARTMEM_OPENCL_DEVICE=", "SMARTMEM_OPENCL_JOBS=1", "POCL_BINARY_SPECIALIZE_WG=" + batch.variant};
   std::vector<std::string> all = ours;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
@@ -190,7 +191,8 @@ bool CompileInWorkers(const Device& device, const std::vector<const KernelSource
                       const std::string& options) {
   constexpr size_t worth_starting = 4;
   const std::string folder = CacheFolder();
-  if (kernels.size() < worth_starting || folder.empty() || WorkerCommand().empty()) return false;
+  if (kernels.size() < worth_starting || folder.empty() || WorkerCommand().empty() || Jobs() == 1) return false;
+  if (!CanWrite(folder)) return false;  // a worker has no other way to hand over what it compiled
   const std::vector<Batch> batches = Batches(kernels);
   ForEach(batches.size(), Jobs(), [&](size_t i) { CompileBatch(device, batches[i], options, folder); });
   return true;

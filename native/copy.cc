@@ -16,15 +16,17 @@ constexpr size_t kOrigin[3] = {0, 0, 0};
 
 // One end of a copy.
 struct End {
+  // Throws for a part of a texture: OpenCL copies rectangles of texels, and those are no ranges of elements.
   explicit End(const DLTensor& tensor) : offset(tensor.byte_offset) {
     if (tensor.device.device_type == kDLOpenCL) {
       memory = static_cast<Memory*>(tensor.data);
     } else {
       host = static_cast<char*>(tensor.data) + tensor.byte_offset;
     }
-    if (IsImage() && offset != 0) {
-      TVM_FFI_THROW(ValueError) << "a texture cannot be copied from byte offset " << offset
-                                << ": copy the whole tensor.";
+    const size_t bytes = tvm::ffi::GetDataSize(tensor);
+    if (IsImage() && (offset != 0 || bytes != memory->shape().bytes())) {
+      TVM_FFI_THROW(ValueError) << "a view of " << bytes << " bytes at offset " << offset << " of a texture of "
+                                << memory->shape().bytes() << " bytes cannot be copied: copy the whole texture.";
     }
   }
   bool IsImage() const { return memory != nullptr && memory->is_image(); }

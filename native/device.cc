@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 
+#include <pthread.h>
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
@@ -184,6 +185,11 @@ const char* Device::TypeName() const {
 std::string Device::Describe() const { return "opencl:" + std::to_string(index) + " (" + name + ")"; }
 
 void Device::Require() const {
+  if (forked) [[unlikely]] {
+    TVM_FFI_THROW(RuntimeError) << "this process was forked after the first use of OpenCL device " << Describe()
+                                << ", which no driver survives: start processes with multiprocessing's method "
+                                   "\"spawn\", or before the first use.";
+  }
   if (lost) [[unlikely]] {
     TVM_FFI_THROW(RuntimeError) << "OpenCL device " << Describe()
                                 << " was lost earlier: what it held is gone; use another device, or start the "
@@ -226,6 +232,8 @@ Device& GetDevice(int index) {
   }
   Device& device = *devices[index];
   std::call_once(device.context_once_, [&device] {
+    static const int watched = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+    Check(watched == 0 ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY, "pthread_atfork");
     cl_int code = CL_SUCCESS;
     const cl_context_properties properties[] = {0x1084 /* CL_CONTEXT_PLATFORM */,
                                                 reinterpret_cast<cl_context_properties>(device.platform), 0};

@@ -16,6 +16,10 @@ inline constexpr std::array<const char*, 7> kKindNames = {"context", "queue",  "
                                                           "program", "kernel", "event"};
 inline std::array<std::atomic<int64_t>, kKindNames.size()> live_objects{};
 
+// Whether this is a child that was forked after the first use of a device. Drivers have threads,
+// which a child does not get: it would wait for them for ever.
+inline std::atomic<bool> forked = false;
+
 // Releasing says nothing about errors: there is nobody to tell, and a lost device refuses it.
 inline void Release(cl_context handle) { Cl().clReleaseContext(handle); }
 inline void Release(cl_command_queue handle) { Cl().clReleaseCommandQueue(handle); }
@@ -36,7 +40,7 @@ class Owned {
     return *this;
   }
   ~Owned() {
-    if (handle_ == nullptr) return;
+    if (handle_ == nullptr || forked) return;
     Release(handle_);
     Count(-1);
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program_cache.h"
 
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -95,7 +94,9 @@ std::string Fingerprint(const Device& device) {
 }
 
 ProgramCache::ProgramCache(const Device& device, const std::string& options)
-    : folder_(CacheFolder()), about_(Fingerprint(device) + options + "\n") {}
+    : folder_(CacheFolder()), about_(Fingerprint(device) + options + "\n") {
+  if (enabled()) CacheMegabytes();  // a wrong number is an error here, and not in a worker that nobody hears
+}
 
 std::string ProgramCache::FileOf(const std::string& key) const {
   return folder_ + "/" + Hex(HashOf(key)) + kEntrySuffix;

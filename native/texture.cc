@@ -69,7 +69,11 @@ size_t ImageShape::RowBytes(const Device& device) const {
   return (width * texel_bytes + pitch - 1) / pitch * pitch;
 }
 
-bool IsTextureScope(const std::string& scope) { return scope.find("texture") != std::string::npos; }
+bool IsTextureScope(const std::string& scope) {
+  if (scope.empty() || scope == "global") return false;
+  HeightAxis(scope, 0);  // throws for a scope that there is not
+  return true;
+}
 
 ImageShape ImageShapeOf(const Device& device, int ndim, const int64_t* shape, DLDataType dtype,
                         const std::string& scope) {

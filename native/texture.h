@@ -23,7 +23,7 @@ struct ImageShape {
   size_t RowBytes(const Device& device) const;
 };
 
-// Whether a memory scope means an image; "global" and "" mean a buffer.
+// Whether a memory scope means an image; "global" and "" mean a buffer. Throws for others.
 bool IsTextureScope(const std::string& scope);
 
 // The image of a tensor. The scope says which dimensions make a row:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import tvm_ffi
@@ -35,7 +36,7 @@ _sizes = threading.local()
 
 def install() -> None:
     """Tell the library how to start a worker, and wrap TVM's code generator for OpenCL; call it once."""
-    if sys.executable:
+    if _is_interpreter():
         tvm_ffi.get_global_func("smartmem.opencl.worker")([sys.executable, "-I", "-S", "-c", _WORKER])
     if tvm_ffi.get_global_func(_BUILD, allow_missing=True) is None:
         return  # TVM without its compiler
@@ -57,6 +58,12 @@ def install() -> None:
 
     tvm_ffi.register_global_func(_BUILD, build_with_sizes, override=True)
     tvm_ffi.register_global_func(_CREATE, create_with_sizes, override=True)
+
+
+def _is_interpreter() -> bool:
+    """Whether what `sys.executable` names runs code that it is given; a frozen or embedding program runs itself."""
+    name = Path(sys.executable or "").name.lower()
+    return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
 def _annotate(code: str, lines: dict[str, str]) -> str:

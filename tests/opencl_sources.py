@@ -5,6 +5,8 @@ from pathlib import Path
 
 from opencl_child import fake, load
 
+POCL = "Portable Computing Language"
+
 
 def source(names: list[str], body: str = "") -> str:
     """OpenCL C as TVM writes it: every kernel is declared before each one."""

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenCL kernels are built in parallel, by other processes where the driver needs that, and errors show the source."""
 
+import os
 import re
+import sys
 import time
 
 import pytest
 
+import _smartmem_opencl_workers
 from fake_driver import run_child, run_with_fake, run_with_pocl
 from opencl_child import fake, live, load, problem_of
 from opencl_kernels import compile_kernel, elementwise, numbers, target
-from opencl_sources import build, cache, compiled, opencl_module, seen_by_driver, source
-
-POCL = "Portable Computing Language"
+from opencl_sources import POCL, build, cache, compiled, opencl_module, seen_by_driver, source
 
 
 def most_builds_at_once() -> list[int]:
@@ -127,6 +128,35 @@ def without_a_worker_command() -> list[int]:
 
 def test_workers_that_do_not_start_are_done_without(tmp_path):
     assert run_with_fake(without_a_worker_command, env=cache(tmp_path), platform_names=POCL).value == [5, 5]
+
+
+def with_a_worker_that_starts_itself(log: str) -> list[int]:
+    """As if the command were a program that compiles a module of its own at its start, and so starts workers."""
+    program = f"open({log!r}, 'a').write('x'); import opencl_sources; opencl_sources.compiled(*'abcdef')"
+    load().get_global_func("smartmem.opencl.worker")([sys.executable, "-c", program])
+    return seen_by_driver(*"abcdef")
+
+
+def test_workers_start_no_workers(tmp_path):
+    log = tmp_path / "starts"
+    env = cache(tmp_path / "cache", SMARTMEM_OPENCL_JOBS="2", PYTHONPATH=os.pathsep.join(sys.path))
+    run_with_fake(with_a_worker_that_starts_itself, str(log), env=env, platform_names=POCL)
+    assert 1 <= len(log.read_text()) <= 6, "one for each batch at most"
+
+
+@pytest.mark.parametrize(
+    ("executable", "frozen", "expected"),
+    [
+        ("/usr/bin/python3.12", False, True),
+        ("/opt/app/tool", False, False),
+        ("/opt/app/python", True, False),
+        ("", False, False),
+    ],
+)
+def test_a_program_that_is_no_interpreter_is_not_started(monkeypatch, executable, frozen, expected):
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    assert _smartmem_opencl_workers._is_interpreter() is expected
 
 
 def slow_kernels(count: int) -> list:

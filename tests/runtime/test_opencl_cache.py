@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fake_driver import run_with_fake
-from opencl_child import load
-from opencl_sources import cache, compiled, seen_by_driver
+from opencl_child import load, problem_of
+from opencl_sources import POCL, cache, compiled, seen_by_driver
 
 
 def entries() -> list[Path]:
@@ -122,6 +122,25 @@ def test_without_a_writable_folder_there_is_one_warning_and_no_cache(tmp_path):
     assert outcome.stderr.count("compiled OpenCL kernels are not kept") == 1
     assert f"writing into {tmp_path / 'file'} failed" in outcome.stderr
     assert "set SMARTMEM_OPENCL_CACHE to another folder, or to 0 for none." in outcome.stderr
+
+
+def test_workers_do_not_start_without_a_writable_folder(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    names = [f"k{i}" for i in range(6)]
+    outcome = run_with_fake(seen_by_driver, *names, env=cache(tmp_path / "file"), platform_names=POCL)
+    assert outcome.value == [6, 6, 0]
+    assert outcome.stderr.count("compiled OpenCL kernels are not kept") == 1
+
+
+def test_a_wrong_limit_is_an_error_with_every_driver(tmp_path):
+    env = cache(tmp_path, SMARTMEM_OPENCL_CACHE_MB="much")
+    for platform in ("Fake platform", POCL):
+        message = run_with_fake(problem_of_compiling, env=env, platform_names=platform).value
+        assert message == "SMARTMEM_OPENCL_CACHE_MB is 'much' and must be a whole number, at least 1."
+
+
+def problem_of_compiling() -> str:
+    return problem_of(lambda: compiled(*"abcdef"))
 
 
 def full_disk() -> list[int]:

@@ -117,6 +117,20 @@ class TestCopies:
         with pytest.raises(ValueError, match=r"'global\.texture-3d' is none that OpenCL has"):
             tvm.runtime.empty((4, 4, 4), "float32", device, mem_scope="global.texture-3d")
 
+    def test_a_part_of_a_texture_is_not_copied_as_the_whole(self, device):
+        whole = texture(numbers((8, 8, 4)), "global.texture", device)
+        part, buffer = whole._create_view((1, 2, 4), "float32"), tvm.runtime.tensor(numbers((1, 2, 4)), device)
+        copies = [part.numpy, lambda: part.copyfrom(numbers((1, 2, 4))), lambda: part.copyto(buffer)]
+        for copy in [*copies, lambda: buffer.copyto(part)]:
+            with pytest.raises(ValueError, match=r"view of 32 bytes .* of a texture of 1024 bytes .* whole texture"):
+                copy()
+        assert same_bits(whole._create_view((4, 16, 4), "float32").numpy().reshape(8, 8, 4), numbers((8, 8, 4)))
+
+    @pytest.mark.parametrize("scope", ["global.textur", "shared"])
+    def test_a_scope_that_there_is_not_is_no_buffer(self, scope, device):
+        with pytest.raises(ValueError, match=f"memory scope '{scope}' is none that OpenCL has"):
+            tvm.runtime.empty((3, 3, 4), "float32", device, mem_scope=scope)
+
 
 class TestKernels:
     @pytest.mark.parametrize(

@@ -1,14 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several threads on one OpenCL device and on two: nothing is mixed up, and nothing is built twice."""
+"""Several threads on one OpenCL device and on two: nothing is mixed up or built twice; and forked processes."""
 
+import os
 import threading
 
 import numpy as np
 import pytest
 
 from fake_driver import run_with_fake, run_with_pocl
-from opencl_child import load
+from opencl_child import load, problem_of
 from opencl_kernels import add_one, check_add_one, numbers
+
+
+def forked_child() -> list[str]:
+    """What a child that was forked after the first use says of a launch; and whether it ends."""
+    tvm = load()
+    tensor = tvm.runtime.tensor(numbers(16), tvm.opencl(0))
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with os.fdopen(write, "w") as pipe:
+            pipe.write(problem_of(tensor.numpy))
+        del tensor
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        message = pipe.read()
+    return [message, str(os.waitpid(child, 0)[1]), str(float(tensor.numpy().sum()))]
+
+
+@pytest.mark.parametrize("run", [run_with_fake, run_with_pocl])
+def test_a_forked_child_says_what_is_wrong_and_ends(run):
+    message, status, total = run(forked_child).value
+    assert message.startswith("this process was forked after the first use of OpenCL device opencl:0")
+    assert "spawn" in message and status == "0" and total == "120.0"
 
 
 def in_threads(actions) -> list:
