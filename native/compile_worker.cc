@@ -203,6 +203,7 @@ bool CompileInWorkers(const Device& device, const std::vector<const KernelSource
 // What a worker process runs.
 extern "C" __attribute__((visibility("default"))) int smartmem_opencl_compile() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for the work of a process that is gone
+  if (getppid() == 1) return 1;      // and it may have gone before
   try {
     smartmem::opencl::CompileRequests();
     return 0;

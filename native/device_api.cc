@@ -4,6 +4,8 @@
 
 #include <tvm/ffi/container/tensor.h>
 
+#include <cmath>
+
 #include "copy.h"
 #include "memory.h"
 #include "register.h"
@@ -65,7 +67,7 @@ class ClDeviceApi final : public tvm::runtime::DeviceAPI {
   void FreeStream(DLDevice device, TVMStreamHandle stream) final {
     // A freed stream must not stay this thread's choice.
     if (GetCurrentStream(device) == stream) SetStream(device, nullptr);
-    delete static_cast<Stream*>(stream);
+    static_cast<Stream*>(stream)->Close();
   }
 
   void StreamSync(DLDevice device, TVMStreamHandle stream) final { GetStream(device.device_id, stream).Finish(); }
@@ -133,9 +135,15 @@ std::unique_ptr<Memory> Allocate(int device_index, int ndim, const int64_t* shap
                                  const std::string& scope) {
   Device& device = GetDevice(device_index);
   if (IsTextureScope(scope)) return Memory::NewImage(device, ImageShapeOf(device, ndim, shape, dtype, scope));
-  size_t count = 1;
-  for (int i = 0; i < ndim; ++i) count *= static_cast<size_t>(shape[i]);
-  return Memory::NewBuffer(device, tvm::ffi::GetDataSize(count, dtype));
+  // In an arithmetic that no number of elements overflows.
+  long double bytes = static_cast<long double>(dtype.bits) * dtype.lanes / 8;
+  for (int i = 0; i < ndim; ++i) bytes *= static_cast<long double>(shape[i]);
+  if (bytes > static_cast<long double>(device.global_bytes)) {
+    TVM_FFI_THROW(RuntimeError) << "a tensor of " << static_cast<double>(bytes) << " bytes does not fit the "
+                                << device.global_bytes << " bytes of OpenCL device " << device.Describe()
+                                << ": use a smaller batch, or another device.";
+  }
+  return Memory::NewBuffer(device, static_cast<size_t>(std::ceil(bytes)));
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

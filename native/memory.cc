@@ -33,7 +33,7 @@ auto Allocated(Device& device, size_t bytes, F create) {
   if (code == CL_SUCCESS) return object;
   device.Check(code, "allocating " + std::to_string(bytes) + " bytes (the device has " +
                          MebiBytes(device.global_bytes) + ", at most " + MebiBytes(device.max_alloc_bytes) +
-                         " at once)");
+                         " at once: use a smaller batch, or another device)");
   return object;
 }
 

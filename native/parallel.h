@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,7 +39,11 @@ void ForEach(size_t count, size_t jobs, const Work& work) {
   };
   {
     std::vector<std::jthread> helpers;
-    for (size_t i = 1; i < std::min(count, jobs); ++i) helpers.emplace_back(run);
+    try {
+      for (size_t i = 1; i < std::min(count, jobs); ++i) helpers.emplace_back(run);
+    } catch (const std::system_error&) {
+      // No more threads to be had: those there are do the work.
+    }
     run();  // this thread works too, and joins the others at the end of the block
   }
   if (failure != nullptr) std::rethrow_exception(failure);

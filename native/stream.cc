@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream.h"
 
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/runtime/device_api.h>
 
@@ -38,6 +39,22 @@ Stream& DefaultStream(int device_index) {
 
 Stream::Stream(Device& device) : device_(device), plain_(NewQueue(device, 0)), active_(plain_.get()) {}
 
+cl_command_queue Stream::queue() const {
+  if (active_ == nullptr) [[unlikely]] {
+    TVM_FFI_THROW(RuntimeError) << "a stream of OpenCL device " << device_.Describe()
+                                << " was used after it was freed: set another stream in every thread that had it.";
+  }
+  return active_;
+}
+
+void Stream::Close() {
+  std::lock_guard lock(mutex_);
+  if (active_ != nullptr && !device_.lost) Cl().clFinish(active_);
+  active_ = nullptr;
+  plain_ = Queue();
+  profiling_ = Queue();
+}
+
 void Stream::Finish() {
   const auto hold = Hold();
   device_.Require();
@@ -70,7 +87,7 @@ void Stream::Before(Stream& later) {
 
 void Stream::SwitchTo(const Queue& queue) {
   device_.Require();
-  device_.Check(Cl().clFinish(active_), "clFinish");
+  device_.Check(Cl().clFinish(this->queue()), "clFinish");
   active_ = queue.get();
 }
 

@@ -14,11 +14,15 @@ class Stream {
   explicit Stream(Device& device);
 
   // Where the next command goes, until `Hold()` is let go: a timer changes queues between commands.
-  cl_command_queue queue() const { return active_; }
+  cl_command_queue queue() const;
   std::shared_lock<std::shared_mutex> Hold() { return std::shared_lock(mutex_); }
   Device& device() { return device_; }
 
   void Finish();
+
+  // Finishes and gives the queues back. The object stays: another thread may still have it as its
+  // current stream, and is told at its next use.
+  void Close();
 
   // An event that comes when the commands enqueued so far are done.
   Event Mark();

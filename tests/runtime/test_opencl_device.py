@@ -3,6 +3,7 @@
 
 import ctypes
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -116,6 +117,23 @@ def test_streams_run_in_order_and_wait_for_one_another(device, kernels):
     for stream in (first, second):
         device.free_raw_stream(stream)
     assert live()["queue"] == queues - 2
+
+
+def test_a_stream_freed_elsewhere_is_named(device):
+    stream = device.create_raw_stream()
+    device.set_raw_stream(stream)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(device.free_raw_stream, stream).result()
+    with pytest.raises(RuntimeError, match=r"a stream of OpenCL device opencl:0 .* was used after it was freed"):
+        tvm.runtime.tensor(random(4), device)
+    device.set_raw_stream(0)
+    np.testing.assert_array_equal(tvm.runtime.tensor(random(4), device).numpy(), random(4))
+
+
+@pytest.mark.parametrize("shape", [(1 << 62, 8), (1 << 40,)])
+def test_a_tensor_larger_than_the_device_is_refused(device, shape):
+    with pytest.raises(RuntimeError, match=r"a tensor of .* bytes does not fit the .* smaller batch"):
+        tvm.runtime.empty(shape, "float32", device)
 
 
 def test_the_timer_measures_on_the_device_and_leaves_no_events(device, kernels):

@@ -3,13 +3,13 @@
 
 import pytest
 import tvm
-from tvm import te
+from tvm import relax, te
 
 from smartmem_tvm.deploy.textures import build_textures
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.transform import CheckTextures
 from smartmem_tvm.transform.check_textures import CHANNELS, SCOPES
-from texture_modules import TARGET, Program, single_numbers, to_texels
+from texture_modules import TARGET, VDEVICES, Program, single_numbers, to_texels
 
 
 def copy(shape, dtype="float32", scope="global.texture"):
@@ -54,6 +54,17 @@ def test_a_type_that_no_image_has(dtype):
 @pytest.mark.parametrize("scope", ["global.texture", "global.texture-nhwc"])
 def test_too_few_dimensions(scope):
     assert f"2 dimensions, and scope {scope} needs 3" in refused((8, 4), scope=scope)
+
+
+def test_a_reshaped_texture():
+    texture = relax.TensorType((4, 8, 4), "float32", vdevice=VDEVICES["global.texture"])
+    builder, x = relax.BlockBuilder(), relax.Var("x", texture)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.reshape(x, (8, 4, 4)))
+        builder.emit_func_output(y)
+    with pytest.raises(UserError, match=r"texture of shape \(4, 8, 4\) is reshaped, .* in a buffer\."):
+        CheckTextures()(builder.finalize())
 
 
 def test_an_unknown_scope():

@@ -145,9 +145,10 @@ def load(folder: str | Path) -> Loaded:
         if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
             raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
     target = tvm.target.Target(manifest["target"])
+    device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
     code = tvm.runtime.load_module(str(folder / LIBRARY))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
-    return Loaded(manifest, Machine(code, weights, device_of(target), textures=has_textures(target)))
+    return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
 
 
 def read_manifest(folder: Path) -> dict:

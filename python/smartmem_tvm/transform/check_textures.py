@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tvm
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import ir, relax, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from .._tvm import TEXEL
@@ -24,7 +24,7 @@ class CheckTextures:
 
     A texture is a parameter of a kernel, its innermost dimension is one texel of four numbers, its element type is one
     that images have (`CHANNELS`), and whoever writes it writes whole texels: of a single number TVM would print
-    ``write_imagef(B, xyz, x)``, which fills the texel with it.
+    ``write_imagef(B, xyz, x)``, which fills the texel with it. Nor is it reshaped: that would be the same image.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -36,6 +36,8 @@ class CheckTextures:
             For the first texture that breaks a rule.
         """
         for gvar, func in mod.functions.items():
+            if isinstance(func, relax.Function):
+                _check_views(func)
             if isinstance(func, tirx.PrimFunc):
                 for param in func.params:
                     if isinstance(param.ty, tirx.BufferType) and _is_texture(param):
@@ -43,6 +45,25 @@ class CheckTextures:
                 _check_locals(gvar.name_hint, func)
                 _check_stores(gvar.name_hint, func)
         return mod
+
+
+def _check_views(func: relax.Function) -> None:
+    """A reshaped texture would be the same image, read at the places of another one."""
+    calls: list = []
+    relax.analysis.post_order_visit(func, lambda expr: calls.append(expr) if isinstance(expr, ir.Call) else None)
+    for call in calls:
+        name = getattr(call.op, "name", None) or getattr(call.op, "global_symbol", "")
+        if name in ("relax.reshape", "vm.builtin.reshape") and _in_texture(call.args[0]):
+            shape = ", ".join(str(int(d)) for d in call.args[0].ty.shape)
+            raise UserError(
+                f"a texture of shape ({shape}) is reshaped, which does not move its texels: write the new shape by a "
+                f"kernel (call_tir), or keep the tensor in a buffer."
+            )
+
+
+def _in_texture(value: relax.Expr) -> bool:
+    vdevice = getattr(value.ty, "vdevice", None)
+    return vdevice is not None and "texture" in vdevice.memory_scope
 
 
 def _check_locals(kernel: str, func: tirx.PrimFunc) -> None:
