@@ -91,7 +91,7 @@ setup(
     cmdclass={"build_native": BuildNative},
     package_dir={"": "python"},
     packages=find_packages("python"),
-    py_modules=["_smartmem_opencl", "_smartmem_opencl_workers"],
+    py_modules=["_smartmem_opencl", "_smartmem_opencl_vectors", "_smartmem_opencl_workers"],
     install_requires=[
         # Exact on purpose, see TVM_PINS.
         *(f"{name}=={version}" for name, version in FACTS["TVM_PINS"].items()),

@@ -20,6 +20,8 @@ from typing import Any
 
 import tvm_ffi
 
+from _smartmem_opencl_vectors import align_vectors
+
 _BUILD = "target.build.opencl"
 _CREATE = "ffi.Module.create.opencl"
 
@@ -52,8 +54,8 @@ def install() -> None:
     def create_with_sizes(code: bytes, kind: str, functions: Any, source: Any) -> Any:
         lines = getattr(_sizes, "lines", {})
         if lines:
-            code = _annotate(code.decode(), lines).encode()
-            source = {name: _annotate(text, lines) for name, text in source.items()}
+            code = _mend(code.decode(), lines).encode()
+            source = {name: _mend(text, lines) for name, text in source.items()}
         return create(code, kind, functions, source)
 
     tvm_ffi.register_global_func(_BUILD, build_with_sizes, override=True)
@@ -64,6 +66,10 @@ def _is_interpreter() -> bool:
     """Whether what `sys.executable` names runs code that it is given; a frozen or embedding program runs itself."""
     name = Path(sys.executable or "").name.lower()
     return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
+
+
+def _mend(code: str, lines: dict[str, str]) -> str:
+    return align_vectors(_annotate(code, lines))
 
 
 def _annotate(code: str, lines: dict[str, str]) -> str:

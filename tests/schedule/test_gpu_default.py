@@ -33,7 +33,7 @@ def check(inputs, outputs, reference, rule):
     func = te.create_prim_func([*inputs, *outputs]).with_attr("global_symbol", "main")
     assert family(func) == rule
     with TARGET:
-        mod = ScheduleKernels()(tvm.IRModule({"main": func}))
+        mod = ScheduleKernels(gpu_rules())(tvm.IRModule({"main": func}))
     assert mod["main"].attrs["tirx.is_scheduled"]
     built = tvm.compile(mod, TARGET)
     random = np.random.default_rng(0)

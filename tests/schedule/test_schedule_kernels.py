@@ -11,6 +11,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from smartmem_tvm.schedule import CpuParams, InSequence, Matmul, Rule, ScheduleKernels, default_rules
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.schedule.tile import best_tile, column_tiles, cycles, fits
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
@@ -54,6 +55,56 @@ def test_a_rule_that_fails_is_recorded_and_the_next_one_asked():
         helped = ScheduleKernels([Fails(), *default_rules()])(doubled())["main"]
     assert "Fails" in alone.attrs["smartmem.schedule_refusals"][0]
     assert "tirx.is_scheduled" not in alone.attrs and helped.attrs["tirx.is_scheduled"]
+
+
+def rule_of(*tensors) -> dict:
+    with TARGET:
+        return kernel_rules(ScheduleKernels()(module(tensors[:-1], tensors[-1])))["main"]
+
+
+def test_the_rule_is_recorded():
+    x, w = te.placeholder((32, 32), name="x"), te.placeholder((32, 32), name="w")
+    made_by = rule_of(x, w, topi.matmul(x, w))
+    assert made_by == {"name": "Matmul", "family": "contractions that have rows and columns", "catch_all": False}
+
+
+def test_rules_in_sequence_are_recorded_one_by_one():
+    """And nothing is left of the kernel before."""
+    x = te.placeholder((70, 33), name="x")
+    alone = rule_of(x, topi.argmax(x, axis=1))
+    assert (alone["name"], alone["catch_all"]) == ("Fallback + Elementwise", True)
+    image, weights = te.placeholder((1, 8, 14, 14), name="x"), te.placeholder((16, 8, 3, 3), name="w")
+    padded = rule_of(image, weights, topi.nn.conv2d(image, weights, 2, 1, 1))
+    assert " + " in padded["name"] and not padded["catch_all"]
+    assert "; then " in padded["family"]
+
+
+def test_the_rule_is_kept_when_the_kernel_is_lowered():
+    with TARGET:
+        mod = ScheduleKernels()(doubled())
+        lowered = tvm.tirx.transform.BindTarget(TARGET)(mod)
+    assert kernel_rules(lowered) == kernel_rules(mod)
+
+
+def test_kernels_that_no_rule_knows_are_plain_loops():
+    n = te.var("n")
+    x = te.placeholder((n,), name="x")
+    assert rule_of(x, te.compute((n,), lambda i: x[i] + x[i])) == {
+        "name": "-",
+        "family": "no rule knows it: plain loops",
+        "catch_all": True,
+    }
+
+
+def test_kernels_that_tvm_made_are_its_own():
+    x = te.placeholder((8, 16), name="x")
+    made_by = rule_of(x, topi.sort(x))
+    assert (made_by["name"], made_by["catch_all"]) == ("TVM", False)
+
+
+@pytest.mark.parametrize("rule", default_rules(), ids=lambda rule: rule.name)
+def test_rules_say_what_they_are_for(rule):
+    assert rule.name and rule.family and not rule.family.endswith(".")
 
 
 def test_scheduled_functions_stay_as_they_are():

@@ -16,6 +16,8 @@ from .rule import CpuRule
 class Fallback(CpuRule):
     """The rule for single stages of any form; always answers for them."""
 
+    catch_all = True
+
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it has several stages."""
         if len(kernel.stages) != 1:

@@ -43,6 +43,22 @@ class TvmRule(Rule):
     def __init__(self, rule: dlight.ScheduleRule):
         self.rule = rule
 
+    @property
+    def name(self) -> str:
+        """TVM's name for it, unless it is one of ours around it."""
+        return f"dlight.{type(self.rule).__name__}" if type(self) is TvmRule else super().name
+
+    @property
+    def family(self) -> str:
+        """What it is for, as TVM says, unless it is one of ours around it."""
+        documented = (type(self.rule).__doc__ or "").strip().partition("\n")[0]
+        return documented if type(self) is TvmRule else super().family
+
+    @property
+    def catch_all(self) -> bool:
+        """Whether it answers for any kernel, or any reduction."""
+        return isinstance(self.rule, (dlight.gpu.Fallback, dlight.gpu.GeneralReduction))
+
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         """Schedule `func`, or None if the target is no GPU or the rule does not answer."""
         if not is_gpu(target):

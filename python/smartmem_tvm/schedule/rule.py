@@ -16,7 +16,26 @@ from .params import CpuParams
 
 
 class Rule(ABC):
-    """A schedule for one family of kernels on one kind of target."""
+    """A schedule for one family of kernels on one kind of target.
+
+    Attributes
+    ----------
+    catch_all : bool
+        The rule answers for whatever the others leave over, and is not fast.
+    """
+
+    catch_all = False
+
+    @property
+    def name(self) -> str:
+        """What tables call the rule."""
+        return type(self).__name__
+
+    @property
+    def family(self) -> str:
+        """The kernels that it is for, in words: the first line of the class's documentation."""
+        line = (type(self).__doc__ or "").strip().partition("\n")[0]
+        return line.removeprefix("The rule for ").rstrip(".")
 
     @abstractmethod
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:

@@ -10,6 +10,11 @@ from .cpu_matmul import Matmul
 from .cpu_rows import Rows
 from .cpu_window import Window
 from .gpu_default import gpu_rules
+from .gpu_elementwise import GpuElementwise
+from .gpu_matmul import GpuMatmul
+from .gpu_rows import GpuRows
+from .gpu_sequence import GpuSequence
+from .gpu_window import windows_rules
 from .rule import Rule
 from .sequence import InSequence
 
@@ -17,4 +22,6 @@ from .sequence import InSequence
 def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
     families = [Matmul(), Window(), RowChains(), Rows(), Elementwise()]
-    return [*families, InSequence([*families, Fallback()]), *gpu_rules()]
+    # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
+    on_gpu = [*windows_rules(), GpuMatmul(), GpuRows(), GpuElementwise()]
+    return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *gpu_rules()]

@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tvm import IRModule, s_tir, tirx
+import tvm_ffi
+from tvm import IRModule, ir, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
@@ -15,7 +16,12 @@ from .rule import Rule
 from .rules import default_rules
 
 SCHEDULED = "tirx.is_scheduled"
+_CALL_PACKED = ir.Op.get("tirx.tvm_call_packed")
+RULE = "smartmem.rule"
 REFUSALS = "smartmem.schedule_refusals"
+# What stands for the rule of a kernel that TVM scheduled itself, and of one that no rule knew.
+LIBRARY = {"name": "TVM", "family": "operators that TVM dispatches to a kernel of its own", "catch_all": False}
+_NONE = {"name": "-", "family": "no rule knows it: plain loops", "catch_all": True}
 _logger = logging.getLogger(__name__)
 
 
@@ -24,7 +30,8 @@ class ScheduleKernels:
     """Schedule every unscheduled S-TIR PrimFunc with the first rule that answers.
 
     Before: serial loop nests, one per stage. After: ``parallel``, ``vectorized`` and ``unrolled`` loops over tiles;
-    the function carries ``tirx.is_scheduled``.
+    the function carries ``tirx.is_scheduled``, and as ``smartmem.rule`` the ``name``, the ``family`` in words and the
+    ``catch_all`` of the rule that answered.
 
     Refuses (leaves as it is) functions that are scheduled already, are not S-TIR, or that no rule knows. A rule that
     raises ``ScheduleError`` counts as not answering; what it said is logged and kept on the function as the attribute
@@ -57,7 +64,8 @@ class ScheduleKernels:
                 _logger.info("kernel %s: %s", name, refusals[-1])
                 continue
             if schedule is not None:
-                return schedule.mod["main"].with_attr(SCHEDULED, True)
+                made_by = {"name": rule.name, "family": rule.family, "catch_all": rule.catch_all}
+                return schedule.mod["main"].with_attr(SCHEDULED, True).with_attr(RULE, made_by)
         return func.with_attr(REFUSALS, refusals) if refusals else func
 
 
@@ -72,3 +80,29 @@ def _target_of(func: tirx.PrimFunc, name: str) -> Target:
             f"ScheduleKernels: kernel {name} has no target; run the pass under `with target:` or after BindTarget."
         )
     return target
+
+
+def kernel_rules(mod: IRModule) -> dict[str, dict]:
+    """Kernel name -> ``name``, ``family`` and ``catch_all`` of the rule that made its schedule.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module after `ScheduleKernels`, lowered further or not.
+    """
+    functions = {gvar.name_hint: func for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+    return {name: _rule(func) for name, func in functions.items()}
+
+
+def _rule(func: tirx.PrimFunc) -> dict:
+    attrs = func.attrs or {}
+    if RULE in attrs:
+        made_by = attrs[RULE]
+        return {key: kind(made_by[key]) for key, kind in (("name", str), ("family", str), ("catch_all", bool))}
+    return dict(LIBRARY if int(attrs.get(SCHEDULED, 0)) or _calls_library(func) else _NONE)
+
+
+def _calls_library(func: tirx.PrimFunc) -> bool:
+    calls: list[ir.Call] = []
+    tvm_ffi.structural_walk(func.body, (ir.Call, calls.append))
+    return any(call.op.same_as(_CALL_PACKED) for call in calls)

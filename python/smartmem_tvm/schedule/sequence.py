@@ -23,15 +23,33 @@ class InSequence(CpuRule):
     def __init__(self, rules: Sequence[CpuRule], params: CpuParams | None = None):
         super().__init__(params)
         self.rules = list(rules)
+        self._asked: list[CpuRule] = []  # what scheduled the runs of the last kernel
+
+    @property
+    def name(self) -> str:
+        """The rules of the last kernel's runs, in their order."""
+        return " + ".join(rule.name for rule in self._asked) or super().name
+
+    @property
+    def family(self) -> str:
+        """What these rules are for."""
+        return "; then ".join(rule.family for rule in self._asked) or super().family
+
+    @property
+    def catch_all(self) -> bool:
+        """Whether one of them was a catch-all."""
+        return any(rule.catch_all for rule in self._asked)
 
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if some stage is known to no rule."""
         statements, rest = [], list(kernel.stages)
+        self._asked = []
         while rest:
-            length, nest = self._longest(kernel, rest, params)
-            if nest is None:
+            length, nest, rule = self._longest(kernel, rest, params)
+            if rule is None:
                 return None
             statements.append(nest)
+            self._asked.append(rule)
             rest = rest[length:]
         return block(*statements)
 
@@ -41,8 +59,8 @@ class InSequence(CpuRule):
             for rule in self.rules:
                 nest = rule.lower(part, params)
                 if nest is not None:
-                    return length, nest
-        return 0, None
+                    return length, nest, rule
+        return 0, None, None
 
 
 def _part(kernel: Kernel, stages: list[Stage], later: list[Stage]) -> Kernel:

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A grid of thread groups, written by hand: what every rule for GPUs of our own is made of."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import ir, s_tir, tirx
+from tvm.target import Target
+
+from ..analysis.kernel import Kernel, Opaque, parse
+from .gpu_fold import fold
+from .nest import Scope, fresh, index, index_type
+from .rule import Rule, finished
+from .split_tuples import split_tuples
+
+_DATA_PARALLEL_THREAD = 1  # tirx.IterVar.iter_type: ThreadIndex
+
+
+@dataclass(frozen=True)
+class GpuParams:
+    """What the rules for rows and element-wise kernels may know of a GPU; numbers, so that a tuner can vary them.
+
+    Attributes
+    ----------
+    most_threads : int
+        Threads in a group, at most.
+    shared_bytes : int
+        On-chip memory of a group.
+    busy_threads, busy_groups : int
+        Threads and groups from which on the device has enough to do: below, a row is spread over more of them.
+    vector : int
+        Elements that a thread loads at once. 1 where loads of several elements are taken apart by the compiler: a
+        vector in OpenCL need not be aligned, and NVIDIA's makes four strided loads of it.
+    row_group : int
+        Threads in a group of several short rows.
+    values_each : int
+        Elements of a row per thread that are aimed at where there are threads enough.
+    registers : int
+        Elements of rows that a thread may keep.
+    elementwise_group : int
+        Threads in a group of an element-wise kernel.
+    """
+
+    most_threads: int = 256
+    shared_bytes: int = 16 * 1024
+    busy_threads: int = 128 * 1024
+    busy_groups: int = 120
+    vector: int = 1
+    row_group: int = 128
+    values_each: int = 4
+    registers: int = 128
+    elementwise_group: int = 256
+
+    @classmethod
+    def of(cls, target: Target) -> GpuParams:
+        """The parameters of a target whose keys include ``gpu``."""
+        aligned = target.kind.name == "cuda" or any(key in target.keys for key in ("adreno", "mali"))
+        return cls(
+            most_threads=min(1024, int(target.attrs.get("max_num_threads") or cls.most_threads)),
+            shared_bytes=int(target.attrs.get("max_shared_memory_per_block") or 48 * 1024),
+            vector=4 if aligned else 1,
+        )
+
+
+class GpuRule(Rule):
+    """A rule for targets that run kernels on a grid of threads: a function from a kernel to a nest.
+
+    Parameters
+    ----------
+    params : GpuParams, optional
+        By default those of the target.
+    """
+
+    def __init__(self, params: GpuParams | None = None):
+        self.params = params
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no GPU or the kernel is of another family."""
+        if "gpu" not in target.keys:
+            return None
+        try:
+            kernel = parse(func)
+        except Opaque:
+            return None
+        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
+        if len(types) > 1:
+            return None
+        with index_type(str(next(iter(types), "int64"))):
+            kernel = fold(split_tuples(kernel))
+            body = self.lower(kernel, self.params or GpuParams.of(target))
+            return None if body is None else s_tir.Schedule(finished(func, kernel, body))
+
+    @abstractmethod
+    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """The nest of a folded kernel, or None."""
+
+
+def launch(scope: Scope, groups: int, threads: int, body: Callable) -> tirx.Stmt:
+    """``body(group, thread)`` for each thread of each group."""
+    return _bound(scope, "blockIdx.x", groups, lambda g: _bound(scope, "threadIdx.x", threads, lambda t: body(g, t)))
+
+
+def _bound(scope: Scope, tag: str, extent: int, body: Callable) -> tirx.Stmt:
+    var, span = fresh(tag.replace(".", "_")), ir.Range(index(0), index(extent))
+    scope.analyzer.bind(var, span)
+    thread = tirx.IterVar(span, fresh(tag), _DATA_PARALLEL_THREAD, tag)
+    return tirx.For(var, index(0), index(extent), tirx.ForKind.THREAD_BINDING, body(var), thread_binding=thread)
+
+
+def registers(count: int, dtype: str, name: str):
+    """Values of one thread; every access must have a constant index once loops are unrolled."""
+    return tirx.decl_buffer([index(count)], dtype, name, scope="local", layout=None)
+
+
+def shared(count: int, dtype: str, name: str):
+    """Values that the threads of a group share; TVM puts barriers between their writes and reads."""
+    return tirx.decl_buffer([index(count)], dtype, name, scope="shared", layout=None)
+
+
+def when(condition, body: tirx.Stmt) -> tirx.Stmt:
+    """`body` under a condition; None is always true."""
+    return body if condition is None else tirx.IfThenElse(condition, body, None)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A contraction as a product of two matrices, or of many pairs of them: each group of its iterators as one index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import tirx
+
+from ..analysis.kernel import Kernel, substitute
+from .contraction import Contraction, contraction_of
+from .expressions import split_index
+from .gpu_shared_tile import Operand
+from .gpu_vectors import places_of, vector_run
+from .nest import fresh
+from .reduction import Reduction, reduction_of
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A contraction with its batch, rows, columns and depth each as one fused index."""
+
+    contraction: Contraction
+
+    @property
+    def reduction(self) -> Reduction:
+        """The sum and what finishes it."""
+        return self.contraction.reduction
+
+    @cached_property
+    def batch(self) -> int:
+        """Independent products."""
+        return self.contraction.extent(self.contraction.batch)
+
+    @cached_property
+    def rows(self) -> int:
+        """Fused row extent."""
+        return self.contraction.extent(self.contraction.rows)
+
+    @cached_property
+    def columns(self) -> int:
+        """Fused column extent."""
+        return self.contraction.extent(self.contraction.columns)
+
+    @cached_property
+    def depth(self) -> int:
+        """Fused reduction extent."""
+        return self.contraction.extent(self.contraction.depth)
+
+    def point(self, batch, row=None, column=None, depth=None) -> dict:
+        """Iterator values at fused indices."""
+        c, point = self.contraction, {}
+        for vars_, flat in ((c.batch, batch), (c.rows, row), (c.columns, column), (c.depth, depth)):
+            if flat is not None:
+                point.update(split_index(flat, vars_, c.reduction.extents))
+        return point
+
+    @cached_property
+    def left(self) -> Operand:
+        """The left operand; its lanes are rows."""
+        value = self.contraction.left
+        return Operand(lambda b, i, k: substitute(value, self.point(b, i, None, k)), self.batch, self.rows, self.depth)
+
+    @cached_property
+    def right(self) -> Operand:
+        """The right operand; its lanes are columns."""
+        value = self.contraction.right
+        return Operand(
+            lambda b, j, k: substitute(value, self.point(b, None, j, k)), self.batch, self.columns, self.depth
+        )
+
+    def result(self, value, batch, row, column) -> tirx.Stmt:
+        """Store the finished result of a point."""
+        return self.reduction.store(value, self.point(batch, row, column))
+
+    def result_run(self, most: int) -> int:
+        """Columns whose results can be finished and stored as one vector."""
+        b, i = fresh("b"), fresh("i")
+        unknown = tirx.Var("sum", self.reduction.accumulator.ty.dtype)
+
+        def access(j):
+            stored = self.result(unknown, b, i, j)
+            read = places_of(stored.value)
+            return None if read is None else [(stored.buffer, tuple(stored.indices)), *read]
+
+        return vector_run(access, self.columns, {b: self.batch, i: self.rows}, most)
+
+
+def product_of(kernel: Kernel) -> Product | None:
+    """The product in a kernel, or None: it is no contraction of floats, or one without rows or columns."""
+    reduction = reduction_of(kernel)
+    contraction = contraction_of(reduction) if reduction is not None else None
+    if contraction is None or not contraction.rows or not contraction.columns:
+        return None
+    types = {str(each.ty.dtype) for each in (contraction.left, contraction.right, contraction.reduction.accumulator)}
+    return Product(contraction) if types == {"float32"} else None

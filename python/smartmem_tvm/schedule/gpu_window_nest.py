@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the nests of windows share: stages folded into what reads them, and conditions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm import tirx
+
+from ..analysis.kernel import Kernel, Stage, substitute
+from .expressions import loads, replace_loads, size
+
+_LARGEST = 4000  # nodes of a folded statement
+
+
+def folded(kernel: Kernel) -> Kernel | None:
+    """Every element-wise stage folded into its readers, or None where that grows out of proportion.
+
+    What a stage computes may be computed once for each reader: a GPU has more arithmetic than memory, and a padded
+    copy would be a kernel of its own.
+    """
+    stages = list(kernel.stages)
+    position = 0
+    while position < len(stages):
+        stage = stages[position]
+        passed_on = not any(stage.outputs[0].same_as(each) for each in kernel.outputs)
+        if not (stage.is_pointwise and passed_on):
+            position += 1
+            continue
+        stages = [_into(stage, other) for other in stages if other is not stage]
+        if any(size(each.body) > _LARGEST for each in stages):
+            return None
+    return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
+
+
+def _into(stage: Stage, reader: Stage) -> Stage:
+    source = stage.outputs[0]
+    if not any(load.source.same_as(source) for load in loads(reader.body)):
+        return reader
+
+    def value_at(load):
+        if not load.source.same_as(source):
+            return None
+        return substitute(stage.body.value, dict(zip(stage.spatial, load.indices, strict=True)))
+
+    return replace(reader, body=replace_loads(reader.body, value_at))
+
+
+def guard(conditions: list, statement: tirx.Stmt) -> tirx.Stmt:
+    """`statement`, under those of the conditions that are not always true."""
+    open_ = [each for each in conditions if not (isinstance(each, tirx.IntImm) and int(each))]
+    return statement if not open_ else tirx.IfThenElse(_all(open_), statement, None)
+
+
+def guarded_value(conditions: list, value, otherwise):
+    """`value`, or `otherwise` where a condition fails."""
+    open_ = [each for each in conditions if not (isinstance(each, tirx.IntImm) and int(each))]
+    return value if not open_ else tirx.if_then_else(_all(open_), value, otherwise)
+
+
+def _all(conditions: list):
+    result = conditions[0]
+    for each in conditions[1:]:
+        result = tirx.And(result, each)
+    return result

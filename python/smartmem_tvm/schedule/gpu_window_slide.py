@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A window that slides, on a grid of threads: a thread computes neighbours, and reads what they share once.
+
+    thread for each tile of results:
+      acc[tile] = init                                                     registers
+      for r in the reduction, its last iterators written out:
+        each different value that the terms of the tile need               registers
+        acc[p] = combine(acc[p], term(p, r))
+      out = finish(acc)
+
+Values are the same if their expressions are: strides, dilation, padding and whatever else is in the index need no
+cases of their own, and the channels of a group share inputs as neighbouring pixels share weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from itertools import product
+from math import prod
+
+import tvm_ffi
+from tvm import tirx
+
+from ..analysis.kernel import substitute
+from .expressions import split_index, uses
+from .gpu_launch import launch, registers
+from .gpu_window_nest import guard
+from .nest import Scope, allocate, block, index, store
+from .reduction import Reduction
+
+
+class SlideNest:
+    """The nest of a reduction.
+
+    Parameters
+    ----------
+    order : sequence of tirx.Var
+        Spatial iterators, slowest in memory first.
+    tile : mapping of tirx.Var to int
+        Neighbours of a thread along spatial iterators; each divides the extent.
+    taps : int
+        Most terms that are written out.
+    threads : int
+        Of a group.
+    """
+
+    def __init__(self, reduction: Reduction, order: tuple, tile: Mapping, taps: int, threads: int):
+        self.reduction, self.order, self.tile = reduction, order, dict(tile)
+        self.threads, self.scope = threads, Scope()
+        self.dtype = reduction.accumulator.ty.dtype
+        many, count = 1, 0
+        for var in reversed(reduction.reduce):
+            if many * reduction.extents[var] > taps:
+                break
+            many, count = many * reduction.extents[var], count + 1
+        split = len(reduction.reduce) - count
+        self.loops, self.taps = reduction.reduce[:split], reduction.reduce[split:]
+        self.factors = factors_of(reduction.term)
+
+    def body(self) -> tirx.Stmt:
+        """The whole nest."""
+        extents = {v: self.reduction.extents[v] // self.tile.get(v, 1) for v in self.order}
+        total = prod(extents.values())
+        threads = min(self.threads, total)
+        groups = -(-total // threads)
+
+        def thread(g, t):
+            flat = g * index(threads) + t
+            at = split_index(flat, self.order, extents)
+            first = {v: at[v] * index(self.tile.get(v, 1)) for v in self.order}
+            fits = [] if total % threads == 0 else [self.scope.analyzer.simplify(flat < index(total))]
+            return guard(fits, self._thread(first))
+
+        return launch(self.scope, groups, threads, thread)
+
+    def _points(self, vars_, extents: Mapping) -> Iterator[dict]:
+        """Offsets of `vars_`, the last running fastest."""
+        for at in product(*(range(extents[v]) for v in vars_)):
+            yield dict(zip(vars_, at, strict=True))
+
+    def _thread(self, first: dict) -> tirx.Stmt:
+        r = self.reduction
+        tiled = [v for v in self.order if v in self.tile]
+        points = list(self._points(tiled, self.tile))
+        acc = registers(len(points), self.dtype, "acc")
+
+        def where(point: dict) -> dict:
+            return {**first, **{v: first[v] + index(offset) for v, offset in point.items()}}
+
+        start = [store(acc, r.init, n) for n in range(len(points))]
+        total = self._reduce(lambda at: self._terms(acc, points, where, at))
+        end = [self.scope.simplify(r.store(acc[n], where(point))) for n, point in enumerate(points)]
+        return allocate([acc], block(*start, total, *end))
+
+    def _reduce(self, body) -> tirx.Stmt:
+        def nest(level: int, at: dict) -> tirx.Stmt:
+            if level == len(self.loops):
+                return body(at)
+            var = self.loops[level]
+            extent = self.reduction.extents[var]
+            return self.scope.loop(extent, lambda v: nest(level + 1, {**at, var: v}), f"r{level}")
+
+        return nest(0, {})
+
+    def _terms(self, acc, points: list, where, at: dict) -> tirx.Stmt:
+        """The written out terms; each value is read before the first term that needs it."""
+        values, plan = _Values(self, where, at), []
+        for tap in self._points(self.taps, self.reduction.extents):
+            terms = [[values.place(f, point, tap) for f in range(len(self.factors))] for point in points]
+            plan.append((values.take_new(), terms))
+        held = registers(values.count, self.dtype, "value")
+        statements = []
+        for new, terms in plan:
+            statements += [store(held, value, place) for place, value in new]
+            for n, places in enumerate(terms):
+                term = reduce(lambda a, b: a * b, [held[p] for p in places])
+                statements.append(store(acc, self.reduction.combine(acc[n], term), n))
+        return allocate([held], block(*statements))
+
+
+class _Values:
+    """Registers for the different values of the factors of a term."""
+
+    def __init__(self, nest: SlideNest, where, at: dict):
+        self.nest, self.where, self.at = nest, where, at
+        self.count = 0
+        self._new: list = []
+        self._by_offset: dict = {}
+        self._by_value: dict = {}
+        vars_ = [*nest.tile, *nest.taps]
+        self.relevant = [uses(factor, vars_) for factor in nest.factors]
+
+    def place(self, factor: int, point: dict, tap: dict) -> int:
+        """The register of a factor at a point of the tile and a term of the sum."""
+        both = {**point, **tap}
+        key = (factor, *(both[v] for v in self.relevant[factor]))
+        if key not in self._by_offset:
+            self._by_offset[key] = self._register(self._value(factor, point, tap))
+        return self._by_offset[key]
+
+    def take_new(self) -> list[tuple]:
+        """(register, value) of those asked for since the last time."""
+        new, self._new = self._new, []
+        return new
+
+    def _value(self, factor: int, point: dict, tap: dict):
+        where = {**self.where(point), **self.at, **{v: index(offset) for v, offset in tap.items()}}
+        return self.nest.scope.simplify(substitute(self.nest.factors[factor], where))
+
+    def _register(self, value) -> int:
+        same = self._by_value.setdefault(tvm_ffi.structural_hash(value), [])
+        for other, place in same:
+            if tvm_ffi.structural_equal(value, other):
+                return place
+        same.append((value, self.count))
+        self._new.append((self.count, value))
+        self.count += 1
+        return self.count - 1
+
+
+def factors_of(term) -> list:
+    """The factors of a product."""
+    return [*factors_of(term.a), *factors_of(term.b)] if isinstance(term, tirx.Mul) else [term]

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a tensor expression through one rule for GPUs on an OpenCL device and compare it with numpy."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import te
+
+from smartmem_tvm.deploy.target import device_of, parse_target
+from smartmem_tvm.schedule.gpu_launch import GpuParams
+from smartmem_tvm.schedule.rule import Rule
+
+TARGET = parse_target("opencl")
+
+
+def scheduled(rule: Rule, inputs, output):
+    """The function that `rule` makes, or None."""
+    func = te.create_prim_func([*inputs, output]).with_attr("global_symbol", "main")
+    found = rule.apply(func, TARGET)
+    return None if found is None else found.mod["main"].with_attr("tirx.is_scheduled", True)
+
+
+def check(
+    rule: Callable[[GpuParams | None], Rule], inputs, output, reference, params: GpuParams | None = None, most: int = 9
+) -> str:
+    """Schedule, run and compare; returns the OpenCL source. Integers are drawn below `most`."""
+    func = scheduled(rule(params), inputs, output)
+    assert func is not None, f"{rule.__name__} does not take this kernel"
+    built = tvm.compile(tvm.IRModule({"main": func}), TARGET)
+    device, random = device_of(TARGET), np.random.default_rng(0)
+
+    def draw(tensor):
+        shape = [int(d) for d in tensor.shape]
+        values = random.integers(0, most, shape) if "int" in str(tensor.dtype) else random.standard_normal(shape)
+        return values.astype(str(tensor.dtype))
+
+    arrays = [draw(tensor) for tensor in inputs]
+    shape = [int(d) for d in output.shape]
+    result = tvm.runtime.tensor(np.full(shape, 7, str(output.dtype)), device)  # what is not written shows
+    built["main"](*(tvm.runtime.tensor(a, device) for a in arrays), result)
+    want = np.asarray(reference(*arrays)).reshape(shape)
+    np.testing.assert_allclose(result.numpy(), want, rtol=2e-5, atol=2e-5 * max(1, np.abs(want).max()))
+    (kernels,) = built.mod.imports
+    return kernels.inspect_source()
+
+
+def kernels(source: str) -> int:
+    """Kernels in a source."""
+    return source.count("// Function: ")
+
+
+def threads(source: str) -> int:
+    """Threads of the first kernel."""
+    sizes = source.split("// Work group ")[1].split()
+    group = sizes[:3]
+    grid = sizes[sizes.index("grid") + 1 :][:3]
+    return int(np.prod([int(n.strip(",")) for n in (*group, *grid)]))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tile of a matmul on a GPU: what may be chosen, and what is."""
+
+import pytest
+
+from smartmem_tvm.schedule.gpu_launch import GpuParams
+from smartmem_tvm.schedule.gpu_matmul_params import GpuMatmulParams, best_gpu_tile, candidates, cycles
+
+LARGE = GpuMatmulParams()
+SHAPES = [(1, 197, 2304, 768), (12, 197, 197, 64), (1, 49, 768, 3072), (1, 3136, 288, 96), (192, 49, 49, 32)]
+
+
+def groups(tile, batch, rows, columns) -> int:
+    return batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_nearly_every_processor_has_work(shape):
+    tile = best_gpu_tile(*shape, LARGE)
+    assert groups(tile, *shape[:3]) >= 0.9 * LARGE.processors
+
+
+def test_candidates_keep_to_what_a_group_may_have():
+    small = GpuMatmulParams.of(GpuParams(most_threads=64, shared_bytes=4096))
+    found = candidates(768, small)
+    assert found
+    assert all(t.threads <= 64 and t.shared_bytes <= 4096 and t.depth % t.unroll == 0 for t in found)
+
+
+def test_a_tile_is_cut_into_whole_threads():
+    for tile in candidates(768, LARGE):
+        assert tile.rows % tile.thread_rows == 0 and tile.columns % tile.thread_columns == 0
+        assert tile.threads % 32 == 0
+
+
+def test_few_terms_are_not_split():
+    assert {tile.splits for tile in candidates(96, LARGE)} == {1}
+
+
+def test_a_large_product_takes_a_large_tile_and_a_deep_one_is_split():
+    large = best_gpu_tile(1, 4096, 4096, 4096, LARGE)
+    assert large.rows * large.columns >= 128 * 64 and large.splits == 1
+    assert best_gpu_tile(1, 49, 768, 3072, LARGE).splits > 1
+
+
+def test_a_split_has_to_win_clearly():
+    assert best_gpu_tile(1, 197, 2304, 768, LARGE).splits == 1
+
+
+def test_the_source_of_a_kernel_stays_short():
+    for tile in candidates(768, LARGE):
+        assert tile.unroll * tile.thread_rows * tile.thread_columns <= 1024 and tile.depth % tile.unroll == 0
+
+
+def test_more_work_takes_longer():
+    tile = best_gpu_tile(1, 197, 768, 768, LARGE)
+    base = cycles(tile, 1, 197, 768, 768, LARGE)
+    assert base < cycles(tile, 1, 197, 768, 3072, LARGE) < cycles(tile, 8, 197, 768, 3072, LARGE)
