@@ -30,15 +30,11 @@ def networks(results: list[dict]) -> str:
         "network",
         "kernels: ours / TVM's default",
         "latency, ms: ours / TVM's default",
-        "driver compiles, s",
-        "first inference, s",
         "error",
     )
     figures = (
         lambda s: str(s["kernels"]),
         lambda s: f"{s['latency_ms']['median']:.2f}",
-        lambda s: f"{s['seconds']['driver']:.1f}",
-        lambda s: f"{s['first_seconds']:.2f}",
         lambda s: f"{s['relative_error']:.1e}",
     )
     pairs = [(row["model"], row["systems"][OURS], row["systems"][TVM]) for row in results]

@@ -14,6 +14,7 @@ import smartmem_tvm
 from smartmem_tvm.frontend import input_spec
 from smartmem_tvm.light import fill
 from smartmem_tvm.report import explain, graph_cost
+from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.tables.suite import SUITES
 
@@ -21,6 +22,7 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 # Sixteen of the paper's eighteen networks, and BERT. The two large ones take gigabytes: `make bench-large`.
 NETWORKS = {entry.file: entry for entry in SUITES["smartmem18"] if not entry.large and not entry.compile_only}
 TOLERANCE = 1e-4  # relative to the largest output
+CATCH_ALL_SHARE = 0.01  # of the time of one inference, for a kernel that no rule was made for
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +86,14 @@ def test_output_is_that_of_onnx_runtime(network):
 def test_output_depends_on_the_input(network):
     first, second = (network.compiled.run(*inputs(network.mod, seed).values())[0] for seed in (1, 2))
     assert np.abs(first - second).max() > 1e-3 * np.abs(first).max()
+
+
+def test_no_catch_all_rule_made_a_kernel_that_matters(network):
+    """No kernel above 1% of the time; time is only taken where a catch-all rule made any."""
+    caught = {name for name, rule in network.compiled.rules.items() if rule["catch_all"]}
+    times = kernel_times(network.compiled, list(inputs(network.mod, 0).values())) if caught else {}
+    report = schedule_report(network.compiled.rules, times)
+    assert [each for each in report["kernels"] if each["catch_all"] and each["share"] > CATCH_ALL_SHARE] == []
 
 
 def test_passes_are_quick(network):

@@ -15,12 +15,14 @@ from .analysis.strength_reduction import strength_reduction
 from .errors import UserError
 from .schedule import CpuParams, ScheduleKernels
 from .schedule.gpu_default import is_gpu
+from .transform.capture_graphs import CaptureGraphs
 from .transform.eliminate_layout import EliminateLayout
 from .transform.fold_norm_affine import FoldNormAffine
 from .transform.fold_scales import FoldScales
 from .transform.fuse_attention import FuseAttention
 from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
+from .transform.lift_workspaces import LiftWorkspaces
 from .transform.lower_rotations import LowerRotations
 from .transform.mend_scans import MendScans
 from .transform.merge_projections import MergeProjections
@@ -42,6 +44,8 @@ class Options:
         Reduce composed index maps in strength (`analysis.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool
         Run `FuseAttention`.
+    cuda_graph : bool
+        Run `CaptureGraphs`; of no effect on other targets than CUDA.
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``.
     profiles : Profiles or None
@@ -56,6 +60,7 @@ class Options:
     fuse: bool = True
     fuse_attention: bool = True
     schedule: bool = True
+    cuda_graph: bool = True
     dump_dir: str | None = None
     profiles: Profiles | None = None
 
@@ -116,22 +121,29 @@ BASELINE_PHASES = (
     ),
 )
 
-# TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
-_LOWER = Phase(
-    "lower",
-    lambda _: [
+
+def _plan_memory(_: Options) -> list:
+    return [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
         relax.transform.StaticPlanBlockMemory(),
+    ]
+
+
+def _finish(_: Options) -> list:
+    return [
         relax.transform.LowerAllocTensor(),
         relax.transform.KillAfterLastUse(),
         relax.transform.LowerRuntimeBuiltin(),
         relax.transform.ComputePrimValue(),
         relax.transform.VMShapeLower(),
         relax.transform.AttachGlobalSymbol(),
-    ],
-)
+    ]
+
+
+# TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
+_LOWER = Phase("lower", lambda options: _plan_memory(options) + _finish(options))
 
 LOWER_PHASES = (
     Phase("schedule", lambda _: [SplitReductions(), LowerRotations(), VectorizeMath(), ScheduleKernels()]),
@@ -139,7 +151,15 @@ LOWER_PHASES = (
 )
 
 # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
-GPU_LOWER_PHASES = (Phase("schedule", lambda _: [LowerRotations(), ScheduleKernels()]), _LOWER)
+GPU_LOWER_PHASES = (Phase("schedule", lambda _: [LowerRotations(), ScheduleKernels(), LiftWorkspaces()]), _LOWER)
+
+# Which tensors stay where they are is known when memory is planned, and no longer seen when it is lowered.
+CUDA_LOWER_PHASES = (
+    Phase("schedule", lambda _: [LowerRotations(), ScheduleKernels(), LiftWorkspaces()]),
+    Phase("plan_memory", _plan_memory),
+    Phase("cuda_graph", lambda _: [CaptureGraphs()]),
+    Phase("finish", _finish),
+)
 
 
 def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
@@ -151,7 +171,9 @@ def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
 
 def lower_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
     """From the graph of kernels to code of the virtual machine."""
-    return LOWER_PHASES if target is None or not is_gpu(target) else GPU_LOWER_PHASES
+    if target is None or not is_gpu(target):
+        return LOWER_PHASES
+    return CUDA_LOWER_PHASES if target.kind.name == "cuda" else GPU_LOWER_PHASES
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:
@@ -165,7 +187,7 @@ def require_schedules(target: tvm.target.Target | None) -> None:
     if target is not None and target.kind.name != "llvm" and not is_gpu(target):
         raise UserError(
             f"target kind '{target.kind.name}' has no schedules in smartmem_tvm: compile for a CPU (llvm) or a GPU "
-            f"(opencl), or use the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
+            f"(opencl, cuda), or use the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
         )
 
 
@@ -174,6 +196,7 @@ def run_phases(
     phases: tuple[Phase, ...],
     options: Options,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
+    first: int = 0,
 ) -> tvm.IRModule:
     """Run the phases that `options` leaves on, dumping the module after each on request.
 
@@ -181,8 +204,10 @@ def run_phases(
     ----------
     observe : callable, optional
         Is shown the name of each phase that ran and the module after it.
+    first : int
+        The number of the first phase in the names of dumps.
     """
-    for number, phase in enumerate(phases):
+    for number, phase in enumerate(phases, start=first):
         if not getattr(options, phase.name, True):
             continue
         with strength_reduction(options.simplify):

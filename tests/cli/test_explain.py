@@ -163,3 +163,33 @@ def test_filter_without_a_match(smartmem, model_path):
 def test_module_that_no_pass_has_seen():
     found = explain(module(relax.op.nn.relu, (2, 3)))
     assert found == {"layout_operators": [], "kernels": [], "decisions": []}
+
+
+def test_schedules_of_all_kernels(smartmem, model_path, explained):
+    data = smartmem("explain", model_path, "--schedules", "--json").data
+    assert {each["kernel"] for each in data["kernels"]} == {each["kernel"] for each in explained["kernels"]}
+    assert all(each["rule"] and each["family"] and each["launches"] >= 1 for each in data["kernels"])
+    assert sum(each["share"] for each in data["kernels"]) == pytest.approx(1)
+    assert (data["target"], data["not_measured"], data["catch_all_share"]) == ("llvm", None, 0)
+
+
+def test_schedules_as_tables(smartmem, model_path):
+    outcome = smartmem("explain", model_path, "--schedules", "--threads", "1")
+    assert outcome.code == 0, outcome.err
+    assert "0 of" in outcome.out and "Their share of the time: 0.00%" in outcome.out and "Threads: 1." in outcome.out
+
+
+def test_schedules_for_a_device_that_is_not_there(smartmem, model_path):
+    target = '{"kind": "vulkan", "max_num_threads": 256}'
+    data = smartmem("explain", model_path, "--schedules", "--target", target, "--json").data
+    assert "vulkan" in data["not_measured"] and data["catch_all_share"] is None
+    assert {each["share"] for each in data["kernels"]} == {None}
+    assert all(each["rule"] for each in data["kernels"])
+    assert "Times were not measured" in smartmem("explain", model_path, "--schedules", "--target", target).out
+
+
+def test_schedules_of_some_kernels(smartmem, model_path):
+    data = smartmem("explain", model_path, "--schedules", "--op", "matmul", "--json").data
+    assert data["kernels"] and all("matmul" in each["kernel"] for each in data["kernels"])
+    outcome = smartmem("explain", model_path, "--schedules", "--op", "zzz")
+    assert outcome.code == 2 and "'zzz'" in outcome.err

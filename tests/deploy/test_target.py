@@ -44,6 +44,21 @@ def test_other_targets_are_refused_in_one_sentence(text, words):
     assert "\n" not in message
 
 
+def test_cuda_is_the_device_that_is_there_or_one_in_general():
+    target = parse_target("cuda")
+    assert target.kind.name == "cuda" and target.host.kind.name == "llvm" and is_gpu(target)
+    assert int(str(target.attrs["arch"]).removeprefix("sm_").rstrip("a")) >= 50
+    assert int(target.attrs["max_shared_memory_per_block"]) >= 49152
+    assert int(target.attrs["max_threads_per_block"]) == 1024
+    assert target.attrs["thread_warp_size"] == 32
+    assert tvm.cuda(0).exist or target.attrs["arch"] == "sm_80"
+
+
+def test_an_architecture_that_is_named_is_taken():
+    target = parse_target('{"kind": "cuda", "arch": "sm_90"}')
+    assert target.attrs["arch"] == "sm_90" and target.host.kind.name == "llvm"
+
+
 def test_devices():
     assert device_of(host_target()) == tvm.cpu()
     assert device_of(parse_target("opencl")) == tvm.opencl(0)

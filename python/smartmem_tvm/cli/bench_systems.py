@@ -117,6 +117,11 @@ class TvmSystem:
         if is_gpu(compiled.target):
             seconds["driver"], _ = _timed(compiled.build_kernels)
         self.facts = {**facts, **_costs(compiled.graph), "seconds": seconds}
+        if compiled.kernels_per_graph:
+            self.facts |= {
+                "kernels_per_graph": compiled.kernels_per_graph,
+                "kernels_in_graphs": sum(compiled.kernels_per_graph),
+            }
         self.compiled = compiled
         self.inputs: list = []
 

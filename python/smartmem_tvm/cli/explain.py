@@ -7,7 +7,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from . import timing
 from .console import Result, step
+from .explain_schedules import explain_schedules
 from .explain_tables import full_tables, summary_tables
 from .model import add_compilation, add_model, import_model, options
 
@@ -20,6 +22,7 @@ EXAMPLE = """\
   smartmem explain models/swin_t.onnx
   smartmem explain models/swin_t.onnx --op transpose      only what has this in its name, one by one
   smartmem explain models/swin_t.onnx --all               every operator and kernel, one by one
+  smartmem explain models/swin_t.onnx --schedules         which rule made each kernel's schedule, and its time
   smartmem explain models/swin_t.onnx --json              the same for machines
 
 Mapping types are those of DNNFusion, the classes of operators those of SmartMem. Fusion is decided by DNNFusion's
@@ -35,11 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", metavar="NAME", help="only operators and kernels whose name contains this")
     text = f"list all one by one (default: summarised by kind above {_MOST_OPERATORS} operators)"
     parser.add_argument("--all", action="store_true", help=text)
+    text = "instead: the rule behind each kernel's schedule and, on a machine with the target's device, its time"
+    parser.add_argument("--schedules", action="store_true", help=text)
+    timing.add_threads(parser)
     add_compilation(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:
     """Run the graph passes; look at the operators on the way, and read the decisions at the end."""
+    if args.schedules:
+        return explain_schedules(args)
     from ..deploy.build import optimize
     from ..deploy.target import parse_target
     from ..report import explain, operators

@@ -27,10 +27,11 @@ TECHNIQUES = {
     "fuse": "do not fuse operators",
     "fuse_attention": "keep matmul, softmax and matmul apart",
     "schedule": "generate plain loops: one core, no vectors",
+    "cuda_graph": "launch kernels one by one on CUDA",
 }
 
 
-TARGET_HELP = "opencl, or any TVM target of a CPU or a GPU (default: this machine's CPU)"
+TARGET_HELP = "opencl, cuda, or any TVM target of a CPU or a GPU (default: this machine's CPU)"
 
 
 def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> None:

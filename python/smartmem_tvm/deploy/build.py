@@ -23,6 +23,8 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.gpu_default import is_gpu
+from ..schedule.schedule_kernels import kernel_rules
+from ..transform.capture_graphs import kernels_per_graph
 from .target import device_of, has_textures, host_target
 from .textures import TIR_PIPELINE
 from .weights import Machine, lift_weights
@@ -40,6 +42,10 @@ class Compiled:
         The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it.
     weights : list of tvm.runtime.Tensor
         The large constants, see `deploy.weights`.
+    rules : dict
+        Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
+    kernels_per_graph : list of int
+        Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
     seconds : dict
         Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
     """
@@ -48,6 +54,8 @@ class Compiled:
     graph: tvm.IRModule
     target: tvm.target.Target
     weights: list[tvm.runtime.Tensor] = field(default_factory=list)
+    rules: dict[str, dict] = field(default_factory=dict)
+    kernels_per_graph: list[int] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -144,11 +152,29 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...]) -> Compil
     with target:
         graph = run_phases(mod, phases, options)
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
-        lowered, weights = lift_weights(run_phases(graph, lower_phases(target), dump))
+        lowered, weights, per_graph = lower(graph, target, dump)
     middle = time.perf_counter()
     executable = _generate(lowered, target)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
-    return Compiled(executable, graph, target, weights, seconds)
+    return Compiled(executable, graph, target, weights, kernel_rules(lowered), per_graph, seconds)
+
+
+def lower(graph: tvm.IRModule, target: tvm.target.Target, options: Options) -> tuple[tvm.IRModule, list, list[int]]:
+    """From a graph of kernels to code of the virtual machine, its weights, and the kernels of each CUDA graph.
+
+    Weights become parameters before graphs are captured: a constant that is inside of one is out of reach afterwards.
+    """
+    phases = lower_phases(target)
+    names = [phase.name for phase in phases]
+    lifted_at = names.index("cuda_graph") if "cuda_graph" in names else len(phases)
+    per_graph: list[int] = []
+
+    def look(phase: str, mod: tvm.IRModule) -> None:
+        if phase == "cuda_graph":
+            per_graph.extend(kernels_per_graph(mod))
+
+    planned, weights = lift_weights(run_phases(graph, phases[:lifted_at], options))
+    return run_phases(planned, phases[lifted_at:], options, look, lifted_at), weights, per_graph
 
 
 def _require_threads(target, schedule: bool) -> None:
@@ -175,4 +201,4 @@ def _compile_default(mod, target) -> Compiled:
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     with target:
         graph = run_phases(mod, BASELINE_PHASES, Options())
-    return Compiled(executable, graph, target, [], seconds)
+    return Compiled(executable, graph, target, seconds=seconds)

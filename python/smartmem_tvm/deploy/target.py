@@ -26,8 +26,9 @@ def parse_target(text: str | None) -> tvm.target.Target:
     Parameters
     ----------
     text : str or None
-        None or ``"cpu"`` for this machine's CPU, otherwise anything TVM takes: a tag, a kind, or a JSON object. A GPU
-        target without a host gets a CPU in general as its host.
+        None or ``"cpu"`` for this machine's CPU, ``"cuda"`` for this machine's first NVIDIA GPU (one of compute
+        capability 8.0 where there is none), otherwise anything TVM takes: a tag, a kind, or a JSON object. A GPU target
+        without a host gets a CPU in general as its host.
 
     Raises
     ------
@@ -36,20 +37,30 @@ def parse_target(text: str | None) -> tvm.target.Target:
     """
     if text in (None, "cpu", "llvm"):
         return host_target()
+    if text == "cuda":
+        return _cuda_target()
     try:
         target = tvm.target.Target(text)
     except Exception as error:  # TVM raises several kinds here
         reason = str(error).strip().splitlines()[-1]
         raise UserError(
-            f"target '{text}' is not known to TVM ({reason}): use 'cpu', 'opencl' or a TVM target string."
+            f"target '{text}' is not known to TVM ({reason}): use 'cpu', 'opencl', 'cuda' or a TVM target string."
         ) from error
     if is_gpu(target):
         return target if target.host is not None else target.with_host("llvm")
     if target.kind.name != "llvm":
         raise UserError(
-            f"target '{text}' is a {target.kind.name} target, neither a CPU nor a GPU: use 'cpu' or 'opencl'."
+            f"target '{text}' is a {target.kind.name} target, neither a CPU nor a GPU: use 'cpu', 'opencl' or 'cuda'."
         )
     return target
+
+
+def _cuda_target() -> tvm.target.Target:
+    """The first CUDA device of this machine, or the limits that every device since compute capability 8.0 keeps."""
+    if tvm.cuda(0).exist:
+        return tvm.target.Target.from_device(tvm.cuda(0)).with_host("llvm")
+    limits = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
+    return tvm.target.Target({"kind": "cuda", "arch": "sm_80", **limits}, host="llvm")
 
 
 def has_textures(target: tvm.target.Target) -> bool:

@@ -8,13 +8,15 @@ from collections import Counter
 import numpy as np
 
 from ..deploy.build import Compiled
+from ..transform.capture_graphs import RECORD
 
 
 def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
     """Run one inference and count the launches of each kernel.
 
     A launch is a call of a PrimFunc by the VM; its own built-ins (allocation, tuples) are not kernels, and TVM's
-    library functions (sort, for one) are.
+    library functions (sort, for one) are. A CUDA graph counts with its kernels: its first run launches them twice, once
+    for the result and once for the recording.
 
     Returns
     -------
@@ -22,13 +24,17 @@ def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
         Kernel name -> number of launches.
     """
     launches: Counter = Counter()
+    recording = False
 
     def before_call(_func, name: str, before_run: bool, _ret, *_args):
-        if before_run and not name.startswith("vm.builtin."):
-            launches[name] += 1
+        nonlocal recording
+        if name == RECORD:
+            recording = before_run
+        elif before_run and not name.startswith("vm.builtin."):
+            launches[name] += 1 if recording else 2
         return 0
 
     vm = compiled.machine()
     vm.set_instrument(before_call)
     vm["main"](*vm.tensors(inputs))
-    return launches
+    return Counter({name: twice // 2 for name, twice in launches.items()})

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes over modules and over kernels, one per file; a pass never imports another pass."""
 
+from .capture_graphs import CaptureGraphs
 from .check_textures import CheckTextures
 from .eliminate_layout import EliminateLayout
 from .fold_norm_affine import FoldNormAffine
@@ -9,6 +10,7 @@ from .fuse_attention import FuseAttention
 from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
 from .half_storage import HalfStorage
+from .lift_workspaces import LiftWorkspaces
 from .lower_rotations import LowerRotations
 from .merge_projections import MergeProjections
 from .rewrite_algebra import RewriteAlgebra
@@ -17,6 +19,7 @@ from .stage_texels import StageTexels
 from .vectorize_math import VectorizeMath
 
 __all__ = [
+    "CaptureGraphs",
     "CheckTextures",
     "EliminateLayout",
     "FoldNormAffine",
@@ -25,6 +28,7 @@ __all__ = [
     "FuseOperators",
     "FuseRows",
     "HalfStorage",
+    "LiftWorkspaces",
     "LowerRotations",
     "MergeProjections",
     "RewriteAlgebra",

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem explain --schedules``: which rule made the schedule of each kernel, and its share of the time."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from . import timing
+from .console import Result, step, table
+from .inputs import id_limits, random_inputs
+from .model import import_model, options, read_model
+
+if TYPE_CHECKING:
+    import tvm
+    from rich.console import Console
+
+    from ..frontend import Model
+    from ..runtime.kernel_times import KernelTime
+
+_KERNELS = ("kernel", "rule", "launches", "us", "share")
+_RULES = ("rule", "kernels", "share", "for")
+
+
+def explain_schedules(args: argparse.Namespace) -> Result:
+    """Schedule the kernels; where there is a device of the target's kind, build them and time one inference.
+
+    Raises
+    ------
+    UserError
+        If no kernel has ``--op`` in its name.
+    """
+    from ..deploy.target import device_of, parse_target
+    from ..runtime.kernel_times import schedule_report
+
+    threads = timing.set_threads(args.threads)
+    target, model = parse_target(args.target), read_model(args)
+    mod = import_model(args, model)
+    missing = None
+    try:
+        device_of(target)
+    except UserError as error:
+        missing = str(error)
+    rules, times = _measure(args, mod, target, model) if missing is None else (_schedule(args, mod, target), None)
+    data = {"model": args.model, "target": target.kind.name, "threads": threads, "not_measured": missing}
+    data |= schedule_report(rules, times)
+    if args.op is not None:
+        data["kernels"] = [each for each in data["kernels"] if args.op.lower() in each["kernel"].lower()]
+        if not data["kernels"]:
+            raise UserError(f"No kernel has '{args.op}' in its name; leave out --op to see all names.")
+    return Result(data, lambda console: _render(console, data))
+
+
+def _measure(
+    args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model
+) -> tuple[dict[str, dict], dict[str, KernelTime]]:
+    from ..deploy.build import compile
+    from ..frontend import check_inputs, input_spec
+    from ..runtime.kernel_times import kernel_times
+
+    with step(f"Compiling {args.model}"):
+        compiled = compile(mod, target, replace(options(args), cuda_graph=False))
+        compiled.build_kernels()
+    spec = input_spec(mod)
+    arrays = check_inputs(spec, random_inputs(spec, id_limits(model.proto)))
+    with step("Running"):
+        return compiled.rules, kernel_times(compiled, arrays)
+
+
+def _schedule(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target) -> dict[str, dict]:
+    from ..deploy.build import lower, optimize
+    from ..schedule.schedule_kernels import kernel_rules
+
+    chosen = options(args)
+    with step("Running the passes"), target:
+        return kernel_rules(lower(optimize(mod, chosen), target, replace(chosen, dump_dir=None))[0])
+
+
+def _render(console: Console, data: dict) -> None:
+    kernels = data["kernels"]
+    rows = [(each["kernel"], each["rule"], *_numbers(each)) for each in kernels]
+    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4)))
+    console.print(table("Rules", _RULES, _rules(kernels), numbers=(1, 2)))
+    caught = sum(each["catch_all"] for each in kernels)
+    console.print(f"{caught} of {len(kernels)} kernels come from rules that answer for whatever others leave over.")
+    if data["not_measured"]:
+        console.print(f"Times were not measured: {data['not_measured']}")
+    else:
+        console.print(
+            f"Their share of the time: {data['catch_all_share']:.2%}. Medians of several inferences on target "
+            f"{data['target']}, which was idle before and after each kernel. Threads: {data['threads']}."
+        )
+
+
+def _numbers(kernel: dict) -> tuple[str, str, str]:
+    if kernel["share"] is None:
+        return ("-", "-", "-")
+    return (str(kernel["launches"]), f"{kernel['seconds'] * 1e6:.1f}", f"{kernel['share']:.2%}")
+
+
+def _rules(kernels: list[dict]) -> list[tuple]:
+    """One row for each rule that made a schedule, in the order of their first kernels."""
+    groups: dict[str, list[dict]] = {}
+    for each in kernels:
+        groups.setdefault(each["rule"], []).append(each)
+    rows = []
+    for rule, made in groups.items():
+        share = "-" if made[0]["share"] is None else f"{sum(each['share'] for each in made):.2%}"
+        words = ("catch-all: " if made[0]["catch_all"] else "") + made[0]["family"]
+        rows.append((rule, len(made), share, words))
+    return rows

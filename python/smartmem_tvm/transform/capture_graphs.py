@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA graphs: runs of kernels that are recorded once and launched as a whole from then on."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import IRModule, ir, relax, s_tir, tirx
+from tvm.ir.transform import PassContext, module_pass
+
+RECORD = "vm.builtin.cuda_graph.run_or_capture"
+
+
+@module_pass(opt_level=0, name="CaptureGraphs")
+class CaptureGraphs:
+    """Move runs of kernels whose tensors stay where they are into functions that the device launches as one graph.
+
+    Before (``x`` comes from the caller, ``w`` is a weight, ``a``, ``b`` are in memory planned by TVM)::
+
+        first(x, a); second(a, w, b); third(b, w, a); last(a, y)
+
+    After::
+
+        first(x, a); run_or_capture(main_cuda_graph_capture, (a, w, b)); last(a, y)
+
+    The memory that a graph works in is allocated with its first run and kept: its kernels have the addresses in them.
+
+    Refuses (leaves the module as it is) if a kernel still allocates device memory of its own (see `LiftWorkspaces`):
+    TVM takes that from a pool whose pages may move, and the graph would go on using the old one. The same goes for what
+    functions of a library do.
+
+    Notes
+    -----
+    To be run after ``StaticPlanBlockMemory`` and before memory is lowered any further. Parameters of a function beyond
+    its attribute ``num_input`` are taken for weights, of which every call passes the same.
+    """
+
+    def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
+        """Run the pass, which is one of TVM's and asks for a permission of its own."""
+        functions = mod.functions.values()
+        if any(_allocates(func) if isinstance(func, tirx.PrimFunc) else _calls_library(func) for func in functions):
+            return mod
+        with tvm.transform.PassContext(config={"relax.backend.use_cuda_graph": True}):
+            return relax.transform.RewriteCUDAGraph()(mod)
+
+
+def _allocates(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel allocates global memory, at its root or anywhere in code that no rule has scheduled."""
+    found: list[tirx.Buffer] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)))
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, lambda alloc: found.append(alloc.buffer)))
+    return any(buffer.scope() == "global" for buffer in found)
+
+
+def _calls_library(func: relax.Function) -> bool:
+    return any(isinstance(call.op, relax.ExternFunc) and not _is_builtin(call.op) for call in _calls(func))
+
+
+def kernels_per_graph(mod: IRModule) -> list[int]:
+    """The number of kernels in each CUDA graph, in the order of their launches.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        After `CaptureGraphs`, memory not lowered any further.
+    """
+    launches = [call for call in _calls(mod["main"]) if _is_launch(call)]
+    return [sum(_is_kernel(mod, call) for call in _calls(mod[each.args[1].fields[0]])) for each in launches]
+
+
+def _calls(func: relax.Function) -> list[ir.Call]:
+    values = [getattr(binding, "value", None) for block in func.body.blocks for binding in block.bindings]
+    return [value for value in values if isinstance(value, ir.Call)]
+
+
+def _is_launch(call: ir.Call) -> bool:
+    called = call.args[0] if call.args else None
+    return isinstance(called, relax.ExternFunc) and called.global_symbol == RECORD
+
+
+def _is_kernel(mod: IRModule, call: ir.Call) -> bool:
+    return isinstance(call.op, ir.GlobalVar) and isinstance(mod[call.op], tirx.PrimFunc)
+
+
+def _is_builtin(function: relax.ExternFunc) -> bool:
+    return function.global_symbol.startswith("vm.builtin.")
