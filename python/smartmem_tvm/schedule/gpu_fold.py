@@ -6,15 +6,12 @@ Unlike on a CPU a padded copy is folded into the window that slides over it: a c
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import tvm_ffi
 from tvm import tirx
 
-from ..analysis.kernel import Kernel, Stage, substitute
-from .expressions import has_costly_call, replace_loads, size
-
-_LARGEST = 4000  # nodes of a folded statement
+from ..analysis.kernel import Kernel, Stage
+from .expressions import has_costly_call, size
+from .inline import LARGEST, folded_into, points
 
 
 def fold(kernel: Kernel) -> Kernel:
@@ -26,7 +23,7 @@ def fold(kernel: Kernel) -> Kernel:
             continue
         readers = [s for s in stages if any(load.source.same_as(stage.outputs[0]) for load in s.loads)]
         if readers and all(_may_fold(stage, reader, len(readers)) for reader in readers):
-            stages = [_folded(stage, s) if s in readers else s for s in stages if s is not stage]
+            stages = [folded_into(stage, s) if s in readers else s for s in stages if s is not stage]
     return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
 
 
@@ -34,26 +31,10 @@ def _may_fold(stage: Stage, reader: Stage, readers: int) -> bool:
     if len(reader.outputs) != 1 or not isinstance(reader.body, tirx.BufferStore):
         return False
     sites = [load for load in reader.loads if load.source.same_as(stage.outputs[0])]
-    if size(stage.body.value) * len(sites) + size(reader.body) > _LARGEST:
+    if size(stage.body.value) * len(sites) + size(reader.body) > LARGEST:
         return False
     if not has_costly_call(stage.body.value):
         return True
     first = tuple(sites[0].indices)
     at_once = readers == 1 and all(tvm_ffi.structural_equal(tuple(s.indices), first) for s in sites)
-    return at_once and _points(reader) <= _points(stage)
-
-
-def _points(stage: Stage) -> int:
-    total = 1
-    for extent in stage.extents.values():
-        total *= extent
-    return total
-
-
-def _folded(stage: Stage, reader: Stage) -> Stage:
-    def value_at(load):
-        if not load.source.same_as(stage.outputs[0]):
-            return None
-        return substitute(stage.body.value, dict(zip(stage.spatial, load.indices, strict=True)))
-
-    return replace(reader, body=replace_loads(reader.body, value_at))
+    return at_once and points(reader) <= points(stage)

@@ -9,8 +9,8 @@ from functools import cached_property
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
-from .contraction import Contraction, contraction_of
-from .expressions import split_index
+from .contraction import contraction_of
+from .fused_contraction import FusedContraction
 from .gpu_shared_tile import Operand
 from .gpu_vectors import places_of, vector_run
 from .nest import fresh
@@ -18,43 +18,13 @@ from .reduction import Reduction, reduction_of
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
-    """A contraction with its batch, rows, columns and depth each as one fused index."""
-
-    contraction: Contraction
+class Product(FusedContraction):
+    """A contraction with its batch, rows, columns and depth each as one fused index, and its operands."""
 
     @property
     def reduction(self) -> Reduction:
         """The sum and what finishes it."""
         return self.contraction.reduction
-
-    @cached_property
-    def batch(self) -> int:
-        """Independent products."""
-        return self.contraction.extent(self.contraction.batch)
-
-    @cached_property
-    def rows(self) -> int:
-        """Fused row extent."""
-        return self.contraction.extent(self.contraction.rows)
-
-    @cached_property
-    def columns(self) -> int:
-        """Fused column extent."""
-        return self.contraction.extent(self.contraction.columns)
-
-    @cached_property
-    def depth(self) -> int:
-        """Fused reduction extent."""
-        return self.contraction.extent(self.contraction.depth)
-
-    def point(self, batch, row=None, column=None, depth=None) -> dict:
-        """Iterator values at fused indices."""
-        c, point = self.contraction, {}
-        for vars_, flat in ((c.batch, batch), (c.rows, row), (c.columns, column), (c.depth, depth)):
-            if flat is not None:
-                point.update(split_index(flat, vars_, c.reduction.extents))
-        return point
 
     @cached_property
     def left(self) -> Operand:

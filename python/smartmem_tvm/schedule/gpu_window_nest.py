@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tvm import tirx
 
-from ..analysis.kernel import Kernel, Stage, substitute
-from .expressions import loads, replace_loads, size
-
-_LARGEST = 4000  # nodes of a folded statement
+from ..analysis.kernel import Kernel
+from .expressions import size
+from .inline import LARGEST, folded_into
 
 
 def folded(kernel: Kernel) -> Kernel | None:
@@ -27,23 +24,10 @@ def folded(kernel: Kernel) -> Kernel | None:
         if not (stage.is_pointwise and passed_on):
             position += 1
             continue
-        stages = [_into(stage, other) for other in stages if other is not stage]
-        if any(size(each.body) > _LARGEST for each in stages):
+        stages = [folded_into(stage, other) for other in stages if other is not stage]
+        if any(size(each.body) > LARGEST for each in stages):
             return None
     return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
-
-
-def _into(stage: Stage, reader: Stage) -> Stage:
-    source = stage.outputs[0]
-    if not any(load.source.same_as(source) for load in loads(reader.body)):
-        return reader
-
-    def value_at(load):
-        if not load.source.same_as(source):
-            return None
-        return substitute(stage.body.value, dict(zip(stage.spatial, load.indices, strict=True)))
-
-    return replace(reader, body=replace_loads(reader.body, value_at))
 
 
 def guard(conditions: list, statement: tirx.Stmt) -> tirx.Stmt:

@@ -9,8 +9,8 @@ from functools import cache, cached_property
 from tvm import ir
 
 from ..analysis.kernel import substitute
-from .contraction import Contraction
-from .expressions import Walk, contiguous_run, split_index
+from .expressions import Walk, contiguous_run
+from .fused_contraction import FusedContraction
 from .nest import fresh, split_work
 from .params import CpuParams
 from .tile import Tile, best_tile, column_tiles, cycles
@@ -40,33 +40,12 @@ class Chunks:
 
 
 @dataclass(frozen=True, eq=False)
-class MatmulPlan:
+class MatmulPlan(FusedContraction):
     """A contraction with fused batch, row, column and depth indices, and the choices made for it."""
 
-    contraction: Contraction
     params: CpuParams
 
     # -- sizes ---------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def batch(self) -> int:
-        """Independent products."""
-        return self.contraction.extent(self.contraction.batch)
-
-    @cached_property
-    def rows(self) -> int:
-        """Fused row extent."""
-        return self.contraction.extent(self.contraction.rows)
-
-    @cached_property
-    def columns(self) -> int:
-        """Fused column extent."""
-        return self.contraction.extent(self.contraction.columns)
-
-    @cached_property
-    def depth(self) -> int:
-        """Fused reduction extent."""
-        return self.contraction.extent(self.contraction.depth)
 
     @cached_property
     def tile(self) -> Tile:
@@ -84,14 +63,6 @@ class MatmulPlan:
         return column_tiles(self.columns % self.tile.width, self.params)
 
     # -- the program at a point ------------------------------------------------------------------------------------
-
-    def point(self, batch=None, row=None, column=None, depth=None) -> dict:
-        """Iterator values of fused indices; None leaves a group out."""
-        c, point = self.contraction, {}
-        for vars_, flat in ((c.batch, batch), (c.rows, row), (c.columns, column), (c.depth, depth)):
-            if flat is not None:
-                point.update(split_index(flat, vars_, c.reduction.extents))
-        return point
 
     def left(self, batch, row, depth):
         """Left operand at a point."""
