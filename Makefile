@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-opencl
+.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-shapes bench-peers bench-gpu bench-opencl bench-compile bench-accuracy
 
 # The demo needs no OpenCL: without a compiler there is no library.
 demo: $(VENV)/installed $(wildcard $(LIBRARY))
@@ -43,14 +43,48 @@ bench-ablation: $(VENV)/installed-dev
 	$(BENCH) --suite figure8 --ablation --against none -o benchmarks/figure8.json --plot benchmarks/figure8.png
 	$(BIN)/python benchmarks/render.py
 
+# The tables of docs/cpu.md, on an idle machine in ten minutes: other compilers on one thread and on four. MNN gets an
+# environment of its own in ~/.cache. TVM without schedules runs on one core whatever it is given: seconds per run.
+PEERS := onnxruntime,openvino,iree,mnn,torch-compile
+BENCH_PEERS := $(BENCH) --suite peers --budget 2
+bench-peers: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+	$(BENCH_PEERS) --threads 1 --against $(PEERS),tvm-unscheduled -o benchmarks/peers_1.json
+	$(BENCH_PEERS) --threads 4 --against $(PEERS) -o benchmarks/peers_4.json
+	$(BIN)/python benchmarks/render_peers.py
+
+# The tables of docs/gpu.md, on a machine with a CUDA device and nvcc: a few minutes.
+GPU_AGAINST := no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,torch-eager,torch-compile,torch-cuda-graphs,torch-max-autotune,onnxruntime
+bench-gpu: $(VENV)/installed-dev $(LIBRARY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+	$(BENCH) --suite gpu --target cuda --against $(GPU_AGAINST) --timeout 300 -o benchmarks/h100.json
+	$(BIN)/python benchmarks/render_gpu.py
+	$(BIN)/python benchmarks/render_opencl.py
+
+# Single matmuls and convolutions beside the peak of this machine's CPU and other libraries: five minutes, when idle.
+bench-shapes: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/shapes.py -o benchmarks/shapes.json
+	$(BIN)/python benchmarks/render_shapes.py
+
 # OPENCL_RESULTS names the device's file; pyopencl is only for the comparison of launches.
 OPENCL_RESULTS ?= benchmarks/opencl_pocl.json
+OPENCL_NETWORKS ?= benchmarks/pocl.json
 bench-opencl: $(VENV)/installed-dev $(LIBRARY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pyopencl
-	$(BIN)/python benchmarks/opencl.py --into $(OPENCL_RESULTS)
-	$(BIN)/python benchmarks/opencl.py --overhead --into $(OPENCL_RESULTS)
+	$(BENCH) --suite gpu --target opencl --against tvm,onnxruntime -o $(OPENCL_NETWORKS)
+	$(BIN)/python benchmarks/opencl_launches.py --into $(OPENCL_RESULTS)
 	$(BIN)/python benchmarks/opencl_start.py --into $(OPENCL_RESULTS)
 	$(BIN)/python benchmarks/render_opencl.py
+
+# Errors of all networks on this machine's CPU and first OpenCL device: forty minutes, 8 GB for the largest.
+bench-accuracy: $(VENV)/installed-dev $(LIBRARY)
+	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/render_accuracy.py
+
+# The page docs/compile_time.md and its chart: two minutes, on two cores of an idle machine.
+bench-compile: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/compile_time.py
+	$(BIN)/python benchmarks/render_compile_time.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turn the results of the OpenCL benchmarks into the tables of docs/opencl.md.
 
-python benchmarks/opencl.py --into benchmarks/opencl_pocl.json          # measure: networks
-python benchmarks/opencl.py --overhead --into benchmarks/opencl_pocl.json
+smartmem bench --suite gpu --target opencl --against tvm,onnxruntime -o benchmarks/pocl.json    # measure: networks
+python benchmarks/opencl_launches.py --into benchmarks/opencl_pocl.json
 python benchmarks/opencl_start.py --into benchmarks/opencl_pocl.json
-python benchmarks/render_opencl.py                                      # write the tables
+python benchmarks/render_opencl.py                                                              # write the tables
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from pathlib import Path
 
 from render import table
 
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.bench.results import read, write
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "opencl.md"
 BEGIN, END = "<!-- opencl figures -->\n", "<!-- /opencl figures -->"
-FILES = ("opencl_h100.json", "opencl_pocl.json")
+FILES = {"opencl_h100.json": "h100.json", "opencl_pocl.json": "pocl.json"}
+"""Launches and starts on a device -> what ``smartmem bench`` measured there, on OpenCL among others."""
 OURS, TVM = "smartmem", "tvm"
 
 
-def networks(results: list[dict]) -> str:
+def on_opencl(row: dict, system: str) -> dict:
+    """What was measured of a system on OpenCL, which is not always the target of the whole row."""
+    return row["systems"].get(system if row["target"] == "opencl" else f"{system}@opencl", {})
+
+
+def networks(rows: list[dict]) -> str:
     """Kernels, times and errors of both pipelines."""
     titles = (
         "network",
@@ -34,10 +40,11 @@ def networks(results: list[dict]) -> str:
     )
     figures = (
         lambda s: str(s["kernels"]),
-        lambda s: f"{s['latency_ms']['median']:.2f}",
+        lambda s: f"{s['latency_ms']['median']:.4g}",
         lambda s: f"{s['relative_error']:.1e}",
     )
-    pairs = [(row["model"], row["systems"][OURS], row["systems"][TVM]) for row in results]
+    pairs = [(row["name"], on_opencl(row, OURS), on_opencl(row, TVM)) for row in rows]
+    pairs = [each for each in pairs if all("latency_ms" in facts for facts in each[1:])]
     return table(titles, [(name, *(f"{f(ours)} / {f(tvm)}" for f in figures)) for name, ours, tvm in pairs])
 
 
@@ -62,27 +69,28 @@ def start(results: list[dict]) -> str:
     return table(titles, lines)
 
 
-SECTIONS = {"networks": networks, "overhead": overhead, "start": start}
+SECTIONS = {"overhead": overhead, "start": start}
 
 
 def page() -> str:
     """Every section of every device that was measured."""
     parts = []
-    for name in FILES:
-        if (HERE / name).exists():
-            parts += _device(json.loads((HERE / name).read_text(encoding="utf-8")))
+    for sections, rows in FILES.items():
+        content = json.loads((HERE / sections).read_text(encoding="utf-8"))
+        parts += _device(content, [row for row in read(HERE / rows).values() if "systems" in row])
     return "\n\n".join(parts)
 
 
-def _device(content: dict) -> list[str]:
+def _device(content: dict, rows: list[dict]) -> list[str]:
     (first, *_) = content.values()
     device, machine = first["device"], first["machine"]
-    dates = sorted({section["date"] for section in content.values()})
+    dates = sorted({each["date"] for each in [*content.values(), *rows]})
     where = (
         f"### {device['name']}\n\n{device['platform']}, driver {device['driver']}; {machine['cpu']}, "
         f"{machine['cores']} cores, {machine['os']}; apache-tvm {machine['apache-tvm']}; {', '.join(dates)}."
     )
-    return [where, *(render(content[name]["results"]) for name, render in SECTIONS.items() if name in content)]
+    parts = (render(content[name]["results"]) for name, render in SECTIONS.items() if name in content)
+    return [where, networks(rows), *parts]
 
 
 def main() -> None:

@@ -38,17 +38,18 @@ from models import packages  # noqa: E402
 from models.network import Network, image_network, local_network  # noqa: E402
 from models.weights import EFFICIENTVIT, REGNET, RELU_CONVOLUTION, randomise  # noqa: E402
 from smartmem_tvm.light import DTYPES, Recipe, strip  # noqa: E402
+from smartmem_tvm.timm_networks import NAMES  # noqa: E402
 
 # A weight with fewer values than this costs less than its recipe.
 SMALLEST = 64
 SEEDS = (1, 2)
 
 NETWORKS = {
-    "swin_t": image_network("swin_tiny_patch4_window7_224"),
-    "vit_b16": image_network("vit_base_patch16_224"),
-    "convnext_t": image_network("convnext_tiny"),
+    "swin_t": image_network(NAMES["swin_t"]),
+    "vit_b16": image_network(NAMES["vit_b16"]),
+    "convnext_t": image_network(NAMES["convnext_t"]),
     "bert_base": packages.bert("eager", ("input_ids",)),
-    "resnext50": image_network("resnext50_32x4d", convolution=RELU_CONVOLUTION),
+    "resnext50": image_network(NAMES["resnext50"], convolution=RELU_CONVOLUTION),
     "autoformer_s": local_network("autoformer_s"),
     # Each of thirty blocks adds a convolution of x to x. This standard deviation keeps the sum of order one, and
     # no region so near to being picked that rounding decides, for the inputs that the tests draw.
@@ -57,33 +58,21 @@ NETWORKS = {
     "cswin_s": local_network("cswin_s"),
     "flatten_cswin_s": local_network("flatten_cswin_s"),
     "smt_s": local_network("smt_s"),
-    "regnet": image_network("regnety_032", convolution=RELU_CONVOLUTION, statistics=REGNET),
-    "efficientvit_b3": image_network("efficientvit_b3", 256, convolution=(0.0, 1.5), statistics=EFFICIENTVIT),
+    "regnet": image_network(NAMES["regnet"], convolution=RELU_CONVOLUTION, statistics=REGNET),
+    "efficientvit_b3": image_network(NAMES["efficientvit_b3"], 256, convolution=(0.0, 1.5), statistics=EFFICIENTVIT),
     "yolov8n": packages.yolov8n(),
     "conformer": packages.conformer(),
     "sd_text_encoder": packages.sd_text_encoder(),
     "sd_vae_decoder": packages.sd_vae_decoder(),
     "sd_unet": packages.sd_unet(),
     "pythia_1b": packages.pythia_1b(),
+    "extra/vit_s16": image_network(NAMES["vit_s16"]),
     # Swin-T with two and four times the blocks, to see how compile time grows with depth.
-    "extra/swin_t_2x": image_network("swin_tiny_patch4_window7_224", depths=(4, 4, 12, 4)),
-    "extra/swin_t_4x": image_network("swin_tiny_patch4_window7_224", depths=(8, 8, 24, 8)),
+    "extra/swin_t_2x": image_network(NAMES["swin_t"], depths=(4, 4, 12, 4)),
+    "extra/swin_t_4x": image_network(NAMES["swin_t"], depths=(8, 8, 24, 8)),
     "extra/bert_base_masked": packages.bert("sdpa", ("input_ids", "attention_mask", "token_type_ids")),
 }
 LEGACY = ("swin_t",)
-
-
-def declare_missing_operators() -> None:
-    """Let timm import a torchvision built for another torch: declare the operators it registers.
-
-    PyPI's torchvision is a CUDA build whose library does not load beside the CPU-only torch; timm
-    wants nothing but its Python code.
-    """
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    declare_missing_operators.library = library  # the declarations die with this object
 
 
 def export(network: Network, seed: int, path: Path, legacy: bool) -> onnx.ModelProto:
@@ -187,7 +176,6 @@ def main() -> None:
         help="write TorchScript exports to DIR/legacy; their Shape/Gather/Concat chains test the front end",
     )
     args = parser.parse_args()
-    declare_missing_operators()
     names = [args.only] if args.only else list(LEGACY if args.legacy else NETWORKS)
     for name in names:
         start = time.perf_counter()

@@ -4,6 +4,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class Adder:
         if request.get("trouble") == "hangs":
             time.sleep(60)
         self.request = request
+        self._meet("prepare")
         bytearray(request.get("megabytes", 0) * 1_000_000)  # taken and let go while preparing
         self.facts = {"kernels": 1, "process": os.getpid()}
         if request.get("brings_inputs"):
@@ -28,7 +30,22 @@ class Adder:
 
     def feed(self, inputs):
         self.inputs = inputs
+        self._meet("feed")
         return [inputs["x"] + self.request.get("adds", 0)]
+
+    def _meet(self, where):
+        """Wait until all others have come as far, which they never do if they are taken one by one."""
+        if "meet" not in self.request:
+            return
+        folder, number = self.request["meet"]
+        meeting = Path(folder) / where
+        meeting.mkdir(parents=True, exist_ok=True)
+        (meeting / str(os.getpid())).touch()
+        end = time.monotonic() + self.request.get("waits", 25.0)
+        while len(list(meeting.iterdir())) < number:
+            if time.monotonic() > end:
+                raise TimeoutError("waited in vain")
+            time.sleep(0.01)
 
     def run(self):
         if self.request.get("trouble") == "dies":

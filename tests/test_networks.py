@@ -11,11 +11,16 @@ import pytest
 import tvm
 
 import smartmem_tvm
+from smartmem_tvm.deploy.build import optimize
+from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.frontend import input_spec
 from smartmem_tvm.light import fill
+from smartmem_tvm.pipeline import lower_phases, run_phases
 from smartmem_tvm.report import explain, graph_cost
 from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
+from smartmem_tvm.schedule.gpu_default import gpu_rules
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.suite import SUITES
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
@@ -23,6 +28,7 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 NETWORKS = {entry.file: entry for entry in SUITES["smartmem18"] if not entry.large and not entry.compile_only}
 TOLERANCE = 1e-4  # relative to the largest output
 CATCH_ALL_SHARE = 0.01  # of the time of one inference, for a kernel that no rule was made for
+LAST_RESORTS = {rule.name for rule in gpu_rules()} | {"TVM", "-"}  # "-": no rule at all
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +100,18 @@ def test_no_catch_all_rule_made_a_kernel_that_matters(network):
     times = kernel_times(network.compiled, list(inputs(network.mod, 0).values())) if caught else {}
     report = schedule_report(network.compiled.rules, times)
     assert [each for each in report["kernels"] if each["catch_all"] and each["share"] > CATCH_ALL_SHARE] == []
+
+
+def test_no_last_resort_made_a_kernel_on_gpus(network):
+    """Whatever its share of the time. The graph is the one for OpenCL, whose groups have the least memory."""
+    with parse_target("opencl"):
+        graph = optimize(network.mod, smartmem_tvm.Options())
+    for name in ("opencl", "cuda"):
+        with parse_target(name) as target:
+            scheduled = run_phases(graph, lower_phases(target)[:1], smartmem_tvm.Options())
+        made_by = {kernel: rule["name"] for kernel, rule in kernel_rules(scheduled).items()}
+        assert len(made_by) > 5
+        assert {kernel: rule for kernel, rule in made_by.items() if rule in LAST_RESORTS} == {}
 
 
 def test_passes_are_quick(network):

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from smartmem_tvm.bench.results import read
 from smartmem_tvm.cli import main
+from smartmem_tvm.tables.suite import SUITES
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -28,17 +30,18 @@ def table(heading: str) -> list[str]:
 
 RENDER = runpy.run_path(str(ROOT / "benchmarks" / "render_opencl.py"))
 MEASURED = {name: json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8")) for name in RENDER["FILES"]}
+ROWS = {name: list(read(ROOT / "benchmarks" / name).values()) for name in RENDER["FILES"].values()}
 
 
 def test_tables_are_those_of_the_committed_files():
     assert PAGE.partition(RENDER["BEGIN"])[2].partition(RENDER["END"])[0] == RENDER["page"]() + "\n"
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", ROWS)
 def test_committed_networks_are_right(name):
-    rows = MEASURED[name]["networks"]["results"]
-    assert len(rows) == 5
-    assert all(row["systems"][each]["relative_error"] <= 1e-4 for row in rows for each in ("smartmem", "tvm"))
+    assert {row["model"] for row in ROWS[name]} == {entry.file for entry in SUITES["gpu"]}
+    systems = [RENDER["on_opencl"](row, each) for row in ROWS[name] for each in ("smartmem", "tvm")]
+    assert all(each["relative_error"] <= 1e-4 for each in systems)
 
 
 def test_committed_launches_cost_no_more_than_pyopencls():

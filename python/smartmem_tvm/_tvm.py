@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 
 import tvm
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, relax, tirx
+from tvm.relax import vm_build
 from tvm.s_tir.backend import adreno
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
@@ -36,6 +37,22 @@ TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
 
 TEXEL = 4
 """Numbers in one texel: the innermost dimension of every texture."""
+
+
+def executable(
+    mod: tvm.IRModule, target: tvm.target.Target, build_kernels: Callable[[tvm.IRModule], tvm.runtime.Module]
+) -> relax.VMExecutable:
+    """What ``relax.build`` makes of a lowered module, with a choice of how its kernels are built.
+
+    Parameters
+    ----------
+    build_kernels : callable
+        Makes a module for the host from all PrimFuncs, as ``tirx.build`` does.
+    """
+    builder = relax.ExecBuilder()
+    kernels = vm_build._filter_tir(vm_build._vmcodegen(builder, mod))
+    library = build_kernels(kernels) if kernels is not None else None
+    return relax.VMExecutable(vm_build._ffi_api.VMLink(builder, target, library, [], {}))
 
 
 def texture_tir_pipeline(

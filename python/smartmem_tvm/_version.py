@@ -23,9 +23,12 @@ EXTRAS = {
     "tune": ("xgboost-cpu", "psutil", "cloudpickle", "tornado"),
     "rpc": ("psutil", "cloudpickle", "tornado"),
     "plots": ("matplotlib",),
+    # MNN is not among them: it gets an environment of its own (cli/bench_mnn.py).
+    "peers": ("openvino", "iree-base-compiler", "iree-base-runtime", "torch", "timm"),
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
 }
-"""Extra -> distributions that only some uses need: tuning; running on another machine; pictures; exporting models."""
+"""Extra -> distributions that only some uses need: tuning; running on another machine; pictures; other systems for
+`bench`; exporting models."""
 
 
 def pin_command() -> str:

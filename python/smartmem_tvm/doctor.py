@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PYTHON = (3, 10)
 _DEVICES = ("cuda", "vulkan")
+# Distributions whose module has another name. What counts is the module: xgboost does as well as xgboost-cpu.
+_MODULES = {"xgboost-cpu": "xgboost", "iree-base-compiler": "iree", "iree-base-runtime": "iree"}
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,7 @@ def _library(name: str) -> Check:
 
 
 def _extra(name: str) -> Check:
-    # xgboost does as well as xgboost-cpu: what counts is the module.
-    missing = [dist for dist in EXTRAS[name] if importlib.util.find_spec(dist.removesuffix("-cpu")) is None]
+    missing = [dist for dist in EXTRAS[name] if importlib.util.find_spec(_MODULES.get(dist, dist)) is None]
     if not missing:
         return Check(f"extra [{name}]", True, "complete", required=False)
     remedy = f"pip install {' '.join(missing)}"

@@ -5,17 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from .analysis.fusion import Profiles
 from .analysis.strength_reduction import strength_reduction
 from .errors import UserError
-from .schedule import CpuParams, ScheduleKernels
+from .schedule import CpuParams, PackWeights, ScheduleKernels
+from .schedule.gpu_attention import chain_params, refusal
 from .schedule.gpu_default import is_gpu
+from .schedule.schedule_kernels import kernel_rules
 from .transform.capture_graphs import CaptureGraphs
+from .transform.check_textures import CheckTextures
 from .transform.eliminate_layout import EliminateLayout
 from .transform.fold_norm_affine import FoldNormAffine
 from .transform.fold_scales import FoldScales
@@ -23,11 +28,16 @@ from .transform.fuse_attention import FuseAttention
 from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
 from .transform.lift_workspaces import LiftWorkspaces
+from .transform.lower_argmax import LowerArgmax
 from .transform.lower_rotations import LowerRotations
-from .transform.mend_scans import MendScans
+from .transform.lower_scans import LowerScans
+from .transform.lower_sorts import LowerSorts
 from .transform.merge_projections import MergeProjections
+from .transform.place_textures import PlaceTextures
 from .transform.rewrite_algebra import RewriteAlgebra
+from .transform.select_layout import SelectLayout
 from .transform.split_reductions import SplitReductions
+from .transform.split_transposed import SplitTransposed
 from .transform.vectorize_math import VectorizeMath
 
 
@@ -38,12 +48,14 @@ class Options:
     Attributes
     ----------
     rewrite, merge_projections, eliminate, fuse, schedule : bool
-        Run `FoldScales`, `FoldNormAffine` and `RewriteAlgebra`; `MergeProjections`; `EliminateLayout`; `FuseRows` and
-        `FuseOperators`; `ScheduleKernels`.
+        Run `FoldScales`, `FoldNormAffine`, `RewriteAlgebra` and `SplitTransposed`; `MergeProjections`;
+        `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
     simplify : bool
         Reduce composed index maps in strength (`analysis.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool
         Run `FuseAttention`.
+    textures : bool
+        Run `PlaceTextures`, and `SelectLayout` for what stays in buffers; of no effect on targets without textures.
     cuda_graph : bool
         Run `CaptureGraphs`; of no effect on other targets than CUDA.
     dump_dir : str or None
@@ -59,6 +71,7 @@ class Options:
     simplify: bool = True
     fuse: bool = True
     fuse_attention: bool = True
+    textures: bool = True
     schedule: bool = True
     cuda_graph: bool = True
     dump_dir: str | None = None
@@ -84,7 +97,7 @@ GRAPH_PHASES = (
         ],
     ),
     # Cheaper operators, while operators still have names.
-    Phase("rewrite", lambda _: [FoldScales(), FoldNormAffine(), RewriteAlgebra()]),
+    Phase("rewrite", lambda _: [FoldScales(), FoldNormAffine(), RewriteAlgebra(), SplitTransposed()]),
     Phase("merge_projections", lambda _: [MergeProjections(), relax.transform.CanonicalizeBindings()]),
     # Every operator a PrimFunc: from here on facts are read from loop programs.
     Phase(
@@ -103,8 +116,8 @@ GRAPH_PHASES = (
     Phase("fuse_attention", lambda _: [FuseAttention(CpuParams().on_chip_bytes)]),
 )
 
-# What TVM would dispatch to a kernel that is wrong on some GPUs.
-_MEND = Phase("mend", lambda _: [MendScans()])
+# What TVM would dispatch to chains of small kernels, one of them wrong on some GPUs, or to a reduction to pairs.
+_MEND = Phase("mend", lambda _: [LowerSorts(), LowerScans(), LowerArgmax()])
 
 # TVM's own five passes, the baseline of every comparison.
 BASELINE_PHASES = (
@@ -146,7 +159,10 @@ def _finish(_: Options) -> list:
 _LOWER = Phase("lower", lambda options: _plan_memory(options) + _finish(options))
 
 LOWER_PHASES = (
-    Phase("schedule", lambda _: [SplitReductions(), LowerRotations(), VectorizeMath(), ScheduleKernels()]),
+    Phase(
+        "schedule",
+        lambda _: [SplitReductions(), LowerRotations(), VectorizeMath(), PackWeights(), ScheduleKernels()],
+    ),
     _LOWER,
 )
 
@@ -163,10 +179,44 @@ CUDA_LOWER_PHASES = (
 
 
 def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
-    """`GRAPH_PHASES`, for a GPU without those whose kernels only the rules for CPUs can schedule."""
+    """`GRAPH_PHASES`, for a GPU with chains of rows that a group of its threads can take."""
     if target is None or not is_gpu(target):
         return GRAPH_PHASES
-    return (_MEND, *(phase for phase in GRAPH_PHASES if phase.name != "fuse_attention"))
+    attention = Phase(
+        "fuse_attention", lambda _: [FuseAttention(refusal=partial(refusal, params=chain_params(target)))]
+    )
+    phases = (_MEND, *(attention if phase.name == attention.name else phase for phase in GRAPH_PHASES))
+    if "texture" not in target.keys:
+        return phases
+    # Last: which memory a tensor goes to depends on who writes and reads it in the end.
+    return (*phases, Phase("textures", lambda _: [PlaceTextures(target, TextureTrial(target)), SelectLayout()]))
+
+
+class TextureTrial:
+    """Why a kernel with textures cannot be scheduled for `target`, None if it can; equal kernels are tried once."""
+
+    def __init__(self, target: tvm.target.Target):
+        self.target, self.known = target, {}
+
+    def __call__(self, kernel: tvm.tirx.PrimFunc) -> str | None:
+        """Schedule a kernel as it will be scheduled later, and look."""
+        key = tvm_ffi.structural_hash(kernel)
+        for other, answer in self.known.setdefault(key, []):
+            if tvm_ffi.structural_equal(kernel, other):
+                return answer
+        answer = self._try(kernel)
+        self.known[key].append((kernel, answer))
+        return answer
+
+    def _try(self, kernel: tvm.tirx.PrimFunc) -> str | None:
+        mod = tvm.IRModule({"it": kernel.with_attr("global_symbol", "it")})
+        try:
+            with self.target:
+                scheduled = tvm.transform.Sequential([LowerRotations(), ScheduleKernels(), CheckTextures()])(mod)
+        except UserError as error:
+            return str(error)
+        rule = kernel_rules(scheduled)["it"]
+        return f"no rule but {rule['name']} knows it" if rule["catch_all"] else None
 
 
 def lower_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:

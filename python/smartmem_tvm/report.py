@@ -28,7 +28,7 @@ class GraphCost:
         Kernels all of whose outputs are pure data movements.
     bytes_moved : dict
         Bytes read and written at kernel boundaries: ``activations`` (tensors computed from the input, and the input)
-        and ``weights`` (constants). Each operand counts once per kernel, with its whole size.
+        and ``weights`` (constants, and what were constants). Each operand counts once per kernel, with its whole size.
     """
 
     kernels: int
@@ -51,7 +51,9 @@ def graph_cost(mod: tvm.IRModule) -> GraphCost:
     kernels = layout = 0
     traffic = {"activations": 0, "weights": 0}
     kinds: dict = {}  # PrimFunc -> whether it only moves data
-    for binding in (b for block in mod["main"].body.blocks for b in block.bindings):
+    main = mod["main"]
+    weights = list(main.params)[int((main.attrs or {}).get("num_input", len(main.params))) :]
+    for binding in (b for block in main.body.blocks for b in block.bindings):
         call = getattr(binding, "value", None)
         if not isinstance(call, ir.Call) or call.op != CALL_TIR:
             continue
@@ -61,7 +63,7 @@ def graph_cost(mod: tvm.IRModule) -> GraphCost:
             kinds[gvar] = only_moves_data(mod[gvar])
         layout += kinds[gvar]
         for operand in operands.fields if isinstance(operands, relax.Tuple) else [operands]:
-            constant = isinstance(operand, ir.Constant)
+            constant = isinstance(operand, ir.Constant) or operand in weights
             traffic["weights" if constant else "activations"] += tensor_bytes(operand.ty)
         traffic["activations"] += tensor_bytes(binding.var.ty)
     return GraphCost(kernels, layout, traffic)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
+from smartmem_tvm.timm_networks import import_timm
+
 from .weights import MATRIX, Row
 
 
@@ -38,9 +40,7 @@ def image_network(name: str, size: int = 224, *, convolution=MATRIX, statistics=
     """Return a timm classifier of `size` x `size` pixels; `changes` go to its constructor."""
 
     def build() -> torch.nn.Module:
-        import timm
-
-        return timm.create_model(name, pretrained=False, **changes)
+        return import_timm().create_model(name, pretrained=False, **changes)
 
     return Network(build, {"x": torch.zeros(1, 3, size, size)}, convolution, statistics)
 

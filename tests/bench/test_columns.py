@@ -10,10 +10,14 @@ from smartmem_tvm.bench.columns import (
     TITLES,
     ablation_cells,
     cells,
+    columns_of,
+    conditions,
     csv_text,
     geometric_mean,
     means,
     one_line,
+    per_graph,
+    titles,
 )
 
 
@@ -62,6 +66,25 @@ def test_csv_has_a_line_for_each_system():
     ]
     assert float(lines[1]["activations_mb"]) == 4 and lines[1]["latency_ms_median"] == "6.0"
     assert lines[3]["error_message"] == "No such file." and lines[3]["kernels"] == ""
+
+
+def test_kernels_in_graphs_have_a_column_where_there_are_graphs():
+    assert "in graphs" not in titles(columns_of([ROW]))
+    graphs = {**ROW, "systems": {**ROW["systems"], "b": {**facts(9, 1e6, 1.0), "kernels_per_graph": [3, 4]}}}
+    columns = columns_of([ROW, graphs])
+    shown = [line[titles(columns).index("in graphs")] for line in cells(graphs, columns)]
+    assert shown == ["-", "-", "-", "3+4=7"]
+    assert per_graph([117]) == "117"
+
+
+def test_conditions_name_the_device():
+    machine = {"devices": {"cuda": {"name": "G"}, "opencl": {"name": "G"}}}
+    common = {**ROW, "in_turns": True, "machine": machine}
+    assert conditions([FAILED, {**ROW, "in_turns": False, "machine": {}}]) == [
+        "Latencies: medians, 10th and 90th percentile on 2 threads; runs taken one system after the other."
+    ]
+    (sentence,) = conditions([{**common, "target": "cuda"}, {**common, "target": "cuda"}])
+    assert "percentile on G, inputs and outputs on the device, until it is done; runs taken in turns." in sentence
 
 
 def test_sentences():

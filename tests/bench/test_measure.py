@@ -2,6 +2,7 @@
 """Several systems on one model: what each answers, and what becomes of one that fails."""
 
 import os
+import time
 
 import pytest
 
@@ -13,9 +14,10 @@ FIRST = {"system": "ours", "brings_inputs": True, "adds": 0.5}
 REFERENCE = {"system": "reference"}
 
 
-def run(*requests, together=True, patience=30.0):
+def run(*requests, together=True, patience=30.0, side_by_side=False):
     effort = Effort(budget=0.05, least=2, most=4)
-    return measure(requests, Method(prepare, largest_difference, "reference", effort, together, patience))
+    method = Method(prepare, largest_difference, "reference", effort, together, patience, side_by_side)
+    return measure(requests, method)
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -40,6 +42,22 @@ def test_one_that_is_only_counted_does_not_run():
     assert found["counted"]["kernels"] == 1 and "latency_ms" not in found["counted"]
 
 
+def test_one_that_is_there_for_its_outputs_is_not_timed():
+    found = run(FIRST, {**REFERENCE, "untimed": True})
+    assert found["ours"]["relative_error"] == 0.5 and found["ours"]["latency_ms"]["runs"] >= 2
+    assert "latency_ms" not in found["reference"] and "error" not in found["reference"]
+
+
+def test_side_by_side_everything_slow_happens_at_once(tmp_path):
+    requests = [FIRST, REFERENCE, {"system": "third"}]
+    meeting = {"meet": (str(tmp_path), len(requests))}
+    found = run(*({**each, **meeting} for each in requests), side_by_side=True)
+    assert found["ours"].get("relative_error") == 0.5, found
+    assert all(facts["latency_ms"]["runs"] >= 2 for facts in found.values())
+    alone = run({**FIRST, "meet": (str(tmp_path / "none"), 2), "waits": 0.1}, REFERENCE)
+    assert "waited in vain" in alone["ours"]["error"]
+
+
 TROUBLE = {
     "refuses": "Tensor 'x' is odd; give an even one.",
     "breaks": "bad failed with ValueError (broken).",
@@ -56,11 +74,14 @@ def test_a_system_that_fails_leaves_a_sentence_and_the_others(trouble):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_without_the_first_there_is_nothing_to_measure(together):
-    found = run({**FIRST, "trouble": "refuses"}, REFERENCE, together=together)
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_without_the_first_there_is_nothing_to_measure(together, side_by_side):
+    found = run({**FIRST, "trouble": "refuses"}, REFERENCE, together=together, side_by_side=side_by_side)
     assert found == {"ours": {"error": TROUBLE["refuses"]}}
 
 
-def test_patience_ends():
-    found = run(FIRST, {"system": "bad", "trouble": "hangs"}, patience=8.0)
-    assert found["bad"] == {"error": "bad gave no answer within 8 s."}
+def test_patience_ends_for_all_that_are_late_together():
+    start = time.perf_counter()
+    found = run(FIRST, *({"system": name, "trouble": "hangs"} for name in "abc"), patience=8.0)
+    assert time.perf_counter() - start < 3 * 8.0
+    assert [found[name]["error"] for name in "abc"] == [f"{name} gave no answer within 8 s." for name in "abc"]

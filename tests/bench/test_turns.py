@@ -12,7 +12,7 @@ def test_turns_and_budgets():
     def system(name, seconds):
         return lambda: calls.append(name) or seconds
 
-    times = in_turns([system("a", 1.0), system("b", 3.0)], Effort(budget=5.0, least=2, most=4))
+    times = in_turns([system("a", 1.0), system("b", 3.0)], Effort(budget=5.0, least=2, most=4, pause=0.0))
     assert calls == ["a", "b"] * 3 + ["a"] * 2, "one round untimed; b leaves when its budget is spent"
     assert times == [[1.0] * 4, [3.0] * 2]
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 
 from smartmem_tvm.cli import bench_plan
+from smartmem_tvm.cli.bench_names import parse_systems
 from smartmem_tvm.cli.bench_plan import Plan, Target, techniques
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.pipeline import Options
@@ -77,8 +78,9 @@ def test_a_suite_goes_on_after_a_failure_and_after_an_interruption(smartmem, mod
 def plan(**changes) -> Plan:
     from smartmem_tvm.bench.turns import Effort
 
-    settings = {"against": ("tvm",), "ablation": None, "shapes": {}, "threads": 1, "seed": 0}
-    return Plan(**{**settings, **changes}, effort=Effort(), patience=10)
+    settings = {"target": "cpu", "ablation": None, "shapes": {}, "threads": 1, "seed": 0, "against": "tvm", **changes}
+    settings["against"] = parse_systems(settings["against"], settings["target"])
+    return Plan(**settings, effort=Effort(), patience=10)
 
 
 def test_every_switch_of_the_pipeline_can_be_ablated(tmp_path):
@@ -110,6 +112,35 @@ def test_what_targets_ask_for(tmp_path):
     assert systems[:3] == ["smartmem", "tvm", "tvm-unscheduled"]
 
 
+def test_what_a_gpu_is_asked_for(tmp_path):
+    devices = {"cuda": {"name": "G"}, "opencl": {"name": "G"}}
+    names = ["no-cuda-graph", "smartmem@opencl", "tvm", "tvm@opencl", "onnxruntime"]
+    target = Target("M", "m", tmp_path / "m.onnx", unscheduled=True)
+    found = plan(target="cuda", against=",".join(names), devices=devices).requests(target)
+    assert [each["system"] for each in found] == ["smartmem", *names], "nothing is only counted"
+    assert [each["target"] for each in found] == ["cuda", "cuda", "opencl", "cuda", "opencl", "cpu"]
+    assert [each["kind"] for each in found] == ["smartmem", "smartmem", "smartmem", "tvm", "tvm", "onnxruntime"]
+    assert [each["system"] for each in found if each.get("untimed")] == ["onnxruntime"]
+    assert found[1]["options"] == {"cuda_graph": False}
+
+
+def test_one_model_on_opencl(smartmem, model_path, tmp_path):
+    against = "smartmem@cpu,tvm,onnxruntime"
+    output = tmp_path / "r.json"
+    outcome = smartmem("bench", model_path, "--target", "opencl", "--against", against, *QUICK, "-o", output)
+    assert outcome.code == 0, outcome.err
+    assert "inputs and outputs on the device" in outcome.out
+    (row,) = json.loads(output.read_text())["rows"]
+    assert row["target"] == "opencl" and row["machine"]["devices"]["opencl"]["driver"]
+    assert list(row["systems"]) == ["smartmem", *against.split(",")]
+    ours, cpu, tvm, reference = row["systems"].values()
+    assert "driver" in ours["seconds"] and "driver" not in cpu["seconds"]
+    assert ours["kernels"] < tvm["kernels"]
+    for facts in (ours, cpu, tvm):
+        assert 0 < facts["relative_error"] < 1e-6 and facts["latency_ms"]["median"] > 0
+    assert "latency_ms" not in reference
+
+
 def test_the_sixteen_small_networks_and_the_two_large(monkeypatch):
     entries = SUITES["smartmem18"]
     networks = [entry for entry in entries if entry.paper]
@@ -123,6 +154,11 @@ BAD = {
     "picture without ablation": (("m.onnx", "--plot", "p.png"), "--ablation"),
     "technique": (("m.onnx", "--ablation", "magic"), "'magic'"),
     "place": (("m.onnx", "-o", "none/r.json"), "none/r.json"),
+    "unknown target": (("m.onnx", "--target", "abacus"), "'abacus'"),
+    "unknown target of another system": (("m.onnx", "--against", "tvm@abacus"), "'abacus'"),
+    "target without a device": (("m.onnx", "--target", "cuda"), "cuda"),
+    "other target without a device": (("m.onnx", "--against", "tvm@cuda"), "cuda"),
+    "system": (("m.onnx", "--against", "magic"), "'magic'"),
 }
 
 
@@ -137,7 +173,7 @@ def test_bad_arguments(smartmem, monkeypatch, tmp_path, what):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [("--against", "magic"), ("--budget", "0"), ("--suite", "all")])
+@pytest.mark.parametrize("arguments", [("--budget", "0"), ("--suite", "all")])
 def test_wrong_usage(smartmem, arguments):
     outcome = smartmem("bench", "m.onnx", *arguments)
     assert outcome.code == 2 and outcome.err.startswith("usage: smartmem bench")

@@ -7,8 +7,11 @@ import pytest
 import tvm
 
 from smartmem_tvm import UserError
-from smartmem_tvm.deploy.target import device_of, has_textures, host_target, parse_target
+from smartmem_tvm.deploy.target import device_of, has_textures, host_target, parse_target, target_row
 from smartmem_tvm.schedule.gpu_default import is_gpu
+from smartmem_tvm.tables.targets import TARGETS
+
+PHONES = [name for name, row in TARGETS.items() if row.host]
 
 
 def test_the_host_uses_all_cores_it_may():
@@ -59,6 +62,30 @@ def test_an_architecture_that_is_named_is_taken():
     assert target.attrs["arch"] == "sm_90" and target.host.kind.name == "llvm"
 
 
+@pytest.mark.parametrize("name", PHONES)
+def test_a_phone_by_name(name):
+    target, row = parse_target(name), TARGETS[name]
+    assert target.kind.name == "opencl" and row.family in target.keys and is_gpu(target)
+    assert has_textures(target) == row.textures
+    assert target.host.attrs["mtriple"] == "aarch64-linux-android"
+    assert target.attrs["max_num_threads"] == target.attrs["max_threads_per_block"] == row.work_group
+    assert target.attrs["max_shared_memory_per_block"] == row.local_bytes
+    assert (target.attrs["texture_spatial_limit"], target.attrs["texture_depth_limit"]) == (row.image_width, 2048)
+    assert target_row(target) is row
+    assert str(tvm.target.Target(str(target))) == str(target)  # as a manifest keeps it
+
+
+@pytest.mark.parametrize(("text", "name"), [(None, "cpu"), ("opencl", "opencl"), ("cuda", "h100")])
+def test_rows_of_targets_without_a_model(text, name):
+    assert target_row(parse_target(text)).name == name
+
+
+def test_an_unknown_target_is_told_the_names():
+    with pytest.raises(UserError) as caught:
+        parse_target("adreno-9000")
+    assert all(f"'{name}'" in str(caught.value) for name in [*PHONES, "cpu", "cuda", "opencl"])
+
+
 def test_devices():
     assert device_of(host_target()) == tvm.cpu()
     assert device_of(parse_target("opencl")) == tvm.opencl(0)
@@ -69,3 +96,15 @@ def test_a_device_that_is_not_there(text, index, words):
     with pytest.raises(UserError, match=words) as caught:
         device_of(parse_target(text), index)
     assert "smartmem doctor" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_opencl_has_the_limits_of_the_device_here():
+    """As for CUDA; but no rule makes groups of more than 1024 threads, or takes more than 48 KB on chip."""
+    device, target = tvm.opencl(0), parse_target("opencl")
+    assert target.attrs["max_num_threads"] == min(int(device.max_threads_per_block), 1024)
+    assert target.attrs["max_shared_memory_per_block"] == min(int(device.max_shared_memory_per_block), 48 * 1024)
+
+
+def test_a_phone_s_device_is_not_looked_for_here():
+    with pytest.raises(UserError, match="target 'adreno-740' is the device of another machine"):
+        device_of(parse_target("adreno-740"))

@@ -108,7 +108,7 @@ def windows():
 
 
 def choices():
-    """A sort, for which TVM has kernels of its own, and a reduction with two results."""
+    """A sort, for which TVM has kernels of its own, and a reduction to a pair."""
     net = Network(4, 33)
     largest, places = net.add("TopK", "x", np.array([5]), outputs=2, axis=-1)
     return net.model(largest, places, net.add("ArgMax", "x", axis=1))
@@ -180,7 +180,7 @@ def test_weights_go_to_the_device_once():
     assert here == {tvm.opencl(0).dlpack_device_type()}
 
 
-@pytest.mark.parametrize("network", NETWORKS[:4], ids=lambda network: network.__name__)
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
 def test_no_kernel_is_one_thread(network):
     graph = sm.compile(sm.from_onnx(network()), TARGET).graph
     with TARGET:

@@ -74,6 +74,24 @@ def test_batches_of_either_orientation(shape, left, right):
     check([x, w], output, lambda x, w: (swap(x) if left else x) @ (swap(w) if right else w))
 
 
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("band", [1, 2, 3, 64])
+@pytest.mark.parametrize("shape", [(3, 37, 40, 83), (2, 7, 33, 97), (2, 97, 33, 7), (1, 16, 16, 16)], ids=str)
+def test_groups_in_bands(shape, band, splits):
+    """Row tiles x column tiles: 3 x 6, 1 x 7, 7 x 1, 1 x 1; a band may not divide them, or be wider."""
+    batch, rows, depth, columns = shape
+    x, w = tensors((batch, rows, depth), (batch, depth, columns))
+    tile = GpuTile(16, 16, 16, 2, 2, splits=splits, band=band)
+    check([x, w], topi.nn.batch_matmul(x, w, transpose_b=False), lambda x, w: x @ w, tile)
+
+
+def test_the_order_of_groups_is_in_the_source():
+    x, w = tensors((64, 32), (32, 80))
+    output = topi.matmul(x, w)
+    sources = {check([x, w], output, lambda x, w: x @ w, GpuTile(16, 16, 16, 2, 2, band=band)) for band in (0, 2, 3, 5)}
+    assert len(sources) == 3  # five columns of tiles are all of them
+
+
 def test_eight_results_need_four_vectors_from_shared_memory():
     x, w = tensors((128, 32), (32, 128))
     source = check([x, w], topi.matmul(x, w), lambda x, w: x @ w, GpuTile(64, 64, 16, 8, 8, unroll=1))

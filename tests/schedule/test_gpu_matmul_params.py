@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tile of a matmul on a GPU: what may be chosen, and what is."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import tvm
+
+from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.schedule.gpu_launch import GpuParams
 from smartmem_tvm.schedule.gpu_matmul_params import GpuMatmulParams, best_gpu_tile, candidates, cycles
 
@@ -56,3 +60,36 @@ def test_more_work_takes_longer():
     tile = best_gpu_tile(1, 197, 768, 768, LARGE)
     base = cycles(tile, 1, 197, 768, 768, LARGE)
     assert base < cycles(tile, 1, 197, 768, 3072, LARGE) < cycles(tile, 8, 197, 768, 3072, LARGE)
+
+
+# What a target names has memories that are known.
+SMALL_CACHE = GpuMatmulParams.of(GpuParams.of(parse_target("adreno-740")))
+
+
+def test_a_target_that_names_no_device_keeps_the_usual_order():
+    sizes = GpuMatmulParams.of(GpuParams.of(tvm.target.Target("opencl")))
+    assert {best_gpu_tile(*shape, sizes).band for shape in SHAPES} == {0}
+    assert sizes.processors == LARGE.processors
+
+
+def test_a_cache_that_holds_everything_keeps_the_usual_order():
+    sizes = replace(SMALL_CACHE, cached_bytes=1 << 30)
+    assert {best_gpu_tile(*shape, sizes).band for shape in SHAPES} == {0}
+
+
+@pytest.mark.parametrize("shape", [(1, 196, 1024, 256), (1, 2048, 8192, 2048)], ids=str)
+def test_a_small_cache_takes_bands(shape):
+    tile = best_gpu_tile(*shape, SMALL_CACHE)
+    assert 0 < tile.band < -(-shape[2] // tile.columns)
+    assert cycles(tile, *shape, SMALL_CACHE) < cycles(replace(tile, band=0), *shape, SMALL_CACHE)
+
+
+def test_few_processors_need_no_split():
+    assert best_gpu_tile(1, 196, 256, 1024, LARGE).splits > 1
+    assert best_gpu_tile(1, 196, 256, 1024, SMALL_CACHE).splits == 1
+
+
+def test_slow_memory_costs_time():
+    slow = replace(SMALL_CACHE, memory_bytes_per_cycle=SMALL_CACHE.memory_bytes_per_cycle / 10)
+    tile = best_gpu_tile(1, 196, 768, 256, SMALL_CACHE)
+    assert cycles(tile, 1, 196, 768, 256, slow) > 2 * cycles(tile, 1, 196, 768, 256, SMALL_CACHE)

@@ -215,7 +215,7 @@ def test_a_costly_vector_between_two_reductions_stays_in_registers():
 
 def test_a_row_that_no_registers_hold_is_read_again():
     (x,) = tensors((2, 4000))
-    few = replace(GpuParams.of(TARGET), registers=8)
+    few = replace(GpuParams.of(TARGET), registers=2)
     assert "row_row" not in check(GpuRows, [x], topi.nn.softmax(x), softmax, few)
 
 

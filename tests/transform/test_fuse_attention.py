@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """FuseAttention: rows stay on chip between products; what leaves its row, or is read elsewhere, stays apart."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tvm
 from tvm import relax
 
-from helpers import assert_same_results, calls, constant, legal, nodes, op, random
+from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
 from smartmem_tvm import Options, compile
 from smartmem_tvm.analysis.graph import read_log
-from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.schedule import ScheduleKernels, default_rules
 from smartmem_tvm.schedule.cpu_attention import RowChains
+from smartmem_tvm.schedule.gpu_attention import refusal
+from smartmem_tvm.schedule.gpu_attention_params import GpuChainParams
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.transform import EliminateLayout, FuseAttention, FuseOperators, FuseRows, SplitReductions
 
 HEADS, ROWS, DEPTH = 3, 12, 8
@@ -41,6 +47,14 @@ def attention(q, k, v, extra=None):
     return op.matmul(op.nn.softmax(s if extra is None else op.add(s, extra)), v)
 
 
+def fused_for_gpu(build, *shapes) -> tvm.IRModule:
+    """With the reasons of a GPU; the results are computed on a CPU."""
+    before = legal(build, *shapes)
+    after = FuseAttention(refusal=partial(refusal, params=GpuChainParams()))(prepared(before))
+    assert_same_results(before, after, *random(*shapes))
+    return after
+
+
 def takes_one_rule(mod) -> bool:
     """Whether every kernel is scheduled as a chain of rows, after the pass that comes between."""
     target = tvm.target.Target({"kind": "llvm", "num-cores": 2})
@@ -50,7 +64,7 @@ def takes_one_rule(mod) -> bool:
     return all(f.attrs.get("tirx.is_scheduled") for f in functions)
 
 
-@pytest.mark.parametrize("keys", [ROWS, 77, 13, 2])
+@pytest.mark.parametrize("keys", [ROWS, 77, 2])
 def test_attention_is_one_kernel(keys):
     """The same for self and cross attention, square and not."""
     other = (2, HEADS, keys, DEPTH)
@@ -189,3 +203,71 @@ def test_scheduled_and_switched_off():
     assert (len(calls(whole.graph)), len(calls(parts.graph))) == (1, 3)
     for a, b in zip(whole.run(*arrays), parts.run(*arrays), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def windows_as_pixels(q, k, v, residual):
+    """Rows numbered by windows are written as pixels, onto a residual."""
+    o = op.reshape(attention(q, k, v), (2, 2, HEADS, 3, 3, DEPTH))
+    return op.add(op.reshape(op.permute_dims(o, (0, 3, 1, 4, 2, 5)), (6, 6, HEADS * DEPTH)), residual)
+
+
+def one_projection(x):
+    """Heads out of one projection, and side by side again."""
+    width = HEADS * DEPTH
+    parts = op.reshape(op.matmul(x, constant(width, 3 * width)), (2, ROWS, 3, HEADS, DEPTH))
+    q, k, v = (
+        op.permute_dims(op.squeeze(op.strided_slice(parts, [2], [n], [n + 1]), [2]), (0, 2, 1, 3)) for n in range(3)
+    )
+    return op.add(op.reshape(op.permute_dims(attention(q, k, v), (0, 2, 1, 3)), (2, ROWS, width)), x)
+
+
+def masked(q, k, v):
+    mask = relax.const(np.where(np.tri(ROWS, dtype=bool), 0, -1e9).astype("float32"))
+    return attention(q, k, v, mask)
+
+
+@pytest.mark.parametrize(
+    ("build", "shapes", "kernels"),
+    [
+        (attention, [QUERY, (2, HEADS, 20, DEPTH), (2, HEADS, 20, DEPTH)], 1),
+        (masked, [QUERY] * 3, 1),
+        (one_projection, [(2, ROWS, HEADS * DEPTH)], 2),
+        (windows_as_pixels, [*[(4, HEADS, 9, DEPTH)] * 3, (6, 6, HEADS * DEPTH)], 1),
+    ],
+)
+def test_on_a_gpu_with_its_rule(build, shapes, kernels):
+    mod, target, arrays = legal(build, *shapes), parse_target("opencl"), random(*shapes)
+    whole = compile(mod, target)
+    assert len(calls(whole.graph)) == kernels
+    with target:
+        scheduled = ScheduleKernels(default_rules())(whole.graph)
+    assert "GpuRowChains" in {rule["name"] for rule in kernel_rules(scheduled).values()}
+    for a, b in zip(whole.run(*arrays), run(mod, *arrays), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("build", "shapes", "reason"),
+    [
+        (attention, [(2, HEADS, 4, DEPTH), QUERY, QUERY], "too few"),
+        (attention, [QUERY, (2, HEADS, 2000, DEPTH), (2, HEADS, 2000, DEPTH)], "do not fit"),
+        (lambda x: op.nn.softmax(op.matmul(x, constant(2048, 64))), [(64, 2048)], "to be read again"),
+    ],
+)
+def test_what_a_group_of_threads_cannot_hold_stays_apart(build, shapes, reason):
+    after = fused_for_gpu(build, *shapes)
+    assert len(calls(after)) > 1
+    (entry,) = decisions(after)
+    assert entry["action"] == "kept"
+    assert reason in entry["reason"]
+
+
+def test_few_rows_of_a_large_product_stay_apart_on_a_gpu():
+    """One group of threads would do what the columns of a matmul give to many."""
+    after = fused_for_gpu(lambda x: op.nn.softmax(op.matmul(x, constant(192, 384))), (8, 192))
+    assert len(calls(after)) == 2
+    assert "estimated" in decisions(after)[0]["reason"]
+
+
+def test_layers_of_a_single_row_are_no_chain_for_a_gpu():
+    assert len(calls(fused_for_gpu(squeeze_and_excite, (1, 16, 5, 5)))) == 3

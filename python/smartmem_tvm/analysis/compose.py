@@ -27,7 +27,7 @@ _MAX_COPIED_LOADS = 64
 def fresh(kernel: Kernel) -> Kernel:
     """A copy with buffers and iterators of its own, so that two uses of one PrimFunc can be merged."""
     buffers = [*kernel.inputs, *kernel.outputs, *kernel.intermediates]
-    mapping: dict = {b: tirx.decl_buffer(b.shape, b.dtype, b.name) for b in buffers}
+    mapping: dict = {b: tirx.decl_buffer(b.shape, b.dtype, b.name, scope=b.scope()) for b in buffers}
     stages = []
     for stage in kernel.stages:
         iters = [tirx.IterVar(it.dom, tirx.Var(it.var.name, it.var.ty), it.iter_type) for it in stage.iters]

@@ -52,7 +52,7 @@ class Child:
     request : dict
         Picklable, with ``system``, the name for messages.
     patience : float
-        Seconds to wait for one answer.
+        Seconds that one answer may take from the question on.
 
     Attributes
     ----------
@@ -67,11 +67,14 @@ class Child:
         self.process = context.Process(target=_serve, args=(theirs, prepare, request), daemon=True)
         self.process.start()
         theirs.close()
+        self.asked = time.monotonic()
 
     def answer(self) -> Any:
-        """The answer to the last call (the first one: the facts of the prepared system), None after a failure."""
+        """The answer to the last question (the first: the facts of the prepared system), None after a failure."""
+        if self.failure is not None:
+            return None
         try:
-            if not self.connection.poll(self.patience):
+            if not self.connection.poll(max(0.0, self.asked + self.patience - time.monotonic())):
                 return self._fail(f"{self.name} gave no answer within {self.patience:.0f} s.")
             ok, content = self.connection.recv()
         except (EOFError, OSError):
@@ -81,14 +84,18 @@ class Child:
 
     def call(self, name: str, *arguments) -> Any:
         """Have the child do ``feed``, ``run`` (answers its seconds) or ``finish`` (answers the last facts)."""
-        if self.failure is not None:
-            return None
+        self.ask(name, *arguments)
+        return self.answer()
+
+    def ask(self, name: str, *arguments) -> None:
+        """Start a call whose `answer` is fetched later."""
+        self.asked = time.monotonic()
         with contextlib.suppress(OSError):  # the child is gone: the answer says how
             self.connection.send((name, arguments))
-        return self.answer()
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence
+        self.stop()  # what is late would disturb the others
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
@@ -146,4 +153,4 @@ class _Calls:
     def finish(self) -> dict:
         # Read before counting, which is no part of running.
         peak = peak_mb() if self.peak_is_of_running else None
-        return {**self.system.count(), "peak_mb": {"run": peak}}
+        return {"peak_mb": {"run": peak}, **self.system.count()}  # of a system that runs elsewhere, its own peak

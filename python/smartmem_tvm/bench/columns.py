@@ -21,7 +21,7 @@ class Column:
         Heading of the table; of the CSV file, with the unit.
     path : tuple of str
         Where it is in the facts of a system.
-    form : str
+    form : str or callable
         How the table shows it.
     scale : float
         What it is multiplied by.
@@ -30,7 +30,7 @@ class Column:
     title: str
     name: str
     path: tuple[str, ...]
-    form: str = "{}"
+    form: str | Callable[[Any], str] = "{}"
     scale: float = 1.0
 
     def value(self, facts: Mapping) -> Any:
@@ -42,7 +42,9 @@ class Column:
     def text(self, facts: Mapping) -> str:
         """The figure for people."""
         value = self.value(facts)
-        return "-" if value is None else self.form.format(value)
+        if value is None:
+            return "-"
+        return self.form.format(value) if isinstance(self.form, str) else self.form(value)
 
 
 FIGURES = (
@@ -57,7 +59,17 @@ FIGURES = (
     Column("run MB", "peak_mb_run", ("peak_mb", "run"), "{:.0f}"),
     Column("passes s", "seconds_passes", ("seconds", "passes"), "{:.1f}"),
 )
+
+
+def per_graph(kernels: Sequence[int]) -> str:
+    """Kernels of each CUDA graph and their sum."""
+    return f"{'+'.join(map(str, kernels))}={sum(kernels)}" if len(kernels) > 1 else str(sum(kernels))
+
+
+# Shown where a system has them.
+_GRAPHS = Column("in graphs", "kernels_per_graph", ("kernels_per_graph",), per_graph)
 _CSV_ONLY = (
+    Column("", "kernels_in_graphs", ("kernels_in_graphs",)),
     Column("", "runs", ("latency_ms", "runs")),
     Column("", "weights_mb", ("bytes_moved", "weights"), scale=1e-6),
     Column("", "seconds_import", ("seconds", "import")),
@@ -65,16 +77,30 @@ _CSV_ONLY = (
     Column("", "error_message", ("error",)),
 )
 ABLATION_TITLES = ("model", "technique", *(column.title for column in FIGURES[:4]), "faster")
-TITLES = ("model", "system", *(column.title for column in FIGURES))
 
 
-def cells(row: Mapping) -> list[tuple[str, ...]]:
+def columns_of(rows: Sequence[Mapping]) -> tuple[Column, ...]:
+    """The figures worth showing of these rows."""
+    systems = [facts for row in rows for facts in row.get("systems", {}).values()]
+    graphs = (_GRAPHS,) if any(_GRAPHS.value(facts) is not None for facts in systems) else ()
+    return (*FIGURES[:2], *graphs, *FIGURES[2:])
+
+
+def titles(columns: Sequence[Column] = FIGURES) -> tuple[str, ...]:
+    """Headings of the table."""
+    return ("model", "system", *(column.title for column in columns))
+
+
+TITLES = titles()
+
+
+def cells(row: Mapping, columns: Sequence[Column] = FIGURES) -> list[tuple[str, ...]]:
     """Lines of the table for one model, one for each system; the steps of an ablation have their own table."""
     first, *rest = list(row.get("systems", {})) or [None]
     if first is None:
-        return [(row["name"], "failed", *("-" for _ in FIGURES))]
+        return [(row["name"], "failed", *("-" for _ in columns))]
     names = [first, *(name for name in rest if name in others(row))]
-    lines = [(name, *(column.text(row["systems"][name]) for column in FIGURES)) for name in names]
+    lines = [(name, *(column.text(row["systems"][name]) for column in columns)) for name in names]
     return [(row["name"] if not index else "", *line) for index, line in enumerate(lines)]
 
 
@@ -145,6 +171,22 @@ def one_line(row: Mapping) -> str:
         if factor is not None:
             parts.append(f"{factor:.2f}x {other}")
     return ", ".join([*parts, f"measured in {row['seconds']:.0f} s"])
+
+
+def conditions(rows: Sequence[Mapping]) -> list[str]:
+    """A sentence for each way in which latencies were measured."""
+    sentences = {}
+    for row in rows:
+        if "threads" not in row:
+            continue
+        turns = "in turns" if row["in_turns"] else "one system after the other"
+        devices = row["machine"].get("devices", {})
+        where = f"{row['threads']} threads"
+        if row.get("target") in devices:
+            names = dict.fromkeys(facts["name"] for facts in devices.values())
+            where = f"{' and '.join(names)}, inputs and outputs on the device, until it is done"
+        sentences[f"Latencies: medians, 10th and 90th percentile on {where}; runs taken {turns}."] = None
+    return list(sentences)
 
 
 def means(rows: Sequence[Mapping]) -> list[str]:

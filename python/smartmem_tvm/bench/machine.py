@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 
 from .._version import __version__, installed_version
 from ..tune.host import cpu_name
@@ -12,13 +13,15 @@ from ..tune.host import cpu_name
 _PACKAGES = ("apache-tvm", "onnxruntime", "numpy")
 
 
-def machine(cores: int) -> dict:
+def machine(cores: int, devices: Mapping[str, Mapping] | None = None) -> dict:
     """CPU model, usable cores, memory in GB (10^9 bytes), operating system, versions.
 
     Parameters
     ----------
     cores : int
         Cores that this process may use.
+    devices : mapping, optional
+        Target -> what `runtime.device.describe` says of its device, for those other than the CPU.
     """
     return {
         "cpu": cpu_name(),
@@ -28,6 +31,7 @@ def machine(cores: int) -> dict:
         "python": platform.python_version(),
         "smartmem-tvm": __version__,
         **{name: installed_version(name) for name in _PACKAGES},
+        **({"devices": {target: dict(facts) for target, facts in devices.items()}} if devices else {}),
     }
 
 

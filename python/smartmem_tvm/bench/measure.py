@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,9 @@ class Method:
         All systems at once, their runs taken in turns; else one after the other, which needs less memory.
     patience : float
         Seconds to wait for one answer of a system.
+    side_by_side : bool
+        Prepare all systems at once, and have them do their first runs at once: sooner done, where the time that it
+        takes to compile is of no interest. Otherwise the first is prepared alone, and first runs are taken one by one.
     """
 
     prepare: Callable[[dict], System]
@@ -43,6 +46,7 @@ class Method:
     effort: Effort = field(default_factory=Effort)
     together: bool = True
     patience: float = 3600.0
+    side_by_side: bool = False
 
 
 def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
@@ -52,7 +56,7 @@ def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
     ----------
     requests : sequence of dict
         One for each system, with its name under ``system``; the first one's facts bring the ``inputs`` for all.
-        Those with ``count_only`` are prepared but not run.
+        Those with ``count_only`` are prepared but not run, those with ``untimed`` run once.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
     for name, outputs in run.outputs.items():
         if expected is not None and name != method.reference:
             run.results[name]["relative_error"] = method.error(outputs, expected)
-    names = [request["system"] for request in requests]
+    names = [request["system"] for request in requests[: None if run.inputs is not None else 1]]
     return {name: run.results[name] for name in names if name in run.results}
 
 
@@ -87,11 +91,13 @@ class _Run:
         """Measure systems that live at the same time."""
         with contextlib.ExitStack() as stack:
             # The passes of the first are timed: it has the machine for itself. The others are prepared side by side.
-            alone = 1 if self.inputs is None else 0
+            alone = 1 if self.inputs is None and not self.method.side_by_side else 0
             children = self._prepare(requests[:alone], stack)
-            if self.inputs is not None:
+            if self.inputs is not None or not alone:
                 children += self._prepare(requests[alone:], stack)
-                self._time(children)
+            if self.inputs is not None:
+                untimed = {request["system"] for request in requests if request.get("untimed")}
+                self._time(children, untimed)
             for child in children:
                 if child.failure is not None:
                     self.results[child.name] = {"error": child.failure}
@@ -112,10 +118,12 @@ class _Run:
                 child.stop()
         return [child for child in children if child.name not in counted or child.failure is not None]
 
-    def _time(self, children: Sequence[Child]) -> None:
+    def _time(self, children: Sequence[Child], untimed: Collection[str]) -> None:
+        self._feed(children)
         for child in children:
-            self.outputs[child.name] = child.call("feed", self.inputs)
-        able = [child for child in children if child.failure is None]
+            if child.name in untimed:
+                child.stop()
+        able = [child for child in children if child.failure is None and child.name not in untimed]
         # A system that fails half way takes no time from then on.
         seconds = in_turns([lambda each=each: each.call("run") or 0.0 for each in able], self.method.effort)
         for child, times in zip(able, seconds):
@@ -124,3 +132,10 @@ class _Run:
                 facts = self.results[child.name]
                 facts["peak_mb"].update(last.pop("peak_mb"))
                 facts.update(last, latency_ms=summary(times))
+
+    def _feed(self, children: Sequence[Child]) -> None:
+        for group in [children] if self.method.side_by_side else [[child] for child in children]:
+            for child in group:
+                child.ask("feed", self.inputs)
+            for child in group:
+                self.outputs[child.name] = child.answer()

@@ -8,9 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-# Threads of one system may spin for a moment after its run, waiting for work: not in the time of the next one.
-_PAUSE = 0.002
-
 
 @dataclass(frozen=True)
 class Effort:
@@ -22,11 +19,15 @@ class Effort:
         Seconds of timed runs for each system.
     least, most : int
         Runs of each, whatever the budget says.
+    pause : float
+        Seconds before each run. Threads of one system may spin for a moment after its run, waiting for work: not in the
+        time of the next one.
     """
 
     budget: float = 5.0
     least: int = 3
     most: int = 50
+    pause: float = 0.002
 
 
 def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[float]]:
@@ -50,7 +51,7 @@ def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[f
     active = list(range(len(runs)))
     while active:
         for index in active:
-            time.sleep(_PAUSE)
+            time.sleep(effort.pause)
             seconds[index].append(runs[index]())
         active = [i for i in active if len(seconds[i]) < effort.least or _goes_on(seconds[i], effort)]
     return seconds

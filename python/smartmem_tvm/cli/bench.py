@@ -6,36 +6,46 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..tables.suite import SUITES
 from . import timing
+from .bench_names import CPU, parse_systems
 from .bench_plan import Plan, Target, techniques
-from .bench_systems import BASELINES, ONNXRUNTIME
+from .bench_systems import BASELINES, ONNXRUNTIME, SMARTMEM
 from .console import Result, step, table
-from .model import parse_shapes
+from .model import TARGET_HELP, parse_shapes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 NAME = "bench"
 HELP = "measure kernels, bytes, latency, memory and error against TVM and ONNX Runtime"
+_OURS = {
+    SMARTMEM: "this package, for another target",
+    "no-TECHNIQUE": "this package without one of its techniques, by the name that compile has for it: no-cuda-graph",
+}
 EXAMPLE = """\
   smartmem bench models/swin_t.onnx                            against TVM's graph and ONNX Runtime
   smartmem bench swin_t.onnx vit.onnx --threads 1 --csv b.csv  several models, on one core
   smartmem bench --suite smartmem18 -o results.json            SmartMem's Table 7, as far as it fits in 8 GB
   smartmem bench swin_t.onnx --ablation --plot gains.png       what each technique brings, as SmartMem's Figure 8
+  smartmem bench swin_t.onnx --target cuda --against no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,onnxruntime
 
 Each system runs in a process of its own; their runs are taken in turns, so that their latencies compare.
 Results go to the file of -o one model at a time. The same command goes on where it was interrupted, and measures
 again what has changed since. The exit code is 2 if a model or a system failed; the others are measured all the same.
 
-systems to compare with:
-""" + "\n".join(f"  {name:16} {what}" for name, what in BASELINES.items())
+On a GPU an inference takes from the call until the device is done; inputs, weights and outputs stay on the device. All
+systems are compiled at the same time, and onnxruntime runs once, on the CPU, for the right results.
 
-_DEFAULT = ("tvm", ONNXRUNTIME)
+systems to compare with, each for --target or, with @TARGET after its name, for another:
+""" + "\n".join(f"  {name:18} {what}" for name, what in {**_OURS, **BASELINES}.items())
+
+_DEFAULT = f"tvm,{ONNXRUNTIME}"
 _ALL = "all"
 
 
@@ -47,12 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--large", action="store_true", help="of the suite only those that take up to 20 GB of memory")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME:SIZES", help="as for compile")
     group = parser.add_argument_group("measuring")
-    text = f"systems to compare with, separated by commas, or none (default: {','.join(_DEFAULT)}; see below)"
-    group.add_argument("--against", type=_systems, default=_DEFAULT, metavar="SYSTEMS", help=text)
+    group.add_argument("--target", default=CPU, help=TARGET_HELP)
+    text = f"systems to compare with, separated by commas, or none (default: {_DEFAULT}; see below)"
+    group.add_argument("--against", default=_DEFAULT, metavar="SYSTEMS", help=text)
     text = "also compile with none of these techniques (fields of Options, separated by commas), then add one by one"
     group.add_argument("--ablation", nargs="?", const=_ALL, metavar="TECHNIQUES", help=f"{text}; default: {_ALL}")
     timing.add_threads(group)
-    text = "seconds of timed runs for each system of a model, 3 to 50 runs (default: 5)"
+    text = "seconds of timed runs for each system of a model, 3 to 50 runs, on a GPU 100 (default: 5)"
     group.add_argument("--budget", type=_seconds, default=5.0, metavar="SECONDS", help=text)
     group.add_argument("--apart", action="store_true", help="measure one system after the other: takes less memory")
     group.add_argument("--seed", type=int, default=0, help="of the random input (default: 0)")
@@ -62,14 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--again", action="store_true", help="measure what is finished, too")
     group.add_argument("--csv", metavar="FILE", help="write one line for each model and system")
     group.add_argument("--plot", metavar="FILE", help="draw the ablation: .png, .svg or .pdf")
-
-
-def _systems(text: str) -> tuple[str, ...]:
-    names = tuple(name for name in text.split(",") if name and name != "none")
-    for name in names:
-        if name not in BASELINES:
-            raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(BASELINES)}")
-    return names
 
 
 def _seconds(text: str) -> float:
@@ -122,7 +125,7 @@ def _targets(args: argparse.Namespace) -> list[Target]:
             raise UserError(f"Suite {args.suite} has no model '{name}'; it has {', '.join(known)}.")
     folder = Path(args.models)
     return [
-        Target(e.name, e.file, folder / f"{e.file}.onnx", e.large or args.apart, e.compile_only, e.unscheduled)
+        Target(e.name, e.file, folder / f"{e.file}.onnx", e.large or args.apart, e.compile_only, e.unscheduled, True)
         for e in SUITES[args.suite]
         if (e.file in args.model if args.model else e.large == args.large)
     ]
@@ -142,7 +145,31 @@ def _plan(args: argparse.Namespace) -> Plan:
         require_matplotlib(Path(args.plot))
     threads = args.threads or int(os.environ.get("TVM_NUM_THREADS", 0)) or timing.usable_cores()
     shapes = parse_shapes(args.shape)
-    return Plan(args.against, ablation, shapes, threads, args.seed, Effort(args.budget), args.timeout)
+    against = parse_systems(args.against, args.target)
+    devices = _devices([args.target, *(system.target for system in against)])
+    # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
+    effort = Effort(args.budget, most=100, pause=0.0) if args.target in devices else Effort(args.budget)
+    return Plan(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices)
+
+
+def _devices(targets: Sequence[str]) -> dict[str, dict]:
+    """What is known of the device of each target that is not the CPU.
+
+    Raises
+    ------
+    UserError
+        If there is no such target, or this machine has no device for it.
+    """
+    found: dict[str, dict] = {}
+    for text in dict.fromkeys(each for each in targets if each != CPU):
+        from ..deploy.target import device_of, parse_target
+        from ..runtime.device import describe
+        from ..schedule.gpu_default import is_gpu
+
+        target = parse_target(text)
+        if is_gpu(target):
+            found[text] = describe(device_of(target))
+    return found
 
 
 def _draw(rows: list[dict], path: Path) -> None:
@@ -153,17 +180,16 @@ def _draw(rows: list[dict], path: Path) -> None:
 
 
 def _render(console: Console, rows: list[dict]) -> None:
-    from ..bench.columns import ABLATION_TITLES, TITLES, ablation_cells, cells, means
+    from ..bench.columns import ABLATION_TITLES, ablation_cells, cells, columns_of, conditions, means, titles
     from ..bench.results import failures
 
-    lines = [line for row in rows for line in cells(row)]
-    console.print(table("smartmem bench", TITLES, lines, numbers=range(2, len(TITLES))))
+    columns = columns_of(rows)
+    lines = [line for row in rows for line in cells(row, columns)]
+    console.print(table("smartmem bench", titles(columns), lines, numbers=range(2, 2 + len(columns))))
     lines = [line for row in rows if "ablation" in row for line in ablation_cells(row)]
     if lines:
         console.print(table("ablation", ABLATION_TITLES, lines, numbers=range(2, len(ABLATION_TITLES))))
     for sentence in [*means(rows), *(f"failed: {each}" for row in rows for each in failures(row))]:
         console.print(sentence)
-    conditions = {(row["threads"], row["in_turns"]) for row in rows if "threads" in row}
-    for threads, in_turns in sorted(conditions):
-        turns = "in turns" if in_turns else "one system after the other"
-        console.print(f"Latencies: medians, 10th and 90th percentile on {threads} threads, runs taken {turns}.")
+    for sentence in conditions(rows):
+        console.print(sentence)

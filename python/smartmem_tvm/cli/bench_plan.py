@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .bench_systems import ONNXRUNTIME, SMARTMEM, largest_error, prepare
+from .bench_names import CPU, System, is_defined
+from .bench_systems import ONNXRUNTIME, SMARTMEM, UNSCHEDULED, largest_error, prepare
 from .console import plain
 from .timing import usable_cores
 
@@ -41,6 +42,8 @@ class Target:
         No other systems: what is of interest is how long the passes take.
     unscheduled : bool
         Compare with TVM's graph without schedules as well.
+    of_suite : bool
+        Leave out systems that have no definition of this model, instead of having them say so.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Target:
     apart: bool = False
     compile_only: bool = False
     unscheduled: bool = False
+    of_suite: bool = False
 
 
 def techniques(names: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -85,23 +89,34 @@ class Plan:
 
     Attributes
     ----------
-    against : tuple of str
-        Names of baselines (see `bench_systems`).
+    target : str
+        What ours is compiled for.
+    against : tuple of System
+        What it is compared with (see `bench_names`).
     ablation : tuple of str or None
         Techniques to switch off together and then on again, one by one.
     shapes : mapping
         Input name -> shape, for sizes that a model leaves open.
     threads, seed, effort, patience
         Of all systems.
+    devices : mapping
+        Target -> what is known of its device, for each one that is not the CPU (see `runtime.device.describe`).
     """
 
-    against: tuple[str, ...]
+    target: str
+    against: tuple[System, ...]
     ablation: tuple[str, ...] | None
     shapes: Mapping[str, tuple[int, ...]]
     threads: int
     seed: int
     effort: Effort
     patience: float
+    devices: Mapping[str, Mapping] = field(default_factory=dict)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether ours runs on something other than the CPU."""
+        return self.target in self.devices
 
     def row(self, target: Target, results: Results, again: bool = False) -> dict:
         """Measure a model, or take the row that is there; the row is in `results` afterwards."""
@@ -114,6 +129,7 @@ class Plan:
             results.add(row)
             return row
         settings = {"systems": self.requests(target), "effort": asdict(self.effort), "apart": target.apart}
+        settings["devices"] = {name: dict(facts) for name, facts in self.devices.items()}
         mark = fingerprint(Path(__file__).parent.parent, target.path, settings)
         old = None if again else results.kept(target.key, mark)
         if old is not None:
@@ -128,9 +144,16 @@ class Plan:
         from ..bench.measure import Method, measure
 
         requests = [{**each, "path": str(target.path)} for each in self.requests(target)]
-        method = Method(prepare, largest_error, ONNXRUNTIME, self.effort, not target.apart, self.patience)
+        method = Method(
+            prepare, largest_error, ONNXRUNTIME, self.effort, not target.apart, self.patience, self.on_device
+        )
         systems = measure(requests, method)
-        row = {"machine": machine(usable_cores()), "threads": self.threads, "in_turns": not target.apart}
+        row = {
+            "machine": machine(usable_cores(), self.devices),
+            "target": self.target,
+            "threads": self.threads,
+            "in_turns": not target.apart,
+        }
         if "error" in systems[SMARTMEM]:
             return {**row, "error": systems[SMARTMEM]["error"]}
         graph = {name: systems[SMARTMEM].pop(name) for name in ("onnx_nodes", "onnx_layout_nodes")}
@@ -141,18 +164,25 @@ class Plan:
 
     def requests(self, target: Target) -> list[dict]:
         """What the child processes are asked for; ours first, which brings the inputs."""
-        wanted: dict[str, dict] = {SMARTMEM: {}}
+        wanted = {SMARTMEM: System(SMARTMEM, SMARTMEM, self.target)}
         if not target.compile_only:
-            unscheduled = ("tvm-unscheduled",) if target.unscheduled and self.against else ()
-            wanted |= {name: {} for name in dict.fromkeys(self.against + unscheduled)}
-            wanted |= {system: {"options": options} for _, system, options in self._steps()}
-            for switch in _switches():
-                if switch.name in _BOTH_WAYS:
-                    other = {switch.name: not switch.default}
-                    wanted.setdefault(_name(other), {"options": other, "count_only": True})
-        common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed}
-        defaults = {"options": {}, "count_only": False}
-        return [{"system": name, **common, **defaults, **special} for name, special in wanted.items()]
+            wanted |= {system.name: system for system in self._compared(target) if system.name != SMARTMEM}
+            wanted |= {name: System(name, SMARTMEM, self.target, options) for _, name, options in self._steps()}
+        common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed, "count_only": False}
+        requests = {name: {**common, **system.request()} for name, system in wanted.items()}
+        if not target.compile_only and not self.on_device:
+            for name, options in _other_ways():
+                counted = System(name, SMARTMEM, self.target, options).request()
+                requests.setdefault(name, {**common, **counted, "count_only": True})
+        if self.on_device and ONNXRUNTIME in requests:
+            requests[ONNXRUNTIME]["untimed"] = True  # it is here for its results: its threads would disturb the others
+        return list(requests.values())
+
+    def _compared(self, target: Target) -> list[System]:
+        systems = [each for each in self.against if not target.of_suite or is_defined(each.kind, target.path.stem)]
+        if target.unscheduled and self.against and not self.on_device:
+            systems.append(System(UNSCHEDULED, UNSCHEDULED, CPU))
+        return systems
 
     def _steps(self) -> list[tuple[str | None, str, dict]]:
         """The ablation, from none of the techniques to all: what is added, the system, its options."""
@@ -166,6 +196,12 @@ class Plan:
             added = self.ablation[count - 1] if count else None
             steps.append((added, _name(options), options))
         return steps
+
+
+def _other_ways() -> list[tuple[str, dict]]:
+    """The systems whose kernels are only counted: name and options."""
+    ways = [{switch.name: not switch.default} for switch in _switches() if switch.name in _BOTH_WAYS]
+    return [(_name(options), options) for options in ways]
 
 
 def _name(options: Mapping[str, bool]) -> str:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from . import bench_torch
+from .bench_iree import Iree
+from .bench_mnn import Mnn
+from .bench_openvino import OpenVino
 from .inputs import id_limits, random_inputs
 from .onnx_facts import count_nodes
 from .timing import inference, set_threads
@@ -19,13 +24,23 @@ if TYPE_CHECKING:
 
     from ..deploy.build import Compiled
 
-SMARTMEM, ONNXRUNTIME = "smartmem", "onnxruntime"
+SMARTMEM, ONNXRUNTIME, UNSCHEDULED = "smartmem", "onnxruntime", "tvm-unscheduled"
 BASELINES = {
-    "tvm": "the graph of TVM's importer and five default passes, with our schedules: what the graph alone is worth",
-    "tvm-unscheduled": "the same graph as TVM's code generator compiles it: plain loops on one core, seconds per run",
+    "tvm": "the graph of TVM's importer and five default passes, with our schedules: what the graph alone is worth; "
+    "on a GPU TVM's default pipeline for it, with TVM's schedules",
+    UNSCHEDULED: "the same graph as TVM's code generator compiles it: plain loops on one core, seconds per run",
     ONNXRUNTIME: "ONNX Runtime's CPU provider on as many threads; its results are the reference",
+    "openvino": "OpenVINO's CPU plugin in float32 [peers]",
+    "iree": "IREE compiled for this CPU, data tiling on [peers]",
+    "mnn": "MNN's CPU backend in float32, in an environment of its own in ~/.cache, made when first wanted",
+    "torch-eager": "timm's network as it is, for the models of models/ that are timm's [peers]",
+    "torch-compile": "the same through torch.compile; weights are constants (freezing) on the CPU [peers]",
+    "torch-cuda-graphs": "the same in torch.compile's mode reduce-overhead [peers]",
+    "torch-max-autotune": "the same in torch.compile's mode max-autotune [peers]",
 }
-"""Name -> what it is, for ``--help``."""
+"""Name -> what it is, for ``--help``; those with [peers] need the packages of this extra."""
+ON_TARGETS = frozenset({"tvm", *bench_torch.MODES})
+"""The baselines that run on any target; the others know only the CPU."""
 
 
 def prepare(request: dict):
@@ -34,12 +49,16 @@ def prepare(request: dict):
     Parameters
     ----------
     request : dict
-        ``system``: the name; a name that is no baseline is ours. ``path``, ``shapes``, ``threads``, ``seed``;
+        ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
+        ``path``, ``shapes``, ``threads``, ``seed``;
         ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build;
         ``target``: of all but ONNX Runtime, this machine's CPU if it is not there.
     """
-    make = {"tvm": _tvm, "tvm-unscheduled": _tvm, ONNXRUNTIME: OnnxRuntime}.get(request["system"], _smartmem)
-    return make(request)
+    return _MAKERS.get(_kind(request), _smartmem)(request)
+
+
+def _kind(request: dict) -> str:
+    return request.get("kind", request["system"])
 
 
 def _smartmem(request: dict) -> TvmSystem | Counted:
@@ -48,7 +67,7 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     from ..frontend import check_inputs, input_spec
     from ..pipeline import Options
 
-    set_threads(request["threads"])
+    _set_threads(request["threads"])
     target = parse_target(request.get("target"))
     options = replace(Options(), **request["options"])
     seconds, (mod, limits, nodes) = _timed(lambda: _import(request))
@@ -59,6 +78,15 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
     return TvmSystem(compile(mod, target, options), seconds, facts)
+
+
+def _set_threads(count: int) -> None:
+    """Set TVM's threads, and let them sleep a millisecond after the last kernel.
+
+    By itself they spin for longer than the pause between two systems, on the cores of the next one.
+    """
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "2000")
+    set_threads(count)
 
 
 def _import(request: dict) -> tuple:
@@ -74,10 +102,10 @@ def _tvm(request: dict) -> TvmSystem:
     from ..deploy.target import parse_target
     from ..frontend import from_onnx_as_tvm
 
-    set_threads(request["threads"])
+    _set_threads(request["threads"])
     seconds, mod = _timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
     target = parse_target(request.get("target"))
-    return TvmSystem(compile_baseline(mod, target, schedule=request["system"] == "tvm"), seconds, {})
+    return TvmSystem(compile_baseline(mod, target, schedule=_kind(request) == "tvm"), seconds, {})
 
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
@@ -114,9 +142,11 @@ class TvmSystem:
         from ..schedule.gpu_default import is_gpu
 
         seconds = {"import": import_seconds, **compiled.seconds}
+        device = {}
         if is_gpu(compiled.target):
             seconds["driver"], _ = _timed(compiled.build_kernels)
-        self.facts = {**facts, **_costs(compiled.graph), "seconds": seconds}
+            device = {"device": compiled.vm.device.device_name}
+        self.facts = {**facts, **device, **_costs(compiled.graph), "seconds": seconds}
         if compiled.kernels_per_graph:
             self.facts |= {
                 "kernels_per_graph": compiled.kernels_per_graph,
@@ -126,11 +156,11 @@ class TvmSystem:
         self.inputs: list = []
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Run on the arrays, which are in the order of the model's inputs."""
+        """Run on the arrays, which are in the order of the model's inputs; the first run records CUDA graphs."""
         self.inputs = list(inputs.values())
         self.first_seconds, outputs = _timed(lambda: self.compiled.run(*self.inputs))
         self.once = inference(self.compiled.vm, self.inputs)
-        return outputs
+        return self.compiled.run(*self.inputs) if self.compiled.kernels_per_graph else outputs
 
     def run(self) -> None:
         """Run once."""
@@ -172,3 +202,14 @@ class OnnxRuntime:
     def count(self) -> dict:
         """Nothing: what it launches is not to be seen from outside."""
         return {}
+
+
+_MAKERS = {
+    "tvm": _tvm,
+    UNSCHEDULED: _tvm,
+    ONNXRUNTIME: OnnxRuntime,
+    "openvino": OpenVino,
+    "iree": Iree,
+    "mnn": Mnn,
+    **dict.fromkeys(bench_torch.MODES, bench_torch.TorchSystem),
+}

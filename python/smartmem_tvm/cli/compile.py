@@ -19,10 +19,16 @@ HELP = "compile an ONNX model into a folder: library, manifest, explanation"
 EXAMPLE = """\
   smartmem compile models/swin_t.onnx -o swin
   smartmem compile model.onnx -o out --shape images:1,3,640,640
+  smartmem compile models/swin_t.onnx -o phone --target adreno-740
 
-The folder holds lib.so (the code, loads with TVM's runtime), weights.bin (its large constants, arguments of main
-after the inputs), manifest.json (inputs, outputs, where each weight is, versions, checksums) and explain.json (what was
-done to each operator). It appears complete or not at all."""
+The folder holds lib.so (the code, loads with TVM's runtime; for a phone and without an NDK here lib.tar, its object
+files), weights.bin (its large constants, arguments of main after the inputs), manifest.json (inputs, outputs, where
+each weight is, how to link, versions, checksums) and explain.json (what was done to each operator). It appears
+complete or not at all."""
+
+
+# What to do with code for this machine, and for another.
+_NEXT = ("Run it with: smartmem run {}", "Load {}/lib.so on the device, over TVM RPC.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,10 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> Result:
     """Compile and save."""
     from ..deploy.export import check_destination, save
+    from ..deploy.target import parse_target
     from ..frontend import input_spec, output_names
     from ..report import explain, graph_cost
 
-    folder = check_destination(args.output)
+    folder = check_destination(args.output, parse_target(args.target))
     model = read_model(args)
     limits = id_limits(model.proto)
     mod = import_model(args, model)
@@ -66,5 +73,6 @@ def _render(console: Console, data: dict) -> None:
     manifest = data["manifest"]
     console.print(
         f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, "
-        f"compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\nRun it with: smartmem run {data['folder']}"
+        f"compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\n"
+        + (manifest["link"] or _NEXT[bool(manifest["host"])].format(data["folder"]))
     )

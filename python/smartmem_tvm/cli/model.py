@@ -27,11 +27,12 @@ TECHNIQUES = {
     "fuse": "do not fuse operators",
     "fuse_attention": "keep matmul, softmax and matmul apart",
     "schedule": "generate plain loops: one core, no vectors",
+    "textures": "keep all tensors in buffers on targets with textures",
     "cuda_graph": "launch kernels one by one on CUDA",
 }
 
 
-TARGET_HELP = "opencl, cuda, or any TVM target of a CPU or a GPU (default: this machine's CPU)"
+TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
 
 
 def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> None:

@@ -25,6 +25,7 @@ from ..pipeline import (
 from ..schedule.gpu_default import is_gpu
 from ..schedule.schedule_kernels import kernel_rules
 from ..transform.capture_graphs import kernels_per_graph
+from .gpu_build import build_for_gpu
 from .target import device_of, has_textures, host_target
 from .textures import TIR_PIPELINE
 from .weights import Machine, lift_weights
@@ -39,7 +40,8 @@ class Compiled:
     executable : tvm.relax.VMExecutable
         What TVM made; its ``main`` takes the inputs and then the weights. `deploy.export.save` saves both.
     graph : tvm.IRModule
-        The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it.
+        The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it. Its
+        large constants are parameters: the values are in `weights`, arranged as kernels want them.
     weights : list of tvm.runtime.Tensor
         The large constants, see `deploy.weights`.
     rules : dict
@@ -154,15 +156,25 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...]) -> Compil
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered, weights, per_graph = lower(graph, target, dump)
     middle = time.perf_counter()
-    executable = _generate(lowered, target)
+    executable = generate(lowered, target)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
-    return Compiled(executable, graph, target, weights, kernel_rules(lowered), per_graph, seconds)
+    return Compiled(executable, lift_weights(graph)[0], target, weights, kernel_rules(lowered), per_graph, seconds)
 
 
-def lower(graph: tvm.IRModule, target: tvm.target.Target, options: Options) -> tuple[tvm.IRModule, list, list[int]]:
+def lower(
+    graph: tvm.IRModule,
+    target: tvm.target.Target,
+    options: Options,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+) -> tuple[tvm.IRModule, list, list[int]]:
     """From a graph of kernels to code of the virtual machine, its weights, and the kernels of each CUDA graph.
 
     Weights become parameters before graphs are captured: a constant that is inside of one is out of reach afterwards.
+
+    Parameters
+    ----------
+    observe : callable, optional
+        Is shown the name of each phase that ran and the module after it.
     """
     phases = lower_phases(target)
     names = [phase.name for phase in phases]
@@ -172,8 +184,10 @@ def lower(graph: tvm.IRModule, target: tvm.target.Target, options: Options) -> t
     def look(phase: str, mod: tvm.IRModule) -> None:
         if phase == "cuda_graph":
             per_graph.extend(kernels_per_graph(mod))
+        if observe is not None:
+            observe(phase, mod)
 
-    planned, weights = lift_weights(run_phases(graph, phases[:lifted_at], options))
+    planned, weights = lift_weights(run_phases(graph, phases[:lifted_at], options, look))
     return run_phases(planned, phases[lifted_at:], options, look, lifted_at), weights, per_graph
 
 
@@ -185,10 +199,12 @@ def _require_threads(target, schedule: bool) -> None:
         )
 
 
-def _generate(lowered, target) -> relax.VMExecutable:
-    # TVM's own pipeline indexes textures as if they were buffers.
-    tir_pipeline = TIR_PIPELINE if has_textures(target) else "default"
-    return relax.build(lowered, target, relax_pipeline=None, tir_pipeline=tir_pipeline)
+def generate(lowered: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """TVM's code generator, for what `lower` returned."""
+    if is_gpu(target):
+        # TVM's own pipeline indexes textures as if they were buffers.
+        return build_for_gpu(lowered, target, TIR_PIPELINE if has_textures(target) else "default")
+    return relax.build(lowered, target, relax_pipeline=None)
 
 
 def _compile_default(mod, target) -> Compiled:
@@ -197,8 +213,8 @@ def _compile_default(mod, target) -> Compiled:
     with target:
         lowered = relax.get_default_pipeline(target)(mod)
     middle = time.perf_counter()
-    executable = _generate(lowered, target)
+    executable = generate(lowered, target)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     with target:
         graph = run_phases(mod, BASELINE_PHASES, Options())
-    return Compiled(executable, graph, target, seconds=seconds)
+    return Compiled(executable, lift_weights(graph)[0], target, seconds=seconds)

@@ -18,13 +18,15 @@ from ..errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
+    import tvm
 
     from .build import Compiled
     from .weights import Machine
 
-FORMAT = 2
-LIBRARY, WEIGHTS, MANIFEST, EXPLANATION = "lib.so", "weights.bin", "manifest.json", "explain.json"
-_OURS = {LIBRARY, WEIGHTS, MANIFEST, EXPLANATION}
+FORMAT = 3
+LIBRARY, OBJECTS = "lib.so", "lib.tar"
+WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
+_OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION}
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,13 @@ class Loaded:
         return to_numpy(self.vm["main"](*self.vm.tensors(inputs)))
 
 
-def check_destination(folder: str | Path) -> Path:
+def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
     """Refuse a folder that `save` could not write, before time is spent on compiling; changes nothing.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        What will be compiled for: its code must be linked.
 
     Returns
     -------
@@ -67,14 +74,13 @@ def check_destination(folder: str | Path) -> Path:
     UserError
         If it exists and is neither empty nor a compiled model, cannot be written, or there is no compiler to link with.
     """
-    from tvm.support import cc
+    from .link import link_for
 
     folder = Path(folder).resolve()
     _refuse_foreign(folder)
     with _writable(folder):
         _make_sibling(folder).rmdir()
-    if cc.get_cc() is None:
-        raise UserError("A compiled model is linked by a C++ compiler and there is none; install g++ or clang.")
+    link_for(target)
     return folder
 
 
@@ -92,20 +98,22 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     Returns
     -------
     dict
-        The manifest as written: `manifest` with format, versions, target, where each weight is, and SHA-256 sums.
+        The manifest as written: `manifest` with format, versions, target, the library's name, its CPU if another than
+        this one, how to link it where that is left to do, where each weight is, and SHA-256 sums.
 
     Raises
     ------
     UserError
         As `check_destination`.
     """
+    from .link import link_for
     from .weights import write_weights
 
-    folder = check_destination(folder)
+    folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
     with _writable(folder):
         partial = _make_sibling(folder)
         try:
-            compiled.executable.export_library(str(partial / LIBRARY))
+            link.write(compiled.executable, partial)
             places = write_weights(compiled.weights, partial / WEIGHTS)
             full = {
                 "format": FORMAT,
@@ -113,9 +121,12 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 **{name: installed_version(name) for name in TVM_PINS},
                 "target": str(compiled.target),
                 "cpu": str(compiled.target.attrs.get("mcpu", "")),
+                "host": link.triple,
+                "library": link.file,
+                "link": link.how,
                 **manifest,
                 "weights": places,
-                "sha256": {name: checksum(partial / name) for name in (LIBRARY, WEIGHTS)},
+                "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS)},
             }
             for name, content in ((MANIFEST, full), (EXPLANATION, explanation)):
                 (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -141,12 +152,13 @@ def load(folder: str | Path) -> Loaded:
 
     folder = Path(folder)
     manifest = read_manifest(folder)
-    for file in (folder / LIBRARY, folder / WEIGHTS):
+    library = folder / manifest["library"]
+    for file in (library, folder / WEIGHTS):
         if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
             raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
     target = tvm.target.Target(manifest["target"])
     device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
-    code = tvm.runtime.load_module(str(folder / LIBRARY))
+    code = tvm.runtime.load_module(str(library))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
     return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
 
@@ -161,6 +173,11 @@ def read_manifest(folder: Path) -> dict:
     here = {"format": FORMAT, **{name: installed_version(name) for name in TVM_PINS}}
     if manifest.get("cpu"):  # code for no CPU in particular runs on all of them
         here["cpu"] = str(host_target().attrs["mcpu"])
+    if manifest.get("host"):
+        raise UserError(
+            f"{folder} was compiled for the CPU {manifest['host']}, which this machine is not: load its "
+            f"{manifest['library']} on the device, over TVM RPC."
+        )
     for key, value in here.items():
         if manifest.get(key) != value:
             found = manifest.get(key)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import platform
 
 import tvm
 from tvm.target import codegen
@@ -12,6 +13,14 @@ import _smartmem_opencl
 
 from ..errors import UserError
 from ..schedule.gpu_default import is_gpu
+from ..tables.targets import TARGETS, Row, row_of
+
+# Names of this machine's own devices, which are asked and not looked up.
+_HERE = ("cpu", "opencl", "cuda")
+# More than these no rule makes use of, and a CPU that poses as a GPU has no bounds.
+_MOST_THREADS, _MOST_SHARED = 1024, 48 * 1024
+# Names of other machines' devices.
+_NAMED = tuple(name for name, row in TARGETS.items() if row.host)
 
 
 def host_target() -> tvm.target.Target:
@@ -27,8 +36,10 @@ def parse_target(text: str | None) -> tvm.target.Target:
     ----------
     text : str or None
         None or ``"cpu"`` for this machine's CPU, ``"cuda"`` for this machine's first NVIDIA GPU (one of compute
-        capability 8.0 where there is none), otherwise anything TVM takes: a tag, a kind, or a JSON object. A GPU target
-        without a host gets a CPU in general as its host.
+        capability 8.0 where there is none), ``"opencl"`` for its first OpenCL device (one in general where there is
+        none), the name of a phone's GPU in `tables.targets` (``"adreno-740"``), otherwise
+        anything TVM takes: a tag, a kind, or a JSON object. A GPU target without a host gets a CPU in general as its
+        host, a phone's GPU the phone's CPU.
 
     Raises
     ------
@@ -39,18 +50,22 @@ def parse_target(text: str | None) -> tvm.target.Target:
         return host_target()
     if text == "cuda":
         return _cuda_target()
+    if text == "opencl":
+        return _opencl_target()
+    if text in _NAMED:
+        return _named_target(TARGETS[text])
     try:
         target = tvm.target.Target(text)
     except Exception as error:  # TVM raises several kinds here
         reason = str(error).strip().splitlines()[-1]
         raise UserError(
-            f"target '{text}' is not known to TVM ({reason}): use 'cpu', 'opencl', 'cuda' or a TVM target string."
+            f"target '{text}' is not known to TVM ({reason}): use {_names()} or a TVM target string."
         ) from error
     if is_gpu(target):
         return target if target.host is not None else target.with_host("llvm")
     if target.kind.name != "llvm":
         raise UserError(
-            f"target '{text}' is a {target.kind.name} target, neither a CPU nor a GPU: use 'cpu', 'opencl' or 'cuda'."
+            f"target '{text}' is a {target.kind.name} target, neither a CPU nor a GPU: use one of {_names()}."
         )
     return target
 
@@ -61,6 +76,50 @@ def _cuda_target() -> tvm.target.Target:
         return tvm.target.Target.from_device(tvm.cuda(0)).with_host("llvm")
     limits = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
     return tvm.target.Target({"kind": "cuda", "arch": "sm_80", **limits}, host="llvm")
+
+
+def _opencl_target() -> tvm.target.Target:
+    """The first OpenCL device of this machine, or what every device should have."""
+    target = tvm.target.Target("opencl", host="llvm")
+    if _problem("opencl") or not tvm.opencl(0).exist:
+        return target
+    device = tvm.opencl(0)
+    facts = {key: value for key, value in target.export().items() if key != "host"}
+    threads = min(int(device.max_threads_per_block), _MOST_THREADS)
+    limits = {
+        "max_num_threads": threads,
+        "max_threads_per_block": threads,
+        "max_shared_memory_per_block": min(int(device.max_shared_memory_per_block), _MOST_SHARED),
+    }
+    return tvm.target.Target({**facts, **limits}, host="llvm")
+
+
+def _named_target(row: Row) -> tvm.target.Target:
+    """A device as TVM describes it; ``model`` is the row's name, so that a rule finds the rest of it.
+
+    TVM leaves out barriers within ``thread_warp_size`` threads, and how wide a wave is the phone's compiler decides for
+    each kernel: it stays at TVM's 1.
+    """
+    textures = ["texture"] if row.textures else []
+    limits = {
+        "max_num_threads": row.work_group,
+        "max_threads_per_block": row.work_group,
+        "max_shared_memory_per_block": row.local_bytes,
+        "texture_spatial_limit": min(row.image_width, row.image_height),
+        "texture_depth_limit": row.image_layers,
+    }
+    keys = [row.family, row.kind, "gpu", *textures]
+    facts = {"kind": row.kind, "device": row.family, "model": row.name, "keys": keys, **limits}
+    return tvm.target.Target(facts, host={"kind": "llvm", "mtriple": row.host})
+
+
+def _names() -> str:
+    return ", ".join(f"'{name}'" for name in (*_HERE, *_NAMED))
+
+
+def target_row(target: tvm.target.Target) -> Row | None:
+    """What `tables.targets` has on a target: on its model if it names one, otherwise on its kind; None if nothing."""
+    return row_of(target.kind.name, str(target.attrs.get("model") or ""))
 
 
 def has_textures(target: tvm.target.Target) -> bool:
@@ -84,6 +143,11 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     if not is_gpu(target):
         return tvm.cpu(index)
     kind = target.kind.name
+    if _is_elsewhere(target):
+        raise UserError(
+            f"target '{target.attrs.get('model') or kind}' is the device of another machine: run what is compiled for "
+            f"it there, or compile for '{kind}' to run it here."
+        )
     problem = _problem(kind)
     if problem:
         raise UserError(problem)
@@ -93,8 +157,15 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     return device
 
 
+def _is_elsewhere(target: tvm.target.Target) -> bool:
+    """Whether the CPU beside the device is of another kind than this machine's."""
+    triple = str(target.host.attrs.get("mtriple") or "") if target.host is not None else ""
+    return bool(triple) and triple.partition("-")[0] != platform.machine()
+
+
 def _problem(kind: str) -> str:
     """Why nothing runs on devices of a kind, empty if something may."""
+    _smartmem_opencl.load()  # where this package is on the path and not installed, TVM has not done that
     if tvm.get_global_func(f"device_api.{kind}", allow_missing=True) is None:
         ours = _smartmem_opencl.problem() if kind == "opencl" else None
         return ours or f"This TVM has no {kind} device runtime; compile for 'cpu', or see `smartmem doctor`."

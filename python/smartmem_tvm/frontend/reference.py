@@ -41,8 +41,9 @@ def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = F
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = threads or 0
-    # Its threads would go on spinning after a run, on the cores of whatever is measured next.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Its threads would spin while they wait for work, on the cores of whatever else runs or is measured next. On a
+    # machine of its own an inference is quicker with it, on a shared one slower (docs/cpu.md).
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.add_session_config_entry("session.disable_prepacking", "1")

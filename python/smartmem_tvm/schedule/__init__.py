@@ -6,6 +6,7 @@ from .cpu_fallback import Fallback
 from .cpu_matmul import Matmul
 from .cpu_rows import Rows
 from .cpu_window import Window
+from .pack_weights import PackWeights
 from .params import CpuParams
 from .rule import CpuRule, Rule
 from .rules import default_rules
@@ -19,6 +20,7 @@ __all__ = [
     "Fallback",
     "InSequence",
     "Matmul",
+    "PackWeights",
     "Rows",
     "Rule",
     "ScheduleKernels",

@@ -4,7 +4,8 @@
     parallel for (batch, row chunk, column chunk):
       left[rows, depth] = ...                      only if it is not a plain walk along depth
       for each panel of `width` columns:
-        right[depth, width] = ...                  contiguous, read again by every tile of the chunk
+        right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
+                                                   lie so already, see `pack_weights`)
         for each tile of `height` rows:
           acc[height, width] = 0                   registers
           for k in depth: acc[i, j] += left[i, k] * right[k, j]
@@ -17,7 +18,7 @@ is not cut into blocks: with panels this narrow that gained nothing on AVX2, at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -39,12 +40,24 @@ class Matmul(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is no contraction."""
+        plan = self.plan(kernel, params)
+        return None if plan is None else _Emitter(plan).kernel()
+
+    @staticmethod
+    def plan(kernel: Kernel, params: CpuParams, constants: Sequence = ()) -> MatmulPlan | None:
+        """How a prepared kernel is run, or None if it is no contraction.
+
+        Parameters
+        ----------
+        constants : sequence of buffer
+            Inputs whose values are known: they can be packed beforehand.
+        """
         reduction = reduction_of(kernel)
         contraction = contraction_of(reduction) if reduction is not None else None
         if contraction is None or not contraction.rows or not contraction.columns:
             return None
-        ways = [MatmulPlan(contraction, params), MatmulPlan(contraction.swapped(), params)]
-        return _Emitter(min(ways, key=MatmulPlan.copying)).kernel()
+        ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
+        return min(ways, key=MatmulPlan.copying)
 
 
 @dataclass(frozen=True, eq=False)

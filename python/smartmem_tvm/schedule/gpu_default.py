@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels on a grid of threads, by the rules that come with TVM.
+"""Kernels on a grid of threads, by the rules that come with TVM, and what is left after them.
 
-They are right and robust, not fast: the last of them answers for every kernel of loops, and gives each element of a
-result a thread of its own.
+They are right and robust, not fast: the last of TVM's answers for nearly every kernel of loops, and gives each element
+of a result a thread of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ..analysis.kernel import Opaque, parse
+from .gpu_loops import GpuLoops
 from .operand_views import NAMES, with_views
 from .rule import Rule
 
@@ -107,6 +108,8 @@ class OneThreadEach(Rule):
     kernel of its own.
     """
 
+    catch_all = True
+
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         """Schedule `func`, or None if the target is no GPU or the kernel is of another kind."""
         if not is_gpu(target) or not _is_wide(func):
@@ -180,4 +183,4 @@ def gpu_rules() -> list[Rule]:
     Left out are TVM's ``Reduction``, with which a thread may read sums that another one holds in its registers (a
     grouped convolution of 1x1 with a bias comes out wrong), and its special case ``GEMV``.
     """
-    return [Tiled(), OneThreadEach(), Shared(), TvmRule(dlight.gpu.Fallback())]
+    return [Tiled(), OneThreadEach(), Shared(), TvmRule(dlight.gpu.Fallback()), GpuLoops()]

@@ -11,6 +11,7 @@ from ..analysis.kernel import Kernel, Stage, substitute
 from .expressions import Walk, accesses_of, has_select, split_index
 from .gpu_launch import GpuParams, GpuRule, launch
 from .nest import UNROLL, VECTOR, Scope, block, fresh, index
+from .texels import TEXEL, writes_texels
 
 _MOST_EACH = 4  # turns of a thread
 
@@ -26,6 +27,7 @@ class GpuElementwise(GpuRule):
         order = _memory_order(stage)
         total = prod(stage.extents.values())
         vector = params.vector if _goes_in_vectors(stage, order, total, params.vector) else 1
+        vector = TEXEL if writes_texels(kernel) else vector
         units = -(-total // vector)
         threads = min(params.elementwise_group, params.most_threads, -(-units // 32) * 32)
         each = max(1, min(_MOST_EACH // vector, units // params.busy_threads))

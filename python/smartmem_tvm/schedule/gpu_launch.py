@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 from tvm.target import Target
 
-from ..analysis.kernel import Kernel, Opaque, parse
+from ..analysis.kernel import Kernel
+from ..tables.targets import TARGETS, Row
 from .gpu_fold import fold
-from .nest import Scope, fresh, index, index_type
-from .rule import Rule, finished
+from .nest import Scope, fresh, index
+from .rule import NestRule
 from .split_tuples import split_tuples
 
 _DATA_PARALLEL_THREAD = 1  # tirx.IterVar.iter_type: ThreadIndex
@@ -42,6 +42,8 @@ class GpuParams:
         Elements of rows that a thread may keep.
     elementwise_group : int
         Threads in a group of an element-wise kernel.
+    device : Row or None
+        What is known of the device that the target names.
     """
 
     most_threads: int = 256
@@ -53,6 +55,7 @@ class GpuParams:
     values_each: int = 4
     registers: int = 128
     elementwise_group: int = 256
+    device: Row | None = None
 
     @classmethod
     def of(cls, target: Target) -> GpuParams:
@@ -62,40 +65,24 @@ class GpuParams:
             most_threads=min(1024, int(target.attrs.get("max_num_threads") or cls.most_threads)),
             shared_bytes=int(target.attrs.get("max_shared_memory_per_block") or 48 * 1024),
             vector=4 if aligned else 1,
+            device=TARGETS.get(str(target.attrs.get("model") or "")),
         )
 
 
-class GpuRule(Rule):
-    """A rule for targets that run kernels on a grid of threads: a function from a kernel to a nest.
+class GpuRule(NestRule):
+    """A rule for targets that run kernels on a grid of threads."""
 
-    Parameters
-    ----------
-    params : GpuParams, optional
-        By default those of the target.
-    """
+    def runs_on(self, target: Target) -> bool:
+        """Whether the target is a GPU."""
+        return "gpu" in target.keys
 
-    def __init__(self, params: GpuParams | None = None):
-        self.params = params
+    def params_of(self, target: Target) -> GpuParams:
+        """What rules may know of a GPU."""
+        return GpuParams.of(target)
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        """Schedule `func`, or None if the target is no GPU or the kernel is of another family."""
-        if "gpu" not in target.keys:
-            return None
-        try:
-            kernel = parse(func)
-        except Opaque:
-            return None
-        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
-        if len(types) > 1:
-            return None
-        with index_type(str(next(iter(types), "int64"))):
-            kernel = fold(split_tuples(kernel))
-            body = self.lower(kernel, self.params or GpuParams.of(target))
-            return None if body is None else s_tir.Schedule(finished(func, kernel, body))
-
-    @abstractmethod
-    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
-        """The nest of a folded kernel, or None."""
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel with tuples split and element-wise stages folded into their readers."""
+        return fold(split_tuples(kernel))
 
 
 def launch(scope: Scope, groups: int, threads: int, body: Callable) -> tirx.Stmt:

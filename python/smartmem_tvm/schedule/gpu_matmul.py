@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matmul and batched matmul on a GPU: tiles of registers over tiles of shared memory.
 
-    each group of threads (batch, row tile, column tile):
+    each group of threads (batch, row tile, column tile), in the order of `gpu_group_order`:
       sums[i, j] = 0                                       registers of a thread
       fetch the first tiles of both operands               global memory -> registers
       for each tile of terms:
@@ -23,12 +23,14 @@ from collections.abc import Callable
 from tvm import tirx
 
 from ..analysis.kernel import Kernel
+from .gpu_group_order import place_of
 from .gpu_launch import GpuParams, GpuRule, launch, registers, when
 from .gpu_matmul_params import VECTOR, GpuMatmulParams, GpuTile, best_gpu_tile
 from .gpu_product import Product, product_of
 from .gpu_shared_tile import SharedTile
 from .nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from .nest import VECTOR as VECTORIZED
+from .texels import writes_texels
 
 _ADDING = 128  # threads of a group that adds parts
 _WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory
@@ -55,6 +57,8 @@ class GpuMatmul(GpuRule):
         if product is None:
             return None
         sizes = self.sizes or GpuMatmulParams.of(params)
+        if writes_texels(kernel):
+            sizes = sizes.in_texels()
         tile = self.tile or best_gpu_tile(product.batch, product.rows, product.columns, product.depth, sizes)
         return _Emitter(product, tile).kernel()
 
@@ -82,16 +86,16 @@ class _Emitter:
 
     def _product(self) -> tirx.Stmt:
         tile, scope, product = self.tile, self.scope, self.product
-        extents = (tile.splits, product.batch, -(-product.rows // tile.rows), -(-product.columns // tile.columns))
+        rows, columns = -(-product.rows // tile.rows), -(-product.columns // tile.columns)
 
         def thread(group, number):
-            place = []
-            for extent in reversed(extents[1:]):
-                place.append(scope.analyzer.simplify(tirx.floormod(group, index(extent))))
-                group = scope.analyzer.simplify(tirx.floordiv(group, index(extent)))
-            return self._thread([group, *reversed(place)], number, *self._position(number))
+            tiles = place_of(group, rows, columns, min(tile.band or columns, columns))
+            whole = tirx.floordiv(group, index(rows * columns))
+            batch, part = tirx.floormod(whole, index(product.batch)), tirx.floordiv(whole, index(product.batch))
+            place = [scope.analyzer.simplify(each) for each in (part, batch, *tiles)]
+            return self._thread(place, number, *self._position(number))
 
-        return launch(scope, math.prod(extents), tile.threads, thread)
+        return launch(scope, tile.splits * product.batch * rows * columns, tile.threads, thread)
 
     def _position(self, number) -> tuple:
         """(row, column) of a thread: some neighbours along the columns, then rows, then the other columns."""
@@ -184,7 +188,9 @@ class _Emitter:
             at = (column + q * index(tile.threads_across)) * index(per_vector) + part
             at = self.scope.analyzer.simplify(place[3] * index(tile.columns // run) + at)
             where = i * index(tile.thread_columns) + j * index(run)
-            stores = self._vector(run, lambda v: self._result(self.sums[where + v], place, row, at * index(run) + v))
+            # The only vector of a row is the first one, also where no condition says so to who checks textures.
+            first = index(0) if product.columns == run else at * index(run)
+            stores = self._vector(run, lambda v: self._result(self.sums[where + v], place, row, first + v))
             if product.columns % tile.columns == 0:
                 return stores
             return tirx.IfThenElse(at < index(product.columns // run), stores, None)

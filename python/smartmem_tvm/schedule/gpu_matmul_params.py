@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
+from ..tables.targets import Row
+from .gpu_group_order import bands, traffic
 from .gpu_launch import GpuParams
 
 _FLOAT_BYTES = 4
 VECTOR = 4  # floats that one instruction moves
 _WRITTEN_OUT = 1024  # multiplications in the source of a kernel: more of them hide more latency, and compile longer
 _SPLIT_MARGIN = 1.3  # a split, which also needs memory for its sums, has to win clearly
+_ENOUGH = 4  # groups for each processor: a split brings nothing to a product that has them
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class GpuTile:
         Groups among which the terms of one tile are divided; above 1, a second kernel adds their sums.
     unroll : int
         Terms whose multiplications are written out; it divides `depth`.
+    band : int
+        Tiles along the columns of a band (`gpu_group_order`); 0 for all of them.
     """
 
     rows: int
@@ -40,6 +46,7 @@ class GpuTile:
     thread_columns: int
     splits: int = 1
     unroll: int = 8
+    band: int = 0
 
     @property
     def threads_down(self) -> int:
@@ -84,6 +91,10 @@ class GpuMatmulParams:
         Multiplications with addition that a processor starts in each cycle.
     bytes_per_cycle : float
         From the last cache to one processor while all of them read.
+    cached_bytes : int
+        The last cache.
+    memory_bytes_per_cycle : float
+        Between it and memory; infinite where traffic with memory is not to be looked at.
     shared_cycles : float
         Cycles that a processor takes for one vector load from shared memory by 32 threads.
     step_latency, round_latency, launch : float
@@ -103,6 +114,8 @@ class GpuMatmulParams:
     group_shared_bytes: int = 32 * 1024
     lanes: int = 128
     bytes_per_cycle: float = 40.0
+    cached_bytes: int = 50 * 1024 * 1024
+    memory_bytes_per_cycle: float = math.inf
     shared_cycles: float = 3.38
     step_latency: float = 31.0
     round_latency: float = 100.0
@@ -127,11 +140,26 @@ class GpuMatmulParams:
 
     @classmethod
     def of(cls, params: GpuParams) -> GpuMatmulParams:
-        """What a group may have is the target's, the rest is a guess."""
-        return cls(
+        """What a group may have is the target's, and where it names a device, also the memories behind it."""
+        sizes = cls(
             group_threads=min(params.most_threads, cls.group_threads),
             group_shared_bytes=min(params.shared_bytes, cls.group_shared_bytes),
         )
+        return sizes if params.device is None else sizes._on(params.device)
+
+    def _on(self, device: Row) -> GpuMatmulParams:
+        per_second = device.peak / (device.cores * self.lanes)  # cycles, each one multiplication in each lane
+        return replace(
+            self,
+            processors=device.cores,
+            shared_bytes=device.local_bytes,
+            cached_bytes=device.l2_bytes,
+            memory_bytes_per_cycle=device.bandwidth / per_second,
+        )
+
+    def in_texels(self) -> GpuMatmulParams:
+        """The same with tiles whose threads have whole vectors of columns."""
+        return replace(self, tiles=tuple(tile for tile in self.tiles if tile[3] % VECTOR == 0))
 
 
 def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
@@ -165,7 +193,23 @@ def cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, param
     if tile.splits > 1:
         moved = _FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
         adding = params.launch + moved / (params.bytes_per_cycle * params.processors)
-    return max(busy, waiting) + 0.15 * min(busy, waiting) + adding
+    *_, second, first = sorted((busy, waiting, _memory(tile, batch, rows, columns, depth, params)))
+    return first + 0.15 * second + adding
+
+
+def _memory(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
+    """Cycles that memory takes for operands, results and sums of parts."""
+    if math.isinf(params.memory_bytes_per_cycle):
+        return 0.0
+    down, across = -(-rows // tile.rows), -(-columns // tile.columns)
+    height, width, terms = rows / down, columns / across, depth / tile.splits
+    # whole bytes: sums of them are the same in every order
+    sizes = tuple(round(_FLOAT_BYTES * each) for each in (height * terms, width * terms, height * width))
+    band = min(tile.band or across, across)
+    moved = tile.splits * traffic(down, across, band, sizes, params.processors, params.cached_bytes)
+    if tile.splits > 1:
+        moved += _FLOAT_BYTES * rows * columns * (tile.splits + 1)
+    return batch * moved / params.memory_bytes_per_cycle
 
 
 def _resident(tile: GpuTile, params: GpuMatmulParams) -> int:
@@ -180,12 +224,23 @@ def _resident(tile: GpuTile, params: GpuMatmulParams) -> int:
 @cache
 def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> GpuTile:
     """The cheapest tile for `batch` products of `rows` x `depth` and `depth` x `columns`."""
-    # equal cost: whole tiles of terms first, then the larger tile
+    # equal cost: less traffic with memory first, then whole tiles of terms, then the larger tile
     return min(
-        candidates(depth, params),
+        (each for tile in candidates(depth, params) for each in _in_bands(tile, batch, rows, columns, params)),
         key=lambda t: (
             cycles(t, batch, rows, columns, depth, params) * (1 if t.splits == 1 else _SPLIT_MARGIN),
+            _memory(t, batch, rows, columns, depth, params),
             depth % t.depth > 0,
             -t.rows * t.columns,
         ),
     )
+
+
+def _in_bands(tile: GpuTile, batch: int, rows: int, columns: int, params: GpuMatmulParams) -> list[GpuTile]:
+    """The tile in each order of groups that is worth a try; split only where groups are few."""
+    if math.isinf(params.memory_bytes_per_cycle):
+        return [tile]
+    across = -(-columns // tile.columns)
+    if tile.splits > 1 and batch * -(-rows // tile.rows) * across >= _ENOUGH * params.processors:
+        return []
+    return [tile, *(replace(tile, band=band) for band in bands(across))]

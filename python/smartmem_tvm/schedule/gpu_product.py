@@ -15,6 +15,7 @@ from .gpu_shared_tile import Operand
 from .gpu_vectors import places_of, vector_run
 from .nest import fresh
 from .reduction import Reduction, reduction_of
+from .texels import TEXEL, is_texture
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,9 @@ class Product(FusedContraction):
         return self.reduction.store(value, self.point(batch, row, column))
 
     def result_run(self, most: int) -> int:
-        """Columns whose results can be finished and stored as one vector."""
+        """Columns whose results are finished and stored as one vector; a whole texel in any case."""
+        if is_texture(self.reduction.output):
+            return TEXEL
         b, i = fresh("b"), fresh("i")
         unknown = tirx.Var("sum", self.reduction.accumulator.ty.dtype)
 

@@ -13,6 +13,7 @@ from .expressions import contiguous_run, has_select, loads, uses
 from .gpu_launch import GpuParams
 from .nest import fresh
 from .row_program import RowProgram, Step
+from .texels import TEXEL, is_texture
 
 _SECTOR = 8  # elements that lie together in what memory delivers at once
 _FEWEST_LANES = 4  # rows that a group reads side by side: half of what memory delivers at once
@@ -50,10 +51,19 @@ class RowPlan:
         return -(-length // (self.slices * self.vector))
 
 
+def writes_by_columns(program: RowProgram) -> bool:
+    """Whether neighbouring columns are the numbers of a texel of what is written to textures, if anything is."""
+    written = [step for step in program.steps if program.writes(step) and is_texture(step.buffer)]
+    return all(
+        step.is_vector and uses(step.indices[-1], [program.column]) and not uses(step.indices[-1], [program.row])
+        for step in written
+    )
+
+
 def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
     """Spread rows over threads: along the columns if those are contiguous, else across the rows."""
     length, rows = program.length, program.rows
-    across = rows > 1 and _goes_across(program)
+    across = rows > 1 and not _writes_texels(program) and _goes_across(program)
     if across:
         lanes = _lanes_across(rows, length, params)
         slices = _slices_across(rows, length, lanes, params)
@@ -143,6 +153,8 @@ def _power(value: int) -> int:
 
 def _vector(program: RowProgram, length: int, params: GpuParams) -> int:
     """Columns at once: all steps go along the columns in aligned groups, and none decides element by element."""
+    if _writes_texels(program):
+        return TEXEL
     width = params.vector
     if width == 1 or any(step.length % width for step in program.steps if step.is_vector or step.is_statistic):
         return 1
@@ -153,6 +165,10 @@ def _vector(program: RowProgram, length: int, params: GpuParams) -> int:
         if has_select(step.value) or not all(_aligned(program, step, a, width) for a in accesses):
             return 1
     return width
+
+
+def _writes_texels(program: RowProgram) -> bool:
+    return any(is_texture(output) for output in program.outputs)
 
 
 def _aligned(program: RowProgram, step: Step, access, width: int) -> bool:

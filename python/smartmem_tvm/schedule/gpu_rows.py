@@ -19,7 +19,7 @@ from .contraction import contraction_of
 from .expressions import replace_loads
 from .gpu_elementwise import GpuElementwise
 from .gpu_launch import GpuParams, GpuRule, launch, registers, shared, when
-from .gpu_row_plan import RowPlan, fits, plan_of
+from .gpu_row_plan import RowPlan, fits, plan_of, writes_by_columns
 from .nest import UNROLL, VECTOR, Scope, allocate, block, index, store
 from .reduction import reduction_of
 from .row_groups import split_groups
@@ -59,7 +59,7 @@ class GpuRows(GpuRule):
     def _at_once(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
         """One nest for the whole kernel, or None."""
         program = row_program_of(kernel) or row_program_of(split_groups(kernel))
-        if program is None:
+        if program is None or not writes_by_columns(program):
             return None
         whole = collected(program)
         plan = plan_of(whole, params)

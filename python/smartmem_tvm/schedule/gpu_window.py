@@ -4,12 +4,14 @@
     out[n, f, y, x] += D[n, i, y*s + p*d, x*s + q*d] * W[f, i, p, q]       a window: p and q meet y and x in an index
 
 Two forms. A product with many channels on the side of the weights is tiled like a matmul (`gpu_window_product`); where
-few or none share an input, a thread slides over neighbours instead (`gpu_window_slide`).
+few or none share an input, a thread slides over neighbours instead (`gpu_window_slide`). Results that go to a texture
+leave a thread as whole texels (`gpu_window_texels`); so do those of other short reductions.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from math import prod
 
 from tvm import s_tir, tirx
 from tvm.target import Target
@@ -22,11 +24,15 @@ from .gpu_window_nest import folded
 from .gpu_window_params import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_tile
 from .gpu_window_product import ProductNest
 from .gpu_window_slide import SlideNest
+from .gpu_window_texels import runs_along_texels, terms_in_texels, texel_axes
 from .nest import index_type
 from .reduction import Reduction, reduction_of
 from .rule import Rule, finished
+from .texels import TEXEL
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
+_TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
+_GROUP = 128  # threads
 
 
 class WindowRule(Rule):
@@ -76,15 +82,19 @@ class WindowProduct(WindowRule):
 
     def lower(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """Schedule a windowed product with enough rows."""
-        product = contraction_of(reduction)
+        product = contraction_of(terms_in_texels(split_groups(reduction)))
         if product is None or not product.rows or not product.columns or not has_window(product):
             return None
-        rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
-        if self.tile is None and rows < params.product_rows:
+        texel = texel_axes(product.reduction, product.columns)
+        if texel is None or (self.tile is None and product.extent(sharing(product)) < params.product_rows):
             return None
+        params = params.in_texels() if texel else params
+        rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
         batch, window = product.extent(product.batch), window_size(product)
         tile = self.tile or product_tile(batch, rows, columns, depth, window, params)
-        return ProductNest(product, tile).body()
+        if texel and tile.thread_columns % TEXEL:
+            return None
+        return ProductNest(product, tile, bool(texel)).body()
 
 
 class WindowSlide(WindowRule):
@@ -102,30 +112,44 @@ class WindowSlide(WindowRule):
 
     def lower(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """Schedule a window whose inputs few results share."""
-        reduction = split_groups(reduction)
-        axis = sliding_axis(reduction)
-        if axis is None:
+        reduction = terms_in_texels(split_groups(reduction))
+        order = memory_order(reduction)
+        axis, texel = sliding_axis(reduction), texel_axes(reduction, order)
+        if axis is None or texel is None:
             return None
         product = contraction_of(reduction)
-        rows = [v for v in (product.rows if product else ()) if v is not axis]
-        if product is None and _terms(reduction) > _FEW_TERMS:
+        multiplies = product is not None or (texel and isinstance(reduction.term, tirx.Mul))
+        if not multiplies and _terms(reduction) > _FEW_TERMS:
             return None
-        order = tuple(sorted(reduction.spatial, key=lambda v: _distance(reduction, v), reverse=True))
+        rows = [v for v in (sharing(product) if product else ()) if v is not axis and v not in texel]
         e = reduction.extents
-        results = 1
-        for var in reduction.spatial:
-            results *= e[var]
+        together, results = (prod(e[v] for v in vars_) for vars_ in (texel, reduction.spatial))
         down = next((v for v in reversed(order) if v in window_axes(reduction) and v is not axis), None)
         row = rows[-1] if rows else None
-        tile = self.tile or slide_tile(e[axis], e.get(down, 1), e.get(row, 1), results, params)
+        tile = self.tile or slide_tile(e[axis], e.get(down, 1), e.get(row, 1), results, params, together)
         wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
         sizes = {var: _divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
-        return SlideNest(reduction, order, sizes, tile.taps, tile.threads).body()
+        return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel).body()
+
+
+class TexelReduction(WindowRule):
+    """The rule for sums, means and maxima that are stored in a texture: a thread for each texel of results."""
+
+    def lower(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+        """Schedule a reduction that is no matmul, and short enough for one thread."""
+        reduction = terms_in_texels(split_groups(reduction))
+        order = memory_order(reduction)
+        texel, product = texel_axes(reduction, order), contraction_of(reduction)
+        is_matmul = product is not None and product.rows and product.columns
+        if not texel or is_matmul or _terms(reduction) > _TERMS_OF_A_THREAD:
+            return None
+        sizes = {v: reduction.extents[v] for v in texel}
+        return SlideNest(reduction, order, sizes, params.taps, _GROUP, texel).body()
 
 
 def windows_rules() -> list[Rule]:
-    """Both, in the order in which they are to be asked."""
-    return [WindowProduct(), WindowSlide()]
+    """All of them, in the order in which they are to be asked."""
+    return [WindowProduct(), WindowSlide(), TexelReduction()]
 
 
 def has_window(product: Contraction) -> bool:
@@ -133,6 +157,13 @@ def has_window(product: Contraction) -> bool:
     reduction = product.reduction
     shared = [v for v in reduction.spatial if v not in product.batch]
     return any(_meets(index, shared, reduction.reduce) for ld in loads(reduction.term) for index in ld.indices)
+
+
+def sharing(product: Contraction) -> tuple:
+    """The iterators of the results that read the same inputs: those that no window moves along."""
+    read = [index for ld in loads(product.right) for index in ld.indices]
+    gathered = any(_meets(index, product.columns, product.depth) for index in read)
+    return product.rows if gathered else product.columns
 
 
 def window_axes(reduction: Reduction) -> list:
@@ -156,10 +187,13 @@ def sliding_axis(reduction: Reduction):
 
 
 def window_size(product: Contraction) -> int:
-    """Terms of the sum, last in the order of the weights, that are places in the window of one input channel."""
+    """Last terms of the sum that are places in the window of one input channel, or of the channels of a texel."""
     reduction, size = product.reduction, 1
     shared = [v for v in reduction.spatial if v not in product.batch]
-    for var in reversed(reduction.reduce):
+    terms = list(reduction.reduce)
+    if runs_along_texels(reduction.term, terms[-1], reduction.extents):
+        size = reduction.extents[terms.pop()]
+    for var in reversed(terms):
         if not any(_meets(i, shared, [var]) for ld in loads(reduction.term) for i in ld.indices):
             break
         size *= reduction.extents[var]
@@ -171,10 +205,12 @@ def _meets(index, spatial, reduce) -> bool:
 
 
 def _terms(reduction: Reduction) -> int:
-    total = 1
-    for var in reduction.reduce:
-        total *= reduction.extents[var]
-    return total
+    return prod(reduction.extents[v] for v in reduction.reduce)
+
+
+def memory_order(reduction: Reduction) -> tuple:
+    """Spatial iterators, slowest in memory first."""
+    return tuple(sorted(reduction.spatial, key=lambda v: _distance(reduction, v), reverse=True))
 
 
 def _distance(reduction: Reduction, var) -> int:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tvm.target import Target
+
+from .texels import TEXEL
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class GpuWindowParams:
     vector : int
         Most values of a load from shared memory: a vector of OpenCL C need not be aligned, and a compiler that cannot
         tell makes single loads of it that all meet in a few banks.
+    run : int
+        Neighbouring results that one thread finishes at once: the numbers of a texel.
     """
 
     threads: int = 256
@@ -108,6 +112,7 @@ class GpuWindowParams:
     taps: int = 49
     written: int = 400
     vector: int = 1
+    run: int = 1
 
     @classmethod
     def of(cls, target: Target) -> GpuWindowParams:
@@ -119,6 +124,10 @@ class GpuWindowParams:
             shared_bytes=min(shared, cls.shared_bytes),
             vector=4 if target.kind.name == "cuda" else 1,
         )
+
+    def in_texels(self) -> GpuWindowParams:
+        """The parameters for results in a texture."""
+        return replace(self, run=TEXEL)
 
 
 # Rows, columns, and those of a thread.
@@ -163,9 +172,10 @@ def product_tile(batch: int, rows: int, columns: int, depth: int, window: int, p
         if 2 * _WARP <= tile.threads * tile.slices <= params.threads
         and tile.shared_bytes <= params.shared_bytes
         and (tile.slices == 1 or tile.slices * step <= depth)
-        and tile.thread_rows * tile.thread_columns % tile.slices == 0
+        and tile.thread_columns % params.run == 0
+        and tile.thread_rows * tile.thread_columns % (tile.slices * params.run) == 0
     ]
-    smallest = ProductTile(16, 32, min(step, 16), 2, 2, 1, params.vector)
+    smallest = ProductTile(16, 32, min(step, 16), 2, max(2, params.run), 1, params.vector)
     return min(fitting or [smallest], key=lambda t: _cycles(t, batch, rows, columns, depth, params))
 
 
@@ -183,8 +193,16 @@ def _cycles(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, 
     return work / min(_ISSUED, _ALONE * warps * held) + waits
 
 
-def slide_tile(across: int, down: int, rows: int, results: int, params: GpuWindowParams) -> SlideTile:
-    """The tile for a window that slides over `results` results, `across` of them along its axis."""
+def slide_tile(
+    across: int, down: int, rows: int, results: int, params: GpuWindowParams, together: int = 1
+) -> SlideTile:
+    """The tile for a window that slides over `results` results, `across` of them along its axis.
+
+    Parameters
+    ----------
+    together : int
+        Results of a thread at each place of the tile: the numbers of a texel.
+    """
 
     def divisor(extent: int, most: int) -> int:
         return max(d for d in range(1, most + 1) if extent % d == 0)
@@ -195,5 +213,6 @@ def slide_tile(across: int, down: int, rows: int, results: int, params: GpuWindo
         reverse=True,
     )
     least = shapes[-1]
-    chosen = next((s for s in shapes if prod(s) <= 16 and results // prod(s) >= params.busy), least)
-    return SlideTile(chosen[0], 1, chosen[1], min(params.taps, params.written // prod(chosen)), 128)
+    busy = (s for s in shapes if together * prod(s) <= 16 and results // (together * prod(s)) >= params.busy)
+    across, rows = next(busy, least)
+    return SlideTile(across, 1, rows, min(params.taps, params.written // (together * across * rows)), 128)

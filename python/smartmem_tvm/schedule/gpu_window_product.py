@@ -25,7 +25,9 @@ from .expressions import Walk, loads, split_index
 from .gpu_launch import launch, registers, shared
 from .gpu_window_nest import guard, guarded_value
 from .gpu_window_params import ProductTile
+from .gpu_window_texels import runs_along_texels
 from .nest import VECTOR, Scope, allocate, block, index, store
+from .texels import TEXEL
 
 _UNROLLED = 16  # steps of a gather that are written out
 
@@ -42,13 +44,21 @@ class _Side:
     vector: int  # results of a thread that lie next to each other
     buffer: object
     along_depth: bool  # whether neighbours in memory are neighbours in the sum
+    texel: tuple[int, int]  # (values, terms) of a texel that is gathered at once
 
 
 class ProductNest:
-    """The nest of a contraction in a tile."""
+    """The nest of a contraction in a tile.
 
-    def __init__(self, product: Contraction, tile: ProductTile):
+    Parameters
+    ----------
+    texels : bool
+        Four neighbouring columns are a texel of the result, to be written at once.
+    """
+
+    def __init__(self, product: Contraction, tile: ProductTile, texels: bool = False):
         self.product, self.tile, self.scope = product, tile, Scope()
+        self.run = TEXEL if texels else 1
         r = self.reduction = product.reduction
         self.depth = product.extent(product.depth)
         self.steps = -(-self.depth // (tile.depth * tile.slices))
@@ -59,11 +69,19 @@ class ProductNest:
     def _side(self, name: str, value, vars_: tuple, tile: int, per_thread: int) -> _Side:
         # in one dimension: TVM would take the padding away
         buffer = shared(self.tile.slices * self.tile.depth * (tile + self.tile.pad), self.dtype, name)
-        vector = gcd(per_thread, self.tile.vector)
+        vector = gcd(per_thread, max(self.tile.vector, self.run))
         walk = Walk(self.reduction.extents)
         near = any(walk.load_stride(ld, v) == 1 for ld in loads(value) for v in vars_[-1:])
         deep = any(walk.load_stride(ld, v) == 1 for ld in loads(value) for v in self.product.depth)
-        return _Side(value, vars_, self.product.extent(vars_), tile, per_thread, vector, buffer, deep and not near)
+        total, texel = self.product.extent(vars_), self._texel(value, vars_)
+        return _Side(value, vars_, total, tile, per_thread, vector, buffer, deep and not near, texel)
+
+    def _texel(self, value, vars_: tuple) -> tuple[int, int]:
+        extents = self.reduction.extents
+        if runs_along_texels(value, vars_[-1], extents):
+            return TEXEL, 1
+        deep = runs_along_texels(value, self.product.depth[-1], extents) and self.tile.depth % TEXEL == 0
+        return (1, TEXEL) if deep else (1, 1)
 
     def body(self) -> tirx.Stmt:
         """The whole nest."""
@@ -93,18 +111,21 @@ class ProductNest:
                 self._multiply(acc, part, at_row, at_column),
             )
 
-        start = self._each(lambda i, j: store(acc, self.reduction.init, i * tile.thread_columns + j))
+        results = tile.thread_rows * tile.thread_columns
+        start = block(*(store(acc, self.reduction.init, n) for n in range(results)))
         total = self.scope.loop(self.steps, step, "step")
 
-        def result(value, i, j) -> tirx.Stmt:
+        def finish(values, first, n) -> tirx.Stmt:
+            """Finish and store a run of results, from the `n`-th one of the thread on, held in `values`."""
+            i, j = (self.scope.simplify(f(n, tile.thread_columns)) for f in (_div, _mod))
             row = first_row + self._position(self.left, at_row, i)
             column = first_column + self._position(self.right, at_column, j)
-            return self._store(value, place, row, column)
+            return self._store(values, first, place, row, column)
 
         if tile.slices == 1:
-            end, more = self._each(lambda i, j: result(acc[i * tile.thread_columns + j], i, j)), []
+            end, more = block(*(finish(acc, n, index(n)) for n in range(0, results, self.run))), []
         else:
-            end, more = self._merge(acc, part, lane, result)
+            end, more = self._merge(acc, part, lane, finish)
         buffers = [self.left.buffer, self.right.buffer, acc, *more]
         return allocate(buffers, block(start, total, end))
 
@@ -115,31 +136,45 @@ class ProductNest:
             return index(n // vector * vector * lanes + n % vector) + lane * index(vector)
         return _div(n, vector) * index(vector * lanes) + lane * index(vector) + _mod(n, vector)
 
-    def _each(self, body) -> tirx.Stmt:
-        rows, columns = self.tile.thread_rows, self.tile.thread_columns
-        return block(*(self.scope.simplify(body(i, j)) for i in range(rows) for j in range(columns)))
-
     def _gather(self, side: _Side, place: dict, begin, first, part, lane) -> tirx.Stmt:
         """Fill the tile of one operand, together with the other threads of the slice."""
-        depth, threads, total = self.tile.depth, self.tile.threads, self.tile.depth * side.tile
+        values, terms = side.texel
+        depth, tile, threads = self.tile.depth // terms, side.tile // values, self.tile.threads
+        total = depth * tile
         count, simplify = -(-total // threads), self.scope.analyzer.simplify
+        # Neighbours in a texture are texels: threads side by side read those of neighbouring pixels.
+        along_depth = side.along_depth and side.texel == (1, 1)
 
         def one(i):
             e = i * index(threads) + lane
-            n, k = (_div(e, depth), _mod(e, depth)) if side.along_depth else (_mod(e, side.tile), _div(e, side.tile))
-            at, term = begin + n, first + k
-            across = split_index(at, side.vars_, self.reduction.extents)
-            along = split_index(term, self.product.depth, self.reduction.extents)
-            conditions = [simplify(c) for c in (at < index(side.total), term < index(self.depth))]
-            element = self.scope.simplify(substitute(side.value, {**place, **across, **along}))
-            value = guarded_value(conditions, element, _zero(self.dtype))
+            n, k = (_div(e, depth), _mod(e, depth)) if along_depth else (_mod(e, tile), _div(e, tile))
+            n, k = n * index(values), k * index(terms)
+            conditions = [simplify(c) for c in (begin + n < index(side.total), first + k < index(self.depth))]
+
+            def value(v):
+                moved = (begin + n + v, first + k) if values > 1 else (begin + n, first + k + v)
+                across, along = map(split_index, moved, (side.vars_, self.product.depth), [self.reduction.extents] * 2)
+                element = self.scope.simplify(substitute(side.value, {**place, **across, **along}))
+                return guarded_value(conditions, element, _zero(self.dtype))
+
+            def slot(v):
+                return self._slot(side, part, k, n + v) if values > 1 else self._slot(side, part, k + v, n)
+
             fits = [] if total % threads == 0 else [simplify(e < index(total))]
-            slot = self._slot(side, part, k, n)
-            return guard(fits, self.scope.simplify(store(side.buffer, value, slot)))
+            return guard(fits, self._fetch(side, value, slot))
 
         if count > _UNROLLED:
             return self.scope.loop(count, one, "load")
         return block(*(one(index(i)) for i in range(count)))
+
+    def _fetch(self, side: _Side, value, slot) -> tirx.Stmt:
+        """Put ``value(v)`` at ``slot(v)`` of a tile: one, or the numbers of a texel, which is read once."""
+        if side.texel == (1, 1):
+            return self.scope.simplify(store(side.buffer, value(index(0)), slot(index(0))))
+        numbers = registers(TEXEL, self.dtype, "texel")
+        read = self.scope.loop(TEXEL, lambda v: store(numbers, value(v), v), "v", VECTOR)
+        puts = [self.scope.simplify(store(side.buffer, numbers[v], slot(index(v)))) for v in range(TEXEL)]
+        return allocate([numbers], block(read, *puts))
 
     def _slot(self, side: _Side, part, k, n):
         """Where a value lies in a tile."""
@@ -172,9 +207,9 @@ class ProductNest:
 
         return allocate([a, b], self.scope.loop(self.tile.depth, term, "k"))
 
-    def _merge(self, acc, part, lane, result) -> tuple[tirx.Stmt, list]:
+    def _merge(self, acc, part, lane, finish) -> tuple[tirx.Stmt, list]:
         """Add up what the slices found: each of them finishes some of the results."""
-        tile, many = self.tile, self.tile.thread_rows * self.tile.thread_columns
+        tile, many, run = self.tile, self.tile.thread_rows * self.tile.thread_columns, self.run
         sums = shared(tile.slices * many * tile.threads, self.dtype, "sums")
 
         def slot(part, e):
@@ -182,27 +217,30 @@ class ProductNest:
 
         spill = block(*(store(sums, acc[e], slot(part, index(e))) for e in range(many)))
 
-        def finish(q):
-            e = q * index(tile.slices) + part
-            value = sums[slot(index(0), e)]
-            for each in range(1, tile.slices):
-                value = value + sums[slot(index(each), e)]
-            total = registers(1, self.dtype, "total")
-            i, j = _div(e, tile.thread_columns), _mod(e, tile.thread_columns)
-            return allocate([total], block(store(total, value, 0), self.scope.simplify(result(total[0], i, j))))
+        def add(q):
+            first = (q * index(tile.slices) + part) * index(run)
+            total = registers(run, self.dtype, "total")
+            added = []
+            for v in range(run):
+                values = [sums[slot(index(each), first + index(v))] for each in range(tile.slices)]
+                added.append(store(total, sum(values[1:], values[0]), v))
+            return allocate([total], block(*added, finish(total, 0, first)))
 
-        return block(spill, self.scope.loop(many // tile.slices, finish, "q")), [sums]
+        return block(spill, self.scope.loop(many // (tile.slices * run), add, "q")), [sums]
 
-    def _store(self, value, place: dict, row, column) -> tirx.Stmt:
+    def _store(self, values, first: int, place: dict, row, column) -> tirx.Stmt:
+        """Store a run of results from ``values[first]`` on at neighbouring columns."""
         extents = self.reduction.extents
-        point = {
-            **place,
-            **split_index(row, self.left.vars_, extents),
-            **split_index(column, self.right.vars_, extents),
-        }
         conditions = [row < index(self.left.total), column < index(self.right.total)]
         conditions = [self.scope.analyzer.simplify(each) for each in conditions]
-        return guard(conditions, self.scope.simplify(self.reduction.store(value, point)))
+        rows = split_index(row, self.left.vars_, extents)
+        column = index(0) if self.right.total == self.run else column  # what the condition does not say to the stores
+
+        def one(v):
+            point = {**place, **rows, **split_index(column + v, self.right.vars_, extents)}
+            return self.scope.simplify(self.reduction.store(values[index(first) + v], point))
+
+        return guard(conditions, self.scope.loop(self.run, one, "v", VECTOR))
 
 
 def _div(value, by: int):

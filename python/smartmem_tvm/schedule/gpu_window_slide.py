@@ -9,7 +9,8 @@
       out = finish(acc)
 
 Values are the same if their expressions are: strides, dilation, padding and whatever else is in the index need no
-cases of their own, and the channels of a group share inputs as neighbouring pixels share weights.
+cases of their own, and the channels of a group share inputs as neighbouring pixels share weights. Textures are read
+and written in whole texels.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from itertools import product
 from math import prod
 
 import tvm_ffi
-from tvm import tirx
+from tvm import ir, tirx
 
 from ..analysis.kernel import substitute
 from .expressions import split_index, uses
 from .gpu_launch import launch, registers
 from .gpu_window_nest import guard
-from .nest import Scope, allocate, block, index, store
+from .gpu_window_texels import runs_along_texels
+from .nest import VECTOR, Scope, allocate, block, index, store
 from .reduction import Reduction
+from .texels import TEXEL
 
 
 class SlideNest:
@@ -43,11 +46,13 @@ class SlideNest:
         Most terms that are written out.
     threads : int
         Of a group.
+    texel : sequence of tirx.Var
+        Last iterators of `order`, all of whose results, a texel, are those of one thread and written at once.
     """
 
-    def __init__(self, reduction: Reduction, order: tuple, tile: Mapping, taps: int, threads: int):
+    def __init__(self, reduction: Reduction, order: tuple, tile: Mapping, taps: int, threads: int, texel: tuple = ()):
         self.reduction, self.order, self.tile = reduction, order, dict(tile)
-        self.threads, self.scope = threads, Scope()
+        self.threads, self.scope, self.texel = threads, Scope(), texel
         self.dtype = reduction.accumulator.ty.dtype
         many, count = 1, 0
         for var in reversed(reduction.reduce):
@@ -90,8 +95,18 @@ class SlideNest:
 
         start = [store(acc, r.init, n) for n in range(len(points))]
         total = self._reduce(lambda at: self._terms(acc, points, where, at))
-        end = [self.scope.simplify(r.store(acc[n], where(point))) for n, point in enumerate(points)]
+        run = prod(self.tile[v] for v in self.texel)
+        end = [self._finish(acc, n, where(points[n]), run) for n in range(0, len(points), run)]
         return allocate([acc], block(*start, total, *end))
+
+    def _finish(self, acc, first: int, place: dict, run: int) -> tirx.Stmt:
+        """Store `run` results, which are one number or one texel."""
+
+        def one(v):
+            within = split_index(v, self.texel, self.tile)
+            return self.scope.simplify(self.reduction.store(acc[first + v], {**place, **within}))
+
+        return self.scope.loop(run, one, "v", VECTOR)
 
     def _reduce(self, body) -> tirx.Stmt:
         def nest(level: int, at: dict) -> tirx.Stmt:
@@ -112,15 +127,21 @@ class SlideNest:
         held = registers(values.count, self.dtype, "value")
         statements = []
         for new, terms in plan:
-            statements += [store(held, value, place) for place, value in new]
+            statements += [self._hold(held, *each) for each in new]
             for n, places in enumerate(terms):
                 term = reduce(lambda a, b: a * b, [held[p] for p in places])
                 statements.append(store(acc, self.reduction.combine(acc[n], term), n))
         return allocate([held], block(*statements))
 
+    def _hold(self, held, place: int, value, lane) -> tirx.Stmt:
+        """Keep a value, or the four that it has as `lane` runs over a texel."""
+        if lane is None:
+            return store(held, value, place)
+        return self.scope.loop(TEXEL, lambda v: store(held, substitute(value, {lane: v}), place + v), "v", VECTOR)
+
 
 class _Values:
-    """Registers for the different values of the factors of a term."""
+    """Registers for the different values of the factors of a term; those read from one texel lie side by side."""
 
     def __init__(self, nest: SlideNest, where, at: dict):
         self.nest, self.where, self.at = nest, where, at
@@ -130,33 +151,45 @@ class _Values:
         self._by_value: dict = {}
         vars_ = [*nest.tile, *nest.taps]
         self.relevant = [uses(factor, vars_) for factor in nest.factors]
+        self.lanes = [self._lane(factor) for factor in nest.factors]
 
     def place(self, factor: int, point: dict, tap: dict) -> int:
         """The register of a factor at a point of the tile and a term of the sum."""
-        both = {**point, **tap}
-        key = (factor, *(both[v] for v in self.relevant[factor]))
+        both, lane = {**point, **tap}, self.lanes[factor]
+        key = (factor, *(both[v] for v in self.relevant[factor] if v is not lane))
         if key not in self._by_offset:
-            self._by_offset[key] = self._register(self._value(factor, point, tap))
-        return self._by_offset[key]
+            self._by_offset[key] = self._register(self._value(factor, point, tap), lane)
+        return self._by_offset[key] + (0 if lane is None else both[lane])
 
     def take_new(self) -> list[tuple]:
-        """(register, value) of those asked for since the last time."""
+        """(register, value, lane) of those asked for since the last time; see `SlideNest._hold`."""
         new, self._new = self._new, []
         return new
 
+    def _lane(self, factor):
+        """The iterator along which the values of a factor are the numbers of a texel; None if there is none."""
+        nest = self.nest
+        whole = [v for v in (*nest.texel, *nest.taps) if nest.reduction.extents[v] == TEXEL]
+        return next((v for v in whole if runs_along_texels(factor, v, nest.reduction.extents)), None)
+
     def _value(self, factor: int, point: dict, tap: dict):
         where = {**self.where(point), **self.at, **{v: index(offset) for v, offset in tap.items()}}
+        lane = self.lanes[factor]
+        if lane is not None:
+            self.nest.scope.analyzer.bind(lane, ir.Range(index(0), index(TEXEL)), allow_override=True)
+            where[lane] = lane
         return self.nest.scope.simplify(substitute(self.nest.factors[factor], where))
 
-    def _register(self, value) -> int:
+    def _register(self, value, lane) -> int:
         same = self._by_value.setdefault(tvm_ffi.structural_hash(value), [])
         for other, place in same:
             if tvm_ffi.structural_equal(value, other):
                 return place
-        same.append((value, self.count))
-        self._new.append((self.count, value))
-        self.count += 1
-        return self.count - 1
+        first = self.count
+        same.append((value, first))
+        self._new.append((first, value, lane))
+        self.count += 1 if lane is None else TEXEL
+        return first
 
 
 def factors_of(term) -> list:

@@ -17,6 +17,8 @@ from .tile import Tile, best_tile, column_tiles, cycles
 
 _FLOAT_BYTES = 4
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
+_FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows, where it is not copied
+_FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class MatmulPlan(FusedContraction):
     """A contraction with fused batch, row, column and depth indices, and the choices made for it."""
 
     params: CpuParams
+    constants: tuple = ()
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -84,15 +87,26 @@ class MatmulPlan(FusedContraction):
         walk, value = Walk({b: self.batch, m: self.rows, k: self.depth}), self.left(b, m, k)
         return any(walk.load_stride(value, v) is None for v in (m, k))
 
+    @property
+    def right_constant(self) -> bool:
+        """Whether the right operand is read from one of the constants."""
+        right = self.contraction.right
+        return isinstance(right, ir.TensorLoad) and any(right.source.same_as(each) for each in self.constants)
+
     @cached_property
     def right_packed(self) -> bool:
-        """The right operand is copied unless it is contiguous, walks along the depth, and is read only a few times."""
+        """The right operand is copied unless it is contiguous, walks along the depth, and is read only a few times.
+
+        What lies in panels already, or will (a constant, see `pack_weights`), is never copied.
+        """
+        if self.right_constant:
+            return False
         b, q, j, k = fresh("b"), fresh("q"), fresh("j"), fresh("k")
         width = self.tile.width
         walk = Walk({b: self.batch, q: max(1, self.panels), j: width, k: self.depth})
         value = self.right(b, q * width + j, k)
-        direct = walk.load_stride(value, j) == 1 and walk.load_stride(value, k) is not None
-        return not direct or self.rows >= self.params.pack_reuse * self.tile.height
+        step = walk.load_stride(value, k) if walk.load_stride(value, j) == 1 else None
+        return step is None or (step != width and self.rows >= self.params.pack_reuse * self.tile.height)
 
     @cache  # noqa: B019 - a plan lives as long as its rule runs
     def right_run(self, width: int) -> int:
@@ -135,11 +149,10 @@ class MatmulPlan(FusedContraction):
     def _parts(self) -> tuple[int, int]:
         """How many chunks of rows and of columns: those that should be done first."""
         tiles, panels = max(1, self.rows // self.tile.height), max(1, self.panels)
-        fit = max(8 * self.tile.height, self.params.panel_bytes // (_FLOAT_BYTES * self.depth))
-        fewest = min(tiles, -(-self.rows // fit))
         wanted = self.params.cores * self.params.tasks_per_core if self.parallel else 1
+        near = -(-self.rows * self.depth * _FLOAT_BYTES // self.params.panel_bytes)
         pairs = []
-        for rows in range(fewest, max(fewest, min(tiles, wanted)) + 1):
+        for rows in range(1, min(tiles, max(near, wanted)) + 1):
             for columns in range(1, min(panels, wanted) + 1):
                 if self.batch * (rows - 1) * (columns - 1) < wanted:
                     pairs.append((rows, columns))
@@ -150,9 +163,10 @@ class MatmulPlan(FusedContraction):
         tiles = -(-max(1, self.rows // self.tile.height) // row_parts)
         panels = -(-max(1, self.panels) // column_parts)
         rows, columns = tiles * self.tile.height, panels * self.tile.width
-        work = tiles * panels * cycles(self.tile.height, self.tile.width, self.params)
+        far = 0 if rows * self.depth * _FLOAT_BYTES <= self.params.panel_bytes else _FAR * self.tile.height
+        work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params) + far)
         left = rows * self._copy(self.left_packed, 4)
-        right = columns * self._copy(self.right_packed, self.right_run(self.params.lanes))
+        right = columns * (self._copy(self.right_packed, self.right_run(self.params.lanes)) or _FETCH)
         rounds = -(-self.batch * row_parts * column_parts // (self.params.cores if self.parallel else 1))
         return rounds * self.depth * (work + left + right)
 

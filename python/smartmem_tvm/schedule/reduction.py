@@ -18,7 +18,12 @@ from ..analysis.kernel import Kernel, Stage, substitute
 from .expressions import loads, replace_loads
 from .nest import index
 
-_COMBINERS: dict[type, Callable] = {tirx.Add: lambda a, b: a + b, tirx.Max: tirx.max, tirx.Min: tirx.min}
+_COMBINERS: dict[type, Callable] = {
+    tirx.Add: lambda a, b: a + b,
+    tirx.Mul: lambda a, b: a * b,
+    tirx.Max: tirx.max,
+    tirx.Min: tirx.min,
+}
 
 
 @dataclass(frozen=True, eq=False)

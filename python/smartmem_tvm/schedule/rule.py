@@ -42,21 +42,21 @@ class Rule(ABC):
         """Schedule `func` (unscheduled S-TIR) for `target`, or None if this rule does not know how."""
 
 
-class CpuRule(Rule):
-    """A rule for ``llvm`` targets, written as a function from the functional form of a kernel to a loop nest.
+class NestRule(Rule):
+    """A rule written as a function from the functional form of a kernel to a loop nest.
 
     Parameters
     ----------
-    params : CpuParams, optional
+    params : optional
         Tile sizes and thresholds; by default those of the target.
     """
 
-    def __init__(self, params: CpuParams | None = None):
+    def __init__(self, params=None):
         self.params = params
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        """Schedule `func`, or None if the target is no CPU or the kernel is of another family."""
-        if target.kind.name != "llvm":
+        """Schedule `func`, or None if the target is of another kind or the kernel of another family."""
+        if not self.runs_on(target):
             return None
         try:
             kernel = parse(func)
@@ -67,16 +67,40 @@ class CpuRule(Rule):
             return None
         with index_type(str(next(iter(types), "int64"))):
             kernel = self.prepare(kernel)
-            body = self.lower(kernel, self.params or CpuParams.of(target))
+            body = None if kernel is None else self.lower(kernel, self.params or self.params_of(target))
             return None if body is None else s_tir.Schedule(finished(func, kernel, body))
 
-    def prepare(self, kernel: Kernel) -> Kernel:
-        """The kernel as `lower` wants it: element-wise stages folded into their readers."""
-        return inline(kernel)
+    @abstractmethod
+    def runs_on(self, target: Target) -> bool:
+        """Whether the rule is for targets of this kind."""
 
     @abstractmethod
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """The loop nest of a prepared kernel, or None."""
+    def params_of(self, target: Target):
+        """The parameters of a target."""
+
+    @abstractmethod
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel as `lower` wants it: element-wise stages folded into their readers. None: another family."""
+
+    @abstractmethod
+    def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
+        """The nest of a prepared kernel, or None."""
+
+
+class CpuRule(NestRule):
+    """A rule for ``llvm`` targets."""
+
+    def runs_on(self, target: Target) -> bool:
+        """Whether the target is a CPU."""
+        return target.kind.name == "llvm"
+
+    def params_of(self, target: Target) -> CpuParams:
+        """Tile sizes and thresholds of a CPU."""
+        return CpuParams.of(target)
+
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel with element-wise stages inlined."""
+        return inline(kernel)
 
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt) -> tirx.PrimFunc:

@@ -9,6 +9,7 @@ from .cpu_fallback import Fallback
 from .cpu_matmul import Matmul
 from .cpu_rows import Rows
 from .cpu_window import Window
+from .gpu_attention import GpuRowChains
 from .gpu_default import gpu_rules
 from .gpu_elementwise import GpuElementwise
 from .gpu_matmul import GpuMatmul
@@ -23,5 +24,5 @@ def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
     families = [Matmul(), Window(), RowChains(), Rows(), Elementwise()]
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
-    on_gpu = [*windows_rules(), GpuMatmul(), GpuRows(), GpuElementwise()]
+    on_gpu = [*windows_rules(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
     return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *gpu_rules()]

@@ -12,6 +12,7 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from .gpu_loops import on_threads
 from .rule import Rule
 from .rules import default_rules
 
@@ -50,12 +51,12 @@ class ScheduleKernels:
         """Run the pass."""
         result = mod.clone()
         for name, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and _is_open(func):
+            if isinstance(func, tirx.PrimFunc) and is_open(func):
                 result[name] = self._schedule(func, name.name_hint)
         return result
 
     def _schedule(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
-        target, refusals = _target_of(func, name), []
+        target, refusals = target_of(func, name), []
         for rule in self.rules:
             try:
                 schedule = rule.apply(func, target)
@@ -69,11 +70,13 @@ class ScheduleKernels:
         return func.with_attr(REFUSALS, refusals) if refusals else func
 
 
-def _is_open(func: tirx.PrimFunc) -> bool:
+def is_open(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel is yet to be scheduled."""
     return isinstance(func.body, s_tir.SBlockRealize) and not int((func.attrs or {}).get(SCHEDULED, 0))
 
 
-def _target_of(func: tirx.PrimFunc, name: str) -> Target:
+def target_of(func: tirx.PrimFunc, name: str) -> Target:
+    """The target of a kernel: its own, else the current one."""
     target = (func.attrs or {}).get("target") or Target.current(allow_none=True)
     if target is None:
         raise ValueError(
@@ -99,7 +102,8 @@ def _rule(func: tirx.PrimFunc) -> dict:
     if RULE in attrs:
         made_by = attrs[RULE]
         return {key: kind(made_by[key]) for key, kind in (("name", str), ("family", str), ("catch_all", bool))}
-    return dict(LIBRARY if int(attrs.get(SCHEDULED, 0)) or _calls_library(func) else _NONE)
+    library = int(attrs.get(SCHEDULED, 0)) or _calls_library(func) or on_threads(func)
+    return dict(LIBRARY if library else _NONE)
 
 
 def _calls_library(func: tirx.PrimFunc) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .params import CpuParams
 
 _FMA_PER_CYCLE, _LOADS_PER_CYCLE, _FMA_LATENCY = 2, 2, 4
+_STREAM = 1.5  # cycles for a vector from the second-level cache, where the panel of a deep product is
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,10 @@ def column_tiles(rest: int, params: CpuParams) -> list[int]:
 
 
 def cycles(height: int, width: int, params: CpuParams) -> float:
-    """Cycles one step along the depth takes: multiplications, loads, or waiting for the previous step."""
+    """Cycles one step along the depth takes: multiplications, loads, the panel, or waiting for the previous step."""
     vectors = -(-width // params.lanes)
-    return max(height * vectors / _FMA_PER_CYCLE, (height + vectors) / _LOADS_PER_CYCLE, _FMA_LATENCY)
+    loads = (height + vectors) / _LOADS_PER_CYCLE
+    return max(height * vectors / _FMA_PER_CYCLE, loads, vectors * _STREAM, _FMA_LATENCY)
 
 
 def fits(height: int, width: int, params: CpuParams) -> bool:

@@ -83,8 +83,17 @@ EXTRA = (
 # The eight networks of the paper's Figure 8, in its order.
 _FIGURE_8 = ["autoformer_s", "biformer_s", "efficientvit_b3", "cswin_s", "vit_b16", "convnext_t", "regnet", "resnext50"]
 
+# On a GPU: the paper's kinds of networks, and BERT.
+_GPU = ("swin_t", "vit_b16", "convnext_t", "resnext50", "bert_base")
+
+# What other compilers are compared on. ViT-S/16 is not in the paper's table either.
+_VIT_S16 = Entry("ViT-S/16", "extra/vit_s16", None, 112)
+_PEERS = ("swin_t", "extra/vit_s16", "convnext_t", "resnext50")
+
 SUITES = {
     "smartmem18": SMARTMEM18 + EXTRA,
     "figure8": tuple(next(entry for entry in SMARTMEM18 if entry.file == file) for file in _FIGURE_8),
+    "gpu": tuple(next(entry for entry in SMARTMEM18 + EXTRA if entry.file == file) for file in _GPU),
+    "peers": tuple(next(entry for entry in (*SMARTMEM18, _VIT_S16) if entry.file == file) for file in _PEERS),
 }
 """Name -> the networks that ``smartmem bench --suite`` runs."""

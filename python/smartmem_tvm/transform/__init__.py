@@ -11,10 +11,14 @@ from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
 from .half_storage import HalfStorage
 from .lift_workspaces import LiftWorkspaces
+from .lower_argmax import LowerArgmax
 from .lower_rotations import LowerRotations
+from .lower_scans import LowerScans
+from .lower_sorts import LowerSorts
 from .merge_projections import MergeProjections
 from .rewrite_algebra import RewriteAlgebra
 from .split_reductions import SplitReductions
+from .split_transposed import SplitTransposed
 from .stage_texels import StageTexels
 from .vectorize_math import VectorizeMath
 
@@ -29,10 +33,14 @@ __all__ = [
     "FuseRows",
     "HalfStorage",
     "LiftWorkspaces",
+    "LowerArgmax",
     "LowerRotations",
+    "LowerScans",
+    "LowerSorts",
     "MergeProjections",
     "RewriteAlgebra",
     "SplitReductions",
+    "SplitTransposed",
     "StageTexels",
     "VectorizeMath",
 ]

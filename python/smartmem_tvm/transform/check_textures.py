@@ -92,16 +92,19 @@ def _texels(loop: tirx.For) -> list[tirx.BufferStore]:
     analyzer = sym.Analyzer()
     analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
 
-    def is_texel(realize: SBlockRealize) -> bool:
-        store = realize.block.body
+    def is_texel(store: tirx.Stmt, values: dict) -> bool:
         if not isinstance(store, tirx.BufferStore) or not _is_texture(store.buffer):
             return False
-        values = {it.var: value for it, value in zip(realize.block.iter_vars, realize.iter_values)}
         *place, lane = [analyzer.simplify(substitute(index, values)) for index in store.indices]
         elsewhere = any(loop.loop_var in variables(index) for index in place)
         return not elsewhere and analyzer.can_prove_equal(lane, loop.loop_var)
 
-    return [realize.block.body for realize in _found(loop.body, SBlockRealize) if is_texel(realize)]
+    # A schedule written by hand has no blocks around its stores.
+    stores = [(loop.body, {})]
+    for realize in _found(loop.body, SBlockRealize):
+        values = {it.var: value for it, value in zip(realize.block.iter_vars, realize.iter_values)}
+        stores.append((realize.block.body, values))
+    return [store for store, values in stores if is_texel(store, values)]
 
 
 def _found(root: tirx.Stmt, kind: type) -> list:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import tvm
@@ -50,24 +51,31 @@ class FuseAttention:
     4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
        row, `SINGLE_ROW_BYTES`).
 
+    The last two are those of a CPU; another target brings its own reasons.
+
     This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
 
     Parameters
     ----------
     on_chip_bytes : int
-        Working set that one task may have.
+        Working set that one task of a CPU may have.
+    refusal : callable, optional
+        Chain of rows -> why it does not pay as one kernel, or an empty string; in place of 3 and 4.
     """
 
-    def __init__(self, on_chip_bytes: int = 512 * 1024):
-        self.on_chip_bytes = on_chip_bytes
+    def __init__(self, on_chip_bytes: int = 512 * 1024, refusal: Callable[[RowChain], str] | None = None):
+        self.refusal = refusal or (lambda chain: cpu_refusal(chain, on_chip_bytes))
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.on_chip_bytes))
+        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.refusal))
 
 
-def fuse_attention(graph: Graph, on_chip_bytes: int) -> list[dict]:
-    """Rewrite `graph` in place; returns one decision per pair that could be a chain."""
+def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str]) -> list[dict]:
+    """Rewrite `graph` in place, but for chains that `refusal` has a reason against.
+
+    Returns one decision per pair that could be a chain.
+    """
     log = []
     for node in graph:
         for producer in _producers(graph, node):
@@ -76,11 +84,10 @@ def fuse_attention(graph: Graph, on_chip_bytes: int) -> list[dict]:
                 chain = row_chain_of(merge(*kernels, inline_output=False))
             except Opaque:
                 continue
-            alone = chain.row_count * chain.batch_count == 1
-            if chain.kernel.stages[0] not in chain.products or not (chain.statistics or alone):
+            if chain.kernel.stages[0] not in chain.products or not (chain.statistics or is_single_row(chain)):
                 continue
             decision = {"pass": "FuseAttention", "operator": producer.members[-1]}
-            why = _refusal(chain, SINGLE_ROW_BYTES if alone else on_chip_bytes)
+            why = refusal(chain)
             if why:
                 log.append({**decision, "action": "kept", "reason": why})
                 continue
@@ -93,10 +100,15 @@ def fuse_attention(graph: Graph, on_chip_bytes: int) -> list[dict]:
     return log
 
 
-def _refusal(chain: RowChain, most_bytes: int) -> str:
-    """Why a chain does not pay; empty if it does."""
+def is_single_row(chain: RowChain) -> bool:
+    """Whether there is but one row, and one set of matrices."""
+    return chain.row_count * chain.batch_count == 1
+
+
+def cpu_refusal(chain: RowChain, on_chip_bytes: int) -> str:
+    """Why a chain does not pay as one kernel of a CPU whose tasks have `on_chip_bytes`; empty if it does."""
     needed = working_set(chain)
-    if needed > most_bytes:
+    if needed > (SINGLE_ROW_BYTES if is_single_row(chain) else on_chip_bytes):
         return f"its rows and matrices take {needed} bytes, too many to work on by one core"
     if 1 < chain.row_count < LEAST_ROWS or (chain.row_count == 1 and chain.batch_count > 1):
         return f"{chain.row_count} rows use a matrix, too few to pay for arranging it"

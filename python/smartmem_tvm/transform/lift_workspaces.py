@@ -41,7 +41,8 @@ class LiftWorkspaces:
         if not lifted:
             return mod
         # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
-        calls = _Calls(tvm.IRModule({g: f for g, f in mod.functions_items() if g not in lifted}, attrs=mod.attrs))
+        others = {g: f for g, f in mod.functions_items() if g not in lifted}
+        calls = _Calls(tvm.IRModule(others, attrs=mod.attrs, global_infos=mod.global_infos))
         for gvar, own in lifted.items():
             wider = calls.builder_.add_func(_with_parameters(mod[gvar], own), gvar.name_hint)
             calls.wider[gvar] = wider, own

@@ -45,12 +45,12 @@ def _rewrite(function: relax.Function) -> relax.Function | None:
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
         return None
     bindings = list(blocks[0].bindings)
-    uses = relax.analysis.udchain(blocks[0])
+    uses, binding_of = relax.analysis.udchain(blocks[0]), {each.var: each for each in bindings}
     groups: dict = {}
     for binding in bindings:
         if _is_projection(binding):
             key = (binding.value.args[0], binding.var.ty.dtype.dtype)
-            groups.setdefault(key, []).append(_with_bias(binding, bindings, uses))
+            groups.setdefault(key, []).append(_with_bias(binding, binding_of, uses))
     groups = {key: members for key, members in groups.items() if len(members) > 1}
     if not groups:
         return None
@@ -74,11 +74,11 @@ def _is_projection(binding) -> bool:
     return isinstance(operand, ir.Var) and isinstance(weight, ir.Constant) and weight.ty.ndim == 2
 
 
-def _with_bias(matmul, bindings: list, uses) -> tuple:
+def _with_bias(matmul, binding_of: dict, uses) -> tuple:
     """The matmul's binding and the last binding of its chain: the addition of a constant bias, or itself."""
     readers = list(uses.get(matmul.var, []))
     if len(readers) == 1 and isinstance(matmul.var, relax.DataflowVar):
-        add = next((b for b in bindings if b.var.same_as(readers[0])), None)
+        add = binding_of.get(readers[0])
         adds = add is not None and isinstance(add.value, ir.Call) and add.value.op == ADD
         if adds and _bias(add, matmul) is not None:
             return matmul, add

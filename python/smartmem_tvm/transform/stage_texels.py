@@ -25,8 +25,9 @@ class StageTexels:
         for v in range(4): numbers[v] = T.if_then_else(j * 4 + v < n, A[j * 4 + v], 0)
         for v in T.vectorized(4): B[i, j, v] = numbers[v]
 
-    Branches that depend on the lane cannot be vectorized, and an image takes no single numbers. The same is done where
-    the numbers of a vector come from other lanes or from several texels of a texture.
+    Branches that depend on the lane cannot be vectorized, nor functions that TVM knows for single numbers only (erf),
+    and an image takes no single numbers. The same is done where the numbers of a vector come from other lanes or from
+    several texels of a texture.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -37,35 +38,48 @@ class StageTexels:
 
 
 def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
-    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(loop.body, SBlockRealize):
+    if loop.kind != tirx.ForKind.VECTORIZED:
         return loop
-    store = loop.body.block.body
+    bare = isinstance(loop.body, tirx.BufferStore)  # as a schedule written by hand has it
+    if not bare and not isinstance(loop.body, SBlockRealize):
+        return loop
+    store = loop.body if bare else loop.body.block.body
     if not isinstance(store, tirx.BufferStore) or not _needs_scalars(loop, store):
         return loop
+    copy = _copy_bare if bare else _copy
     if not _is_texture(store.buffer):
-        return _copy(loop, tirx.ForKind.SERIAL, store)
+        return copy(loop, tirx.ForKind.SERIAL, store)
     # Half is rounded to when the texel is written: before that it may be a type without arithmetic.
     narrow = str(store.buffer.dtype) == "float16"
     numbers = tirx.decl_buffer((TEXEL,), "float32" if narrow else store.buffer.dtype, "numbers", scope="local")
-    staged.append(numbers)
     lane = store.indices[-1]
     fill = tirx.BufferStore(numbers, _as_float(store.value) if narrow else store.value, [lane])
     write = tirx.BufferStore(store.buffer, numbers[lane].astype(store.buffer.dtype), store.indices)
-    return tirx.SeqStmt([_copy(loop, tirx.ForKind.SERIAL, fill), _copy(loop, tirx.ForKind.VECTORIZED, write)])
+    both = tirx.SeqStmt([copy(loop, tirx.ForKind.SERIAL, fill), copy(loop, tirx.ForKind.VECTORIZED, write)])
+    if bare:
+        return SBlockRealize([], True, SBlock([], [], [], "texel", both, alloc_buffers=[numbers]))
+    staged.append(numbers)
+    return both
 
 
 def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
-    realize = loop.body
-    values = {it.var: value for it, value in zip(realize.block.iter_vars, realize.iter_values)}
-    value = substitute(store.value, values)
+    value = store.value
+    if isinstance(loop.body, SBlockRealize):
+        realize = loop.body
+        value = substitute(value, {it.var: at for it, at in zip(realize.block.iter_vars, realize.iter_values)})
     branches, loads = _found(value, ir.Call), _found(value, ir.TensorLoad)
-    if _is_texture(store.buffer) and any(
-        is_if_then_else(call) and loop.loop_var in variables(call.args[0]) for call in branches
-    ):
+    if _is_texture(store.buffer) and any(_is_scalar(call, loop) for call in branches):
         return True
     analyzer = sym.Analyzer()
     analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
     return any(_is_texture(load.source) and not _is_vector(load, loop, analyzer) for load in loads)
+
+
+def _is_scalar(call: ir.Call, loop: tirx.For) -> bool:
+    """Whether TVM's vectorizer makes a scalar loop of a statement with this call: a branch, or a function like erf."""
+    if is_if_then_else(call):
+        return loop.loop_var in variables(call.args[0])
+    return isinstance(call.op, ir.Op) and not call.op.get_attr("TVectorizable")
 
 
 def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> bool:
@@ -109,6 +123,13 @@ def _copy(loop: tirx.For, kind: int, store: tirx.BufferStore) -> tirx.For:
     )  # fmt: skip
     values = [substitute(value, {loop.loop_var: var}) for value in realize.iter_values]
     body = SBlockRealize(values, substitute(realize.predicate, {loop.loop_var: var}), block)
+    return tirx.For(var, loop.min, loop.extent, kind, body, annotations=loop.annotations)
+
+
+def _copy_bare(loop: tirx.For, kind: int, store: tirx.BufferStore) -> tirx.For:
+    """The same loop, with a variable of its own, around another store."""
+    var = tirx.Var(loop.loop_var.name, loop.loop_var.ty.dtype)
+    body = substitute(store, {loop.loop_var: var})
     return tirx.For(var, loop.min, loop.extent, kind, body, annotations=loop.annotations)
 
 

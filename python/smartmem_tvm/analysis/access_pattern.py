@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a scheduled kernel reads and writes in memory, and in which order: index expressions over loops and threads.
+
+A kernel is a list of `Launch`, each a grid of groups of threads (on a CPU: a parallel loop), and a launch a list of
+`Access`. What stays in registers, or is shared by a group, is no access. What every optimising compiler does to
+memory accesses of pointers that do not alias is done here too: a load is not repeated where nothing has changed, and an
+element that a loop updates in place stays in a register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from .index_map import is_if_then_else, variables
+
+_UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
+
+
+class Unmodelled(Exception):
+    """The kernel has no static access pattern (a while loop, say); the text says why."""
+
+
+@dataclass(eq=False)
+class Loop:
+    """A loop of one thread.
+
+    Attributes
+    ----------
+    var, start, extent
+        The variable, which runs from `start` on.
+    kind : tvm.tirx.ForKind
+        Serial, unrolled or vectorized.
+    step : int
+        Memory accesses of one iteration: where in time the next one begins.
+    """
+
+    var: tirx.Var
+    start: tirx.Expr
+    extent: int
+    kind: int
+    step: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """A load or store of one element of memory, or of several next to each other.
+
+    Attributes
+    ----------
+    buffer : tvm.tirx.Var
+        What is accessed; its shape is that of the tensor.
+    indices : tuple
+        Of the element, over the variables of loops and threads.
+    store : bool
+        Whether it is written.
+    loops : tuple of Loop
+        Around it, outermost first, without those in which it does not happen again.
+    guards : tuple of (condition, bool)
+        It happens where each condition has that value.
+    time : int
+        When it happens in the first iterations of its loops: memory accesses of the thread before it.
+    """
+
+    buffer: tirx.Var
+    indices: tuple
+    store: bool
+    loops: tuple[Loop, ...]
+    guards: tuple
+    time: int
+
+    @property
+    def texture(self) -> bool:
+        """Whether it goes to an image."""
+        return "texture" in self.buffer.scope()
+
+
+@dataclass(eq=False)
+class Launch:
+    """A grid of groups of threads that run the same accesses.
+
+    Attributes
+    ----------
+    axes : dict
+        Tag (``blockIdx.x`` to ``threadIdx.z``; ``parallel`` on a CPU) -> number of groups or threads along it.
+    tags : dict
+        Variable -> its tag.
+    accesses : list of Access
+        In program order.
+    length : int
+        Memory accesses of one thread, those that are not repeated included.
+    """
+
+    axes: dict[str, int] = field(default_factory=dict)
+    tags: dict = field(default_factory=dict)
+    accesses: list[Access] = field(default_factory=list)
+    length: int = 0
+
+
+def launches(func: tirx.PrimFunc) -> list[Launch]:
+    """The access pattern of a scheduled PrimFunc.
+
+    Raises
+    ------
+    Unmodelled
+        If it depends on data how often something is accessed.
+    """
+    walker = _Walker()
+    walker.kernel(_without_blocks(func).body)
+    return [launch for launch in walker.found if launch.accesses]
+
+
+def _without_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Loops and threads only, tensors as they were: TVM's lowering up to where it flattens buffers."""
+    t = s_tir.transform
+    passes = [
+        *(t.CanonicalizeLoop(), t.LowerCrossThreadReduction(), t.LowerInitBlock()),
+        *(t.PlanAndUpdateBufferAllocationLocation(), t.ConvertBlocksToOpaque(), t.LiftThreadBinding()),
+        *(t.CompactBufferAllocation(), t.UnifyThreadBinding(), t.LowerMatchBuffer(), t.StmtSimplify()),
+        t.LowerOpaqueBlock(),
+    ]
+    name = "kernel"
+    with tvm.transform.PassContext():
+        return tvm.transform.Sequential(passes)(tvm.IRModule({name: func}))[name]
+
+
+@dataclass(eq=False)
+class _Straight:
+    """Where statements follow each other without a jump: what was loaded there is known still."""
+
+    loops: tuple[Loop, ...]
+    guards: tuple
+    known: dict = field(default_factory=dict)
+
+
+class _Walker:
+    def __init__(self):
+        self.found: list[Launch] = []
+        self.bound: dict = {}  # variable -> its value
+
+    def kernel(self, stmt: tirx.Stmt) -> None:
+        """The launches of a statement of the host's code, one after the other."""
+        if isinstance(stmt, tirx.SeqStmt):
+            for each in stmt:
+                self.kernel(each)
+        elif isinstance(stmt, tirx.AttrStmt) and stmt.attr_key != "thread_extent":
+            self.kernel(stmt.body)
+        else:
+            launch = Launch()
+            self.found.append(launch)
+            launch.length = self.stmt(stmt, _Straight((), ()), 0)
+            self.finish(launch)
+
+    def stmt(self, stmt: tirx.Stmt, at: _Straight, time: int) -> int:
+        """Record the accesses of a statement that begins at `time`; returns when it ends."""
+        if isinstance(stmt, tirx.SeqStmt):
+            for each in stmt:
+                time = self.stmt(each, at, time)
+            return time
+        if isinstance(stmt, tirx.BufferStore):
+            time = self.loads([stmt.value, *stmt.indices], at, time)
+            return self.access(stmt.buffer, stmt.indices, True, at, at.guards, time)
+        if isinstance(stmt, tirx.For):
+            return self.loop(stmt, at, time)
+        if isinstance(stmt, tirx.IfThenElse):
+            return self.branches(stmt, at, time)
+        if isinstance(stmt, tirx.AttrStmt):
+            if stmt.attr_key == "thread_extent":
+                self.thread(stmt.node.var, stmt.node.thread_tag, stmt.value)
+            return self.stmt(stmt.body, at, time)
+        if isinstance(stmt, tirx.Bind):
+            self.bound[stmt.var] = self.inline(stmt.value)
+            return self.loads([stmt.value], at, time)
+        if isinstance(stmt, tirx.Evaluate):
+            return self.loads([stmt.value], at, time)
+        if isinstance(stmt, (tirx.AllocBuffer, tirx.DeclBuffer, tirx.AssertStmt)):
+            return time
+        raise Unmodelled(f"it has a {type(stmt).__name__}")
+
+    def branches(self, stmt: tirx.IfThenElse, at: _Straight, time: int) -> int:
+        time = self.loads([stmt.condition], at, time)
+        condition = self.inline(stmt.condition)
+        for body, value in ((stmt.then_case, True), (stmt.else_case, False)):
+            if body is not None:
+                time = self.stmt(body, _Straight(at.loops, (*at.guards, (condition, value))), time)
+        return time
+
+    def loop(self, stmt: tirx.For, at: _Straight, time: int) -> int:
+        extent = _constant(stmt.extent, f"loop {stmt.loop_var.name}")
+        launch = self.found[-1]
+        if stmt.kind == tirx.ForKind.PARALLEL and not at.loops and not launch.axes:
+            self.thread(stmt.loop_var, "parallel", stmt.extent)
+            return self.stmt(stmt.body, _Straight((), at.guards), time)
+        loop = Loop(stmt.loop_var, self.inline(stmt.min), extent, stmt.kind)
+        loop.step = self.stmt(stmt.body, _Straight((*at.loops, loop), at.guards), time) - time
+        return time + extent * loop.step
+
+    def thread(self, var: tirx.Var, tag: str, extent) -> None:
+        axes = self.found[-1].axes
+        self.found[-1].tags[var] = tag
+        axes[tag] = max(axes.get(tag, 1), _constant(extent, tag))
+
+    def loads(self, values: Sequence, at: _Straight, time: int) -> int:
+        for load, guards in (each for value in values for each in _loads(value, at.guards)):
+            time = self.access(load.source, load.indices, False, at, self.inlined_guards(guards), time)
+        return time
+
+    def access(self, buffer, indices, store: bool, at: _Straight, guards: tuple, time: int) -> int:
+        if not _is_memory(buffer):
+            return time
+        indices = tuple(self.inline(index) for index in indices)
+        key = (buffer, *(tvm_ffi.structural_hash(index) for index in indices))
+        if not store and key in at.known:
+            return time
+        if store:
+            at.known = {other: True for other in at.known if not other[0].same_as(buffer)}
+        at.known[key] = True
+        self.found[-1].accesses.append(Access(buffer, indices, store, at.loops, guards, time))
+        return time + 1
+
+    def inlined_guards(self, guards: tuple) -> tuple:
+        return tuple((self.inline(condition), value) for condition, value in guards)
+
+    def inline(self, expr):
+        """`expr` without bound variables."""
+        if not self.bound or not any(var in self.bound for var in variables(expr)):
+            return expr
+        return tvm_ffi.structural_map(expr, (tirx.Var, lambda var: self.bound.get(var, var)))
+
+    def finish(self, launch: Launch) -> None:
+        """Take accesses out of the loops in which they do not happen again."""
+        stores: dict = {}
+        for each in launch.accesses:
+            if each.store:
+                stores.setdefault(each.buffer, []).append(each)
+        launch.accesses = [_hoisted(each, stores.get(each.buffer, [])) for each in launch.accesses]
+
+
+def _hoisted(access: Access, stores: list[Access]) -> Access:
+    used = {v for e in (*access.indices, *(c for c, _ in access.guards)) for v in variables(e)}
+    kept: list[Loop] = []
+    for loop in reversed(access.loops):
+        inside = [store for store in stores if loop in store.loops]
+        again = loop.var in used or any(not _same_element(access, store) for store in inside)
+        if again or not all(inner.kind in _UNROLLED for inner in kept):
+            kept.append(loop)
+    return Access(access.buffer, access.indices, access.store, tuple(reversed(kept)), access.guards, access.time)
+
+
+def _same_element(one: Access, other: Access) -> bool:
+    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(one.indices, other.indices, strict=True))
+
+
+def _is_memory(buffer: tirx.Var) -> bool:
+    return buffer.scope() in ("", "global") or "texture" in buffer.scope()
+
+
+def _constant(extent, what: str) -> int:
+    if isinstance(extent, tirx.IntImm):
+        return int(extent)
+    raise Unmodelled(f"the extent of {what} is not a constant")
+
+
+def _loads(expr, guards: tuple) -> Iterator[tuple]:
+    """The loads in an expression with the conditions under which they happen, in the order of evaluation."""
+    if isinstance(expr, ir.TensorLoad):
+        for index in expr.indices:
+            yield from _loads(index, guards)
+        yield expr, guards
+    elif is_if_then_else(expr):
+        condition, yes, no = expr.args
+        yield from _loads(condition, guards)
+        yield from _loads(yes, (*guards, (condition, True)))
+        yield from _loads(no, (*guards, (condition, False)))
+    else:
+        for part in _parts(expr):
+            yield from _loads(part, guards)
+
+
+def _parts(expr) -> Iterator:
+    for name in ("a", "b", "condition", "true_value", "false_value", "value", "base", "args", "vectors"):
+        part = getattr(expr, name, None)
+        if isinstance(part, ir.Expr):
+            yield part
+        elif part is not None and name in ("args", "vectors"):
+            yield from (each for each in part if isinstance(each, ir.Expr))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory accesses of a whole network: those of its kernels, each as often as it is launched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import tvm
+from tvm import ir
+
+from ..tables.targets import Row
+from .access_pattern import Unmodelled
+from .graph import CALL_TIR
+from .memory_access import Accesses, Effort, kernel_accesses
+
+
+@dataclass(frozen=True)
+class KernelAccesses:
+    """One kernel of a network.
+
+    Attributes
+    ----------
+    name : str
+    launches : int
+        In one inference.
+    accesses : Accesses or None
+        Of all launches together; None where they depend on data.
+    reason : str
+        Why there are none.
+    """
+
+    name: str
+    launches: int
+    accesses: Accesses | None
+    reason: str = ""
+
+    def as_dict(self) -> dict:
+        """Plain data for JSON."""
+        found = self.accesses.as_dict() if self.accesses else {"not_modelled": self.reason}
+        return {"kernel": self.name, "launches": self.launches, **found}
+
+
+def network_accesses(mod: tvm.IRModule, row: Row, effort: Effort | None = None) -> list[KernelAccesses]:
+    """Count the memory accesses of one inference, kernel by kernel.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Its ``main`` calls scheduled PrimFuncs (``call_tir``), from whichever pipeline.
+    row : Row
+        The device.
+
+    Returns
+    -------
+    list of KernelAccesses
+        The kernels that ask for most lines first, those that cannot be modelled last.
+    """
+    found = [_kernel(mod[gvar], gvar.name_hint, times, row, effort) for gvar, times in _launches(mod).items()]
+    return sorted(found, key=lambda each: each.accesses.lines if each.accesses else -1.0, reverse=True)
+
+
+def total(kernels: list[KernelAccesses]) -> Accesses:
+    """Those of all kernels that can be modelled."""
+    return sum((each.accesses for each in kernels if each.accesses), Accesses())
+
+
+def _launches(mod: tvm.IRModule) -> Counter:
+    calls = [getattr(each, "value", None) for block in mod["main"].body.blocks for each in block.bindings]
+    return Counter(call.args[0] for call in calls if isinstance(call, ir.Call) and call.op == CALL_TIR)
+
+
+def _kernel(func, name: str, times: int, row: Row, effort: Effort | None) -> KernelAccesses:
+    try:
+        return KernelAccesses(name, times, kernel_accesses(func, row, effort) * times)
+    except Unmodelled as reason:
+        return KernelAccesses(name, times, None, str(reason))

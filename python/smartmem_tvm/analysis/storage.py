@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel wants of the tensors that it reads, and the kernel again with a tensor stored in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..planner.storage_order import Demand
+from ..planner.texture_form import TEXEL, TextureForm
+from .change_axes import change_axes
+from .compose import simplify
+from .graph import Graph, Node
+from .index_map import variables
+from .kernel import Kernel, Opaque, Stage, shape_of, substitute
+from .strength_reduction import Simplifier
+
+
+def demands(kernel: Kernel, name: str) -> dict:
+    """What the kernel, called `name`, wants of each of its inputs (SmartMem 3.2.2).
+
+    A reduction wants the dimensions that it runs along, one step of it being one step of the tensor. A dimension that
+    it shares with the position of the result (the channels of a group, the rows of a window) counts where it has no
+    other. What is computed element by element on the way to the reduction passes the demand on.
+
+    Returns
+    -------
+    dict
+        Input buffer -> list of `Demand`; inputs that nothing is wanted of are missing.
+    """
+    wanted: dict = {}
+    for stage in reversed(kernel.stages):
+        for load in stage.loads:
+            for dims, slid, count in _direct(stage, load) + _passed(stage, load, wanted):
+                found = wanted.setdefault(load.source, {})
+                found[dims, slid] = max(found.get((dims, slid), 0), count)
+    return {
+        buffer: [Demand(dims, count, name, slid) for (dims, slid), count in wanted[buffer].items()]
+        for buffer in kernel.inputs
+        if buffer in wanted
+    }
+
+
+def tensor_demands(graph: Graph, node: Node) -> list[Demand]:
+    """What the readers of a node's tensor want of it; nothing if its order cannot be chosen."""
+    readers = graph.readers(node.var)
+    fixed = node.kernel is None or graph.is_output(node.var) or any(reader.kernel is None for reader in readers)
+    if fixed or len(node.kernel.outputs) != 1:
+        return []
+    found = []
+    for reader in readers:
+        wanted = demands(reader.kernel, reader.var.name)
+        for buffer, arg in zip(reader.kernel.inputs, reader.args, strict=True):
+            if arg.same_as(node.var):
+                found += wanted.get(buffer, [])
+    return found
+
+
+def _direct(stage: Stage, load: ir.TensorLoad) -> list[tuple[frozenset[int], frozenset[int], int]]:
+    pure, blocks, shared = set(), set(), set()
+    shape, simplifier = shape_of(load.source), Simplifier(stage.extents)
+    for var in stage.reduction:
+        for dim, at in enumerate(load.indices):
+            if shape[dim] > 1 and stage.extents[var] > 1 and var in variables(at) and _moves(at, var, simplifier):
+                alone = all(other in stage.reduction for other in variables(at))
+                (pure if alone else blocks if _in_blocks(at, var, stage, simplifier) else shared).add(dim)
+    dims = frozenset(pure or blocks | shared)
+    return [(dims, dims - pure - blocks, prod(stage.extents.values()))] if dims else []
+
+
+def _in_blocks(at, var, stage: Stage, simplifier: Simplifier) -> bool:
+    """Whether the position of the result only chooses a block for `var` to run through: the channels of a group."""
+    within = simplifier.index(tirx.floormod(at, tirx.const(stage.extents[var], at.ty.dtype)))
+    return all(other in stage.reduction for other in variables(within))
+
+
+def _moves(at, var, simplifier: Simplifier) -> bool:
+    """Whether the first step of `var` is one of the index: not so for the leading digit of a split axis."""
+    zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
+    step = simplifier.index(substitute(at, {var: one}) - substitute(at, {var: zero}))
+    return not (isinstance(step, tirx.IntImm) and int(step) == 0)
+
+
+def _passed(stage: Stage, load: ir.TensorLoad, wanted: dict) -> list[tuple[frozenset[int], frozenset[int], int]]:
+    """Demands on the result of an element-wise stage, as demands on what it reads."""
+    if not stage.is_pointwise:
+        return []
+    found = []
+    shape = shape_of(load.source)
+
+    def read(dims: frozenset[int]) -> frozenset[int]:
+        along = {stage.spatial[dim] for dim in dims}
+        return frozenset(d for d, at in enumerate(load.indices) if shape[d] > 1 and along & set(variables(at)))
+
+    for (dims, slid), count in wanted.get(stage.outputs[0], {}).items():
+        if read(dims):
+            found.append((read(dims), read(slid) - read(dims - slid), count))
+    return found
+
+
+def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, object]:
+    """The kernel with an input or output stored in another order, and the buffer that takes its place.
+
+    Before, with order (0, 2, 1)::
+
+        out[b, c, x] = f(in[b, c, x])
+
+    After::
+
+        out'[b, x, c] = f(in[b, c, x])
+
+    Parameters
+    ----------
+    order : sequence of int
+        Dimensions of `buffer` from the outermost to the innermost one.
+    """
+    new = tirx.decl_buffer([buffer.shape[dim] for dim in order], buffer.dtype, buffer.name)
+    kernel = stored_as(kernel, buffer, new, lambda indices: [indices[dim] for dim in order])
+    return replace(kernel, stages=tuple(_in_memory_order(stage, new) for stage in kernel.stages)), new
+
+
+def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Kernel, object]:
+    """The kernel with an input or output in a texture, and the buffer that takes its place.
+
+    Before, with texels along the channels::
+
+        out[n, c, h, w] = f(in[n, c, h, w])
+
+    After, with a texture for the output::
+
+        out'[n, q, h, w, lane] = f(in[n, q * 4 + lane, h, w])
+
+    Whoever writes a texture runs over its texels and the numbers of one; a reader goes on running over what it does.
+
+    Parameters
+    ----------
+    scope : str
+        Memory scope of the texture.
+
+    Raises
+    ------
+    Opaque
+        If the kernel writes `buffer` through a map along the dimension that becomes the texel.
+    """
+    written = any(buffer.same_as(out) for out in kernel.outputs)
+    if written:
+        kernel = _over_texels(kernel, form.texel)
+        buffer = kernel.outputs[0]
+    new = tirx.decl_buffer(list(form.shape), buffer.dtype, buffer.name, scope=scope)
+
+    def place(indices) -> list:
+        quad, lane = (indices[form.texel], indices[form.texel + 1]) if written else _digits(indices[form.texel])
+        after = 1 if written else 0
+
+        def along(axis: int | None):
+            if axis is None:
+                return tirx.const(0, lane.ty.dtype)
+            return quad if axis == form.texel else indices[axis + (after if axis > form.texel else 0)]
+
+        return [*map(along, form.axes), lane]
+
+    return simplify(stored_as(kernel, buffer, new, place)), new
+
+
+def _digits(index) -> tuple:
+    four = tirx.const(TEXEL, index.ty.dtype)
+    return tirx.floordiv(index, four), tirx.floormod(index, four)
+
+
+def _over_texels(kernel: Kernel, dim: int) -> Kernel:
+    """The kernel with two dimensions of its output, texels and numbers of one, in the place of dimension `dim`."""
+    var, extent = kernel.last.body.indices[dim], shape_of(kernel.outputs[0])[dim]
+    if not isinstance(var, ir.Var) or var not in kernel.last.extents:
+        raise Opaque(f"dimension {dim} of {kernel.outputs[0].name} is written through a map")
+    four = tirx.const(TEXEL, var.ty.dtype)
+    axes = {stage: {} for stage in kernel.stages} | {s: {v: 0} for s, v in _along(kernel, var).items()}
+    new = [(f"{var.name}_texel", -(-extent // TEXEL)), ("lane", TEXEL)]
+    made = change_axes(kernel, [0], new, lambda at: [at[0] * four + at[1]], axes, outputs=True)
+    if extent % TEXEL == 0:
+        return made
+    return replace(made, stages=tuple(map(_within_bounds, kernel.stages, made.stages)))
+
+
+def _within_bounds(before: Stage, stage: Stage) -> Stage:
+    """The stage with what its new iterators read for padding, which may lie outside of a tensor, clipped to it."""
+    new, simplifier = set(stage.spatial) - set(before.spatial), Simplifier(stage.extents)
+    if not new:
+        return stage
+
+    def inside(at, extent: int):
+        first, last = tirx.const(0, at.ty.dtype), tirx.const(extent - 1, at.ty.dtype)
+        if not new & set(variables(at)):
+            return at
+        at = at if simplifier.analyzer.can_prove(at <= last) else tirx.min(at, last)
+        return at if simplifier.analyzer.can_prove(at >= first) else tirx.max(at, first)
+
+    def load(old):
+        return old.source[tuple(map(inside, old.indices, shape_of(old.source)))]
+
+    return replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
+
+
+def _along(kernel: Kernel, var) -> dict:
+    """Stages that run along the dimension of the result that `var` runs along, and their iterator for it.
+
+    A stage does if whoever reads it reads it at that iterator: the sum that an epilogue finishes, but not the padding
+    of a convolution.
+    """
+    found = {kernel.last: var}
+    for stage in reversed(kernel.stages[:-1]):
+        buffer = stage.outputs[0]
+        loads = [(s, load) for s in kernel.readers(buffer) for load in s.loads if load.source.same_as(buffer)]
+        if len(stage.outputs) > 1 or not loads or any(reader not in found for reader, _ in loads):
+            continue
+        for dim, made in enumerate(stage.body.indices):
+            bare = all(load.indices[dim].same_as(found[reader]) for reader, load in loads)
+            if bare and isinstance(made, ir.Var) and made in stage.spatial:
+                found[stage] = made
+    return found
+
+
+def stored_as(kernel: Kernel, buffer, new, place: Callable[[Sequence], Sequence]) -> Kernel:
+    """The kernel with `buffer` replaced by `new`, whose element for ``buffer[indices]`` is at ``place(indices)``."""
+
+    def swap(one):
+        return new if one.same_as(buffer) else one
+
+    def load(old):
+        return new[tuple(place(old.indices))] if old.source.same_as(buffer) else old
+
+    def store(old):
+        return tirx.BufferStore(new, old.value, place(old.indices)) if old.buffer.same_as(buffer) else old
+
+    def rewrite(node):
+        return tvm_ffi.structural_map(tvm_ffi.structural_map(node, (ir.TensorLoad, load)), (tirx.BufferStore, store))
+
+    def moved(stage: Stage) -> Stage:
+        init = rewrite(stage.init) if stage.init is not None else None
+        return Stage(stage.name, stage.iters, rewrite(stage.body), init, stage.annotations)
+
+    inputs, outputs = tuple(map(swap, kernel.inputs)), tuple(map(swap, kernel.outputs))
+    return Kernel(inputs, outputs, tuple(map(moved, kernel.stages)))
+
+
+def _in_memory_order(stage: Stage, buffer) -> Stage:
+    """The stage with its iterators in the order in which it writes `buffer`, if it writes that at bare iterators."""
+    store = stage.body
+    if not isinstance(store, tirx.BufferStore) or not store.buffer.same_as(buffer):
+        return stage
+    by_var = {it.var: it for it in stage.iters if it.var in stage.spatial}
+    bare = [by_var[index] for index in store.indices if isinstance(index, ir.Var) and index in by_var]
+    if len(bare) != len(by_var):
+        return stage
+    return replace(stage, iters=(*bare, *(it for it in stage.iters if it.var not in by_var)))

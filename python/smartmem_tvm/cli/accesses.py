@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem accesses``: memory accesses and cache misses of a network, from its kernels' index expressions."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from .console import Result, step, table
+from .model import add_compilation, add_model, import_baseline, import_model, options, read_model
+
+if TYPE_CHECKING:
+    import tvm
+    from rich.console import Console
+
+    from ..analysis.network_access import KernelAccesses
+    from ..tables.targets import Row
+
+NAME = "accesses"
+HELP = "model memory accesses and cache misses on a device, against TVM's default pipeline"
+EXAMPLE = """\
+  smartmem accesses models/cswin_s.onnx --target adreno-740
+  smartmem accesses models/cswin_s.onnx --target adreno-740 --kernels     of each kernel, too
+
+The device need not be there. What threads load and store is read off the index expressions of the scheduled kernels,
+and sent through a model of the device's caches; figures of devices that nobody publishes are estimates, and listed."""
+
+_ROWS = (
+    ("loads and stores of threads, M", lambda each: each["loads"] + each["stores"]),
+    ("of which texels, M", lambda each: each["texel_loads"] + each["texel_stores"]),
+    ("lines that caches are asked for, M", lambda each: each["load_lines"] + each["store_lines"]),
+    ("lines from the second level, M", lambda each: each["l1_misses"]),
+    ("lines from memory, M", lambda each: each["l2_misses"]),
+)
+_KERNELS = ("kernel", "launches", "lines, M", "from memory, M")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_model(parser)
+    add_compilation(parser)
+    parser.add_argument("--kernels", action="store_true", help="list every kernel of both sides")
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Schedule both graphs, and count."""
+    from ..analysis.network_access import network_accesses
+    from ..deploy.schedules import our_schedules, tvm_schedules
+    from ..deploy.target import parse_target, target_row
+
+    target = parse_target(args.target)
+    row = target_row(target)
+    if row is None:
+        raise UserError(f"target '{args.target}' has no caches in smartmem_tvm.tables.targets; use adreno-740, say.")
+    chosen = replace(options(args), schedule=True)
+    model = read_model(args)
+    sides = {}
+    for name, schedule in (
+        ("tvm_default", lambda: tvm_schedules(import_baseline(args, model), target)),
+        ("smartmem", lambda: our_schedules(import_model(args, model), target, chosen)),
+    ):
+        with step(f"Scheduling kernels of {name}"):
+            mod: tvm.IRModule = schedule()
+        with step(f"Counting accesses of {name}"):
+            sides[name] = network_accesses(mod, row)
+    data = {"model": args.model, "target": args.target, "device": _device(row)}
+    data |= {name: _side(kernels) for name, kernels in sides.items()}
+    return Result(data, lambda console: _render(console, data, args.kernels))
+
+
+def _device(row: Row) -> dict:
+    caches = (
+        "sub_group",
+        "cores",
+        "sector_bytes",
+        "buffer_l1_bytes",
+        "texture_l1_bytes",
+        "l1_ways",
+        "l2_bytes",
+        "l2_ways",
+    )
+    return {
+        "name": row.name,
+        **{key: getattr(row, key) for key in caches},
+        "estimates": sorted(row.estimates & {*caches}),
+    }
+
+
+def _side(kernels: list[KernelAccesses]) -> dict:
+    from ..analysis.network_access import total
+
+    return {
+        **total(kernels).as_dict(),
+        "launches": sum(each.launches for each in kernels),
+        "not_modelled": sum(each.launches for each in kernels if each.accesses is None),
+        "kernels": [each.as_dict() for each in kernels],
+    }
+
+
+def _render(console: Console, data: dict, kernels: bool) -> None:
+    before, after = data["tvm_default"], data["smartmem"]
+    rows = [("kernels launched", before["launches"], after["launches"], _ratio(before["launches"], after["launches"]))]
+    for label, value in _ROWS:
+        old, new = value(before), value(after)
+        rows.append((label, f"{old / 1e6:.2f}", f"{new / 1e6:.2f}", _ratio(old, new)))
+    console.print(table(data["model"], ("", "TVM default", "smartmem", "ratio"), rows, numbers=(1, 2, 3)))
+    if kernels:
+        for name, side in (("TVM default", before), ("smartmem", after)):
+            console.print(table(name, _KERNELS, [_kernel(each) for each in side["kernels"]], numbers=(1, 2, 3)))
+    left = before["not_modelled"] + after["not_modelled"]
+    device = data["device"]
+    console.print(
+        f"Model of {device['name']}: lines of {device['sector_bytes']} bytes, caches empty before each kernel"
+        + (f"; estimates: {', '.join(device['estimates'])}" if device["estimates"] else "")
+        + (f"; {left} launches access what depends on data, and are not counted." if left else ".")
+    )
+
+
+def _kernel(each: dict) -> tuple[str, int, str, str]:
+    if "not_modelled" in each:
+        return each["kernel"], each["launches"], "-", each["not_modelled"]
+    lines = each["load_lines"] + each["store_lines"]
+    return each["kernel"], each["launches"], f"{lines / 1e6:.3f}", f"{each['l2_misses'] / 1e6:.3f}"
+
+
+def _ratio(before: float, after: float) -> str:
+    return f"{before / after:.2f}x" if after else "-"

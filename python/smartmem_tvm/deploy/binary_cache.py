@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled kernels on disk, by what they were compiled from.
+
+Files appear whole, so that several processes may use one folder; a damaged one counts as missing; the least recently
+used go when the folder is full.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import UserError
+
+_SUFFIX, _UNFINISHED = ".bin", ".unfinished"
+_ABANDONED = 3600  # seconds after which nobody is still writing a file
+_SUM = 32  # bytes of SHA-256 before the binary
+_logger = logging.getLogger(__name__)
+
+
+class BinaryCache:
+    """A folder of binaries.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Made by the first `store`. None keeps nothing.
+    megabytes : int
+        How large the folder may get.
+    """
+
+    def __init__(self, folder: Path | None, megabytes: int = 1024):
+        self.folder, self.limit = folder, megabytes << 20
+        self._warned = False
+
+    def load(self, *key: str) -> bytes | None:
+        """The binary stored for `key`, or None."""
+        if self.folder is None:
+            return None
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        binary = content[_SUM:]
+        return binary if content[:_SUM] == hashlib.sha256(binary).digest() else None
+
+    def store(self, binary: bytes, *key: str) -> None:
+        """Keep a binary for `key`; a folder that cannot be written costs one warning."""
+        if self.folder is None:
+            return
+        partial = self.folder / f"{uuid.uuid4().hex}{_UNFINISHED}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(hashlib.sha256(binary).digest() + binary)
+            partial.replace(self._path(key))
+        except OSError as error:
+            self._warn(error)
+            with suppress(OSError):
+                partial.unlink()
+
+    def prune(self) -> None:
+        """Delete the least recently used binaries until three quarters of the limit are left, if it is passed."""
+        if self.folder is None or not self.folder.is_dir():
+            return
+        entries = sorted((entry for path in self.folder.iterdir() if (entry := _entry(path))), reverse=True)
+        room = self.limit if sum(size for _, size, _ in entries) <= self.limit else self.limit // 4 * 3
+        for used, size, path in entries:
+            abandoned = path.suffix == _UNFINISHED and used < time.time() - _ABANDONED
+            if path.suffix == _SUFFIX:
+                room -= size
+            if abandoned or (path.suffix == _SUFFIX and room < 0):
+                path.unlink(missing_ok=True)
+
+    def _path(self, key: tuple[str, ...]) -> Path:
+        # Lengths keep ("a", "bc") and ("ab", "c") apart.
+        text = "".join(f"{len(part)}:{part}" for part in key)
+        return self.folder / (hashlib.sha256(text.encode()).hexdigest() + _SUFFIX)
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            _logger.warning("compiled kernels are not kept: writing into %s failed (%s).", self.folder, error.strerror)
+
+
+def _entry(path: Path) -> tuple[float, int, Path] | None:
+    """When a file was used last, its bytes, and its path; None if another process has deleted it meanwhile."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime, status.st_size, path
+
+
+def cache_of(variable: str, name: str) -> BinaryCache:
+    """The cache that environment variables choose.
+
+    Parameters
+    ----------
+    variable : str
+        Names the folder, ``0`` for none; with ``_MB`` behind it, how large it may get.
+    name : str
+        Of the folder below the user's cache folder that is taken where the variable is not set.
+
+    Raises
+    ------
+    UserError
+        If the size is no whole number from 1.
+    """
+    chosen, size = os.environ.get(variable, ""), os.environ.get(f"{variable}_MB", "1024")
+    if not size.isdecimal() or int(size) < 1:
+        raise UserError(f"{variable}_MB is '{size}' and must be a whole number, at least 1: correct or unset it.")
+    if chosen == "0":
+        return BinaryCache(None)
+    base = os.environ.get("XDG_CACHE_HOME") or (f"{os.environ['HOME']}/.cache" if os.environ.get("HOME") else "")
+    folder = chosen or (f"{base}/smartmem_tvm/{name}" if base else "")
+    return BinaryCache(Path(folder).absolute() if folder else None, int(size))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the dimensions of a tensor become layers, rows, columns and texels of a texture (SmartMem 3.3, Figure 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from .storage_order import Demand
+
+TEXEL = 4  # numbers that are read and written at once
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """The largest image of a device, in texels."""
+
+    width: int = 16384
+    height: int = 16384
+    layers: int = 2048
+
+
+@dataclass(frozen=True)
+class TextureForm:
+    """A tensor in a texture: ``[layers..., height, width, 4]``.
+
+    Attributes
+    ----------
+    texel : int
+        The dimension that is cut into texels.
+    axes : tuple of int or None
+        What each dimension of the texture but the last one is: a dimension of the tensor (`texel`: its quarter, what
+        is missing in the last texel being padded with numbers that nobody reads), None
+        for one of extent 1 that fills up.
+    shape : tuple of int
+        Of the texture, the texel last.
+    """
+
+    texel: int
+    axes: tuple[int | None, ...]
+    shape: tuple[int, ...]
+
+
+def texture_form(
+    shape: Sequence[int], demands: Sequence[Demand], limits: ImageLimits, padded: bool = True
+) -> TextureForm | str:
+    """Map a tensor to a texture, or say why that is not possible.
+
+    The reduction dimension that serves most reads fills the texel, and what is left of it lies beside the one that
+    serves most of the others, which runs along the rows of the image; the rest is in its order. A window is no reason
+    to be in the texel: its results lie along the same dimensions, so that it slides over whole texels of another one.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of the tensor.
+    demands : sequence of Demand
+        Of its readers.
+    padded : bool
+        A dimension that is no multiple of four may fill the texels if these are then half full at least.
+    """
+    texel = _texel(shape, demands, padded)
+    if texel is None:
+        return f"none of its dimensions {tuple(shape)} fills texels of {TEXEL}"
+    rest = [demand for demand in demands if texel not in demand.dims]
+    second = max(_wanted(rest), key=lambda dim: (_reads(rest, dim), dim), default=None)
+    others = [dim for dim in range(len(shape)) if dim not in (texel, second)]
+    others += [] if second is None else [second]
+    # What shares an image with the texels: the window of a convolution, or the rows of a matrix.
+    inside = min(len(others), 2 if len(others) > 2 else 1)
+    axes: list[int | None] = [*others[: len(others) - inside], texel, *others[len(others) - inside :]]
+    while len(axes) < 2:
+        axes.insert(0, None)
+    sizes = [_extent(shape, texel, axis) for axis in axes]
+    layers, height, width = prod(sizes[:-2]), sizes[-2], sizes[-1]
+    for what, has, most in (
+        ("layers", layers, limits.layers),
+        ("rows", height, limits.height),
+        ("columns", width, limits.width),
+    ):
+        if has > most:
+            return f"it would have {has} {what}, and images of the device at most {most}"
+    return TextureForm(texel, tuple(axes), (*sizes, TEXEL))
+
+
+def _texel(shape: Sequence[int], demands: Sequence[Demand], padded: bool) -> int | None:
+    def rank(dim: int) -> tuple:
+        return _reads(straight, dim), shape[dim] % TEXEL == 0, dim not in slid_over, dim
+
+    straight = [replace(demand, dims=demand.dims - demand.slid) for demand in demands]
+    slid_over = {dim for demand in demands for dim in demand.slid}
+    most = 2 if padded else 1
+    filled = [dim for dim, extent in enumerate(shape) if _texels(extent) * TEXEL <= most * extent]
+    return max(filled, key=rank, default=None)
+
+
+def _wanted(demands: Iterable[Demand]) -> set[int]:
+    return {dim for demand in demands for dim in demand.dims}
+
+
+def _reads(demands: Sequence[Demand], dim: int) -> int:
+    return sum(demand.elements for demand in demands if dim in demand.dims)
+
+
+def _extent(shape: Sequence[int], texel: int, axis: int | None) -> int:
+    if axis is None:
+        return 1
+    return _texels(shape[axis]) if axis == texel else shape[axis]
+
+
+def _texels(extent: int) -> int:
+    return -(-extent // TEXEL)

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices by name, each a row of figures: limits, caches, bandwidths, peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a device.
+
+    Attributes
+    ----------
+    name : str
+        As the user writes it.
+    kind : str
+        Code generator: ``opencl``, ``cuda`` or ``llvm``.
+    family : str
+        ``adreno``, ``mali`` or empty: for what a compiler may do differently.
+    host : str
+        LLVM triple of the CPU beside it, empty for the machine that compiles.
+    image_width, image_height, image_layers : int
+        Most texels of an image in each direction, and most layers of an array of them; 0 if there are no images.
+    texels : tuple of str
+        Element types of a texel of four numbers.
+    half : bool
+        Arithmetic in half precision.
+    work_group : int
+        Threads in a group, at most.
+    local_bytes : int
+        On-chip memory of a group.
+    sub_group : int
+        Threads that issue one instruction together.
+    cores : int
+        Units with caches of their own, between which groups are spread.
+    line_bytes : int
+        Cache line.
+    sector_bytes : int
+        What is moved at once between caches; a line, or a part of it.
+    buffer_l1_bytes, texture_l1_bytes : int
+        First-level cache of a core for buffers and for images; 0 where buffers are read through the second level only.
+    l1_ways, l2_ways : int
+        Associativity.
+    l2_bytes : int
+        Second-level cache, shared by all cores; on a CPU the one of a core.
+    texture_rows : int
+        Rows of an image that share a cache line, so that neighbours in both directions are near.
+    bandwidth, texture_bandwidth : float
+        Bytes per second, from memory and from the texture cache (0 if there are no images).
+    peak : float
+        Multiply-adds per second in float32.
+    estimates : frozenset of str
+        Fields that nobody has published: what is typical of the family, not to be quoted.
+    """
+
+    name: str
+    kind: str
+    family: str = ""
+    host: str = ""
+    image_width: int = 0
+    image_height: int = 0
+    image_layers: int = 0
+    texels: tuple[str, ...] = ()
+    half: bool = False
+    work_group: int = 256
+    local_bytes: int = 32 * 1024
+    sub_group: int = 1
+    cores: int = 1
+    line_bytes: int = 64
+    sector_bytes: int = 64
+    buffer_l1_bytes: int = 0
+    texture_l1_bytes: int = 0
+    l1_ways: int = 4
+    l2_bytes: int = 256 * 1024
+    l2_ways: int = 16
+    texture_rows: int = 2
+    bandwidth: float = 10e9
+    texture_bandwidth: float = 0.0
+    peak: float = 100e9
+    estimates: frozenset[str] = frozenset()
+
+    @property
+    def textures(self) -> bool:
+        """Whether tensors may be images."""
+        return self.image_width > 0
+
+
+_KIB = 1024
+_PHONE = "aarch64-linux-android"
+_BOTH = ("float32", "float16")
+# Nobody publishes how a cache is organised, nor which texels share a line of an image.
+_HIDDEN = frozenset({"l1_ways", "l2_ways", "texture_rows"})
+_CACHES = frozenset({"line_bytes", "sector_bytes", "buffer_l1_bytes", "texture_l1_bytes", "l2_bytes"})
+_SPEEDS = frozenset({"bandwidth", "texture_bandwidth", "peak"})
+_MALI_ESTIMATES = frozenset({"sub_group", "cores", "buffer_l1_bytes", "texture_l1_bytes", "l2_bytes"})
+_ADRENO = {
+    "kind": "opencl",
+    "family": "adreno",
+    "host": _PHONE,
+    # Drivers' own figures, as clinfo lists them for Adreno 505 to 750: 16384x16384 texels, 2048 layers, cl_khr_fp16,
+    # groups of 1024, 32 KiB of local memory, lines of 64 bytes.
+    "image_width": 16384,
+    "image_height": 16384,
+    "image_layers": 2048,
+    "texels": _BOTH,
+    "half": True,
+    "work_group": 1024,
+    "local_bytes": 32 * _KIB,
+    # Full waves of 64 or 128 threads; the compiler chooses (Snapdragon OpenCL programming guide, waves and fibers).
+    "sub_group": 64,
+    "line_bytes": 64,
+    "sector_bytes": 64,
+    # Buffers go to the second level; the cache of the texture processor is for images (the guide, memory).
+    "buffer_l1_bytes": 0,
+}
+_MALI = {
+    "kind": "opencl",
+    "family": "mali",
+    "host": _PHONE,
+    # clinfo of Bifrost and Valhall drivers: 65536x65536 texels, 2048 layers, cl_khr_fp16, lines of 64 bytes; local
+    # memory of 32 KiB, which is ordinary memory behind the cache.
+    "image_width": 65536,
+    "image_height": 65536,
+    "image_layers": 2048,
+    "texels": _BOTH,
+    "half": True,
+    "local_bytes": 32 * _KIB,
+    "line_bytes": 64,
+    "sector_bytes": 64,
+    "buffer_l1_bytes": 16 * _KIB,  # estimate: load/store cache of a shader core
+}
+
+_ROWS = (
+    Row(
+        "adreno-740",
+        **_ADRENO,
+        cores=6,  # estimate
+        texture_l1_bytes=2 * _KIB,  # estimate: 1 KiB in Adreno 640 (Chips and Cheese, 2024)
+        l2_bytes=256 * _KIB,  # estimate: what drivers report for relatives
+        bandwidth=55e9,  # SmartMem 4.6
+        texture_bandwidth=511e9,  # SmartMem 4.6
+        peak=2.0e12,  # SmartMem 4.6
+        estimates=_HIDDEN | {"sub_group", "cores", "texture_l1_bytes", "l2_bytes"},
+    ),
+    Row(
+        "adreno-650",
+        **_ADRENO,
+        cores=6,  # estimate: uSPTPs of Adreno 640 (Chips and Cheese, 2024)
+        texture_l1_bytes=1 * _KIB,  # estimate: Adreno 640 (Chips and Cheese, 2024)
+        l2_bytes=128 * _KIB,  # estimate: Adreno 640 (Chips and Cheese, 2024)
+        bandwidth=44e9,  # estimate: LPDDR5 at 2750 MHz, 64 bits
+        texture_bandwidth=225e9,  # estimate: 24 texels of 16 bytes a cycle at 587 MHz
+        peak=0.6e12,  # estimate: 1.2 TFLOP/s at 587 MHz in public tables, which count a multiply-add as two
+        estimates=_HIDDEN | _SPEEDS | {"sub_group", "cores", "texture_l1_bytes", "l2_bytes"},
+    ),
+    Row(
+        "adreno-540",
+        **_ADRENO,
+        cores=4,  # estimate
+        texture_l1_bytes=1 * _KIB,  # estimate: as Adreno 640
+        l2_bytes=128 * _KIB,  # estimate: as Adreno 640
+        bandwidth=29.8e9,  # estimate: LPDDR4X at 1866 MHz, 64 bits
+        texture_bandwidth=182e9,  # estimate: 16 texels of 16 bytes a cycle at 710 MHz
+        peak=0.28e12,  # estimate: 567 GFLOP/s at 710 MHz in public tables, which count a multiply-add as two
+        estimates=_HIDDEN | _SPEEDS | {"sub_group", "cores", "texture_l1_bytes", "l2_bytes"},
+    ),
+    Row(
+        "mali-g57",  # two cores in Dimensity 700, which SmartMem 4.5 measures
+        **_MALI,
+        work_group=512,  # estimate: drivers of its relatives report 512
+        sub_group=16,  # estimate: warps of Valhall
+        cores=2,  # estimate: MC2
+        texture_l1_bytes=32 * _KIB,  # estimate
+        l2_bytes=256 * _KIB,  # estimate: the integrator chooses, per slice
+        bandwidth=17.1e9,  # estimate: LPDDR4X at 2133 MHz, 32 bits
+        texture_bandwidth=60e9,  # estimate: 4 texels of 8 bytes a cycle and core at 950 MHz
+        peak=0.061e12,  # estimate: 32 multiply-adds a cycle and core, at 950 MHz
+        estimates=_HIDDEN | _SPEEDS | _MALI_ESTIMATES | {"work_group"},
+    ),
+    Row(
+        "mali-g76",  # ten cores in Kirin 980
+        **_MALI,
+        work_group=384,  # clinfo of Bifrost drivers (Mali-G71, Mali-G52)
+        sub_group=8,  # estimate: warps of the late Bifrost
+        cores=10,  # estimate: MP10
+        texture_l1_bytes=16 * _KIB,  # estimate
+        l2_bytes=2048 * _KIB,  # estimate: the integrator chooses, up to 4 MiB
+        bandwidth=34.1e9,  # estimate: LPDDR4X at 2133 MHz, 64 bits
+        texture_bandwidth=230e9,  # estimate: 2 texels of 16 bytes a cycle and core at 720 MHz
+        peak=0.173e12,  # estimate: 24 multiply-adds a cycle and core, at 720 MHz
+        estimates=_HIDDEN | _SPEEDS | _MALI_ESTIMATES,
+    ),
+    Row(
+        "opencl",  # what every device keeps, and nothing that is special to one
+        "opencl",
+        image_width=16384,  # OpenCL 3.0, CL_DEVICE_IMAGE2D_MAX_WIDTH: at least
+        image_height=16384,  # the same
+        image_layers=2048,  # CL_DEVICE_IMAGE_MAX_ARRAY_SIZE: at least
+        texels=_BOTH,  # formats that every device must read and write
+        work_group=256,  # estimate: most devices, none must
+        local_bytes=32 * _KIB,  # CL_DEVICE_LOCAL_MEM_SIZE: at least
+        sub_group=32,  # estimate
+        cores=8,  # estimate
+        buffer_l1_bytes=16 * _KIB,  # estimate
+        texture_l1_bytes=16 * _KIB,  # estimate
+        l2_bytes=512 * _KIB,  # estimate
+        bandwidth=50e9,  # estimate
+        texture_bandwidth=200e9,  # estimate
+        peak=0.5e12,  # estimate
+        estimates=_HIDDEN | _CACHES | _SPEEDS | {"work_group", "sub_group", "cores"},
+    ),
+    Row(
+        "h100",  # SXM5, through CUDA
+        "cuda",
+        image_width=32768,  # clinfo
+        image_height=32768,
+        image_layers=2048,
+        texels=_BOTH,
+        half=True,
+        work_group=1024,  # CUDA C++ programming guide, compute capability 9.0
+        local_bytes=48 * _KIB,  # the same; up to 227 KiB where a kernel asks for them
+        sub_group=32,
+        cores=132,  # NVIDIA H100 architecture whitepaper
+        line_bytes=128,
+        sector_bytes=32,  # Nsight Compute's documentation: sectors
+        buffer_l1_bytes=208 * _KIB,  # 256 KiB with 48 KiB of them shared memory
+        texture_l1_bytes=208 * _KIB,  # the same cache
+        l2_bytes=50 * _KIB * _KIB,  # whitepaper
+        bandwidth=3.35e12,  # whitepaper
+        texture_bandwidth=30e12,  # estimate: 128 bytes a cycle and core
+        peak=33.5e12,  # whitepaper: 66.9 TFLOP/s
+        estimates=_HIDDEN | {"buffer_l1_bytes", "texture_l1_bytes", "texture_bandwidth"},
+    ),
+    Row(
+        "cpu",  # one core of an x86 server of today
+        "llvm",
+        sub_group=1,
+        cores=1,
+        work_group=1,
+        local_bytes=0,
+        buffer_l1_bytes=32 * _KIB,  # lscpu on AMD EPYC (Zen 3)
+        l1_ways=8,
+        l2_bytes=512 * _KIB,  # the same
+        l2_ways=8,
+        bandwidth=20e9,  # estimate: one core's share
+        peak=56e9,  # estimate: 16 multiply-adds a cycle at 3.5 GHz
+        estimates=frozenset({"l1_ways", "l2_ways", "bandwidth", "peak"}),
+    ),
+)
+
+TARGETS: dict[str, Row] = {row.name: row for row in _ROWS}
+
+# The row of a target that names no model, by its code generator.
+BY_KIND: dict[str, Row] = {"opencl": TARGETS["opencl"], "cuda": TARGETS["h100"], "llvm": TARGETS["cpu"]}
+
+
+def row_of(kind: str, model: str | None = None) -> Row | None:
+    """The row of a device by its model, otherwise the one for its code generator, None if there is neither."""
+    return TARGETS.get(model or "") or BY_KIND.get(kind)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks of ``models/`` that are timm's: exported from there, and run by torch beside their ONNX file."""
+
+from types import ModuleType
+
+NAMES = {
+    "swin_t": "swin_tiny_patch4_window7_224",
+    "vit_s16": "vit_small_patch16_224",
+    "vit_b16": "vit_base_patch16_224",
+    "convnext_t": "convnext_tiny",
+    "resnext50": "resnext50_32x4d",
+    "regnet": "regnety_032",
+    "efficientvit_b3": "efficientvit_b3",
+}
+"""Name of the file without ``.onnx`` -> name of the model in timm."""
+
+
+def import_timm() -> ModuleType:
+    """Import timm, even if its torchvision was built for another torch.
+
+    The library of a CUDA build does not load beside a torch for the CPU. timm wants nothing but its Python code, which
+    only needs to find the operators of the library declared.
+
+    Raises
+    ------
+    ImportError
+        If there is no timm.
+    """
+    try:
+        import timm
+    except RuntimeError:
+        import torch
+
+        import_timm.library = torch.library.Library("torchvision", "FRAGMENT")  # declarations die with this object
+        for name in ("nms", "qnms"):
+            import_timm.library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import timm
+    return timm

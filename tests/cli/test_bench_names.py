@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of ``--against``: what each is, and for which target."""
+
+import pytest
+
+from smartmem_tvm.cli.bench_names import System, parse_systems
+from smartmem_tvm.errors import UserError
+
+
+def test_names_targets_and_techniques():
+    systems = parse_systems("no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,onnxruntime,tvm", "cuda")
+    assert systems == (
+        System("no-cuda-graph", "smartmem", "cuda", {"cuda_graph": False}),
+        System("smartmem@opencl", "smartmem", "opencl"),
+        System("tvm", "tvm", "cuda"),
+        System("tvm@opencl", "tvm", "opencl"),
+        System("onnxruntime", "onnxruntime", "cpu"),
+    )
+    assert parse_systems("none", "cuda") == ()
+    assert parse_systems("no-fuse-attention@opencl", "cpu")[0].request() == {
+        "system": "no-fuse-attention@opencl",
+        "kind": "smartmem",
+        "target": "opencl",
+        "options": {"fuse_attention": False},
+    }
+
+
+BAD = {
+    "magic": "it knows smartmem, tvm",
+    "no-magic": "'no-magic'",
+    "tvm@": "tvm@opencl",
+    "onnxruntime@cuda": "leave @cuda out",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_names_that_mean_nothing(text):
+    with pytest.raises(UserError) as caught:
+        parse_systems(f"tvm,{text}", "cpu")
+    assert BAD[text] in str(caught.value) and "\n" not in str(caught.value)

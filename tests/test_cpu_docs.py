@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/cpu.md shows the committed comparison with other compilers, and that is complete."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from smartmem_tvm.bench.results import failures
+from smartmem_tvm.cli.bench_names import parse_systems
+from smartmem_tvm.tables.suite import SUITES
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+RENDER = runpy.run_path(str(ROOT / "benchmarks" / "render_peers.py"))
+PAGE = RENDER["PAGE"].read_text(encoding="utf-8")
+MEASURED = {path.name: RENDER["rows_of"](path) for path in RENDER["FILES"]}
+PEERS = ["onnxruntime", "openvino", "iree", "mnn", "torch-compile"]
+
+
+def test_tables_are_those_of_the_committed_files():
+    assert PAGE.partition(RENDER["BEGIN"])[2].partition(RENDER["END"])[0] == RENDER["figures"]()
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_every_system_was_measured_on_every_network_and_agrees(name):
+    rows = MEASURED[name]
+    assert [row["model"] for row in rows] == [entry.file for entry in SUITES["peers"]]
+    threads = {1: ["tvm-unscheduled"], 4: []}
+    for row in rows:
+        assert not failures(row) and row["in_turns"]
+        measured = {system for system, facts in row["systems"].items() if "latency_ms" in facts}
+        assert measured >= {"smartmem", *PEERS, *threads[row["threads"]]}
+        errors = {system: row["systems"][system].get("relative_error", 0) for system in measured}
+        assert errors.pop("smartmem") <= 1e-4
+        assert max(errors.values()) <= 1e-3, "another network, other weights or another precision shows here"
+    assert {row["threads"] for row in rows} == {int(re.search(r"\d+", name)[0])}
+
+
+def test_the_makefile_measures_what_the_page_shows():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    systems = re.search(r"^PEERS := (\S+)$", text, re.MULTILINE)[1]
+    assert [system.kind for system in parse_systems(systems, "cpu")] == PEERS
+    assert set(RENDER["TITLES"]) == {"smartmem", *PEERS, "tvm-unscheduled"}
+    for path in RENDER["FILES"]:
+        assert f"-o benchmarks/{path.name}" in text

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SelectLayout: producers write what readers want; results stay, and nothing that somebody outside sees moves."""
+
+import pytest
+
+from helpers import assert_same_results, calls, constant, legal, nodes, op, random
+from smartmem_tvm.analysis.graph import graphs, read_log
+from smartmem_tvm.analysis.kernel import shape_of
+from smartmem_tvm.analysis.storage import tensor_demands
+from smartmem_tvm.planner.storage_order import as_stored
+from smartmem_tvm.transform import EliminateLayout, FuseOperators
+from smartmem_tvm.transform.select_layout import SelectLayout
+
+
+def selected(build, *shapes, fast_axes=1):
+    before = FuseOperators()(EliminateLayout()(legal(build, *shapes)))
+    after = SelectLayout(fast_axes)(before)
+    assert_same_results(before, after, *random(*shapes))
+    assert len(calls(before)) == len(calls(after)), "a kernel for the transition"
+    return after
+
+
+def transitions(mod) -> int:
+    """Tensors that some reader wants in another order."""
+    found = 0
+    for graph in graphs(mod):
+        for node in graph:
+            demands = tensor_demands(graph, node)
+            found += bool(demands and as_stored(shape_of(node.kernel.outputs[0]), demands).unserved)
+    return found
+
+
+def decisions(mod) -> list:
+    return [entry for entry in read_log(mod) if entry["pass"] == "SelectLayout"]
+
+
+def weight(*shape):
+    return constant(*shape)
+
+
+def column_sums(x):
+    """The sum wants axis 1 of what the matmul writes."""
+    return op.sum(op.matmul(x, weight(7, 11)), axis=1)
+
+
+def test_a_producer_writes_what_its_reader_wants():
+    after = selected(column_sums, (3, 5, 7))
+    (entry,) = decisions(after)
+    assert entry["order"] == [0, 2, 1] and entry["action"] == "stored in this order" and "reason" not in entry
+    assert shape_of(nodes(after)[0].kernel.outputs[0]) == (3, 11, 5)
+    assert transitions(after) == 0
+
+
+def test_square_shapes():
+    assert transitions(selected(column_sums, (7, 7, 7))) == 0
+
+
+def test_a_norm_over_channels_behind_a_convolution():
+    def build(x):
+        y = op.nn.conv2d(x, weight(6, 4, 3, 3), padding=1)
+        return op.nn.layer_norm(y, constant(6), constant(6), axes=[1])
+
+    after = selected(build, (1, 4, 5, 7))
+    assert transitions(after) == 0
+    assert any(shape_of(node.kernel.outputs[0]) == (1, 5, 7, 6) for node in nodes(after))
+
+
+def test_what_is_right_already_stays():
+    assert not decisions(selected(lambda x: op.matmul(op.matmul(x, weight(7, 5)), weight(5, 3)), (4, 7)))
+
+
+def test_inputs_and_results_keep_the_user_s_order():
+    assert not decisions(selected(lambda x: op.sum(x, axis=0), (5, 7)))
+
+    def both(x):
+        y = op.matmul(x, weight(7, 11))
+        return y, op.sum(y, axis=1)
+
+    assert not decisions(selected(both, (3, 5, 7)))
+
+
+def two_readers(x):
+    """One reader wants axis 1, the other one axis 2, and reads as much."""
+    y = op.matmul(x, weight(7, 11))
+    return op.add(op.sum(y, axis=(1, 2)), op.sum(op.multiply(op.sum(y, axis=1), op.sum(y, axis=1)), axis=1))
+
+
+def conflicting(x):
+    y = op.matmul(x, weight(7, 11))
+    return op.sum(y, axis=1), op.sum(y, axis=2)
+
+
+def test_several_readers_on_a_buffer_are_explained():
+    after = selected(conflicting, (3, 5, 7))
+    (entry,) = decisions(after)
+    assert entry["action"] == "kept" and "no order serves all readers" in entry["reason"]
+    assert entry["unserved"][0]["dims"] == [1] and entry["unserved"][0]["elements"] == 3 * 5 * 11
+    assert transitions(after) == 1
+
+
+def test_several_readers_in_a_texture():
+    after = selected(conflicting, (3, 5, 7), fast_axes=2)
+    (entry,) = decisions(after)
+    assert entry["fast"] in ([1, 2], [2, 1]) and not entry["unserved"]
+
+
+def test_a_reader_that_does_not_mind():
+    after = selected(two_readers, (3, 5, 7))
+    assert transitions(after) == 0
+
+
+@pytest.mark.parametrize("fast_axes", [1, 2])
+def test_unit_dimensions(fast_axes):
+    selected(column_sums, (1, 5, 7), fast_axes=fast_axes)
+    selected(column_sums, (3, 1, 7), fast_axes=fast_axes)
+
+
+def test_twice_is_once():
+    mod = selected(column_sums, (3, 5, 7))
+    assert len(decisions(SelectLayout()(mod))) == len(decisions(mod))
