@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 
 from helpers import assert_same_results, bindings, calls, legalize, module, op, random, run
 from smartmem_tvm.analysis.graph import read_log
-from smartmem_tvm.pipeline import GRAPH_PHASES, LOWER_PHASES, Options, run_phases
+from smartmem_tvm.pipeline import GRAPH_PHASES, LOWER_PHASES, Options, graph_phases, run_phases
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.transform import (
     EliminateLayout,
@@ -316,3 +316,17 @@ def test_sorting_operators_are_left_to_tvm():
     positive = np.maximum(x.T, 0)
     np.testing.assert_array_equal(-values.numpy(), -np.sort(-positive, axis=1)[:, :3])
     np.testing.assert_array_equal(np.take_along_axis(positive, indices.numpy().astype("int64"), 1), -values.numpy())
+
+
+@pytest.mark.parametrize("limit, memory", [(16384, "texture"), (4, "buffer")])
+def test_textures_keep_to_the_limits_of_the_target(limit, memory):
+    """Between two products a tensor moves to a texture, of no more columns than the device has."""
+    keys = ["adreno", "opencl", "gpu", "texture"]
+    target = tvm.target.Target({"kind": "opencl", "keys": keys, "texture_spatial_limit": limit}, host="llvm")
+    graph = module(lambda x: op.matmul(op.matmul(x, constant(7, 12)), constant(12, 8)), (3, 5, 7))
+    with target:
+        found = run_phases(graph, graph_phases(target), Options())
+    between, result = (entry for entry in read_log(found) if entry["pass"] == "PlaceTextures")
+    assert between["memory"] == memory and result["reason"] == "it is a result of the function"
+    if memory == "buffer":
+        assert between["reason"] == "it would have 5 columns, and images of the device at most 4"

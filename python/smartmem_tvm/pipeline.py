@@ -15,6 +15,7 @@ from tvm import relax
 from .analysis.fusion import Profiles
 from .analysis.strength_reduction import strength_reduction
 from .errors import UserError
+from .planner.texture_form import ImageLimits
 from .schedule import CpuParams, PackWeights, ScheduleKernels
 from .schedule.gpu_attention import chain_params, refusal
 from .schedule.gpu_default import is_gpu
@@ -189,7 +190,13 @@ def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
     if "texture" not in target.keys:
         return phases
     # Last: which memory a tensor goes to depends on who writes and reads it in the end.
-    return (*phases, Phase("textures", lambda _: [PlaceTextures(target, TextureTrial(target)), SelectLayout()]))
+    passes = [PlaceTextures(target, TextureTrial(target), _image_limits(target)), SelectLayout()]
+    return (*phases, Phase("textures", lambda _: passes))
+
+
+def _image_limits(target: tvm.target.Target) -> ImageLimits:
+    side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
+    return ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
 
 
 class TextureTrial:

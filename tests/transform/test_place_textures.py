@@ -89,8 +89,8 @@ def test_what_has_no_loop_structure_takes_no_texture():
     assert all(entry["memory"] == "buffer" for entry in entries.values())
 
 
-def demand(*dims, elements=1, window=False):
-    return Demand(frozenset(dims), elements, "reader", window)
+def demand(*dims, elements=1, slid=()):
+    return Demand(frozenset(dims), elements, "reader", frozenset(slid))
 
 
 def test_the_paper_s_example():
@@ -101,7 +101,7 @@ def test_the_paper_s_example():
 
 def test_a_window_slides_over_whole_texels():
     """Channels fill the texel, rows and columns of the picture lie in the image."""
-    form = texture_form((1, 16, 12, 8), [demand(2, 3, window=True)], ImageLimits())
+    form = texture_form((1, 16, 12, 8), [demand(2, 3, slid=(2, 3))], ImageLimits())
     assert form.texel == 1 and form.axes[-2:] == (2, 3) and form.shape == (1, 4, 12, 8, 4)
 
 

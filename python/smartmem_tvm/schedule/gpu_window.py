@@ -13,21 +13,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from math import prod
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.target import Target
 
-from ..analysis.kernel import Opaque, parse
+from ..analysis.kernel import Kernel
 from .contraction import Contraction, contraction_of, split_groups
 from .expressions import Walk, loads, uses
-from .gpu_default import is_gpu
+from .gpu_launch import GpuRule
 from .gpu_window_nest import folded
 from .gpu_window_params import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_tile
 from .gpu_window_product import ProductNest
 from .gpu_window_slide import SlideNest
 from .gpu_window_texels import runs_along_texels, terms_in_texels, texel_axes
-from .nest import index_type
 from .reduction import Reduction, reduction_of
-from .rule import Rule, finished
 from .texels import TEXEL
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
@@ -35,35 +33,24 @@ _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
 _GROUP = 128  # threads
 
 
-class WindowRule(Rule):
+class WindowRule(GpuRule):
     """A rule for GPUs, written as a function from a reduction, with all element-wise work in it, to a nest."""
 
-    def __init__(self, params: GpuWindowParams | None = None):
-        self.params = params
+    def params_of(self, target: Target) -> GpuWindowParams:
+        """What the rules for windows may know of a GPU."""
+        return GpuWindowParams.of(target)
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        """Schedule `func`, or None if the target is no GPU or the kernel is of another family."""
-        if not is_gpu(target):
-            return None
-        try:
-            kernel = parse(func)
-        except Opaque:
-            return None
-        if sum(bool(stage.reduction) for stage in kernel.stages) != 1:
-            return None
-        kernel = folded(kernel)
-        if kernel is None:
-            return None
-        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
-        if len(types) != 1:
-            return None
-        with index_type(str(next(iter(types)))):
-            reduction = reduction_of(kernel)
-            body = None if reduction is None else self.lower(reduction, self.params or GpuWindowParams.of(target))
-            return None if body is None else s_tir.Schedule(finished(func, kernel, body))
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel with all its element-wise stages in its one reduction."""
+        return folded(kernel) if sum(bool(stage.reduction) for stage in kernel.stages) == 1 else None
+
+    def lower(self, kernel: Kernel, params: GpuWindowParams) -> tirx.Stmt | None:
+        """The nest of a folded kernel, or None."""
+        reduction = reduction_of(kernel)
+        return None if reduction is None else self.slide(reduction, params)
 
     @abstractmethod
-    def lower(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """The loop nest of a reduction, or None."""
 
 
@@ -80,7 +67,7 @@ class WindowProduct(WindowRule):
         super().__init__(params)
         self.tile = tile
 
-    def lower(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """Schedule a windowed product with enough rows."""
         product = contraction_of(terms_in_texels(split_groups(reduction)))
         if product is None or not product.rows or not product.columns or not has_window(product):
@@ -110,7 +97,7 @@ class WindowSlide(WindowRule):
         super().__init__(params)
         self.tile = tile
 
-    def lower(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """Schedule a window whose inputs few results share."""
         reduction = terms_in_texels(split_groups(reduction))
         order = memory_order(reduction)
@@ -135,7 +122,7 @@ class WindowSlide(WindowRule):
 class TexelReduction(WindowRule):
     """The rule for sums, means and maxima that are stored in a texture: a thread for each texel of results."""
 
-    def lower(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """Schedule a reduction that is no matmul, and short enough for one thread."""
         reduction = terms_in_texels(split_groups(reduction))
         order = memory_order(reduction)
@@ -147,7 +134,7 @@ class TexelReduction(WindowRule):
         return SlideNest(reduction, order, sizes, params.taps, _GROUP, texel).body()
 
 
-def windows_rules() -> list[Rule]:
+def windows_rules() -> list[WindowRule]:
     """All of them, in the order in which they are to be asked."""
     return [WindowProduct(), WindowSlide(), TexelReduction()]
 
