@@ -11,6 +11,8 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..analysis.rewrite_calls import rewrite_calls
+
 # Operator -> the reduction that finds the value, and whether an element is that value or beyond.
 _KINDS = {
     ir.Op.get("relax.argmax"): (relax.op.max, lambda element, extreme: element >= extreme),
@@ -38,11 +40,7 @@ class LowerArgmax:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every Relax function of `mod`."""
-        lowering = _Lowering(mod)
-        for name, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                lowering.builder_.update_func(name, lowering.visit_expr(func))
-        return lowering.builder_.get()
+        return rewrite_calls(mod, _Lowering(mod))
 
 
 @mutator

@@ -12,6 +12,8 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..analysis.rewrite_calls import rewrite_calls
+
 _BLOCK = 256  # elements, each of which adds up all before it by itself
 
 
@@ -55,11 +57,7 @@ class LowerScans:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every Relax function of `mod`."""
-        lowering = _Lowering(mod)
-        for name, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                lowering.builder_.update_func(name, lowering.visit_expr(func))
-        return lowering.builder_.get()
+        return rewrite_calls(mod, _Lowering(mod))
 
 
 @mutator

@@ -9,6 +9,8 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..analysis.rewrite_calls import rewrite_calls
+
 _TOPK, _SORT, _ARGSORT = (ir.Op.get(f"relax.{name}") for name in ("topk", "sort", "argsort"))
 _MOST_COMPARED = 1 << 28  # beyond, sorting proper is less work
 
@@ -34,11 +36,7 @@ class LowerSorts:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every Relax function of `mod`."""
-        lowering = _Lowering(mod)
-        for name, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                lowering.builder_.update_func(name, lowering.visit_expr(func))
-        return lowering.builder_.get()
+        return rewrite_calls(mod, _Lowering(mod))
 
 
 @mutator

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrite the calls of Relax functions one by one."""
+
+from tvm import IRModule, relax
+from tvm.relax.expr_functor import PyExprMutator
+
+
+def rewrite_calls(mod: IRModule, mutator: PyExprMutator) -> IRModule:
+    """Let `mutator`, made for `mod`, visit every Relax function; returns the module that its builder then has."""
+    for name, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            mutator.builder_.update_func(name, mutator.visit_expr(func))
+    return mutator.builder_.get()
