@@ -35,9 +35,6 @@ tvm_ffi.register_error("UserError", UserError)
 TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
 
-TEXEL = 4
-"""Numbers in one texel: the innermost dimension of every texture."""
-
 
 def executable(
     mod: tvm.IRModule, target: tvm.target.Target, build_kernels: Callable[[tvm.IRModule], tvm.runtime.Module]

@@ -12,11 +12,11 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
 from .access_pattern import Access, Launch, Loop, Unmodelled
 from .index_map import NotAnIndex, evaluate, flat_index
 
-_TEXEL = 4
 _WIDEST = 16  # bytes that one instruction of a thread loads
 _ALIGNMENT = 4096
 # Scope of a texture -> the dimension that is the image's height: those before it are layers, those behind it the width.
@@ -180,7 +180,7 @@ class Grid:
         if access.texture:
             lanes = tuple(loop for loop in access.loops if loop.kind == tirx.ForKind.VECTORIZED)
             rest = tuple(loop for loop in access.loops if loop not in lanes)
-            return Site(access, rest, lanes, item * _TEXEL, 1, base // self.row.sector_bytes)
+            return Site(access, rest, lanes, item * TEXEL, 1, base // self.row.sector_bytes)
         return self._vector(Site(access, access.loops, (), item, 1, base))
 
     def _vector(self, site: Site) -> Site:

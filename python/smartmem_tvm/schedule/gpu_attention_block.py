@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from tvm import tirx
 
 from ..analysis.kernel import Stage
+from ..analysis.texels import is_texture
+from ..planner.texture_form import TEXEL
 from .expressions import replace_loads
 from .gpu_attention_params import ChainTile, kept_pitch
 from .gpu_attention_plan import ChainPlan
 from .gpu_launch import registers, shared, when
 from .nest import UNROLL, VECTOR, Scope, block, index, store
 from .reduction import combiner_of
-from .texels import TEXEL, is_texture
 
 
 class RowBlock:

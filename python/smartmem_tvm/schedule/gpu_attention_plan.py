@@ -16,10 +16,10 @@ from tvm import ir
 
 from ..analysis.kernel import Opaque, Stage, substitute
 from ..analysis.row_chain import RowChain
+from ..analysis.texels import is_texture
 from .expressions import loads, split_index, uses
 from .gpu_attention_params import ChainShape, KeptVector, ProductShape
 from .reduction import combiner_of
-from .texels import is_texture
 
 _FLOAT = "float32"
 

@@ -20,6 +20,7 @@ from math import gcd
 
 from tvm import tirx
 
+from ..analysis.texels import is_texture
 from .gpu_attention_block import RowBlock
 from .gpu_attention_params import left_pitch
 from .gpu_attention_plan import Part
@@ -29,7 +30,6 @@ from .gpu_shared_tile import Operand, SharedTile
 from .gpu_vectors import places_of, vector_run
 from .nest import SERIAL, UNROLL, block, fresh, index, store
 from .nest import VECTOR as VECTORIZED
-from .texels import is_texture
 
 _WARP_COLUMNS = 8  # threads of a warp along the columns
 _WRITTEN_OUT = 1024  # multiplications in the source of a product

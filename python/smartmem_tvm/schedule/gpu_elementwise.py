@@ -8,10 +8,11 @@ from math import prod
 from tvm import ir, sym, tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
+from ..analysis.texels import writes_texels
+from ..planner.texture_form import TEXEL
 from .expressions import Walk, accesses_of, has_select, split_index
 from .gpu_launch import GpuParams, GpuRule, launch
 from .nest import UNROLL, VECTOR, Scope, block, fresh, index
-from .texels import TEXEL, writes_texels
 
 _MOST_EACH = 4  # turns of a thread
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from tvm import tirx
 
 from ..analysis.kernel import Kernel
+from ..analysis.texels import writes_texels
 from .gpu_group_order import place_of
 from .gpu_launch import GpuParams, GpuRule, launch, registers, when
 from .gpu_matmul_params import VECTOR, GpuMatmulParams, GpuTile, best_gpu_tile
@@ -30,7 +31,6 @@ from .gpu_product import Product, product_of
 from .gpu_shared_tile import SharedTile
 from .nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from .nest import VECTOR as VECTORIZED
-from .texels import writes_texels
 
 _ADDING = 128  # threads of a group that adds parts
 _WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory

@@ -9,13 +9,14 @@ from functools import cached_property
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
+from ..analysis.texels import is_texture
+from ..planner.texture_form import TEXEL
 from .contraction import contraction_of
 from .fused_contraction import FusedContraction
 from .gpu_shared_tile import Operand
 from .gpu_vectors import places_of, vector_run
 from .nest import fresh
 from .reduction import Reduction, reduction_of
-from .texels import TEXEL, is_texture
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,12 @@ from math import prod
 from tvm import ir, sym
 
 from ..analysis.kernel import substitute
+from ..analysis.texels import is_texture
+from ..planner.texture_form import TEXEL
 from .expressions import contiguous_run, has_select, loads, uses
 from .gpu_launch import GpuParams
 from .nest import fresh
 from .row_program import RowProgram, Step
-from .texels import TEXEL, is_texture
 
 _SECTOR = 8  # elements that lie together in what memory delivers at once
 _FEWEST_LANES = 4  # rows that a group reads side by side: half of what memory delivers at once

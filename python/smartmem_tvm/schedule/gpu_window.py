@@ -17,6 +17,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from ..analysis.kernel import Kernel
+from ..planner.texture_form import TEXEL
 from .contraction import Contraction, contraction_of, split_groups
 from .expressions import Walk, loads, uses
 from .gpu_launch import GpuRule
@@ -26,7 +27,6 @@ from .gpu_window_product import ProductNest
 from .gpu_window_slide import SlideNest
 from .gpu_window_texels import runs_along_texels, terms_in_texels, texel_axes
 from .reduction import Reduction, reduction_of
-from .texels import TEXEL
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
 _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture

@@ -8,7 +8,7 @@ from math import prod
 
 from tvm.target import Target
 
-from .texels import TEXEL
+from ..planner.texture_form import TEXEL
 
 
 @dataclass(frozen=True)

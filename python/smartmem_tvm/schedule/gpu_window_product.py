@@ -20,6 +20,7 @@ from math import gcd
 from tvm import tirx
 
 from ..analysis.kernel import substitute
+from ..planner.texture_form import TEXEL
 from .contraction import Contraction
 from .expressions import Walk, loads, split_index
 from .gpu_launch import launch, registers, shared
@@ -27,7 +28,6 @@ from .gpu_window_nest import guard, guarded_value
 from .gpu_window_params import ProductTile
 from .gpu_window_texels import runs_along_texels
 from .nest import VECTOR, Scope, allocate, block, index, store
-from .texels import TEXEL
 
 _UNROLLED = 16  # steps of a gather that are written out
 

@@ -24,13 +24,13 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.kernel import substitute
+from ..planner.texture_form import TEXEL
 from .expressions import split_index, uses
 from .gpu_launch import launch, registers
 from .gpu_window_nest import guard
 from .gpu_window_texels import runs_along_texels
 from .nest import VECTOR, Scope, allocate, block, index, store
 from .reduction import Reduction
-from .texels import TEXEL
 
 
 class SlideNest:

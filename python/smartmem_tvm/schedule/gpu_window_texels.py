@@ -9,10 +9,11 @@ from math import prod
 
 from ..analysis.kernel import substitute
 from ..analysis.strength_reduction import Simplifier
+from ..analysis.texels import is_texture
+from ..planner.texture_form import TEXEL
 from .expressions import loads, uses
 from .nest import fresh, index
 from .reduction import Reduction
-from .texels import TEXEL, is_texture
 
 
 def texel_axes(reduction: Reduction, order: Sequence) -> tuple | None:

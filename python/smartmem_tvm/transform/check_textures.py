@@ -8,10 +8,11 @@ import tvm_ffi
 from tvm import ir, relax, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from .._tvm import TEXEL
 from ..analysis.index_map import variables
 from ..analysis.kernel import substitute
+from ..analysis.texels import is_texture
 from ..errors import UserError
+from ..planner.texture_form import TEXEL
 
 CHANNELS = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")
 # Memory scope -> the least number of dimensions: those of the image that the scope tells apart, and the texel.
@@ -40,7 +41,7 @@ class CheckTextures:
                 _check_views(func)
             if isinstance(func, tirx.PrimFunc):
                 for param in func.params:
-                    if isinstance(param.ty, tirx.BufferType) and _is_texture(param):
+                    if isinstance(param.ty, tirx.BufferType) and is_texture(param):
                         _check(gvar.name_hint, param)
                 _check_locals(gvar.name_hint, func)
                 _check_stores(gvar.name_hint, func)
@@ -68,7 +69,7 @@ def _in_texture(value: relax.Expr) -> bool:
 
 def _check_locals(kernel: str, func: tirx.PrimFunc) -> None:
     for buffer in (buffer for block in _found(func.body, SBlock) for buffer in block.alloc_buffers):
-        if _is_texture(buffer):
+        if is_texture(buffer):
             raise UserError(
                 f"kernel '{kernel}' allocates texture '{buffer.name}' for itself, which TVM cannot lower for OpenCL: "
                 f"make it a tensor that one kernel writes and another one reads."
@@ -78,7 +79,7 @@ def _check_locals(kernel: str, func: tirx.PrimFunc) -> None:
 def _check_stores(kernel: str, func: tirx.PrimFunc) -> None:
     whole = [store for loop in _found(func.body, tirx.For) for store in _texels(loop)]
     for store in _found(func.body, tirx.BufferStore):
-        if _is_texture(store.buffer) and store not in whole and not isinstance(store.indices[-1], tirx.Ramp):
+        if is_texture(store.buffer) and store not in whole and not isinstance(store.indices[-1], tirx.Ramp):
             raise UserError(
                 f"kernel '{kernel}' does not write texture '{store.buffer.name}' texel by texel, as images want it: "
                 f"vectorize the loop over its innermost dimension, and no other."
@@ -93,7 +94,7 @@ def _texels(loop: tirx.For) -> list[tirx.BufferStore]:
     analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
 
     def is_texel(store: tirx.Stmt, values: dict) -> bool:
-        if not isinstance(store, tirx.BufferStore) or not _is_texture(store.buffer):
+        if not isinstance(store, tirx.BufferStore) or not is_texture(store.buffer):
             return False
         *place, lane = [analyzer.simplify(substitute(index, values)) for index in store.indices]
         elsewhere = any(loop.loop_var in variables(index) for index in place)
@@ -111,10 +112,6 @@ def _found(root: tirx.Stmt, kind: type) -> list:
     found: list = []
     tvm_ffi.structural_walk(root, (kind, found.append))
     return found
-
-
-def _is_texture(buffer: tirx.Var) -> bool:
-    return "texture" in buffer.scope()
 
 
 def _check(kernel: str, texture: tirx.Var) -> None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
-from .._tvm import TEXEL, TEXTURE_LOAD, TEXTURE_STORE, texture_of, texture_params
+from .._tvm import TEXTURE_LOAD, TEXTURE_STORE, texture_of, texture_params
 from ..analysis.index_map import is_if_then_else
+from ..planner.texture_form import TEXEL
 
 HALF, FLOAT = "float16", "float32"
 _EXACT = (tirx.Max, tirx.Min)

@@ -67,8 +67,7 @@ class PlaceTextures:
         entry = {"pass": "PlaceTextures", "tensor": node.var.name}
         reasons = []
         # Where nobody can write the texels that fit best, others may do.
-        for padded in (True, False):
-            form = self._form(graph, node, padded)
+        for form in dict.fromkeys(self._form(graph, node, padded) for padded in (True, False)):
             reason = form if isinstance(form, str) else self._move(graph, node, form, device)
             if reason is None:
                 return {**entry, "memory": "texture", "shape": list(form.shape), "texel": form.texel}

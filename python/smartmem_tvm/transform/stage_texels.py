@@ -7,9 +7,10 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from .._tvm import TEXEL
 from ..analysis.index_map import is_if_then_else, variables
 from ..analysis.kernel import substitute
+from ..analysis.texels import is_texture
+from ..planner.texture_form import TEXEL
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.StageTexels")
@@ -47,7 +48,7 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     if not isinstance(store, tirx.BufferStore) or not _needs_scalars(loop, store):
         return loop
     copy = _copy_bare if bare else _copy
-    if not _is_texture(store.buffer):
+    if not is_texture(store.buffer):
         return copy(loop, tirx.ForKind.SERIAL, store)
     # Half is rounded to when the texel is written: before that it may be a type without arithmetic.
     narrow = str(store.buffer.dtype) == "float16"
@@ -68,11 +69,11 @@ def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
         realize = loop.body
         value = substitute(value, {it.var: at for it, at in zip(realize.block.iter_vars, realize.iter_values)})
     branches, loads = _found(value, ir.Call), _found(value, ir.TensorLoad)
-    if _is_texture(store.buffer) and any(_is_scalar(call, loop) for call in branches):
+    if is_texture(store.buffer) and any(_is_scalar(call, loop) for call in branches):
         return True
     analyzer = sym.Analyzer()
     analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
-    return any(_is_texture(load.source) and not _is_vector(load, loop, analyzer) for load in loads)
+    return any(is_texture(load.source) and not _is_vector(load, loop, analyzer) for load in loads)
 
 
 def _is_scalar(call: ir.Call, loop: tirx.For) -> bool:
@@ -89,10 +90,6 @@ def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> b
         return False
     same = loop.loop_var not in variables(lane)
     return same or (int(loop.extent) == TEXEL and analyzer.can_prove_equal(lane, loop.loop_var))
-
-
-def _is_texture(buffer: tirx.Var) -> bool:
-    return "texture" in buffer.scope()
 
 
 def _found(value: ir.Expr, kind: type) -> list:

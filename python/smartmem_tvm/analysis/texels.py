@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from ..analysis.kernel import Kernel
-
-TEXEL = 4
+from .kernel import Kernel
 
 
 def is_texture(buffer) -> bool:
@@ -16,8 +14,3 @@ def is_texture(buffer) -> bool:
 def writes_texels(kernel: Kernel) -> bool:
     """Whether a kernel writes a texture."""
     return any(is_texture(output) for output in kernel.outputs)
-
-
-def has_textures(kernel: Kernel) -> bool:
-    """Whether a kernel reads or writes a texture."""
-    return any(is_texture(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
