@@ -6,8 +6,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from ..analysis.kernel import Kernel
-from .expressions import size
-from .inline import LARGEST, folded_into
+from .inline import fits, fold_where, is_result
 
 
 def folded(kernel: Kernel) -> Kernel | None:
@@ -16,18 +15,9 @@ def folded(kernel: Kernel) -> Kernel | None:
     What a stage computes may be computed once for each reader: a GPU has more arithmetic than memory, and a padded
     copy would be a kernel of its own.
     """
-    stages = list(kernel.stages)
-    position = 0
-    while position < len(stages):
-        stage = stages[position]
-        passed_on = not any(stage.outputs[0].same_as(each) for each in kernel.outputs)
-        if not (stage.is_pointwise and passed_on):
-            position += 1
-            continue
-        stages = [folded_into(stage, other) for other in stages if other is not stage]
-        if any(size(each.body) > LARGEST for each in stages):
-            return None
-    return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
+    result = fold_where(kernel, lambda stage, reader, _: fits(stage, reader))
+    left = any(stage.is_pointwise and not is_result(result, stage) for stage in result.stages)
+    return None if left else result
 
 
 def guard(conditions: list, statement: tirx.Stmt) -> tirx.Stmt:
