@@ -104,7 +104,7 @@ setup(
         **{extra: list(names) for extra, names in FACTS["EXTRAS"].items()},
         "dev": [
             *FACTS["EXTRAS"]["plots"],
-            *FACTS["EXTRAS"]["rpc"],
+            *FACTS["EXTRAS"]["tune"],
             *("pytest>=8", "pytest-xdist", "hypothesis", "ruff", "setuptools>=69", "tomli; python_version < '3.11'"),
         ],
     },

@@ -41,6 +41,11 @@ def test_default_store_is_named_after_the_cpu(monkeypatch, cpu, file):
     assert host.default_store() == Path("tuning_logs") / file
 
 
+def test_the_default_store_of_a_gpu_is_named_after_it(monkeypatch):
+    monkeypatch.delenv(host.STORE_VARIABLE, raising=False)
+    assert host.default_store("NVIDIA H100 80GB HBM3") == Path("tuning_logs/nvidia_h100_80gb_hbm3.jsonl")
+
+
 def test_the_variable_names_the_store(monkeypatch):
     monkeypatch.setenv(host.STORE_VARIABLE, "/some/where.jsonl")
     assert host.default_store() == Path("/some/where.jsonl")

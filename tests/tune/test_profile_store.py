@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,54 @@ def test_several_processes_append(path):
     assert len(lines) == 150
     assert len({json.loads(line)["together"] for line in lines}) == 150
     assert store_at(path).damaged == 0
+
+
+# GPUs
+
+
+def test_what_counts_for_a_gpu_is_its_name(path):
+    """And not the CPU beside it, nor its threads."""
+    store = ProfileStore(path, TARGET, 1, device="one")
+    store.add(RELU, 1.0)
+    assert ProfileStore(path, TARGET, 8, device="one").latency(RELU) == 1.0
+    assert ProfileStore(path, TARGET, 1, device="other").latency(RELU) is None
+    assert store_at(path).latency(RELU) is None
+    (record,) = map(json.loads, path.read_text().splitlines())
+    assert record["device"] == "one" and not {"cpu", "threads"} & set(record)
+
+
+def test_a_gpu_and_the_cpu_share_a_file(path):
+    gpu = ProfileStore(path, TARGET, 1, device="one")
+    gpu.add(RELU, 1.0)
+    store_at(path).add(RELU, 2.0)
+    assert ProfileStore(path, TARGET, 1, device="one").latency(RELU) == 1.0
+    assert store_at(path).latency(RELU) == 2.0
+
+
+TAKING_TURNS = """
+import sys, time
+from pathlib import Path
+from tvm.target import Target
+from smartmem_tvm.tune.profile_store import ProfileStore
+store = ProfileStore(Path(sys.argv[1]), Target("opencl"), 1, "gpu")
+for _ in range(5):
+    with store.turn():
+        start = time.monotonic()
+        time.sleep(0.02)
+        print(start, time.monotonic())
+"""
+
+
+def test_processes_measure_one_at_a_time(path):
+    command = [sys.executable, "-c", TAKING_TURNS, str(path)]
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda _: subprocess.run(command, capture_output=True, text=True), range(3)))
+    assert [each.returncode for each in done] == [0, 0, 0], done[0].stderr
+    turns = sorted(tuple(map(float, line.split())) for each in done for line in each.stdout.splitlines())
+    assert len(turns) == 15
+    assert all(before[1] <= after[0] for before, after in pairwise(turns))
+
+
+def test_a_store_in_memory_waits_for_nobody():
+    with store_at(None).turn(), store_at(None).turn():
+        pass

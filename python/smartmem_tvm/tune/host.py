@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 STORE_VARIABLE = "SMARTMEM_PROFILES"
+RECORDS_VARIABLE = "SMARTMEM_RECORDS"
 
 
 @cache
@@ -37,8 +38,13 @@ def run_threads() -> int:
     return int(os.environ.get("TVM_NUM_THREADS") or 0) or usable_cores()
 
 
-def default_store() -> Path | None:
-    """Where measurements on this machine are kept: $SMARTMEM_PROFILES, else ``tuning_logs/<cpu>.jsonl`` here.
+def default_store(device: str | None = None) -> Path | None:
+    """Where measurements on this machine are kept: $SMARTMEM_PROFILES, else ``tuning_logs/<device>.jsonl`` here.
+
+    Parameters
+    ----------
+    device : str, optional
+        Name of the GPU; without, the file is named after the CPU.
 
     Returns
     -------
@@ -48,5 +54,5 @@ def default_store() -> Path | None:
     named = os.environ.get(STORE_VARIABLE)
     if named is not None:
         return Path(named) if named else None
-    slug = re.sub(r"[^a-z0-9]+", "_", cpu_name().lower()).strip("_")
+    slug = re.sub(r"[^a-z0-9]+", "_", (device or cpu_name()).lower()).strip("_")
     return Path("tuning_logs") / f"{slug or 'cpu'}.jsonl"

@@ -6,7 +6,8 @@ A store is a file of JSON lines, one measurement each, only ever appended to::
     {"kernel": "9c1f...", "seconds": 1.2e-05, "together": "5d0e...", "cpu": "AMD EPYC", "threads": 4, ...}
 
 A kernel is known by the structural hash of its unscheduled PrimFunc, which depends on no name. A line counts where
-the target, the CPU, its threads, TVM and this package's schedules are the same; all others are left alone.
+the target, the CPU and its threads, TVM and this package's schedules are the same; all others are left alone. For a GPU
+it is the name of this device that counts, in place of the CPU and its threads.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -61,6 +63,8 @@ class ProfileStore:
         What the kernels are compiled for.
     threads : int, optional
         Threads that kernels run on; by default `host.run_threads`.
+    device : str, optional
+        Name of the GPU that kernels run on; without, they run on the CPU.
 
     Attributes
     ----------
@@ -73,15 +77,15 @@ class ProfileStore:
         If the file exists and cannot be read.
     """
 
-    def __init__(self, path: Path | None, target: Target, threads: int | None = None):
+    def __init__(self, path: Path | None, target: Target, threads: int | None = None, device: str | None = None):
         self.path = Path(path) if path is not None else None
         self.damaged = 0
         self._asked: dict[tuple, Question] = {}
         self._answered: dict[tuple, tuple[float, float]] = {}
+        runs_on = {"cpu": cpu_name(), "threads": threads or run_threads()} if device is None else {"device": device}
         self._where = {
             "target": str(target),
-            "cpu": cpu_name(),
-            "threads": threads or run_threads(),
+            **runs_on,
             "tvm": installed_version("apache-tvm"),
             "schedules": SCHEDULES,
         }
@@ -167,10 +171,26 @@ class ProfileStore:
             raise ValueError(f"a latency is a positive number of seconds, not {seconds}")
         session = together or os.urandom(8).hex()
         record = {"kernel": kernel_key(func), "seconds": float(f"{seconds:.4g}"), "together": session, **self._where}
-        record["operands"] = " ".join(f"{p.dtype}{list(map(int, p.shape))}" for p in func.params).replace(", ", ",")
+        record["operands"] = " ".join(map(_operand, func.params))
         if self.path is not None:
             _append(self.path, json.dumps(record))
         self._take(record)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other process that fills this file measures, and keep them waiting.
+
+        What they compile meanwhile does not disturb a GPU, and what they launch would.
+        """
+        if self.path is None or fcntl is None:
+            yield
+            return
+        handle = _open(self.path)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _take(self, record: dict) -> None:
         self._seconds[record["kernel"]][record["together"]] = record["seconds"]
@@ -197,6 +217,12 @@ class ProfileStore:
         _logger.warning("%s: line %d %s and is skipped.", self.path, number, what)
 
 
+def _operand(buffer: tirx.Buffer) -> str:
+    """For people who read the file: ``float32[8,64,4]@texture``."""
+    memory = buffer.scope().partition(".")[2]
+    return f"{buffer.dtype}{list(map(int, buffer.shape))}".replace(", ", ",") + (f"@{memory}" if memory else "")
+
+
 def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LONGEST
 
@@ -213,22 +239,31 @@ def _record(line: bytes) -> dict | None:
 
 def _append(path: Path, line: str) -> None:
     """Add one line to a file that other processes add to as well, on a line of its own whatever came before."""
+    handle = _open(path)
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        size = os.fstat(handle).st_size
+        os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
+        torn = size > 0 and os.read(handle, 1) != b"\n"
+        data = ("\n" * torn + line + "\n").encode()
+        if os.write(handle, data) != len(data):
+            raise OSError(0, "the disk is full")
+        os.fsync(handle)
+    except OSError as err:
+        raise _unwritable(path, err) from err
+    finally:
+        os.close(handle)
+
+
+def _open(path: Path) -> int:
+    """A store to add to, made if there is none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            size = os.fstat(handle).st_size
-            os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
-            torn = size > 0 and os.read(handle, 1) != b"\n"
-            data = ("\n" * torn + line + "\n").encode()
-            if os.write(handle, data) != len(data):
-                raise OSError(0, "the disk is full")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     except OSError as err:
-        raise UserError(
-            f"Profile store {path} cannot be written ({err.strerror or err}); give another file with --store."
-        ) from err
+        raise _unwritable(path, err) from err
+
+
+def _unwritable(path: Path, err: OSError) -> UserError:
+    return UserError(f"Profile store {path} cannot be written ({err.strerror or err}); give another file with --store.")

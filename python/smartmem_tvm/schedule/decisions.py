@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rule decides by a model may be given instead: the one way from a tuner, or its records, into the schedules.
+
+Where a rule has chosen how to run a kernel, as a frozen dataclass of numbers, it asks `decide`, with the facts that the
+choice depends on. Without given values the answer is the choice itself. A PrimFunc gives values in its attribute
+``smartmem.decisions``, by the names of decisions and fields::
+
+    {"gpu_matmul.rows": 64, "gpu_matmul.columns": 32, "gpu_matmul.thread_rows": 4, ...}
+
+The second decision of a kind in a kernel is ``gpu_matmul#1``; fields within fields are named with dots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TypeVar
+
+from tvm import tirx
+from tvm.s_tir.schedule import ScheduleError
+
+DECISIONS = "smartmem.decisions"
+Choice = TypeVar("Choice")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision that was taken.
+
+    Attributes
+    ----------
+    name : str
+        Its kind, and its number among those of the kind unless it is the first.
+    kind : str
+    facts : mapping of str to int
+        Extents, and what is known of the target.
+    values : mapping of str to int or bool
+        What was chosen, by the names of fields.
+    allows : callable or None
+        Whether the rule can do with other such values.
+    """
+
+    name: str
+    kind: str
+    facts: Mapping[str, int]
+    values: Mapping[str, int | bool]
+    allows: Callable[[Mapping[str, int | bool]], bool] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass
+class _Ledger:
+    given: Mapping[str, int | bool]
+    taken: list[Decision] = field(default_factory=list)
+
+
+_LEDGER: ContextVar[_Ledger | None] = ContextVar("decisions of the kernel at hand", default=None)
+
+
+@contextmanager
+def deciding(func: tirx.PrimFunc) -> Iterator[list[Decision]]:
+    """Within the context, the values that `func` gives count; the list is filled with the decisions taken."""
+    given = {str(name): value for name, value in ((func.attrs or {}).get(DECISIONS) or {}).items()}
+    ledger = _Ledger(given)
+    token = _LEDGER.set(ledger)
+    try:
+        yield ledger.taken
+    finally:
+        _LEDGER.reset(token)
+
+
+def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = None, **facts: int) -> Choice:
+    """`choice`, a frozen dataclass, with the values given for it in place of its own.
+
+    Parameters
+    ----------
+    kind : str
+        What is decided; `tune.space` knows which values each kind may have.
+    fits : callable, optional
+        Whether the rule can do with another choice.
+    facts : int
+        Sizes that the choice depends on.
+
+    Raises
+    ------
+    ScheduleError
+        If the rule cannot do with what is given.
+    """
+    ledger = _LEDGER.get()
+    if ledger is None:
+        return choice
+    number = sum(each.kind == kind for each in ledger.taken)
+    name = f"{kind}#{number}" if number else kind
+    decided = _with_values(choice, ledger.given, name)
+    if fits is not None and decided != choice and not fits(decided):
+        raise ScheduleError(f"{name}: {decided} does not fit.")
+
+    def allows(values: Mapping[str, int | bool]) -> bool:
+        other = _with_values(choice, {f"{name}.{field}": value for field, value in values.items()}, name)
+        return other == choice or fits(other)
+
+    able = allows if fits is not None else None
+    ledger.taken.append(Decision(name, kind, facts, dict(_values(decided, "")), able))
+    return decided
+
+
+def attempt(make: Callable[[], Answer | None]) -> Answer | None:
+    """What `make` returns; if that is None, or it fails with a ScheduleError, its decisions do not count."""
+    ledger = _LEDGER.get()
+    taken = len(ledger.taken) if ledger is not None else 0
+    result = None
+    try:
+        result = make()
+    finally:
+        if result is None and ledger is not None:
+            del ledger.taken[taken:]
+    return result
+
+
+def check_all_asked(func: tirx.PrimFunc, taken: list[Decision]) -> None:
+    """Refuse values that are for another kernel.
+
+    Raises
+    ------
+    ScheduleError
+        If `func` gives values for decisions that were not taken.
+    """
+    known = {f"{each.name}.{name}" for each in taken for name in each.values}
+    unknown = sorted(set(map(str, (func.attrs or {}).get(DECISIONS) or {})) - known)
+    if unknown:
+        raise ScheduleError(f"nothing asks for {', '.join(unknown)}: the decisions are those of another kernel.")
+
+
+def given_values(taken: list[Decision]) -> dict[str, int | bool]:
+    """The attribute that gives exactly what was decided."""
+    return {f"{each.name}.{name}": value for each in taken for name, value in each.values.items()}
+
+
+def _with_values(choice, given: Mapping, prefix: str):
+    """`choice` with the values whose names begin with `prefix`."""
+    if is_dataclass(choice):
+        parts = {each.name: getattr(choice, each.name) for each in fields(choice)}
+        return replace(choice, **{n: _with_values(part, given, f"{prefix}.{n}") for n, part in parts.items()})
+    if isinstance(choice, tuple):
+        return tuple(_with_values(part, given, f"{prefix}.{n}") for n, part in enumerate(choice))
+    return type(choice)(given.get(prefix, choice))
+
+
+def _values(choice, prefix: str) -> Iterator[tuple[str, int | bool]]:
+    if is_dataclass(choice):
+        parts = [(each.name, getattr(choice, each.name)) for each in fields(choice)]
+    elif isinstance(choice, tuple):
+        parts = [(str(n), part) for n, part in enumerate(choice)]
+    else:
+        yield prefix, choice
+        return
+    for name, part in parts:
+        yield from _values(part, f"{prefix}.{name}" if prefix else name)

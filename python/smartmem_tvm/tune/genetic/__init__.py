@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A genetic search over discrete parameters under constraints; knows nothing of what the parameters mean."""
+
+from .genes import AtMost, Constraint, Divides, Gene, Genome, Requires, Value, category, divisors, integer
+from .search import Failure, GeneticSearch, Settings
+from .seeding import Known, nearest
+from .space import EmptySpace, Space
+
+__all__ = [
+    "AtMost",
+    "Constraint",
+    "Divides",
+    "EmptySpace",
+    "Failure",
+    "Gene",
+    "GeneticSearch",
+    "Genome",
+    "Known",
+    "Requires",
+    "Settings",
+    "Space",
+    "Value",
+    "category",
+    "divisors",
+    "integer",
+    "nearest",
+]

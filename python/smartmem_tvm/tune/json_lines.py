@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of JSON lines that several processes add to, and that stay readable when one of them is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where appending is one write all the same
+    fcntl = None
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A line that is no JSON object.
+
+    Attributes
+    ----------
+    line : int
+        Its number, from 1.
+    torn : bool
+        It is the last one and has no end: whoever wrote it was stopped.
+    """
+
+    line: int
+    torn: bool
+
+
+def read(path: Path) -> tuple[list[dict], list[Damage]]:
+    """The objects of a file, in their order, and the lines that are none.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as err:
+        raise UserError(f"Records {path} cannot be read ({err.strerror or err}); give another file.") from err
+    found: list[dict] = []
+    damaged: list[Damage] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            value = line
+        if isinstance(value, dict):
+            found.append(value)
+        elif value is not None:
+            damaged.append(Damage(number, torn=number == len(lines)))
+    return found, damaged
+
+
+def append(path: Path, objects: Iterable[dict]) -> None:
+    """Add lines in one write; all of them are in the file afterwards, or none.
+
+    Raises
+    ------
+    UserError
+        If they cannot be written; what was in the file before stays.
+    """
+    data = b"".join(json.dumps(each).encode() + b"\n" for each in objects)
+    with _locked(path) as handle:
+        size = os.fstat(handle).st_size
+        os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
+        torn = size > 0 and os.read(handle, 1) != b"\n"
+        data = b"\n" * torn + data
+        try:
+            if os.write(handle, data) != len(data):
+                raise OSError(0, "the disk is full")
+            os.fsync(handle)
+        except OSError as err:
+            os.ftruncate(handle, size)
+            raise _unwritable(path, err) from err
+
+
+def mend_end(path: Path) -> int:
+    """Take a torn line from the end of a file; returns its bytes, 0 where the last line is whole."""
+    if not path.exists():
+        return 0
+    with _locked(path) as handle:
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.ftruncate(handle, whole)
+        return len(content) - whole
+
+
+def rewrite(path: Path, change: Callable[[list[dict]], list[dict]]) -> tuple[int, int]:
+    """Put other lines in the place of a file's; a reader finds the old ones or the new ones.
+
+    Parameters
+    ----------
+    change : callable
+        The objects of the file in, the new ones out.
+
+    Returns
+    -------
+    tuple of int
+        Lines that were in the file, damaged ones included, and lines that are.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read or written.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with _locked(path):
+        found, damaged = read(path)
+        lines = change(found)
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(each) + "\n" for each in lines)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except OSError as err:
+            raise _unwritable(path, err) from err
+        finally:
+            partial.unlink(missing_ok=True)
+    return len(found) + len(damaged), len(lines)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The file, made if there is none, while no other process writes to it."""
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as err:
+            raise _unwritable(path, err) from err
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            # Another process may have put a new file in its place meanwhile.
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                yield handle
+                return
+        finally:
+            os.close(handle)
+
+
+def _unwritable(path: Path, err: OSError) -> UserError:
+    return UserError(
+        f"Records {path} cannot be written ({err.strerror or err}): what is in the file stays; make room, or give "
+        f"another file."
+    )

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel to be tuned: what its rule decides, what may be decided instead, and its schedule for given decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import ScheduleError
+from tvm.target import Target
+
+from ..analysis.kernel import emit
+from ..schedule import ScheduleKernels
+from ..schedule.decisions import DECISIONS, Decision, deciding
+from ..schedule.pack_weights import packing_of
+from ..schedule.rules import default_rules
+from ..schedule.schedule_kernels import REFUSALS
+from .genetic import Space, Value
+from .space import seed_of, space_of
+
+CONSTANTS = "layout_free_buffers"
+"""Attribute of a PrimFunc: positions of arguments that are constants. TVM's name, so that its search knows them too."""
+
+
+@dataclass(frozen=True, eq=False)
+class TunableKernel:
+    """An unscheduled kernel whose rule takes decisions.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        As `PackWeights` meets it; ``layout_free_buffers`` says which arguments are constants.
+    target : tvm.target.Target
+    rule : str
+        The rule that schedules it.
+    decisions : tuple of Decision
+        Those that the rule takes by itself.
+    """
+
+    func: tirx.PrimFunc
+    target: Target
+    rule: str
+    decisions: tuple[Decision, ...]
+
+    @classmethod
+    def of(cls, func: tirx.PrimFunc, target: Target) -> TunableKernel | None:
+        """The kernel, or None if no rule knows it, or the rule decides nothing."""
+        packed, looked = _packed(func, target)
+        for rule in default_rules():
+            try:
+                with deciding(packed) as taken:
+                    found = rule.apply(packed, target)
+            except ScheduleError:
+                continue
+            if found is not None:
+                # Who packs the constants knows of them; their reader does not.
+                decisions = tuple(taken if packed is func else looked)
+                return cls(func, target, rule.name, decisions) if decisions else None
+        return None
+
+    @cached_property
+    def space(self) -> Space:
+        """What may be decided instead."""
+        return space_of(self.decisions, self.rule)
+
+    @property
+    def seed(self) -> dict[str, Value]:
+        """What the rule decides."""
+        return seed_of(self.decisions)
+
+    def scheduled(self, genome: Mapping[str, Value] | None = None) -> tirx.PrimFunc:
+        """The scheduled kernel; constants among its parameters have the shapes in which it reads them.
+
+        Parameters
+        ----------
+        genome : mapping, optional
+            By default the rule decides.
+
+        Raises
+        ------
+        ScheduleError
+            If the rule cannot do that.
+        """
+        return scheduled(self.func if genome is None else _with_decisions(self.func, genome), self.target)
+
+    def arguments(self, genome: Mapping[str, Value]) -> list[tuple[str, list[int]]]:
+        """Element type and shape of each parameter of the kernel that a genome makes.
+
+        Raises
+        ------
+        ScheduleError
+            If the rule cannot do that.
+        """
+        func = _packed(_with_decisions(self.func, genome), self.target)[0]
+        return [(str(param.dtype), [int(dim) for dim in param.shape]) for param in func.params]
+
+
+def with_constants(func: tirx.PrimFunc, positions: Iterable[int]) -> tirx.PrimFunc:
+    """A kernel without attributes but that which says which of its parameters are constants.
+
+    What else passes have noted on it makes it no other kernel. Blocks get names of their own, as TVM's search wants.
+    """
+    attrs = {"s_tir": True, "tirx.noalias": True, CONSTANTS: sorted(positions)}
+    plain = tirx.PrimFunc(func.params, _distinct(func.body), func.ret_type)
+    return plain.with_attrs({name: value for name, value in attrs.items() if value != []})
+
+
+def _distinct(body: tirx.Stmt) -> tirx.Stmt:
+    """A body in which the second block of a name has another one."""
+    seen: Counter = Counter()
+
+    def rename(block: s_tir.SBlock) -> s_tir.SBlock:
+        seen[block.name_hint] += 1
+        if seen[block.name_hint] == 1:
+            return block
+        name = f"{block.name_hint}_{seen[block.name_hint]}"
+        access = (block.reads, block.writes)
+        inside = (block.body, block.init, block.alloc_buffers, block.match_buffers, block.annotations)
+        return s_tir.SBlock(block.iter_vars, *access, name, *inside)
+
+    return tvm_ffi.structural_map(body, (s_tir.SBlock, rename))
+
+
+def workload(func: tirx.PrimFunc) -> tvm.IRModule:
+    """A kernel as the workload of MetaSchedule's tasks and databases."""
+    return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+
+
+def _with_decisions(func: tirx.PrimFunc, genome: Mapping[str, Value]) -> tirx.PrimFunc:
+    return func.with_attr(DECISIONS, {name: int(value) for name, value in genome.items()})
+
+
+def scheduled(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    """An unscheduled kernel with its constants packed, and scheduled as its decisions say.
+
+    Raises
+    ------
+    ScheduleError
+        If no rule knows it, or none can do as was decided.
+    """
+    decided = DECISIONS in (func.attrs or {})
+    packed = _packed(func, target)[0].with_attr("global_symbol", "main")
+    with target:
+        result = ScheduleKernels()(tvm.IRModule({"main": packed}))["main"]
+    attrs = result.attrs or {}
+    if REFUSALS in attrs or (decided and DECISIONS not in attrs):
+        raise ScheduleError("; ".join(attrs.get(REFUSALS) or ["no rule can do as was decided"]))
+    return result
+
+
+def _packed(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, list[Decision]]:
+    """A kernel that reads its constants as `PackWeights` would store them, and the decisions taken for that."""
+    constants = [int(position) for position in (func.attrs or {}).get(CONSTANTS) or ()]
+    with deciding(func) as taken:
+        packing = packing_of(func, constants, target) if constants else None
+    return (func if packing is None else emit(packing.kernel, dict(func.attrs))), taken

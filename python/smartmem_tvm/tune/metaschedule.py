@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MetaSchedule's parts, put together for a strategy: `--strategy genetic`, `evolutionary` and `replay` on one task."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import sys
+
+import tvm
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from ..errors import UserError
+from .features import DecisionFeatures
+from .strategy import Genetic
+
+STRATEGIES = ("genetic", "evolutionary", "replay")
+_WARM = 24  # measurements before a cost model has a say
+_UPSTREAM = {"evolutionary": "evolutionary", "replay": "replay-trace"}
+_quiet = logging.getLogger("smartmem_tvm.tune.metaschedule")
+
+
+def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: str = "main", threads: int = 1):
+    """A task of MetaSchedule's for one kernel.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As `kernel.workload` makes it.
+    strategy : str
+        ``genetic`` searches the decisions of our rules; ``evolutionary`` and ``replay`` are TVM's, in TVM's own space.
+    seed : int
+        Not negative.
+    threads : int
+        Of the search itself.
+
+    Returns
+    -------
+    tvm.s_tir.meta_schedule.TuneContext
+
+    Raises
+    ------
+    UserError
+        If there is no such strategy.
+    """
+    if strategy not in STRATEGIES:
+        raise UserError(f"Option --strategy {strategy} does not exist; choose one of {', '.join(STRATEGIES)}.")
+    ours = strategy == "genetic"
+    import_intrinsics()
+    return ms.TuneContext(
+        mod,
+        target=target,
+        space_generator=_as_it_is if ours else "post-order-apply",
+        search_strategy=Genetic(seed) if ours else _UPSTREAM[strategy],
+        task_name=name,
+        rand_state=seed + 1,  # it has to be positive
+        num_threads=threads,
+        logger=_quiet,
+    )
+
+
+def cost_model(strategy: str, threads: int = 1) -> ms.CostModel:
+    """XGBoost for a strategy's candidates.
+
+    Raises
+    ------
+    UserError
+        If xgboost is not installed.
+    """
+    try:
+        import xgboost  # noqa: F401
+    except ImportError as error:
+        raise UserError("Tuning needs xgboost: run `pip install smartmem_tvm[tune]`.") from error
+    extractor = DecisionFeatures() if strategy == "genetic" else "per-store-feature"
+    return ms.cost_model.XGBModel(extractor=extractor, num_warmup_samples=_WARM, num_tuning_cores=threads)
+
+
+def _as_it_is(_: tvm.s_tir.Schedule) -> None:
+    """The space that `Genetic` starts from: the kernel, of which nothing is decided."""
+
+
+def import_intrinsics() -> None:
+    """Import TVM's tensor intrinsics, which its contexts do, in a seventh of the time.
+
+    TVMScript asks for the callers at each of hundreds of definitions, and Python then finds and reads the source of
+    each of them. Here they come without their source, which is looked at for definitions in classes only.
+    """
+    plain = inspect.stack, inspect.getouterframes
+    inspect.stack = lambda context=1: _frames(sys._getframe(1))
+    inspect.getouterframes = _frames
+    try:
+        importlib.import_module("tvm.s_tir.tensor_intrin")
+    finally:
+        inspect.stack, inspect.getouterframes = plain
+
+
+def _frames(frame, context: int = 1) -> list[inspect.FrameInfo]:
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        found.append(inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None))
+        frame = frame.f_back
+    return found

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of tuning records as the database of MetaSchedule's strategies and passes (`record_lines` has the format)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from ..errors import UserError
+from . import json_lines, record_lines
+from .record_lines import candidate_key, is_faster, selected
+from .strategy import FAILED, seconds_of
+
+_logger = logging.getLogger(__name__)
+_NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
+
+
+def circumstances(target: Target, threads: int | None) -> dict:
+    """See `record_lines.circumstances`."""
+    return record_lines.circumstances(_plain(target.export()), threads)
+
+
+def _plain(value: object) -> object:
+    """What TVM writes to JSON, as Python's; TVM's own function for that does not know index maps."""
+    if isinstance(value, tirx.IndexMap):
+        return tvm.ir.save_json(value)
+    if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+        return value.value
+    if hasattr(value, "items"):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    return [_plain(each) for each in value] if hasattr(value, "__iter__") else value
+
+
+def _written(record: ms.database.TuningRecord) -> tuple[object, object]:
+    """The trace and the arguments of a record."""
+    trace, _, _, arguments = _plain(tvm.get_global_func("s_tir.meta_schedule.TuningRecordAsJSON")(record))
+    return trace, arguments
+
+
+def workload_key(mod: tvm.IRModule) -> str:
+    """The name-independent key of a kernel: its structural hash, in hexadecimal."""
+    return f"{tvm_ffi.structural_hash(mod) & (2**64 - 1):016x}"
+
+
+def record_key(record: ms.database.TuningRecord) -> str:
+    """The key of a record's candidate."""
+    return candidate_key(workload_key(record.workload.mod), _written(record)[0])
+
+
+@derived_object
+class Records(ms.database.PyDatabase):
+    """The records of a file that were made in the same circumstances, as a database that adds to the file.
+
+    Candidates that turned out wrong are in it as failed ones.
+
+    Parameters
+    ----------
+    path : Path
+        Made by the first record. A torn last line is removed, with a warning.
+    where : mapping
+        `circumstances`.
+    run : mapping
+        What else there is to say of this run: ``date``, ``command``, ``device``, ``driver``, ``strategy``.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path, where: Mapping, run: Mapping):
+        super().__init__()
+        self.path, self.where = Path(path), dict(where)
+        torn = json_lines.mend_end(self.path)
+        if torn:
+            _logger.warning("%s: its last line was torn; the %d bytes of it were removed.", path, torn)
+        lines, damaged = json_lines.read(self.path) if self.path.exists() else ([], [])
+        for each in damaged:
+            _logger.warning(
+                "%s: line %d is damaged and is skipped; `smartmem records repair` removes it.", path, each.line
+            )
+        self._known = selected(lines, where)
+        self._run = {"run": uuid.uuid4().hex[:12], **run, **where}
+        self._begun = False
+        self._memory = database(self._known, where)
+
+    @property
+    def winners(self) -> dict[str, dict]:
+        """Key of a workload -> the line on its winner."""
+        return self._known.winners
+
+    @property
+    def wrong(self) -> set[str]:
+        """Keys of the candidates that computed something else than the untuned kernel."""
+        return self._known.wrong
+
+    def has_workload(self, mod: tvm.IRModule) -> bool:
+        """Whether a kernel was committed."""
+        return self._memory.has_workload(mod)
+
+    def commit_workload(self, mod: tvm.IRModule) -> ms.database.Workload:
+        """Note a kernel; it is written with its first record."""
+        return self._memory.commit_workload(mod)
+
+    def commit_tuning_record(self, record: ms.database.TuningRecord) -> None:
+        """Write a record to the file."""
+        key, (trace, arguments) = workload_key(record.workload.mod), _written(record)
+        seconds = [float(each) for each in record.run_secs] if seconds_of(record) is not None else []
+        line = {"record": candidate_key(key, trace), "workload": key, "run": self._run["run"], "seconds": seconds}
+        news = [{**line, "arguments": arguments, "trace": trace}]
+        if key not in self._known.workloads:
+            self._known.workloads[key] = record.workload.as_json()
+            news.insert(0, {"workload": key, "module": self._known.workloads[key]})
+        self._write(news)
+        self._known.records[line["record"]] = news[-1]
+        self._memory.commit_tuning_record(record)
+
+    def commit_winner(self, record: ms.database.TuningRecord, seconds: float, untuned: float) -> None:
+        """Write that a candidate is the fastest right one, and how long it and the untuned kernel took in turns."""
+        line = {"winner": record_key(record), **self._about(record), "seconds": seconds, "untuned": untuned}
+        self._write([line])
+        self._known.winners[line["workload"]] = line
+
+    def commit_wrong(self, record: ms.database.TuningRecord, error: str) -> None:
+        """Write that a candidate does not compute what the untuned kernel does: it will not be tried again."""
+        line = {"wrong": record_key(record), **self._about(record), "error": error}
+        self._write([line])
+        self._known.wrong.add(line["wrong"])
+        if self._known.winners.get(line["workload"], {}).get("winner") == line["wrong"]:
+            del self._known.winners[line["workload"]]
+
+    def _about(self, record: ms.database.TuningRecord) -> dict:
+        return {"workload": workload_key(record.workload.mod), "run": self._run["run"]}
+
+    def _write(self, lines: list[dict]) -> None:
+        json_lines.append(self.path, lines if self._begun else [self._run, *lines])
+        self._begun = True
+
+    def get_all_tuning_records(self) -> list[ms.database.TuningRecord]:
+        """All records, in the order in which they were made."""
+        return self._memory.get_all_tuning_records()
+
+    def get_top_k(self, workload: ms.database.Workload, top_k: int) -> list[ms.database.TuningRecord]:
+        """The fastest records of a kernel."""
+        return self._memory.get_top_k(workload, top_k)
+
+    def query_tuning_record(self, mod: tvm.IRModule, target: Target, workload_name: str):
+        """The fastest record of a kernel."""
+        return self._memory.query_tuning_record(mod, target, workload_name)
+
+    def query_schedule(self, mod: tvm.IRModule, target: Target, workload_name: str):
+        """The schedule of the fastest record of a kernel."""
+        return self._memory.query_schedule(mod, target, workload_name)
+
+    def query_ir_module(self, mod: tvm.IRModule, target: Target, workload_name: str):
+        """The module of the fastest record of a kernel."""
+        return self._memory.query_ir_module(mod, target, workload_name)
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+
+def database(known: record_lines.Selected, where: Mapping) -> ms.database.MemoryDatabase:
+    """Lines as a database of MetaSchedule's."""
+    found = ms.database.MemoryDatabase()
+    workloads: dict[str, ms.database.Workload] = {}
+    for key, line in known.records.items():
+        name = line["workload"]
+        if name not in workloads:
+            workloads[name] = found.commit_workload(ms.database.Workload.from_json(known.workloads[name]).mod)
+        seconds = [] if key in known.wrong else line["seconds"]
+        fields = [line["trace"], seconds or [_NEVER], where["target"], line["arguments"]]
+        found.commit_tuning_record(ms.database.TuningRecord.from_json(fields, workloads[name]))
+    return found
+
+
+def winners(path: Path, where: Mapping) -> ms.database.MemoryDatabase:
+    """The winners of a file; the file is only read, and a line that is torn or damaged passed over.
+
+    Those found with another number of threads count where there is none with the same.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read.
+    """
+    known = selected(_lines(path), where, any_threads=True)
+    chosen = {line["winner"] for line in known.winners.values() if is_faster(line)}
+    known.records = {key: line for key, line in known.records.items() if key in chosen}
+    return database(known, where)
+
+
+def _lines(path: Path) -> list[dict]:
+    lines, damaged = json_lines.read(path)
+    for each in damaged:
+        what = "was not written to its end" if each.torn else "is damaged"
+        _logger.warning("%s: line %d %s and is skipped; `smartmem records repair` removes it.", path, each.line, what)
+    return lines
+
+
+def export(path: Path, folder: Path) -> int:
+    """Write all records as MetaSchedule's own JSON database; returns their number.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, or the folder holds such a database already.
+    """
+    lines = _lines(path)
+    names = ("target", "threads", "tvm", "schedules")
+    runs = [{name: line[name] for name in names} for line in lines if record_lines.kind_of(line) == "target"]
+    if list(folder.glob("database_*.json")):
+        raise UserError(f"Folder {folder} holds a database of MetaSchedule's already; name another.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise UserError(f"Folder {folder} cannot be made ({err.strerror}); name another.") from err
+    written, count = ms.database.JSONDatabase(work_dir=str(folder)), 0
+    for where in [run for number, run in enumerate(runs) if run not in runs[:number]]:
+        for record in database(selected(lines, where), where).get_all_tuning_records():
+            written.commit_workload(record.workload.mod)
+            written.commit_tuning_record(record)
+            count += 1
+    return count

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tuning of one kernel, batch by batch: candidates, builds, times, records.
+
+MetaSchedule's own loop over tasks does the same in one call; here whoever calls decides after each batch what is next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import ScheduleError
+from tvm.target import Target
+
+from ..errors import UserError
+from .faults import failure_of
+from .metaschedule import context
+from .strategy import FAILED, median_of, seconds_of
+from .trace import genome_of
+
+_NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate that was tried: its seconds, or why there are none."""
+
+    seconds: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What all sessions share: MetaSchedule's builder, runner, database and cost model."""
+
+    builder: ms.Builder
+    runner: ms.Runner
+    database: ms.Database
+    model: ms.CostModel | None = None
+
+
+class Session:
+    """The tuning of one kernel by one strategy.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        `tasks.Task.mod`.
+    target : tvm.target.Target
+    strategy : str
+        One of `metaschedule.STRATEGIES`.
+    tools : Tools
+        Its cost model is one for this strategy (`metaschedule.cost_model`).
+    trials, batch : int
+        Candidates at most, and of each step.
+    seed : int
+    name : str
+        What messages call the kernel.
+
+    Raises
+    ------
+    UserError
+        If the strategy does not exist, or cannot tune this kernel.
+    """
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        target: Target,
+        strategy: str,
+        tools: Tools,
+        trials: int,
+        batch: int = 16,
+        seed: int = 0,
+        name: str = "main",
+    ):
+        self.tools, self.done = tools, []
+        self.context = context(mod, target, strategy, seed, name)
+        try:
+            spaces = self.context.generate_design_space()
+        except (ScheduleError, tvm.error.InternalError) as error:
+            raise UserError(
+                f"Kernel {name} cannot be tuned by strategy {strategy}: TVM's rules fail at it; use strategy genetic."
+            ) from error
+        self.context.pre_tuning(trials, batch, spaces, tools.database, tools.model)
+        self._open = True
+
+    @property
+    def best(self) -> float | None:
+        """Seconds of the fastest candidate of this session."""
+        return min((trial.seconds for trial in self.done if trial.seconds is not None), default=None)
+
+    def step(self) -> list[Trial]:
+        """Try one batch; what was measured is on record when this returns. Empty when there is nothing left to try."""
+        candidates = self.context.generate_measure_candidates() if self._open else None
+        if not candidates:
+            self.close()
+            return []
+        results = self._measured(candidates)
+        self.context.notify_runner_results(candidates, results)
+        self._record(candidates, results)
+        if self.tools.model is not None:
+            self.tools.model.update(self.context, candidates, results)
+        trials = [Trial(median_of(result.run_secs), str(result.error_msg or "")) for result in results]
+        self.done += trials
+        return trials
+
+    def close(self) -> None:
+        """End the session; the second time nothing happens."""
+        if self._open:
+            self.context.post_tuning()
+        self._open = False
+
+    def _measured(self, candidates: Sequence[ms.MeasureCandidate]) -> list[ms.runner.RunnerResult]:
+        kind = self.context.target.kind.name
+        device = "cpu" if kind == "llvm" else kind
+        built = self.tools.builder.build([ms.builder.BuilderInput(c.sch.mod, self.context.target) for c in candidates])
+        pairs = list(zip(candidates, built, strict=True))
+        inputs = [
+            ms.runner.RunnerInput(build.artifact_path, device, candidate.args_info)
+            for candidate, build in pairs
+            if build.error_msg is None
+        ]
+        times = iter(self.tools.runner.run(inputs))
+        results = [
+            next(times).result() if build.error_msg is None else ms.runner.RunnerResult(None, build.error_msg)
+            for build in built
+        ]
+        for build in inputs:
+            _discard(Path(str(build.artifact_path)))
+        return results
+
+    def _record(self, candidates: Sequence, results: Sequence) -> None:
+        """Keep times, and candidates that failed; what the machine failed at says nothing of a candidate."""
+        kept = self.tools.database.commit_workload(self.context.mod)
+        for candidate, result in zip(candidates, results, strict=True):
+            seconds = list(result.run_secs or ())
+            if seconds or failure_of(str(result.error_msg)).candidate:
+                record = (candidate.sch.trace, kept, seconds or [_NEVER], self.context.target, candidate.args_info)
+                self.tools.database.commit_tuning_record(ms.database.TuningRecord(*record))
+
+
+def _discard(artifact: Path) -> None:
+    """Remove what was built, and its folder if nothing else is in there."""
+    with suppress(OSError):
+        artifact.unlink(missing_ok=True)
+        artifact.parent.rmdir()
+
+
+def learn(model: ms.CostModel, database: ms.Database, target: Target, strategy: str) -> int:
+    """Train a cost model on what was measured earlier for a target, in the space of a strategy.
+
+    Returns
+    -------
+    int
+        Records that it has learned from.
+    """
+    groups: dict[int, list] = {}
+    for record in database.get_all_tuning_records():
+        ours = genome_of(record.trace) is not None
+        if ours == (strategy == "genetic") and tvm_ffi.structural_equal(record.target, target):
+            groups.setdefault(tvm_ffi.structural_hash(record.workload.mod), []).append(record)
+    for records in groups.values():
+        mod = records[0].workload.mod
+        candidates, results = zip(*map(_as_measured, records), strict=True)
+        model.update(context(mod, target, strategy, 0), list(candidates), list(results))
+    return sum(map(len, groups.values()))
+
+
+def _as_measured(record: ms.database.TuningRecord) -> tuple[ms.MeasureCandidate, ms.runner.RunnerResult]:
+    schedule = tvm.s_tir.Schedule(record.workload.mod)
+    record.trace.apply_to_schedule(schedule, remove_postproc=False)
+    seconds = seconds_of(record)
+    result = ms.runner.RunnerResult(None if seconds is None else [seconds], "failed" if seconds is None else None)
+    return ms.MeasureCandidate(schedule, record.args_info or []), result

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tuner may vary of each decision of the schedule rules: genes, and the constraints between them.
+
+One function for each kind of `schedule.decisions.decide`, by its name. Every field of a choice is a gene, named like
+the value in the attribute ``smartmem.decisions``; what a kind says nothing about stays as the rule chose it. There is
+a constraint where a kernel would be wrong, refused or hopeless without it; the rest is for measurements to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+
+from ..schedule.decisions import Decision, given_values
+from .genetic import AtMost, Constraint, Divides, Gene, Requires, Space, Value, category, divisors, integer
+
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_WRITTEN_OUT = 2048  # multiplications in the source of a kernel: more of them take minutes to compile
+_FLOAT_BYTES = 4
+
+
+def space_of(decisions: Sequence[Decision], family: str) -> Space:
+    """The search space of a kernel.
+
+    Parameters
+    ----------
+    decisions : sequence of Decision
+        Those that its rule takes by itself.
+    family : str
+        The rule.
+    """
+    kinds = [_Kind(each) for each in decisions]
+    for kind in kinds:
+        _KINDS.get(kind.decision.kind, _nothing)(kind)
+        kind.limited_by_rule()
+    facts = {f"{each.name}.{name}": int(value) for each in decisions for name, value in each.facts.items()}
+    genes = tuple(gene for kind in kinds for gene in kind.all_genes())
+    return Space(genes, tuple(c for kind in kinds for c in kind.constraints), family, facts)
+
+
+def seed_of(decisions: Sequence[Decision]) -> dict[str, Value]:
+    """The genome that decides as the rule does."""
+    return given_values(list(decisions))
+
+
+class _Kind:
+    """Genes and constraints of one decision; names of fields stand for those of genes."""
+
+    def __init__(self, decision: Decision):
+        self.decision, self.facts = decision, decision.facts
+        self.genes: dict[str, Gene] = {}
+        self.constraints: list[Constraint] = []
+
+    def __getitem__(self, fact: str) -> int:
+        return int(self.facts[fact])
+
+    def default(self, field: str) -> Value:
+        return self.decision.values[field]
+
+    def number(self, field: str, options: Iterable[int], most: int | None = None) -> None:
+        """A gene with the options up to `most`, and the default."""
+        kept = {n for n in options if most is None or n <= most}
+        self.genes[field] = integer(self._name(field), {*kept, self.default(field)})
+
+    def switch(self, field: str) -> None:
+        self.genes[field] = category(self._name(field), (False, True))
+
+    def at_most(self, limit: int, *fields: str) -> None:
+        """The product of some fields is within a limit, or what it is by default."""
+        limit = max(limit, prod(self.default(field) for field in fields))
+        self.constraints.append(AtMost(limit, self._names(fields)))
+
+    def divides(self, extent: int, *fields: str) -> None:
+        self.constraints.append(Divides(extent, self._names(fields)))
+
+    def requires(self, test: Callable[..., bool], *fields: str) -> None:
+        self.constraints.append(Requires(self._names(fields), test))
+
+    def limited_by_rule(self) -> None:
+        """What the rule itself refuses is no part of the space."""
+        fields, allows = tuple(self.decision.values), self.decision.allows
+        if allows is not None:
+            self.requires(lambda *values: allows(dict(zip(fields, values, strict=True))), *fields)
+
+    def all_genes(self) -> list[Gene]:
+        """One for each field, in the order of the choice."""
+        values = self.decision.values.items()
+        return [self.genes.get(field) or category(self._name(field), (value,)) for field, value in values]
+
+    def _name(self, field: str) -> str:
+        return f"{self.decision.name}.{field}"
+
+    def _names(self, fields: Iterable[str]) -> tuple[str, ...]:
+        return tuple(map(self._name, fields))
+
+
+def _nothing(_: _Kind) -> None:
+    """A decision that nothing is known of stays as it is."""
+
+
+# -- CPU -------------------------------------------------------------------------------------------------------------
+
+
+def _tasks(kind: _Kind, field: str = "tasks") -> None:
+    kind.number(field, (1, *(n * kind["cores"] for n in (1, 2, 4, 8, 16))))
+
+
+def _register_tile(kind: _Kind, height: str, width: str, columns: int) -> None:
+    """A tile that TVM keeps off the heap; what does not fit in the registers is slow, not wrong."""
+    lanes = kind["lanes"]
+    kind.number(height, range(1, 17))
+    kind.number(width, (n * lanes for n in (1, 2, 3, 4, 6, 8)), max(columns, lanes))
+    kind.at_most(kind["tile_values"], height, width)
+    kind.at_most(2 * kind["registers"] * lanes, height, width)
+
+
+def _vectors(kind: _Kind, width: str) -> None:
+    """Lanes of which whole vectors make up a row of the tile."""
+    kind.number("lanes", (kind["lanes"] // 2, kind["lanes"], 2 * kind["lanes"]))
+    kind.requires(lambda wide, lanes: wide % lanes == 0 or wide < lanes, width, "lanes")
+
+
+def _matmul(kind: _Kind) -> None:
+    kind.switch("swapped")
+    _register_tile(kind, "height", "width", max(kind["columns"], kind["rows"]))
+    _vectors(kind, "width")
+    kind.number("unroll", (1, 2, 4, 8, 16))
+    kind.divides(kind["depth"], "unroll")
+    kind.at_most(_WRITTEN_OUT, "height", "width", "unroll")
+    sides = (kind["rows"], kind["columns"])
+    for parts, tile, side in (("row_parts", "height", 0), ("column_parts", "width", 1)):
+        kind.number(parts, _PARTS, max(sides))
+        # More chunks than tiles are as many as tiles.
+        kind.requires(
+            lambda swapped, n, size, side=side: (n - 1) * size < sides[side != swapped], "swapped", parts, tile
+        )
+    kind.at_most(16 * kind["cores"], "row_parts", "column_parts")
+    kind.switch("parallel")
+    kind.switch("left_packed")
+    kind.switch("right_packed")
+    # A constant on the right lies in panels already.
+    constants = (bool(kind["constant"]), bool(kind["left_constant"]))
+    kind.requires(lambda swapped, packed: not (packed and constants[swapped]), "swapped", "right_packed")
+
+
+def _window(kind: _Kind) -> None:
+    columns, lanes = kind["columns"], kind["lanes"]
+    kind.number("height", range(1, 13), kind["lines"])
+    kind.number("width", (n * lanes for n in (1, 2, 3, 4, 6, 8)), columns)
+    kind.at_most(kind["tile_values"], "height", "width")
+    _vectors(kind, "width")
+    # Whether the innermost loop is written out is all that this says.
+    short = kind["last"] <= kind.default("unrolled")
+    kind.number("unrolled", (1,) if short else (kind["last"],), 32)
+    _tasks(kind)
+
+
+def _rows(kind: _Kind) -> None:
+    lanes = kind["lanes"]
+    kind.number("vectors", (1, 2, 4, 8))
+    kind.number("together", (lanes // 2, lanes, 2 * lanes, 4 * lanes), kind["beside"])
+    _tasks(kind)
+
+
+def _row_chain(kind: _Kind) -> None:
+    rows = kind["rows"]
+    kind.number("length", (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, rows), rows)
+    kind.at_most((1 << 20) // (_FLOAT_BYTES * kind["widest"]), "length")
+    kind.number("chunks", _PARTS, rows)
+    kind.requires(lambda length, chunks: chunks <= -(-rows // length), "length", "chunks")
+    kind.switch("parallel")
+
+
+def _panel(kind: _Kind) -> None:
+    _register_tile(kind, "height", "width", kind["columns"])
+
+
+def _elementwise(kind: _Kind) -> None:
+    _tasks(kind)
+
+
+def _transpose(kind: _Kind) -> None:
+    _tasks(kind)
+    kind.number("side", (4, 8, 16, 32, 64))
+
+
+# -- GPU -------------------------------------------------------------------------------------------------------------
+
+
+def _threads_of(rows: int, columns: int, down: int, across: int) -> int:
+    return (rows // down) * (columns // across)
+
+
+def _thread_tile(kind: _Kind) -> None:
+    """Tiles that threads share evenly."""
+    for side in ("rows", "columns"):
+        kind.number(side, (8, 16, 32, 64, 128, 256))
+        kind.number(f"thread_{side}", (1, 2, 4, 8))
+        kind.requires(lambda tile, own: tile % own == 0, side, f"thread_{side}")
+
+
+_TILE = ("rows", "columns", "thread_rows", "thread_columns")
+
+
+def _gpu_matmul(kind: _Kind) -> None:
+    _thread_tile(kind)
+    kind.number("depth", (4, 8, 16, 32, 64))
+    kind.number("unroll", (1, 2, 4, 8, 16, 32), 32)
+    kind.number("splits", (1, 2, 3, 4, 6, 8, 12, 16), max(1, kind["depth"] // 32))
+    kind.number("slices", (1, 2, 4, 8))
+    kind.number("band", (0, 1, 2, 4, 8, 16), kind["columns"] // 8)
+    most, shared = kind["threads"], kind["shared"]
+    kind.requires(lambda slices, *tile: 32 <= slices * _threads_of(*tile) <= most, "slices", *_TILE)
+
+    def bytes_(slices: int, depth: int, rows: int, columns: int) -> int:
+        return 4 * (depth * (rows + columns + 8) + (slices - 1) * rows * columns)
+
+    kind.requires(lambda *sizes: bytes_(*sizes) <= shared, "slices", "depth", "rows", "columns")
+    kind.requires(lambda deep, slices, unroll: deep % (slices * unroll) == 0, "depth", "slices", "unroll")
+    kind.at_most(_WRITTEN_OUT, "unroll", "thread_rows", "thread_columns")
+    kind.at_most(max(kind["depth"], 4), "splits", "depth")
+    kind.requires(lambda columns, band: band * columns < kind["columns"], "columns", "band")
+    if kind["texels"]:
+        kind.requires(lambda own: own % 4 == 0, "thread_columns")
+
+
+def _gpu_window_product(kind: _Kind) -> None:
+    _thread_tile(kind)
+    kind.number("depth", {4, 8, 12, 16, 24, 32, kind["window"], 2 * kind["window"]}, min(64, kind["depth"]))
+    kind.number("slices", (1, 2, 4, 8))
+    kind.number("vector", (1, 2, 4))
+    most, shared, run = kind["threads"], kind["shared"], kind["run"]
+    kind.requires(lambda slices, *tile: 32 <= slices * _threads_of(*tile) <= most, "slices", *_TILE)
+
+    def bytes_(slices: int, depth: int, rows: int, columns: int) -> int:
+        return 4 * slices * (depth * (rows + columns + 8) + (rows * columns if slices > 1 else 0))
+
+    kind.requires(lambda *sizes: bytes_(*sizes) <= shared, "slices", "depth", "rows", "columns")
+    kind.requires(lambda own: own % run == 0, "thread_columns")
+    own = ("thread_rows", "thread_columns", "slices")
+    kind.requires(lambda down, across, slices: down * across % (slices * run) == 0, *own)
+    kind.requires(lambda slices, deep: slices == 1 or slices * deep <= kind["depth"], "slices", "depth")
+
+
+def _gpu_window_slide(kind: _Kind) -> None:
+    for field in ("across", "down", "rows"):
+        kind.number(field, divisors(kind[field]), 16)
+    kind.at_most(64 // kind["together"], "across", "down", "rows")
+    _taps(kind)
+    kind.at_most(_WRITTEN_OUT // kind["together"], "across", "down", "rows", "taps")
+
+
+def _taps(kind: _Kind) -> None:
+    kind.number("taps", (1, 3, 4, 9, 16, 25, 36, 49, 64), max(1, kind["terms"]))
+    kind.number("threads", (32, 64, 128, 256), kind["threads"])
+
+
+def _gpu_rows(kind: _Kind) -> None:
+    length, most = kind["length"], kind["threads"]
+    kind.number("lanes", _POWERS, min(64, 2 * kind["rows"]))
+    kind.number("slices", (*_POWERS, *range(96, most, 32)), min(most, 2 * length))
+    kind.at_most(most, "lanes", "slices")
+    if kind["turned"]:
+        kind.at_most(kind["shared"] // (2 * _FLOAT_BYTES * (length | 1)), "lanes")
+    elif kind["vector"] == 1 and kind["rows"] > 1:
+        kind.switch("across")
+
+
+def _gpu_elementwise(kind: _Kind) -> None:
+    if not kind["texels"]:
+        kind.number("vector", (1, kind["vector"]))
+    kind.number("threads", (32, 64, 128, 256, 512, 1024), kind["threads"])
+    kind.number("each", (1, 2, 4, 8))
+
+
+def _gpu_row_chain(kind: _Kind) -> None:
+    kind.number("rows", (8, 16, 32, 64))
+    kind.number("threads", (64, 128, 256), kind["threads"])
+    kind.requires(lambda rows, threads: threads % rows == 0, "rows", "threads")
+    for number in range(kind["products"]):
+        own = [f"products.{number}.{name}" for name in ("thread_rows", "thread_columns", "slices", "depth")]
+        for name, options in zip(own, ((4, 8), (4, 8), (1, 2, 4, 8), (8, 16, 32)), strict=True):
+            kind.number(name, options)
+        kind.requires(_shares, "rows", "threads", own[0], own[2])
+
+
+def _shares(rows: int, threads: int, thread_rows: int, slices: int) -> bool:
+    return rows % thread_rows == 0 and threads % (slices * (rows // thread_rows)) == 0
+
+
+_KINDS: dict[str, Callable[[_Kind], None]] = {
+    "matmul": _matmul,
+    "window": _window,
+    "rows": _rows,
+    "row_chain": _row_chain,
+    "panel": _panel,
+    "elementwise": _elementwise,
+    "transpose": _transpose,
+    "gpu_matmul": _gpu_matmul,
+    "gpu_window_product": _gpu_window_product,
+    "gpu_window_slide": _gpu_window_slide,
+    "gpu_texel_reduction": _taps,
+    "gpu_rows": _gpu_rows,
+    "gpu_elementwise": _gpu_elementwise,
+    "gpu_row_chain": _gpu_row_chain,
+}

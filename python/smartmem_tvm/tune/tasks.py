@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of a model that are worth tuning, each once, and how often the model launches it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+from tvm.target import Target
+
+from ..analysis.graph import CALL_TIR
+from ..pipeline import prepare_passes
+from ..schedule.gpu_launch import is_gpu
+from ..schedule.pack_weights import constant_operands
+from ..schedule.schedule_kernels import is_open
+from .kernel import TunableKernel, with_constants, workload
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One kernel to tune.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Kernels of the model that are this one; equal kernels are tuned together.
+    mod : tvm.IRModule
+        The workload, as databases keep it.
+    kernel : TunableKernel or None
+        None where no rule of ours decides anything: a task for TVM's strategies alone.
+    launches : int
+        In one inference.
+    """
+
+    names: tuple[str, ...]
+    mod: tvm.IRModule
+    kernel: TunableKernel | None
+    launches: int
+
+
+def tasks_of(graph: tvm.IRModule, target: Target) -> list[Task]:
+    """The tasks of a model, in the order of their names.
+
+    Parameters
+    ----------
+    graph : tvm.IRModule
+        After the graph passes (`deploy.build.optimize`), unscheduled.
+    target : tvm.target.Target
+    """
+    with target:
+        mod = tvm.transform.Sequential(prepare_passes(is_gpu(target)))(graph)
+    constants, launches = constant_operands(mod), _launches(mod)
+    found: list[tuple[list[str], tirx.PrimFunc, int]] = []
+    for gvar, func in sorted(mod.functions_items(), key=lambda item: item[0].name_hint):
+        if not (isinstance(func, tirx.PrimFunc) and is_open(func) and launches[gvar]):
+            continue
+        plain = with_constants(func, constants.get(gvar, ()))
+        same = next((n for n, each in enumerate(found) if tvm_ffi.structural_equal(each[1], plain)), None)
+        if same is None:
+            found.append(([gvar.name_hint], plain, launches[gvar]))
+        else:
+            names, _, count = found[same]
+            found[same] = ([*names, gvar.name_hint], plain, count + launches[gvar])
+    return [Task(tuple(names), workload(f), TunableKernel.of(f, target), count) for names, f, count in found]
+
+
+def _launches(mod: tvm.IRModule) -> Counter:
+    """How often each kernel is called; bodies of loops and branches count once."""
+    calls: list[ir.Call] = []
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and calls.append(call)))
+    return Counter(call.args[0] for call in calls)

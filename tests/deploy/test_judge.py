@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuned kernels beside untuned ones: outputs and times."""
+
+import numpy as np
+import pytest
+from tvm import relax, te
+from tvm.s_tir import meta_schedule as ms
+
+from helpers import module
+from smartmem_tvm.deploy import judge as judge_module
+from smartmem_tvm.deploy.judge import difference, judge, untuned_seconds
+from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
+from smartmem_tvm.tune.trace import schedule_of
+from tunable_kernels import CASES
+
+TARGET = parse_target("llvm")
+
+
+def record_of(mod, genes=None):
+    kernel = TunableKernel.of(mod["main"], TARGET)
+    trace = schedule_of(mod, {**kernel.seed, **(genes or {})}, kernel.space).trace
+    arguments = ms.arg_info.ArgInfo.from_entry_func(mod)
+    return ms.database.TuningRecord(trace, ms.database.Workload(mod), [1e-3], TARGET, arguments)
+
+
+@pytest.mark.parametrize("name", ["matmul with a weight", "attention", "layer norm"])
+def test_decisions_give_the_same_numbers(name):
+    mod = workload(with_constants(CASES[name].func(), CASES[name].constants))
+    genome = TunableKernel.of(mod["main"], TARGET).space.random(np.random.default_rng(3))
+    first, second = judge(mod, TARGET, [record_of(mod), record_of(mod, genome)])
+    assert not first.wrong and not second.wrong
+    assert 0 < first.seconds < 1 and 0 < second.seconds < 1 and first.untuned == second.untuned
+
+
+def test_a_wrong_schedule_is_found(monkeypatch):
+    class Wrong(judge_module._Run):
+        """What has a record computes a little too much."""
+
+        def __init__(self, mod, target, record):
+            super().__init__(mod, target, record)
+            self.factor = np.float32(1.0 if record is None else 1.0001)
+
+        def outputs(self):
+            return [self.factor * each for each in super().outputs()]
+
+    monkeypatch.setattr(judge_module, "_Run", Wrong)
+    mod = workload(with_constants(CASES["matmul"].func(), ()))
+    (verdict,) = judge(mod, TARGET, [record_of(mod)])
+    assert "output 0 differs by" in verdict.wrong and verdict.seconds is None
+
+
+def test_indices_stay_within_what_they_index():
+    with TARGET:
+        legal = relax.transform.LegalizeOps()(module(lambda x, i: relax.op.take(x, i, axis=0), (5, 4), ((3,), "int64")))
+    func = next(f for g, f in legal.functions_items() if g.name_hint == "take")
+    assert 0 < untuned_seconds(workload(with_constants(func, ())), TARGET) < 1
+
+
+def test_a_kernel_with_two_outputs_is_compared_in_both():
+    x = te.placeholder((20, 30), name="x")
+    outputs = [te.compute((20, 30), lambda i, j: x[i, j] * 2.0), te.compute((20, 30), lambda i, j: x[i, j] + 1.0)]
+    mod = workload(with_constants(te.create_prim_func([x, *outputs]), ()))
+    assert 0 < untuned_seconds(mod, TARGET) < 1
+
+
+@pytest.mark.parametrize(
+    ("found", "want", "says"),
+    [
+        (np.float32([1, 2]), np.float32([1, 2.00001]), ""),
+        (np.float32([1, 2]), np.float32([1, 2.001]), "output 0 differs by 0.001"),
+        (np.float32([1, np.nan]), np.float32([1, 2]), "1 of 2 elements are not finite"),
+        (np.float32([1, np.nan]), np.float32([1, np.nan]), ""),
+        (np.float16([1, 2]), np.float16([1, 2.004]), ""),
+        (np.int32([1, 2]), np.int32([1, 3]), "1 of 2 elements differ"),
+        (np.zeros(0, "float32"), np.zeros(0, "float32"), ""),
+    ],
+)
+def test_differences(found, want, says):
+    assert says in difference([found], [want]) and bool(says) == bool(difference([found], [want]))

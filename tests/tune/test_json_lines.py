@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines survive torn ends, full disks and other processes."""
+
+import json
+import multiprocessing
+import os
+
+import pytest
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.tune import json_lines
+from smartmem_tvm.tune.json_lines import Damage, append, mend_end, read, rewrite
+
+
+def test_what_is_added_is_read_in_its_order(tmp_path):
+    path = tmp_path / "new" / "file"
+    append(path, [{"a": 1}, {"b": [2]}])
+    append(path, [{"c": None}])
+    assert read(path) == ([{"a": 1}, {"b": [2]}, {"c": None}], [])
+
+
+def test_damaged_lines_are_told_and_the_others_read(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b'{"a": 1}\n[2]\n\xff\n\n{"b": 2}\n{"c"')
+    assert read(path) == ([{"a": 1}, {"b": 2}], [Damage(2, False), Damage(3, False), Damage(6, True)])
+
+
+@pytest.mark.parametrize("torn", [b'{"b', b'{"b": 2}'])  # even a line that could be read is one that was cut off
+def test_a_torn_end_is_mended_or_stays_a_line_of_its_own(torn, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b'{"a": 1}\n' + torn)
+    append(path, [{"c": 3}])
+    assert {"c": 3} in read(path)[0]
+    path.write_bytes(b'{"a": 1}\n' + torn)
+    assert mend_end(path) == len(torn)
+    assert path.read_bytes() == b'{"a": 1}\n' and mend_end(path) == 0 and mend_end(tmp_path / "none") == 0
+
+
+def test_on_a_full_disk_the_file_is_left_as_it_was(tmp_path, monkeypatch):
+    path, write = tmp_path / "file", os.write
+    append(path, [{"a": 1}])
+    monkeypatch.setattr(json_lines.os, "write", lambda handle, data: write(handle, data[:5]))
+    with pytest.raises(UserError, match=r"cannot be written \(the disk is full\): what is in the file stays"):
+        append(path, [{"b": 2}])
+    monkeypatch.undo()
+    assert path.read_text() == '{"a": 1}\n'
+
+
+def test_no_line_is_lost_between_processes_that_add_and_one_that_rewrites(tmp_path):
+    path = tmp_path / "file"
+    append(path, [{"n": -1}])
+    context = multiprocessing.get_context("fork")
+    adding = [context.Process(target=_add, args=(path, first)) for first in (0, 100)]
+    for each in adding:
+        each.start()
+    while any(each.is_alive() for each in adding):
+        rewrite(path, lambda lines: lines)
+    for each in adding:
+        each.join()
+    assert sorted(line["n"] for line in read(path)[0]) == [-1, *range(50), *range(100, 150)]
+
+
+def _add(path, first):
+    for number in range(first, first + 50):
+        append(path, [{"n": number}])
+
+
+def test_a_rewrite_that_fails_leaves_the_old_lines(tmp_path):
+    path = tmp_path / "file"
+    append(path, [{"a": 1}])
+    with pytest.raises(TypeError):
+        rewrite(path, lambda lines: [*lines, {"b": object()}])
+    assert read(path) == ([{"a": 1}], []) and list(tmp_path.iterdir()) == [path]
+    assert rewrite(path, lambda lines: [*lines, *lines]) == (1, 2)
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"Records .* cannot be read \(Is a directory\)"):
+        read(tmp_path)
+    with pytest.raises(UserError, match="cannot be written"):
+        append(tmp_path, [json.loads("{}")])

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of a model as tasks: equal ones once, constants known."""
+
+from tvm import relax
+
+from helpers import constant, module
+from smartmem_tvm.deploy.build import optimize
+from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.tune.kernel import CONSTANTS
+from smartmem_tvm.tune.tasks import tasks_of
+
+TARGET = parse_target("llvm")
+
+
+def test_equal_kernels_are_one_task_and_launches_are_counted():
+    first, second = constant(48, 48, seed=1), constant(48, 48, seed=2)
+
+    def build(x, y):
+        for weight in (first, second, first):
+            x = relax.op.nn.relu(relax.op.matmul(x, weight))
+        return relax.op.nn.relu(relax.op.matmul(x, y))
+
+    with TARGET:
+        graph = optimize(module(build, (24, 48), (48, 40)))
+    tasks = tasks_of(graph, TARGET)
+    launches = {CONSTANTS in task.mod["main"].attrs: task.launches for task in tasks}
+    assert len(tasks) == 2 and launches == {True: 3, False: 1}
+    assert [task.kernel.rule for task in tasks] == ["Matmul", "Matmul"]
+
+
+def test_tasks_of_a_gpu_know_no_packed_constants():
+    target = parse_target("opencl")
+    with target:
+        graph = optimize(module(lambda x: relax.op.matmul(x, constant(48, 40)), (24, 48)))
+    (task,) = tasks_of(graph, target)
+    assert task.kernel.rule == "GpuMatmul" and task.launches == 1
