@@ -5,6 +5,7 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "device_api.h"
 #include "stream.h"
@@ -23,15 +24,22 @@ int AxisOf(const std::string& tag, const std::string& kernel) {
   throw;
 }
 
-// The bytes of one argument, as the kernel declares it.
-union ArgumentBytes {
-  cl_mem memory;
-  int64_t integer;  // little-endian: a narrower type is its first bytes
-  double number;
-  float single;
-};
+// One network calls a kernel from a handful of places; more come from arguments that are new each time.
+constexpr size_t kMostSets = 64;
 
 }  // namespace
+
+// The bytes of one argument, as the kernel declares it, and what tells it from others.
+struct Launcher::Argument {
+  union {
+    cl_mem memory;
+    int64_t integer;  // little-endian: a narrower type is its first bytes
+    double number;
+    float single;
+  };
+  size_t bytes;
+  uint64_t id;
+};
 
 Launcher::Launcher(tvm::ffi::ObjectPtr<ClModule> module, const FunctionInfo& info)
     : module_(std::move(module)), name_(info->name), arg_types_(info->arg_types.begin(), info->arg_types.end()) {
@@ -63,41 +71,76 @@ Launcher::Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
 }
 
 // TVM checks shapes and types before a launch, and not where a tensor is; drivers crash.
-cl_mem Launcher::MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const {
-  if (memory == nullptr) return nullptr;
+const Memory* Launcher::MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const {
   const bool known = index < kernel.takes_image.size();  // not in a source of another form than TVM's
   const bool image = known && kernel.takes_image[index];
-  if (known && memory->is_image() != image) [[unlikely]] {
+  if (memory != nullptr && known && memory->is_image() != image) [[unlikely]] {
     TVM_FFI_THROW(TypeError) << "kernel " << name_ << " takes a " << (image ? "texture" : "buffer") << " as argument "
                              << index << " and got a tensor in a " << (image ? "buffer" : "texture")
                              << ": allocate the tensor with mem_scope="
                              << (image ? "\"global.texture\"" : "\"global\"") << ".";
   }
-  return memory->handle();
+  return memory;
 }
 
-void Launcher::SetArguments(const DeviceKernel& kernel, const TVMFFIAny* args) const {
+Launcher::Argument Launcher::ArgumentAt(const DeviceKernel& kernel, size_t index, const TVMFFIAny& value) const {
+  const DLDataType type = arg_types_[index];
+  Argument argument = {};
+  argument.bytes = type.bits / 8;
+  if (type.code == kDLOpaqueHandle) {
+    const Memory* memory = MemoryArgument(kernel, index, static_cast<const Memory*>(value.v_ptr));
+    argument.memory = memory == nullptr ? nullptr : memory->handle();
+    argument.bytes = sizeof(cl_mem);
+    argument.id = memory == nullptr ? 0 : memory->id();
+    return argument;
+  }
+  if (type.code == kDLFloat && type.bits == 32) {
+    argument.single = static_cast<float>(value.v_float64);
+  } else if (type.code == kDLFloat && type.bits == 64) {
+    argument.number = value.v_float64;
+  } else if ((type.code == kDLInt || type.code == kDLUInt) && type.bits >= 8) {
+    argument.integer = value.v_int64;
+  } else {
+    TVM_FFI_THROW(TypeError) << "argument " << index << " of kernel " << name_ << " is a scalar of type "
+                             << tvm::ffi::DLDataTypeToString(type)
+                             << ", which cannot be passed to OpenCL: pass it as float32 or int32.";
+  }
+  std::memcpy(&argument.id, &argument.integer, sizeof(argument.id));
+  return argument;
+}
+
+DeviceKernel::Set& Launcher::Free(Device& device, DeviceKernel* kernel) const {
+  if (!kernel->sets.back().is_set) return kernel->sets.back();
+  if (kernel->sets.size() == kMostSets) return kernel->sets[kernel->oldest++ % kMostSets];
+  cl_int code = CL_SUCCESS;
+  DeviceKernel::Set fresh{Kernel(Cl().clCreateKernel(kernel->program.get(), name_.c_str(), &code))};
+  device.Check(code, "clCreateKernel of " + name_);
+  kernel->sets.push_back(std::move(fresh));
+  return kernel->sets.back();
+}
+
+cl_kernel Launcher::With(Device& device, DeviceKernel* kernel, const TVMFFIAny* args) const {
+  thread_local std::vector<Argument> wanted;
+  thread_local std::vector<uint64_t> ids;
+  wanted.clear();
+  ids.clear();
   for (size_t i = 0; i < arg_types_.size(); ++i) {
-    const DLDataType type = arg_types_[i];
-    ArgumentBytes value = {};
-    size_t bytes = type.bits / 8;
-    if (type.code == kDLOpaqueHandle) {
-      value.memory = MemoryArgument(kernel, i, static_cast<const Memory*>(args[i].v_ptr));
-      bytes = sizeof(cl_mem);
-    } else if (type.code == kDLFloat && type.bits == 32) {
-      value.single = static_cast<float>(args[i].v_float64);
-    } else if (type.code == kDLFloat && type.bits == 64) {
-      value.number = args[i].v_float64;
-    } else if ((type.code == kDLInt || type.code == kDLUInt) && type.bits >= 8) {
-      value.integer = args[i].v_int64;
-    } else {
-      TVM_FFI_THROW(TypeError) << "argument " << i << " of kernel " << name_ << " is a scalar of type "
-                               << tvm::ffi::DLDataTypeToString(type)
-                               << ", which cannot be passed to OpenCL: pass it as float32 or int32.";
-    }
-    const cl_int code = Cl().clSetKernelArg(kernel.kernel.get(), static_cast<cl_uint>(i), bytes, &value);
+    wanted.push_back(ArgumentAt(*kernel, i, args[i]));
+    ids.push_back(wanted.back().id);
+  }
+  for (const DeviceKernel::Set& set : kernel->sets) {
+    if (set.is_set && set.arguments == ids) return set.kernel.get();
+  }
+  DeviceKernel::Set& set = Free(device, kernel);
+  set.is_set = false;  // should one of them be refused
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const cl_int code =
+        Cl().clSetKernelArg(set.kernel.get(), static_cast<cl_uint>(i), wanted[i].bytes, &wanted[i].integer);
     if (code != CL_SUCCESS) [[unlikely]] Check(code, "argument " + std::to_string(i) + " of kernel " + name_);
   }
+  set.arguments = ids;
+  set.is_set = true;
+  return set.kernel.get();
 }
 
 std::string Launcher::LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const {
@@ -126,8 +169,7 @@ void Launcher::operator()(tvm::ffi::PackedArgs packed, tvm::ffi::Any*) {
   DeviceKernel& on_device = KernelOn(device.index);
   std::lock_guard<std::mutex> lock(on_device.mutex);
   const auto hold = stream.Hold();
-  SetArguments(on_device, args);
-  cl_kernel kernel = on_device.kernel.get();
+  cl_kernel kernel = With(device, &on_device, args);
   const cl_int code = Cl().clEnqueueNDRangeKernel(stream.queue(), kernel, dimensions_, nullptr, sizes.global,
                                                   sizes.local, 0, nullptr, nullptr);
   if (code != CL_SUCCESS) [[unlikely]] device.Check(code, LaunchError(code, device, kernel, sizes));

@@ -28,8 +28,12 @@ class Launcher {
   };
   DeviceKernel& KernelOn(int device_index);
   Sizes SizesOf(const TVMFFIAny* extents, bool* empty) const;
-  void SetArguments(const DeviceKernel& kernel, const TVMFFIAny* args) const;
-  cl_mem MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const;
+  struct Argument;
+  // A kernel object with these arguments; throws if they do not fit.
+  cl_kernel With(Device& device, DeviceKernel* kernel, const TVMFFIAny* args) const;
+  DeviceKernel::Set& Free(Device& device, DeviceKernel* kernel) const;
+  Argument ArgumentAt(const DeviceKernel& kernel, size_t index, const TVMFFIAny& value) const;
+  const Memory* MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const;
   std::string LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const;
 
   tvm::ffi::ObjectPtr<ClModule> module_;  // the kernels live as long as their functions

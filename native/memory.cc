@@ -8,8 +8,9 @@
 namespace smartmem::opencl {
 namespace {
 
-// One storage serves a handful of shapes in a plan; more are from plans of the past.
-constexpr size_t kMostViews = 16;
+// More shapes of one storage are from plans of the past. A limit that one plan exceeds has its images made anew at
+// every inference.
+constexpr size_t kMostViews = 256;
 
 std::string MebiBytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 

@@ -2,6 +2,8 @@
 // What a TVM tensor's data pointer points to: a buffer, an image, or an image seen through a buffer.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -23,6 +25,8 @@ class Memory {
   Memory* View(const ImageShape& shape);
   void ReleaseView(Memory* view);
 
+  // Of this allocation alone: handles come back after a release, this does not.
+  uint64_t id() const { return id_; }
   cl_mem handle() const { return image_ ? image_.get() : buffer_.get(); }
   bool is_image() const { return static_cast<bool>(image_); }
   const ImageShape& shape() const { return shape_; }
@@ -34,7 +38,10 @@ class Memory {
   static std::unique_ptr<Memory> ImageOver(Device& device, const ImageShape& shape, const Memory& buffer);
   void DropUnusedViews();
 
+  inline static std::atomic<uint64_t> last_id_ = 0;
+
   Device& device_;
+  const uint64_t id_ = ++last_id_;
   BufferObject buffer_;
   ImageObject image_;
   ImageShape shape_;

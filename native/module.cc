@@ -67,8 +67,9 @@ void ClModule::BuildAll(int device_index, OnDevice* on_device) {
   }
   for (auto& [name, kernel] : on_device->kernels) {
     cl_int code = CL_SUCCESS;
-    kernel.kernel = Kernel(Cl().clCreateKernel(kernel.program.get(), name.c_str(), &code));
+    DeviceKernel::Set first{Kernel(Cl().clCreateKernel(kernel.program.get(), name.c_str(), &code))};
     device.Check(code, "clCreateKernel of " + name);
+    kernel.sets.push_back(std::move(first));
   }
 }
 

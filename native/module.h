@@ -18,11 +18,19 @@ namespace smartmem::opencl {
 
 inline constexpr char kModuleKind[] = "opencl";
 
-// A kernel on one device. One launch at a time: OpenCL keeps arguments in the kernel.
+// A kernel on one device. OpenCL keeps arguments in the kernel, and a driver may take as long to set
+// new ones as for the launch itself; so each set that comes back, as at every inference, has a kernel
+// object of its own, up to a limit. One launch at a time.
 struct DeviceKernel {
+  struct Set {
+    Kernel kernel;
+    std::vector<uint64_t> arguments;  // ids of memory, bytes of numbers; meaningless until is_set
+    bool is_set = false;
+  };
   Program program;
-  Kernel kernel;
   std::vector<bool> takes_image;  // each argument: an image, or a buffer or number
+  std::vector<Set> sets;
+  size_t oldest = 0;  // the next to get other arguments once there are as many as there may be
   std::mutex mutex;
 };
 

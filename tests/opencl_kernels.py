@@ -55,24 +55,35 @@ def check_add_one(run, device, size: int = 1024) -> bool:
 
 
 def texture_round_trip(height: int, width: int):
-    """A Relax function that copies a matrix into a texture and out of it; a callable on a device.
+    """`texture_round_trips` of one matrix."""
+    return texture_round_trips((height, width))
 
-    The virtual machine's memory plan makes the texture a view of a storage.
+
+def texture_round_trips(*shapes: tuple[int, int]):
+    """A Relax function that copies each of its matrices into a texture and out of it; a callable on a device.
+
+    The virtual machine's memory plan makes the textures views of storages, which they share one after the other.
     """
     tvm = load()
     textured = tvm.target.Target("qcom/adreno-opencl-texture").with_host("llvm")
     where = {scope: relax.VDevice(textured, 0, scope) for scope in ("global", TEXTURE)}
-    matrix = relax.TensorType((height, width, 4), "float32", vdevice=where["global"])
-    texture = relax.TensorType((height, width, 4), "float32", vdevice=where[TEXTURE])
+    types = [
+        {scope: relax.TensorType((*shape, 4), "float32", vdevice=place) for scope, place in where.items()}
+        for shape in shapes
+    ]
     block = relax.BlockBuilder()
-    x = relax.Var("x", matrix)
-    with block.function("main", [x]):
-        copy_in = block.add_func(texel_copy(height, width, "global", TEXTURE), "copy_in")
-        copy_out = block.add_func(texel_copy(height, width, TEXTURE, "global"), "copy_out")
+    inputs = [relax.Var(f"x{number}", each["global"]) for number, each in enumerate(types)]
+    with block.function("main", inputs):
+        kernels = [
+            [block.add_func(texel_copy(*shape, *way), "copy") for way in (("global", TEXTURE), (TEXTURE, "global"))]
+            for shape in shapes
+        ]
         with block.dataflow():
-            inside = block.emit(relax.op.call_tir(copy_in, x, out_ty=texture))
-            result = block.emit_output(relax.op.call_tir(copy_out, inside, out_ty=matrix))
-        block.emit_func_output(result)
+            results = []
+            for x, each, (copy_in, copy_out) in zip(inputs, types, kernels, strict=True):
+                inside = block.emit(relax.op.call_tir(copy_in, x, out_ty=each[TEXTURE]))
+                results.append(block.emit_output(relax.op.call_tir(copy_out, inside, out_ty=each["global"])))
+        block.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
     module = block.finalize()
     module.update_global_info("vdevice", list(where.values()))
     tirx.compilation_pipeline.register_tir_pipeline("textures for tests", texture_tir_pipeline)

@@ -11,7 +11,7 @@ from tvm_ffi import load_module
 
 from fake_driver import run_with_fake, run_with_pocl
 from opencl_child import fake, live, load, resident_bytes
-from opencl_kernels import TEXTURE, add_one, numbers, texture_round_trip
+from opencl_kernels import TEXTURE, add_one, numbers, texture_round_trip, texture_round_trips
 
 MEGABYTE = 1 << 20
 NOTHING = dict.fromkeys(["buffer", "image", "program", "kernel", "event"], 0)
@@ -129,6 +129,57 @@ def test_views_on_a_real_driver_are_kept_and_then_released():
     assert right
     assert (different, left) == (1, NOTHING)
     assert grown < 4 * MEGABYTE
+
+
+def images_of_many_shapes(count: int, times: int):
+    """Calls of clCreateImage in each inference of a plan with so many shapes of about the same size."""
+    device = load().opencl(0)
+    shapes = [(height, 8192 // height) for height in range(32, 32 + count)]
+    model = texture_round_trips(*shapes)(device)
+    sources = [load().runtime.tensor(np.zeros((*shape, 4), "float32"), device) for shape in shapes]
+    made = []
+    for _ in range(times):
+        fake().forget()
+        model(*sources)
+        made.append(fake().calls("clCreateImage"))
+    return made
+
+
+@pytest.mark.parametrize("on", [0, 1])
+def test_many_shapes_in_one_storage_are_made_once(on):
+    made = run_with_fake(images_of_many_shapes, 40, 4, image_from_buffer=on, pitch=1).value
+    assert made == [40, 0, 0, 0]
+
+
+def arguments_of_launches(places: int, times: int):
+    """Calls of clSetKernelArg in each round of launches with so many pairs of tensors; are the last ones' right?"""
+    device, run = load().opencl(0), add_one()
+    pairs = [[load().runtime.tensor(numbers(1024, first), device) for first in (n, 0)] for n in range(places)]
+    made, kernels = [], []
+    for _ in range(times):
+        fake().forget()
+        for source, target in pairs:
+            run(source, target)
+        made.append(fake().calls("clSetKernelArg"))
+        kernels.append(fake().calls("clCreateKernel"))
+    pairs[0] = [load().runtime.tensor(numbers(1024, 5), device) for _ in range(2)]
+    fake().forget()
+    run(*pairs[0])
+    right = [bool(np.array_equal(target.numpy(), source.numpy() + 1)) for source, target in pairs]
+    return [made, kernels, fake().calls("clSetKernelArg"), all(right)]
+
+
+def test_arguments_that_come_back_are_set_once():
+    """Each set has a kernel object of its own, and tensors that take the place of released ones are set again."""
+    made, kernels, later, right = run_with_fake(arguments_of_launches, 5, 3).value
+    assert made == [10, 0, 0] and kernels[1:] == [0, 0]
+    assert later == 2 and right
+
+
+def test_there_are_not_more_sets_of_arguments_than_are_worth_it():
+    made, kernels, _, right = run_with_fake(arguments_of_launches, 100, 3).value
+    assert made == [200, 200, 200] and sum(kernels) <= 64
+    assert right
 
 
 def bytes_of_a_plan():
