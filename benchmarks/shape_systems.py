@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,13 +34,13 @@ def environment(threads: int) -> dict[str, str]:
     }
 
 
-def prepare(request: dict) -> Shapes:
+def prepare(request: dict) -> System:
     """Make the system that a request names, for its ``threads`` and its ``shapes``."""
     return {OURS: Ours, PEAK: Peak, OPENBLAS: OpenBlas, ORT: OnnxRuntime, TVM: PlainTvm}[request["system"]](request)
 
 
-class Shapes:
-    """A system that runs one shape after the other."""
+class System(ABC):
+    """Something that computes the same thing again and again."""
 
     def __init__(self, request: dict):
         self.threads = request["threads"]
@@ -56,15 +57,9 @@ class Shapes:
         """Facts for the result file."""
         return {}
 
-    def runner(self, shape: Matmul | Convolution, arrays: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
-        """A call that computes the shape's result."""
-        raise NotImplementedError
-
+    @abstractmethod
     def feed(self, inputs: dict[str, str]) -> list[np.ndarray]:
         """Turn to the shape that is named: its result, its operations, and how often `run` computes it."""
-        shape = SHAPES[inputs["shape"]]
-        self.once = self.runner(shape, shape.arrays())
-        return self.begin(np.asarray(self.once()), shape.flops)
 
     def begin(self, result: np.ndarray, flops: int) -> list[np.ndarray]:
         """Find out how often to compute a result that was computed once."""
@@ -81,6 +76,20 @@ class Shapes:
     def count(self) -> dict:
         """Nothing more."""
         return {}
+
+
+class Shapes(System):
+    """A system that runs one shape after the other."""
+
+    @abstractmethod
+    def runner(self, shape: Matmul | Convolution, arrays: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
+        """A call that computes the shape's result."""
+
+    def feed(self, inputs):
+        """Compute the shape once."""
+        shape = SHAPES[inputs["shape"]]
+        self.once = self.runner(shape, shape.arrays())
+        return self.begin(np.asarray(self.once()), shape.flops)
 
 
 class Ours(Shapes):
@@ -157,7 +166,7 @@ class OpenBlas(Shapes):
         return lambda: np.matmul(left, right, out=out)
 
 
-class Peak(Shapes):
+class Peak(System):
     """Multiply-adds on registers alone: what the machine has to give."""
 
     def __init__(self, request: dict):

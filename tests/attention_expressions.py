@@ -38,3 +38,40 @@ def attention(heads, rows, keys, depth, width, bias):
         return softmax(q @ k.transpose(0, 2, 1) * SCALE + b) @ v
 
     return [q, k, v, *extra], output, reference
+
+
+def causal_attention(heads, rows, depth, masked):
+    """Inputs, output and reference of an attention whose scores to later rows are `masked`."""
+    q, k, v = (te.placeholder((heads, rows, depth), name=name) for name in "qkv")
+    plain = scores_of(q, k)
+    low = tirx.const(masked, "float32")
+    causal = te.compute(plain.shape, lambda h, i, j: tirx.if_then_else(j <= i, plain[h, i, j], low), name="causal")
+
+    def reference(q, k, v):
+        s = q @ k.transpose(0, 2, 1) * SCALE
+        return softmax(np.where(np.tri(rows, dtype=bool), s, masked)) @ v
+
+    return [q, k, v], product(topi.nn.softmax(causal), v), reference
+
+
+def merged_attention(batch, heads, rows, depth):
+    """Operands as a projection leaves them, [batch, rows, 3 * heads * depth]; result [batch, rows, heads, depth]."""
+    x = te.placeholder((batch, rows, 3 * heads * depth), name="x")
+    d, j = te.reduce_axis((0, depth), "d"), te.reduce_axis((0, rows), "j")
+
+    def at(b, i, part, h, c):
+        return x[b, i, part * heads * depth + h * depth + c]
+
+    scores = te.compute(
+        (batch, heads, rows, rows), lambda b, h, i, k: te.sum(at(b, i, 0, h, d) * at(b, k, 1, h, d), d), name="scores"
+    )
+    weights = topi.nn.softmax(scores)
+    output = te.compute(
+        (batch, rows, heads, depth), lambda b, i, h, c: te.sum(weights[b, h, i, j] * at(b, j, 2, h, c), j), name="out"
+    )
+
+    def reference(x):
+        q, k, v = x.reshape(batch, rows, 3, heads, depth).transpose(2, 0, 3, 1, 4)
+        return (softmax(q @ k.transpose(0, 1, 3, 2)) @ v).transpose(0, 2, 1, 3)
+
+    return [x], output, reference

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
-from attention_expressions import SCALE, attention, product, scores_of, softmax
+from attention_expressions import SCALE, attention, causal_attention, merged_attention, product, scores_of, softmax
 from gpu_rule_checks import check, kernels, scheduled
 from smartmem_tvm.analysis.kernel import parse
 from smartmem_tvm.analysis.row_chain import row_chain_of
@@ -100,41 +100,11 @@ def test_a_normalisation_joins_the_product_before_it():
 
 
 def test_a_mask_that_selects():
-    masked = -np.inf
-    q, k, v = (te.placeholder((2, 30, 16), name=name) for name in "qkv")
-    plain = scores_of(q, k)
-    low = tirx.const(masked, "float32")
-    causal = te.compute(plain.shape, lambda h, i, j: tirx.if_then_else(j <= i, plain[h, i, j], low), name="causal")
-
-    def reference(q, k, v):
-        s = q @ k.transpose(0, 2, 1) * SCALE
-        return softmax(np.where(np.tri(30, dtype=bool), s, masked)) @ v
-
-    check_chain([q, k, v], product(topi.nn.softmax(causal), v), reference)
+    check_chain(*causal_attention(2, 30, 16, -np.inf))
 
 
 def test_operands_in_one_tensor_and_heads_side_by_side():
-    """As a projection leaves them: [batch, rows, 3 * heads * depth]; the result is [batch, rows, heads, depth]."""
-    batch, heads, rows, depth = 2, 3, 21, 8
-    x = te.placeholder((batch, rows, 3 * heads * depth), name="x")
-    d, j = te.reduce_axis((0, depth), "d"), te.reduce_axis((0, rows), "j")
-
-    def at(b, i, part, h, c):
-        return x[b, i, part * heads * depth + h * depth + c]
-
-    scores = te.compute(
-        (batch, heads, rows, rows), lambda b, h, i, k: te.sum(at(b, i, 0, h, d) * at(b, k, 1, h, d), d), name="scores"
-    )
-    weights = topi.nn.softmax(scores)
-    output = te.compute(
-        (batch, rows, heads, depth), lambda b, i, h, c: te.sum(weights[b, h, i, j] * at(b, j, 2, h, c), j), name="out"
-    )
-
-    def reference(x):
-        q, k, v = x.reshape(batch, rows, 3, heads, depth).transpose(2, 0, 3, 1, 4)
-        return (softmax(q @ k.transpose(0, 1, 3, 2)) @ v).transpose(0, 2, 1, 3)
-
-    check_chain([x], output, reference)
+    check_chain(*merged_attention(2, 3, 21, 8))
 
 
 @pytest.mark.parametrize("width", [16, 17])

@@ -5,7 +5,9 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+import tvm
 
+from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.schedule.gpu_attention_params import (
     ChainShape,
     ChainTile,
@@ -117,3 +119,11 @@ def test_limits_come_from_the_target():
     params = GpuChainParams.of(GpuParams(most_threads=128, shared_bytes=32 * 1024))
     assert (params.group_threads, params.shared_bytes) == (128, 32 * 1024)
     assert GpuChainParams.of(GpuParams(most_threads=1024, shared_bytes=1 << 20)).shared_bytes == LARGE.shared_bytes
+
+
+def test_params_read_the_row_of_the_device():
+    params = GpuChainParams.of(GpuParams.of(parse_target("mali-g57")))
+    assert (params.processors, params.thread_registers, params.row_values) == (2, 64, 32)
+    tiles = candidates(0, SHAPES[0], 16, 128, 18 * 1024, params)
+    assert tiles and all(tile.thread_rows * tile.thread_columns <= 32 for tile in tiles)
+    assert GpuChainParams.of(GpuParams.of(tvm.target.Target("opencl"))).processors == LARGE.processors

@@ -21,6 +21,8 @@ TILES = [
     GpuTile(16, 32, 32, 4, 2),
     GpuTile(16, 16, 16, 2, 2),
     GpuTile(32, 32, 16, 4, 4, splits=3),
+    GpuTile(32, 32, 16, 4, 4, slices=2),
+    GpuTile(24, 40, 32, 4, 4, slices=4, splits=2),
 ]
 
 
@@ -54,7 +56,7 @@ def vectors(source: str, name: str) -> int:
     return len(re.findall(rf"(?:vload4\(0, |float4\*\)\(){name}_ptr", source))
 
 
-@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.rows}x{t.columns}x{t.depth}s{t.splits}")
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.rows}x{t.columns}x{t.depth}s{t.splits}x{t.slices}")
 @pytest.mark.parametrize("shape", [(64, 64, 64), (37, 41, 43), (49, 515, 64), (2, 3, 2), (197, 6, 5)], ids=str)
 def test_a_matmul_of_any_shape_with_any_tile(shape, tile):
     rows, depth, columns = shape

@@ -10,7 +10,7 @@ from tvm import te, tirx, topi
 from smartmem_tvm.deploy.target import device_of, parse_target
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu_window import GpuWindowParams, WindowProduct, WindowSlide, windows_rules
-from smartmem_tvm.schedule.gpu_window_params import ProductTile, SlideTile, depth_step, product_tile
+from smartmem_tvm.schedule.gpu_window_params import ProductTile, SlideTile, depth_step, product_tile, slide_tile
 
 TARGET = parse_target("opencl")
 PRODUCT, SLIDE = "WindowProduct", "WindowSlide"
@@ -315,3 +315,12 @@ def test_a_chain_that_would_grow_without_end_is_left_alone():
         value = topi.multiply(topi.add(value, value), value)
     w = tensor("w", 16, 8, 3, 3)
     assert family([x, w], topi.nn.conv2d_nchw(value, w, 1, 1, 1)) == ""
+
+
+def test_params_read_the_row_of_the_device():
+    mali, generic = map(GpuWindowParams.of, (parse_target("mali-g57"), tvm.target.Target("opencl")))
+    assert (mali.processors, mali.registers, mali.busy) == (2, 64, 512)
+    assert (generic.processors, generic.registers) == (132, 255)
+    for depth in (27, 576, 4608):
+        assert product_tile(1, 64, 56 * 56, depth, 9, mali).values < 64
+    assert slide_tile(56, 56, 96, 96 * 56 * 56, mali).taps <= 64 - 16

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ..analysis.kernel import substitute
+from ..analysis.row_chain import factors
 from ..analysis.strength_reduction import Simplifier
 from .expressions import Walk, uses
 from .nest import fresh, index
@@ -53,7 +54,7 @@ class Contraction:
 
 def contraction_of(reduction: Reduction) -> Contraction | None:
     """The contraction in a reduction, or None: it does not add products, or nothing tells its operands apart."""
-    if not isinstance(reduction.term, tirx.Mul) or reduction.combine(index(1), index(1)) is None:
+    if len(factors(reduction.term)) == 1 or reduction.combine(index(1), index(1)) is None:
         return None
     if not isinstance(reduction.combine(fresh("a"), fresh("b")), tirx.Add):
         return None
@@ -61,10 +62,10 @@ def contraction_of(reduction: Reduction) -> Contraction | None:
     order = sorted(reduction.spatial, key=lambda v: _stride_rank(reduction, v), reverse=True)
     if not order:
         return None
-    factors = _factors(reduction.term)
+    multiplied = factors(reduction.term)
     fastest = next((v for v in reversed(order) if reduction.extents[v] > 1), order[-1])
-    right = [f for f in factors if uses(f, [fastest])]
-    left = [f for f in factors if not uses(f, [fastest])]
+    right = [f for f in multiplied if uses(f, [fastest])]
+    left = [f for f in multiplied if not uses(f, [fastest])]
     if not left or not right:
         return None
     in_left, in_right = (uses(_product(side), order) for side in (left, right))
@@ -80,15 +81,9 @@ def _stride_rank(reduction: Reduction, var) -> int:
     return abs(stride) if stride is not None else 1 << 62
 
 
-def _factors(term) -> list:
-    if isinstance(term, tirx.Mul):
-        return [*_factors(term.a), *_factors(term.b)]
-    return [term]
-
-
-def _product(factors: list):
-    result = factors[0]
-    for factor in factors[1:]:
+def _product(multiplied: list):
+    result = multiplied[0]
+    for factor in multiplied[1:]:
         result = result * factor
     return result
 
@@ -104,7 +99,7 @@ def split_groups(reduction: Reduction) -> Reduction:
 
 def _group_size(reduction: Reduction, var) -> int | None:
     extent = reduction.extents[var]
-    for factor in _factors(reduction.term):
+    for factor in factors(reduction.term):
         divisors: set = set()
         hidden = fresh("quotient")
 

@@ -21,6 +21,8 @@ from tvm import tirx
 
 from ..analysis.kernel import Kernel, Opaque, Stage
 from ..analysis.row_chain import RowChain, row_chain_of
+from .cpu_choices import BlockChoice
+from .decisions import decide
 from .expressions import split_index
 from .nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from .panel_product import PanelProduct
@@ -65,6 +67,7 @@ class Blocks:
     length: int
     count: int
     chunks: int
+    parallel: bool
 
     @classmethod
     def of(cls, chain: RowChain, params: CpuParams, batch: int, parallel: bool) -> Blocks:
@@ -84,8 +87,10 @@ class Blocks:
         if count > 1:
             height = max(best_tile(length, chain.width(s), params).height for s in chain.products)
             length = min(rows, -(-length // height) * height)
-        count = -(-rows // length)
-        return cls(rows, length, count, min(chunks, count))
+        sizes = {"batch": batch, "rows": rows, "widest": chain.widest, "products": len(chain.products)}
+        choice = decide("row_chain", BlockChoice(length, chunks, parallel), **sizes, **params.facts)
+        count = -(-rows // choice.length)
+        return cls(rows, choice.length, count, min(choice.chunks, count), choice.parallel)
 
     def first(self, number):
         """First row of block `number`."""
@@ -98,8 +103,7 @@ class _Emitter:
         self.chain, self.params, self.scope = chain, params, Scope()
         self.batch = chain.batch_count
         work = sum(math.prod(s.extents.values()) for s in chain.kernel.stages)
-        self.parallel = work >= params.serial_below
-        self.blocks = Blocks.of(chain, params, self.batch, self.parallel)
+        self.blocks = Blocks.of(chain, params, self.batch, work >= params.serial_below)
 
     def kernel(self) -> tirx.Stmt:
         """The whole nest."""
@@ -112,7 +116,7 @@ class _Emitter:
             return self._task(batch, first, length)
 
         tasks = self.batch * chunks
-        return self.scope.loop(tasks, task, "task", PARALLEL if self.parallel and tasks > 1 else SERIAL)
+        return self.scope.loop(tasks, task, "task", PARALLEL if self.blocks.parallel and tasks > 1 else SERIAL)
 
     def _task(self, batch, first, length: int) -> tirx.Stmt:
         chain, rows = self.chain, self.blocks.length

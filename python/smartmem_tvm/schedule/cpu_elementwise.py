@@ -6,6 +6,8 @@ from __future__ import annotations
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
+from .cpu_choices import ElementwiseChoice, TransposeChoice
+from .decisions import decide
 from .expressions import Walk, accesses_of, fusable_suffix, loads, split_index
 from .nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
 from .params import CpuParams
@@ -56,7 +58,8 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
     if crossed is not None:
         return _emit_transposed(stage, extents, [v for v in outer if v not in crossed], inner, crossed, params)
     scope, rows, length = Scope(), _product(outer, extents), _product(inner, extents)
-    wanted = params.cores * params.tasks_per_core if rows * length >= params.serial_below else 1
+    choice = ElementwiseChoice(params.tasks if rows * length >= params.serial_below else 1)
+    wanted = decide("elementwise", choice, rows=rows, length=length, **params.facts).tasks
     if rows >= wanted or length < 4 * params.lanes:
         chunk, tasks = split_work(rows, wanted)
         piece, pieces = length, 1
@@ -97,10 +100,13 @@ def _crossed(stage: Stage, extents, outer, inner) -> list | None:
 
 def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuParams) -> tirx.Stmt:
     """Square tiles over the output's and the operand's contiguous iterators: both sides stay in the cache."""
-    scope, side = Scope(), params.transpose_tile
+    scope = Scope()
     rows, length, depth = _product(outer, extents), _product(inner, extents), _product(crossed, extents)
-    across, down = -(-length // side), -(-depth // side)
     parallel = rows * length * depth >= params.serial_below
+    choice = TransposeChoice(params.tasks if parallel else 1, params.transpose_tile)
+    choice = decide("transpose", choice, rows=rows, length=length, depth=depth, **params.facts)
+    side = choice.side
+    across, down = -(-length // side), -(-depth // side)
     sizes = {"row": rows, "down": down, "across": across}
 
     def task(t):
@@ -122,8 +128,7 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
         return scope.loop(high, lambda i: scope.loop(wide, lambda j: at(i, j), "j", most=side), "i", most=side)
 
     total = rows * down * across
-    wanted = params.cores * params.tasks_per_core if parallel else 1
-    chunk, tasks = split_work(total, wanted)
+    chunk, tasks = split_work(total, choice.tasks)
 
     def share(s):
         first = s * chunk

@@ -25,8 +25,9 @@ from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
 from .contraction import contraction_of
+from .decisions import decide
 from .expressions import has_select, piece_length, size
-from .matmul_plan import Chunks, MatmulPlan
+from .matmul_plan import Chunks, GivenPlan, MatmulPlan
 from .nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from .params import CpuParams
 from .reduction import reduction_of
@@ -57,7 +58,10 @@ class Matmul(CpuRule):
         if contraction is None or not contraction.rows or not contraction.columns:
             return None
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
-        return min(ways, key=MatmulPlan.copying)
+        best = min(ways, key=MatmulPlan.copying)
+        facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
+        choice = decide("matmul", best.choice(best is ways[1]), **facts)
+        return GivenPlan(ways[choice.swapped], choice)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +224,7 @@ class _Emitter:
                 lambda i, j: store(acc, acc[i * width + j] + task.left(row + i, k) * right(k, j), i * width + j)
             )
 
-        total = self.scope.loop(self.plan.depth, add, "k")
+        total = self._steps(add)
         start = each(lambda i, j: store(acc, self.reduction.init, i * width + j))
         if self._finishes_in_registers:
             finish = each(lambda i, j: self._result(acc[i * width + j], task, row + i, column + j))
@@ -230,6 +234,16 @@ class _Emitter:
         spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
         finish = self._finish(task, row, column, height, width, done)
         return allocate([acc, done], block(start, total, spill, finish))
+
+    def _steps(self, add) -> tirx.Stmt:
+        depth, unroll = self.plan.depth, self.plan.unroll
+        if unroll == 1:
+            return self.scope.loop(depth, add, "k")
+
+        def steps(q):
+            return block(*(add(self.scope.simplify(q * index(unroll) + index(u))) for u in range(unroll)))
+
+        return self.scope.loop(depth // unroll, steps, "k")
 
     # -- results -------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,14 @@ partial vectors; where another row lies next to it instead (channel norm of an N
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, Stage, substitute
 from .contraction import contraction_of
+from .cpu_choices import RowsChoice
+from .decisions import decide
 from .expressions import Walk, accesses_of, fusable_suffix, has_select, loads, piece_length, replace_loads, split_index
 from .nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from .params import CpuParams
@@ -58,6 +61,14 @@ class _Emitter:
         self.scope = Scope()
         self.lane = self._lane_row()
         self.width = 1
+        self.choice = self._choice()
+
+    def _choice(self) -> RowsChoice:
+        p, space = self.params, self.space
+        beside = space.extents[self.lane] if self.lane is not None else 1
+        tasks = p.tasks if space.work >= p.serial_below else 1
+        choice = RowsChoice(p.row_vectors, min(beside, 2 * p.lanes), tasks)
+        return decide("rows", choice, rows=prod(space.extents), beside=beside, work=space.work, **p.facts)
 
     def _lane_row(self) -> int | None:
         """The row iterator along which the reduced data is contiguous, if no reduction iterator is."""
@@ -81,7 +92,7 @@ class _Emitter:
         if self.lane is None:
             return self._over_rows(extents, lambda rows: self._row(rows, 1))
         length = extents[self.lane]
-        width = min(length, 2 * self.params.lanes)
+        width = self.choice.together
         outer = [e if r != self.lane else length // width for r, e in enumerate(extents)]
 
         def body(rows, width=width, start=0):
@@ -99,8 +110,7 @@ class _Emitter:
         total, keys = 1, [fresh(f"row{n}") for n in range(len(extents))]
         for extent in extents:
             total *= extent
-        parallel = self.space.work >= self.params.serial_below
-        chunk, tasks = split_work(total, self.params.cores * self.params.tasks_per_core if parallel else 1)
+        chunk, tasks = split_work(total, self.choice.tasks)
         sizes = dict(zip(keys, extents, strict=True))
 
         def task(t):
@@ -173,7 +183,7 @@ class _Emitter:
         """`body` for each row handled together; vectors where the code allows."""
         if self.lane is None:
             return body(index(0))
-        vector = not has_select(stage.body) and self.width in (self.params.lanes, 2 * self.params.lanes)
+        vector = not has_select(stage.body) and self.width in [n * self.params.lanes for n in (1, 2, 4)]
         return self.scope.loop(self.width, body, "lane", VECTOR if vector else SERIAL)
 
     def _write(self, stage: Stage, body, point: dict, rows: list, lane) -> tirx.Stmt:
@@ -238,7 +248,7 @@ class _Emitter:
         if parts is None or length < 2 * lanes or has_select(stage.body):
             return None
         combine, term = parts
-        vectors = self.params.row_vectors
+        vectors = self.choice.vectors
         while vectors > 1 and length < 2 * vectors * lanes:
             vectors //= 2
         width, body = vectors * lanes, stage.body

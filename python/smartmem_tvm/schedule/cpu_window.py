@@ -12,11 +12,13 @@ What slides need not overlap: any single reduction has this form, its reduction 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
+from .cpu_choices import WindowChoice
+from .decisions import decide
 from .expressions import Walk, has_select, loads, split_index
 from .nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, split_work, store
 from .params import CpuParams
@@ -67,24 +69,36 @@ class _Emitter:
         self.outer, self.down, self.across = order[:-2], order[-2:-1], order[-1:]
         self.columns = r.extents[self.across[0]] if self.across else 1
         self.lines = r.extents[self.down[0]] if self.down else 1
-        self.width = min(self.columns // p.lanes, p.window_vectors) * p.lanes or self.columns
-        vectors = -(-self.width // p.lanes)
-        self.height = min(self.lines, max(1, p.window_vectors // vectors))
+        self.choice = decide("window", self._choice(), **self._facts())
+        self.height, self.width = self.choice.height, self.choice.width
+        self.params = replace(p, lanes=self.choice.lanes)
         self.scope = Scope()
         self.scalar = has_select(r.term) or any(
             (walk.load_stride(load, var) or 0) > 1 for load in loads(r.term) for var in self.across
         )
 
+    def _choice(self) -> WindowChoice:
+        p = self.params
+        width = min(self.columns // p.lanes, p.window_vectors) * p.lanes or self.columns
+        height = min(self.lines, max(1, p.window_vectors // -(-width // p.lanes)))
+        tasks = p.tasks if self.reduction.work >= p.serial_below else 1
+        return WindowChoice(height, width, p.lanes, _UNROLLED, tasks)
+
+    def _facts(self) -> dict[str, int]:
+        extents = self.reduction.extents
+        last = extents[self.reduction.reduce[-1]] if self.reduction.reduce else 1
+        sizes = {"columns": self.columns, "lines": self.lines, "last": last, "work": self.reduction.work}
+        return {**sizes, **self.params.facts}
+
     def kernel(self) -> tirx.Stmt:
         """The whole nest."""
-        extents, p = self.reduction.extents, self.params
+        extents = self.reduction.extents
         outer = 1
         for var in self.outer:
             outer *= extents[var]
         bands = -(-self.lines // self.height)
-        parallel = self.reduction.work >= p.serial_below
-        wanted = p.cores * p.tasks_per_core if parallel else 1
-        per, pieces = split_work(bands, -(-wanted // outer))
+        parallel = self.choice.tasks > 1
+        per, pieces = split_work(bands, -(-self.choice.tasks // outer))
 
         def task(t):
             place = split_index(tirx.floordiv(t, index(pieces)), self.outer, extents)
@@ -166,7 +180,7 @@ class _Emitter:
             if level == len(vars_):
                 return body(at)
             var = vars_[level]
-            last = level == len(vars_) - 1 and extents[var] <= _UNROLLED
+            last = level == len(vars_) - 1 and extents[var] <= self.choice.unrolled
             return self.scope.loop(
                 extents[var], lambda v: nest(level + 1, {**at, var: v}), f"r{level}", UNROLL if last else SERIAL
             )

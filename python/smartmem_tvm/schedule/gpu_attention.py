@@ -17,8 +17,9 @@ from tvm.target import Target
 
 from ..analysis.kernel import Kernel, Opaque
 from ..analysis.row_chain import RowChain, row_chain_of
+from .decisions import decide
 from .gpu_attention_block import RowBlock
-from .gpu_attention_params import ChainTile, GpuChainParams, best_chain_tile, cycles, work_size
+from .gpu_attention_params import ChainTile, GpuChainParams, best_chain_tile, cycles, shared_bytes, work_size
 from .gpu_attention_plan import ChainPlan
 from .gpu_attention_product import BlockProduct
 from .gpu_launch import GpuParams, GpuRule, launch
@@ -56,10 +57,24 @@ class GpuRowChains(GpuRule):
             plan = ChainPlan(row_chain_of(kernel))
         except Opaque:
             return None
-        if self.tile is not None:
-            return _kernel(plan, self.tile)
         sizes = self.sizes or GpuChainParams.of(params)
-        return None if _objection(plan, sizes) else _kernel(plan, best_chain_tile(plan.shape, sizes))
+        if self.tile is None and _objection(plan, sizes):
+            return None
+        tile = self.tile or best_chain_tile(plan.shape, sizes)
+
+        def fits(other: ChainTile) -> bool:
+            return shared_bytes(plan.shape, other) <= sizes.shared_bytes
+
+        return _kernel(plan, decide("gpu_row_chain", tile, fits, **_facts(plan, sizes)))
+
+
+def _facts(plan: ChainPlan, sizes: GpuChainParams) -> dict[str, int]:
+    """What a tile depends on."""
+    shape = plan.shape
+    facts = {"batch": shape.batch, "rows": shape.rows, "longest": shape.longest, "products": len(shape.products)}
+    for number, product in enumerate(shape.products):
+        facts |= {f"columns{number}": product.columns, f"depth{number}": product.depth}
+    return facts | {"threads": sizes.group_threads, "shared": sizes.shared_bytes, "least_rows": sizes.least_rows}
 
 
 def chain_params(target: Target) -> GpuChainParams:
@@ -89,13 +104,17 @@ def _apart(plan: ChainPlan, params: GpuChainParams) -> float:
         group_threads=params.group_threads,
         group_shared_bytes=min(params.shared_bytes, GpuMatmulParams.group_shared_bytes),
     )
+    between = params.bytes_per_cycle * params.processors
+    if params.device is not None:
+        sizes = sizes.on(params.device)
+        between = sizes.memory_bytes_per_cycle
     shape, total = plan.shape, 0.0
     for part, product in zip(plan.parts, shape.products, strict=True):
         size = (shape.batch, shape.rows, product.columns, product.depth)
         total += product_cycles(best_gpu_tile(*size, sizes), *size, sizes) + params.apart
         if any(stage.reduction for stage in part.stages):
             moved = 2 * _FLOAT_BYTES * shape.batch * shape.rows * product.columns
-            total += moved / (params.bytes_per_cycle * params.processors) + params.apart
+            total += moved / between + params.apart
     return total
 
 

@@ -24,6 +24,12 @@ from .nest import UNROLL, VECTOR, Scope, block, index, store
 from .reduction import combiner_of
 
 
+def fit(value, buffer):
+    """A value in the type of a buffer: on chip rows are of what the products multiply."""
+    dtype = str(buffer.dtype)
+    return value if str(value.ty.dtype) == dtype else value.astype(dtype)
+
+
 class RowBlock:
     """The rows of one group of threads.
 
@@ -53,13 +59,13 @@ class RowBlock:
         """Simplify under the ranges of the loops built so far."""
         return self.scope.analyzer.simplify(expr)
 
-    def share(self, count: int, name: str):
-        """A buffer in shared memory."""
-        return self._added(shared(count, "float32", name))
+    def share(self, count: int, name: str, dtype: str | None = None):
+        """A buffer in shared memory, by default of what the products multiply."""
+        return self._added(shared(count, dtype or self.plan.dtype, name))
 
-    def own(self, count: int, name: str):
-        """Registers of each thread."""
-        return self._added(registers(count, "float32", name))
+    def own(self, count: int, name: str, dtype: str | None = None):
+        """Registers of each thread, by default of what the products multiply."""
+        return self._added(registers(count, dtype or self.plan.dtype, name))
 
     def _added(self, buffer):
         self.buffers.append(buffer)
@@ -89,7 +95,7 @@ class RowBlock:
                 return self._scalars[load.source][lane]
             if load.source in self._vectors:
                 buffer, pitch = self._vectors[load.source]
-                return buffer[lane * index(pitch) + flat]
+                return fit(buffer[lane * index(pitch) + flat], load.source)
             return None
 
         return replace_loads(here, read)
@@ -125,10 +131,10 @@ class RowBlock:
                 continue
             buffer, pitch = self._vectors[load.source]
             length = self._length(maker)
-            kept = self.own(self._turns(length), f"{buffer.name}_own")
+            kept = self.own(self._turns(length), f"{buffer.name}_own", str(load.source.dtype))
 
             def at(column, n, kept=kept, buffer=buffer, pitch=pitch):
-                return store(kept, buffer[self._lane * index(pitch) + column], n)
+                return store(kept, fit(buffer[self._lane * index(pitch) + column], kept), n)
 
             fetched.append(self._columns(length, at))
             self._own[load.source] = kept
@@ -185,7 +191,7 @@ class RowBlock:
     def _map(self, stage: Stage) -> tirx.Stmt:
         """An element-wise stage on the own columns."""
         plan, length = self.plan, self._length(stage)
-        kept = self.own(self._turns(length), f"{stage.body.buffer.name}_own")
+        kept = self.own(self._turns(length), f"{stage.body.buffer.name}_own", str(stage.body.buffer.dtype))
 
         computed = self._columns(
             length, lambda column, n: store(kept, self._here(stage, stage.body.value, n, column=column), n)
@@ -206,17 +212,17 @@ class RowBlock:
         def place(column):
             return self._lane * index(pitch) + column
 
-        values = self._columns(length, lambda column, n: store(buffer, kept[n], place(column)))
+        values = self._columns(length, lambda column, n: store(buffer, fit(kept[n], buffer), place(column)))
 
         def zero(n):
             column = self.simple(index(length) + self._slice + n * index(threads))
-            return when(column < index(pitch), store(buffer, tirx.const(0, "float32"), place(column)))
+            return when(column < index(pitch), store(buffer, tirx.const(0, self.plan.dtype), place(column)))
 
         return block(values, self.scope.loop(-(-(pitch - length) // threads), zero, "z", UNROLL))
 
     def _scalar(self, stage: Stage) -> tirx.Stmt:
         """A number per row that is computed from others."""
-        kept = self.own(1, f"{stage.body.buffer.name}_own")
+        kept = self.own(1, f"{stage.body.buffer.name}_own", str(stage.body.buffer.dtype))
         body = store(kept, self._here(stage, stage.body.value, index(0)), 0)
         self._own[stage.body.buffer] = kept
         return block(self.scope.simplify(body), self._publish(stage, kept))
@@ -228,14 +234,14 @@ class RowBlock:
             return when(self.exists(self._lane), when(self._slice.equal(index(0)), self.scope.simplify(body)))
         if not self.plan.is_read_later(stage):
             return None
-        values = self.share(self.tile.rows, f"{stage.body.buffer.name}_kept")
+        values = self.share(self.tile.rows, f"{stage.body.buffer.name}_kept", str(stage.body.buffer.dtype))
         self._scalars[stage.body.buffer] = values
         return when(self._slice.equal(index(0)), store(values, kept[index(0)], self._lane))
 
     def _statistic(self, stage: Stage) -> tirx.Stmt:
         combine, term = combiner_of(stage)
         name = stage.body.buffer.name
-        kept = self.own(1, f"{name}_own")
+        kept = self.own(1, f"{name}_own", str(stage.body.buffer.dtype))
 
         def at(column, n):
             return store(kept, combine(kept[index(0)], self._here(stage, term, n, depth=column)), 0)
@@ -251,7 +257,7 @@ class RowBlock:
         threads = self.tile.row_threads
         if threads == 1:
             return None
-        partial = self.share(self.tile.threads, f"{name}_parts")
+        partial = self.share(self.tile.threads, f"{name}_parts", str(kept.dtype))
 
         def part(n):
             return partial[self.simple(self._lane * index(threads) + n)]

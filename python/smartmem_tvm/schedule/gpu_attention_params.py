@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
-from .gpu_launch import GpuParams
+from ..tables.targets import Row
+from .gpu_launch import ADDRESSES, GpuParams
 from .gpu_matmul_params import VECTOR
 
 _FLOAT_BYTES = 4
@@ -119,8 +120,8 @@ class GpuChainParams:
     ----------
     processors, lanes, registers, group_slots, thread_slots, processor_shared : int
         Units that run groups, multiplications of one per cycle, and what they hold.
-    group_threads, shared_bytes : int
-        Most threads and on-chip memory of one group.
+    group_threads, shared_bytes, thread_registers : int
+        Most threads and on-chip memory of one group, most registers of one thread.
     tile_bytes : int
         Most on-chip memory for the part of a matrix.
     row_values : int
@@ -141,6 +142,8 @@ class GpuChainParams:
         `gpu_matmul_params` leave out.
     rows, threads, thread_tiles, slices, depths
         Candidates.
+    device : Row or None
+        What is known of the device that the target names.
     """
 
     processors: int = 132
@@ -151,6 +154,7 @@ class GpuChainParams:
     processor_shared: int = 220 * 1024
     group_threads: int = 256
     shared_bytes: int = 48 * 1024
+    thread_registers: int = 255
     tile_bytes: int = 18 * 1024
     row_values: int = 32
     matrix_bytes: int = 384 * 1024
@@ -169,13 +173,25 @@ class GpuChainParams:
     thread_tiles: tuple[tuple[int, int], ...] = ((4, 4), (4, 8), (8, 4), (8, 8))
     slices: tuple[int, ...] = (1, 2, 4, 8)
     depths: tuple[int, ...] = (8, 16, 32)
+    device: Row | None = None
 
     @classmethod
     def of(cls, params: GpuParams) -> GpuChainParams:
-        """What a group may have is the target's, the rest is a guess."""
-        return cls(
+        """What a group may have is the target's, the rest is a guess where the target names no device."""
+        sizes = cls(
             group_threads=min(params.most_threads, cls.group_threads),
             shared_bytes=min(params.shared_bytes, cls.shared_bytes),
+        )
+        if params.device is None:
+            return sizes
+        row = params.device
+        return replace(
+            sizes,
+            device=row,
+            processors=row.cores,
+            processor_shared=row.local_bytes,
+            thread_registers=row.registers,
+            row_values=min(sizes.row_values, row.registers // 2),
         )
 
 
@@ -272,7 +288,9 @@ def candidates(
             continue
         tile = replace(ChainTile(rows, threads, ()), products=(own,) * (number + 1))
         deep = own.terms >= 2 * product_.depth and depth > params.depths[0]
-        if _FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep:
+        values = down * across + down + across + -(-own.terms * tile.columns(number) // threads)
+        spills = values + ADDRESSES > params.thread_registers
+        if _FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep and not spills:
             found.append(own)
     return found
 

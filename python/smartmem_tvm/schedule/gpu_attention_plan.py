@@ -14,14 +14,13 @@ from functools import cached_property
 
 from tvm import ir
 
+from ..analysis.half import FLOAT, HALF
 from ..analysis.kernel import Opaque, Stage, substitute
 from ..analysis.row_chain import RowChain
 from ..analysis.texels import is_texture
 from .expressions import loads, split_index, uses
 from .gpu_attention_params import ChainShape, KeptVector, ProductShape
 from .reduction import combiner_of
-
-_FLOAT = "float32"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +67,8 @@ class ChainPlan:
         if is_texture(last.body.buffer) and not uses(last.body.indices[-1], self.columns(last)[-1:]):
             raise Opaque("the texels of the result do not lie along its rows")
         for stage in stages:
-            if str(stage.body.buffer.ty.dtype) != _FLOAT:
-                raise Opaque(f"stage {stage.name} does not compute in {_FLOAT}")
+            if str(stage.body.buffer.ty.dtype) not in (FLOAT, HALF):
+                raise Opaque(f"stage {stage.name} does not compute in {FLOAT} or {HALF}")
             if stage.reduction and combiner_of(stage) is None:
                 raise Opaque(f"stage {stage.name} is no sum, maximum or minimum")
             if stage.reduction and stage not in chain.products and chain.inner(stage):
@@ -80,9 +79,16 @@ class ChainPlan:
                     continue
                 if self._axes(maker, chain.inner(maker)) != self._axes(stage, self.along(stage)):
                     raise Opaque(f"stage {stage.name} reads a part of a row")
-        for stage, product in chain.products.items():
-            if {str(side.ty.dtype) for side in (product.left, product.right)} != {_FLOAT}:
-                raise Opaque(f"stage {stage.name} does not multiply in {_FLOAT}")
+        types = {str(side.ty.dtype) for product in chain.products.values() for side in (product.left, product.right)}
+        sums = {str(stage.body.buffer.ty.dtype) for stage in chain.products}
+        if types not in ({FLOAT}, {HALF}) or sums != {FLOAT}:
+            found = " and ".join(sorted(types | sums))
+            raise Opaque(f"its products and their sums are of {found}, not products of one type with sums of {FLOAT}")
+
+    @cached_property
+    def dtype(self) -> str:
+        """The type that the products multiply, and of the rows on chip."""
+        return str(next(iter(self.chain.products.values())).right.ty.dtype)
 
     def _axes(self, stage: Stage, variables) -> list[int]:
         return [self.chain.axes[stage][v] for v in variables]

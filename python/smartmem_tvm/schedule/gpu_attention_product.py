@@ -21,12 +21,13 @@ from math import gcd
 from tvm import tirx
 
 from ..analysis.texels import is_texture
-from .gpu_attention_block import RowBlock
+from .gpu_attention_block import RowBlock, fit
 from .gpu_attention_params import left_pitch
 from .gpu_attention_plan import Part
 from .gpu_launch import when
 from .gpu_matmul_params import VECTOR
 from .gpu_shared_tile import Operand, SharedTile
+from .gpu_sums import Sums
 from .gpu_vectors import places_of, vector_run
 from .nest import SERIAL, UNROLL, block, fresh, index, store
 from .nest import VECTOR as VECTORIZED
@@ -49,7 +50,10 @@ class BlockProduct:
         self.parts = -(-self.shape.columns // self.columns)
         self.matrix = self._matrix()
         rows.buffers.append(self.matrix.staged)
-        self.sums = rows.own(self.own.thread_rows * self.own.thread_columns, f"sums{number}")
+        count, total = self.own.thread_rows * self.own.thread_columns, str(self.stage.body.buffer.dtype)
+        self.held = Sums(self.scope, count, rows.plan.dtype, total, f"sums{number}")
+        self.sums = self.held.total
+        rows.buffers.extend(self.held.buffers)
         self.down = rows.own(self.own.thread_rows * VECTOR, f"down{number}")
         self.across = rows.own(self.own.thread_columns, f"across{number}")
         self.run = min(VECTOR, self.own.thread_columns)
@@ -64,7 +68,7 @@ class BlockProduct:
             self.shape.depth,
         )
         name = f"matrix{self.number}"
-        tile = SharedTile(name, operand, self.columns, self.own.terms, self.tile.threads, "float32")
+        tile = SharedTile(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype)
         tile.shared = self.work
         return tile
 
@@ -109,7 +113,7 @@ class BlockProduct:
                 return store(self.left, self._left_value(lane, at), lane * index(self.pitch) + at)
 
             def zero(v):
-                return store(self.left, tirx.const(0, "float32"), lane * index(self.pitch) + k * index(run) + v)
+                return store(self.left, tirx.const(0, self.plan.dtype), lane * index(self.pitch) + k * index(run) + v)
 
             load = tirx.IfThenElse(
                 k < index(self.shape.depth // run), self._along(run, element), self._along(run, zero)
@@ -150,7 +154,7 @@ class BlockProduct:
                 more = tirx.IfThenElse(turn < index(turns - 1), self.fetch(turn + index(1)), None)
                 return block(self.matrix.put(scope, self.block.thread), more if turns > 1 else None, self._terms(s))
 
-            zero = tirx.const(0, "float32")
+            zero = tirx.const(0, self.sums.dtype)
             start = scope.loop(int(self.sums.shape[0]), lambda i: store(self.sums, zero, i), "i", UNROLL)
             return block(start, scope.loop(self.steps, step, "step"), self._finish(part))
 
@@ -167,7 +171,7 @@ class BlockProduct:
             first = self.slice * index(own.depth) + q * index(quads * VECTOR)
             return block(*(each for u in range(quads) for each in self._quad(step, first + index(u * VECTOR))))
 
-        return self.scope.loop(own.depth // VECTOR // quads, terms, "k")
+        return self.held.around(self.scope.loop(own.depth // VECTOR // quads, terms, "k"))
 
     def _quad(self, step, k) -> list[tirx.Stmt]:
         """Four terms, the first of them `k` of the part."""
@@ -195,7 +199,8 @@ class BlockProduct:
 
     def _add(self, i: int, j: int, u: int) -> tirx.Stmt:
         at = i * self.own.thread_columns + j
-        return store(self.sums, self.sums[index(at)] + self.down[index(i * VECTOR + u)] * self.across[index(j)], at)
+        sums = self.held.few
+        return store(sums, sums[index(at)] + self.down[index(i * VECTOR + u)] * self.across[index(j)], at)
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -210,7 +215,8 @@ class BlockProduct:
 
         def lay_down(lane, column, at):
             return self._along(
-                self.run, lambda v: store(self.work, self.sums[at + v], place(self.slice, lane, column) + v)
+                self.run,
+                lambda v: store(self.work, fit(self.sums[at + v], self.work), place(self.slice, lane, column) + v),
             )
 
         return block(self._each(lay_down), self._add_slices(part, place))
@@ -240,7 +246,7 @@ class BlockProduct:
 
             def total(v):
                 parts = [self.work[place(index(s), lane, column) + v] for s in range(self.own.slices)]
-                return sum(parts[1:], start=parts[0])
+                return sum((fit(each, self.sums) for each in parts[1:]), start=fit(parts[0], self.sums))
 
             body = self._result(part, lane, column, total)
             return body if vectors % threads == 0 else when(number < index(vectors), body)
@@ -252,7 +258,9 @@ class BlockProduct:
         first = self.block.simple(part * index(self.columns) + column)
         if self.stage in self.plan.slot_of:
             buffer, pitch = self.block.vector(self.stage)
-            return self._along(self.run, lambda v: store(buffer, value(v), lane * index(pitch) + first + v))
+            return self._along(
+                self.run, lambda v: store(buffer, fit(value(v), buffer), lane * index(pitch) + first + v)
+            )
         run = self._result_run
 
         def vector(q):

@@ -17,6 +17,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ..analysis.kernel import Opaque, parse
+from .gpu_launch import is_gpu
 from .gpu_loops import GpuLoops
 from .operand_views import NAMES, with_views
 from .rule import Rule
@@ -25,11 +26,6 @@ from .rule import Rule
 _MANY = 16384
 # A sum of so few terms is not worth the barriers of a group of threads that share it.
 _SHORT = 64
-
-
-def is_gpu(target: Target) -> bool:
-    """Whether kernels for `target` run on a grid of threads."""
-    return "gpu" in target.keys
 
 
 class TvmRule(Rule):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from tvm import ir, sym, tirx
@@ -10,11 +11,21 @@ from tvm import ir, sym, tirx
 from ..analysis.kernel import Kernel, Stage, substitute
 from ..analysis.texels import writes_texels
 from ..planner.texture_form import TEXEL
+from .decisions import decide
 from .expressions import Walk, accesses_of, has_select, split_index
 from .gpu_launch import GpuParams, GpuRule, launch
 from .nest import UNROLL, VECTOR, Scope, block, fresh, index
 
 _MOST_EACH = 4  # turns of a thread
+
+
+@dataclass(frozen=True)
+class ElementwiseTile:
+    """Elements that a thread takes at once, threads of a group, and turns of a thread."""
+
+    vector: int
+    threads: int
+    each: int
 
 
 class GpuElementwise(GpuRule):
@@ -32,7 +43,9 @@ class GpuElementwise(GpuRule):
         units = -(-total // vector)
         threads = min(params.elementwise_group, params.most_threads, -(-units // 32) * 32)
         each = max(1, min(_MOST_EACH // vector, units // params.busy_threads))
-        return _nest(stage, order, units, vector, threads, each)
+        facts = {"total": total, "vector": vector, "threads": params.most_threads, "texels": writes_texels(kernel)}
+        tile = decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
+        return _nest(stage, order, -(-total // tile.vector), tile.vector, tile.threads, tile.each)
 
 
 def _memory_order(stage: Stage) -> list:

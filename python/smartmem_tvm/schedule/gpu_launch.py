@@ -19,6 +19,15 @@ from .split_tuples import split_tuples
 _DATA_PARALLEL_THREAD = 1  # tirx.IterVar.iter_type: ThreadIndex
 
 
+# Registers of a thread that hold no values: addresses, counters.
+ADDRESSES = 16
+
+
+def named_device(target: Target) -> Row | None:
+    """The row of the device that a target names by its model, None if it names none."""
+    return TARGETS.get(str(target.attrs.get("model") or ""))
+
+
 @dataclass(frozen=True)
 class GpuParams:
     """What the rules for rows and element-wise kernels may know of a GPU; numbers, so that a tuner can vary them.
@@ -42,6 +51,9 @@ class GpuParams:
         Elements of rows that a thread may keep.
     elementwise_group : int
         Threads in a group of an element-wise kernel.
+    launch : float
+        Cycles of a large GPU that one more kernel costs: 3 us with CUDA graphs, 10 us where the host launches each
+        kernel (measured through OpenCL on an H100).
     device : Row or None
         What is known of the device that the target names.
     """
@@ -55,18 +67,27 @@ class GpuParams:
     values_each: int = 4
     registers: int = 128
     elementwise_group: int = 256
+    launch: float = 17500.0
     device: Row | None = None
 
     @classmethod
     def of(cls, target: Target) -> GpuParams:
         """The parameters of a target whose keys include ``gpu``."""
+        device = named_device(target)
         aligned = target.kind.name == "cuda" or any(key in target.keys for key in ("adreno", "mali"))
         return cls(
             most_threads=min(1024, int(target.attrs.get("max_num_threads") or cls.most_threads)),
             shared_bytes=int(target.attrs.get("max_shared_memory_per_block") or 48 * 1024),
             vector=4 if aligned else 1,
-            device=TARGETS.get(str(target.attrs.get("model") or "")),
+            registers=cls.registers if device is None else min(cls.registers, device.registers - ADDRESSES),
+            launch=5000.0 if target.kind.name == "cuda" else cls.launch,
+            device=device,
         )
+
+
+def is_gpu(target: Target) -> bool:
+    """Whether kernels for `target` run on a grid of threads."""
+    return "gpu" in target.keys
 
 
 class GpuRule(NestRule):
@@ -74,7 +95,7 @@ class GpuRule(NestRule):
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target is a GPU."""
-        return "gpu" in target.keys
+        return is_gpu(target)
 
     def params_of(self, target: Target) -> GpuParams:
         """What rules may know of a GPU."""

@@ -7,8 +7,9 @@
       for each tile of terms:
         put the fetched tiles                              registers -> shared memory
         fetch the next tiles                               on their way while these are multiplied
-        for k in the tile:
+        for k in the thread's slice of the tile:
           sums[i, j] += left[k, i] * right[k, j]           two vectors per eight results, read from shared memory
+      add the sums of the other slices                     shared memory
       out[f(i, j)] = finish(sums[i, j])
 
 Folded layout operators and prologue arithmetic are evaluated where an operand is fetched, the epilogue where a sum
@@ -23,12 +24,14 @@ from collections.abc import Callable
 from tvm import tirx
 
 from ..analysis.kernel import Kernel
-from ..analysis.texels import writes_texels
+from ..analysis.texels import is_texture
+from .decisions import decide
 from .gpu_group_order import place_of
-from .gpu_launch import GpuParams, GpuRule, launch, registers, when
+from .gpu_launch import GpuParams, GpuRule, launch, registers, shared, when
 from .gpu_matmul_params import VECTOR, GpuMatmulParams, GpuTile, best_gpu_tile
 from .gpu_product import Product, product_of
 from .gpu_shared_tile import SharedTile
+from .gpu_sums import Sums, product_type
 from .nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from .nest import VECTOR as VECTORIZED
 
@@ -57,25 +60,32 @@ class GpuMatmul(GpuRule):
         if product is None:
             return None
         sizes = self.sizes or GpuMatmulParams.of(params)
-        if writes_texels(kernel):
+        texels = any(map(is_texture, (*kernel.inputs, *kernel.outputs)))
+        if texels:
             sizes = sizes.in_texels()
-        tile = self.tile or best_gpu_tile(product.batch, product.rows, product.columns, product.depth, sizes)
-        return _Emitter(product, tile).kernel()
+        extents = (product.batch, product.rows, product.columns, product.depth)
+        tile = self.tile or best_gpu_tile(*extents, sizes)
+        facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
+        facts |= {"threads": sizes.group_threads, "shared": sizes.group_shared_bytes, "texels": texels}
+        return _Emitter(product, decide("gpu_matmul", tile, **facts)).kernel()
 
 
 class _Emitter:
     def __init__(self, product: Product, tile: GpuTile):
         self.product, self.tile, self.scope = product, tile, Scope()
         dtype = str(product.reduction.accumulator.ty.dtype)
-        size = (tile.depth, tile.threads, dtype)
+        factor = product_type(product.contraction)
+        size = (tile.depth, tile.threads, factor)
         self.left = SharedTile("left", product.left, tile.rows, *size)
         self.right = SharedTile("right", product.right, tile.columns, *size)
-        self.sums = registers(tile.thread_rows * tile.thread_columns, dtype, "sums")
-        self.down = registers(tile.thread_rows, dtype, "down")
-        self.across = registers(tile.thread_columns, dtype, "across")
+        self.held = Sums(self.scope, tile.thread_rows * tile.thread_columns, factor, dtype, "sums")
+        self.sums = self.held.total
+        self.down = registers(tile.thread_rows, factor, "down")
+        self.across = registers(tile.thread_columns, factor, "across")
         self.row_run = min(VECTOR, tile.thread_rows)
         self.column_run = min(VECTOR, tile.thread_columns)
         self.rounds = -(-product.depth // (tile.depth * tile.splits))
+        self.others = shared((tile.slices - 1) * tile.rows * tile.columns or 1, dtype, "others")
         self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
 
     def kernel(self) -> tirx.Stmt:
@@ -93,21 +103,24 @@ class _Emitter:
             whole = tirx.floordiv(group, index(rows * columns))
             batch, part = tirx.floormod(whole, index(product.batch)), tirx.floordiv(whole, index(product.batch))
             place = [scope.analyzer.simplify(each) for each in (part, batch, *tiles)]
-            return self._thread(place, number, *self._position(number))
+            return self._thread(place, number)
 
         return launch(scope, tile.splits * product.batch * rows * columns, tile.threads, thread)
 
     def _position(self, number) -> tuple:
-        """(row, column) of a thread: some neighbours along the columns, then rows, then the other columns."""
+        """(row, column) of a thread of a slice: some neighbours along the columns, then rows, then other columns."""
         tile, simplify = self.tile, self.scope.analyzer.simplify
-        inner = min(tile.threads_across, _WARP_COLUMNS)
+        inner = math.gcd(tile.threads_across, _WARP_COLUMNS)
         row = tirx.floormod(tirx.floordiv(number, index(inner)), index(tile.threads_down))
         outer = tirx.floordiv(number, index(inner * tile.threads_down))
         return simplify(row), simplify(outer * index(inner) + tirx.floormod(number, index(inner)))
 
-    def _thread(self, place: list, number, row, column) -> tirx.Stmt:
-        """What thread `number` does, which holds the results at (`row`, `column`) of the threads' grid."""
+    def _thread(self, place: list, number) -> tirx.Stmt:
+        """What thread `number` does, which holds the results at a row and a column of the threads' grid."""
         scope, rounds = self.scope, self.rounds
+        threads = index(self.tile.slice_threads)
+        part_of, within = (scope.analyzer.simplify(op(number, threads)) for op in (tirx.floordiv, tirx.floormod))
+        row, column = self._position(within)
         part, batch, row_tile, column_tile = place
         whole = self.product.depth == rounds * self.tile.depth * self.tile.splits
 
@@ -121,18 +134,23 @@ class _Emitter:
         def round_(step):
             put = block(self.left.put(scope, number), self.right.put(scope, number))
             more = tirx.IfThenElse(step < index(rounds - 1), fetch(step + index(1)), None) if rounds > 1 else None
-            return block(put, more, self._multiply(row, column))
+            return block(put, more, self._multiply(part_of, row, column))
 
         init = self.product.reduction.init if self.tile.splits == 1 else tirx.const(0, self.sums.ty.dtype)
         start = scope.loop(int(self.sums.shape[0]), lambda i: store(self.sums, init, i), "i", UNROLL)
         buffers = [self.left.shared, self.right.shared, self.left.staged, self.right.staged]
-        body = block(start, fetch(index(0)), scope.loop(rounds, round_, "step"), self._finish(place, row, column))
-        return allocate([*buffers, self.sums, self.down, self.across], body)
+        finish = self._finish(place, row, column)
+        if self.tile.slices > 1:
+            buffers.append(self.others)
+            finish = self._add_slices(part_of, within, finish)
+        body = block(start, fetch(index(0)), scope.loop(rounds, round_, "step"), finish)
+        return allocate([*buffers, *self.held.buffers, self.down, self.across], body)
 
     # -- the inner product -----------------------------------------------------------------------------------------
 
-    def _multiply(self, row, column) -> tirx.Stmt:
+    def _multiply(self, part_of, row, column) -> tirx.Stmt:
         tile, scope = self.tile, self.scope
+        start = part_of * index(tile.slice_depth)
 
         def step(k):
             return [
@@ -142,14 +160,15 @@ class _Emitter:
             ]
 
         def steps(q):
-            first = q * index(tile.unroll)
+            first = scope.analyzer.simplify(start + q * index(tile.unroll))
             return block(*(each for u in range(tile.unroll) for each in step(first + index(u))))
 
-        return scope.loop(tile.depth // tile.unroll, steps, "k")
+        return self.held.around(scope.loop(tile.slice_depth // tile.unroll, steps, "k"))
 
     def _add(self, i: int, j: int) -> tirx.Stmt:
         at = i * self.tile.thread_columns + j
-        return store(self.sums, self.sums[index(at)] + self.down[index(i)] * self.across[index(j)], at)
+        sums = self.held.few
+        return store(sums, sums[index(at)] + self.down[index(i)] * self.across[index(j)], at)
 
     def _read(self, lanes, tile: SharedTile, k, thread, threads: int, run: int) -> list[tirx.Stmt]:
         """A thread's lanes at term `k`: vectors that lie as far apart as all threads together read."""
@@ -163,6 +182,28 @@ class _Emitter:
     def _vector(self, run: int, body: Callable) -> tirx.Stmt:
         kind = VECTORIZED if run > 1 else SERIAL
         return self.scope.loop(run, lambda v: self.scope.simplify(body(v)), "v", kind)
+
+    def _add_slices(self, part_of, within, finish: tirx.Stmt) -> tirx.Stmt:
+        """`finish` by the threads of the first slice, with the sums of the others."""
+        tile, count = self.tile, int(self.sums.shape[0])
+
+        def other(part, i):  # neighbours next to each other
+            return (part * index(count) + i) * index(tile.slice_threads) + within
+
+        def put(i):
+            return store(self.others, self.sums[i], self.scope.analyzer.simplify(other(part_of - index(1), i)))
+
+        def add(i):
+            total = self.sums[i]
+            for part in range(tile.slices - 1):
+                total = total + self.others[self.scope.analyzer.simplify(other(index(part), i))]
+            return store(self.sums, total, i)
+
+        first = part_of < index(1)
+        return block(
+            tirx.IfThenElse(tirx.Not(first), self.scope.loop(count, put, "i", UNROLL), None),
+            tirx.IfThenElse(first, block(self.scope.loop(count, add, "i", UNROLL), finish), None),
+        )
 
     # -- results ---------------------------------------------------------------------------------------------------
 

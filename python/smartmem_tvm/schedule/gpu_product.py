@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tvm import tirx
 
+from ..analysis.half import FLOAT, HALF
 from ..analysis.kernel import Kernel, substitute
 from ..analysis.texels import is_texture
 from ..planner.texture_form import TEXEL
@@ -67,5 +68,6 @@ def product_of(kernel: Kernel) -> Product | None:
     contraction = contraction_of(reduction) if reduction is not None else None
     if contraction is None or not contraction.rows or not contraction.columns:
         return None
-    types = {str(each.ty.dtype) for each in (contraction.left, contraction.right, contraction.reduction.accumulator)}
-    return Product(contraction) if types == {"float32"} else None
+    types = {str(each.ty.dtype) for each in (contraction.left, contraction.right)}
+    sums = str(contraction.reduction.accumulator.ty.dtype)
+    return Product(contraction) if sums == FLOAT and types in ({FLOAT}, {HALF}) else None

@@ -96,7 +96,8 @@ def _follows(program: RowProgram, step: Step, access, var) -> bool:
     """Whether neighbouring values of `var` mostly mean neighbours in memory."""
     extents = {program.row: program.rows, program.column: step.length}
     extent = extents[var]
-    wanted = min(_SECTOR, 1 << (extent.bit_length() - 1))
+    together = TEXEL if is_texture(access.source) else _SECTOR
+    wanted = min(together, 1 << (extent.bit_length() - 1))
     other = {v: e for v, e in extents.items() if not v.same_as(var)}
 
     def at(place):

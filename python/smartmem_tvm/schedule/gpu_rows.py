@@ -12,10 +12,13 @@ No thread relies on another one being in step: what passes between threads passe
 
 from __future__ import annotations
 
+from functools import partial
+
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
 from .contraction import contraction_of
+from .decisions import attempt, decide
 from .expressions import replace_loads
 from .gpu_elementwise import GpuElementwise
 from .gpu_launch import GpuParams, GpuRule, launch, registers, shared, when
@@ -40,7 +43,8 @@ class GpuRows(GpuRule):
             return None
         reducing = [stage for stage in kernel.stages if stage.reduction]
         if len(reducing) > 1 and all(leaves_idle(s, params.busy_groups, VERY_LONG) for s in reducing):
-            return self._stage_by_stage(kernel, params) or self._at_once(kernel, params)
+            by_stage = attempt(partial(self._stage_by_stage, kernel, params))
+            return by_stage if by_stage is not None else self._at_once(kernel, params)
         halves = split_reduction(kernel, params.busy_groups)
         if halves is None:
             return self._at_once(kernel, params)
@@ -66,7 +70,9 @@ class GpuRows(GpuRule):
         if not fits(whole, plan, params):
             whole = without_vectors(program)
             plan = plan_of(whole, params)
-        return _Emitter(whole, plan).kernel()
+        facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
+        facts |= {"turned": plan.turned, "threads": params.most_threads, "shared": params.shared_bytes}
+        return _Emitter(whole, decide("gpu_rows", plan, **facts)).kernel()
 
 
 def _holds_matmuls(kernel: Kernel) -> bool:

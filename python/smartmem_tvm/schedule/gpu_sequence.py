@@ -7,12 +7,14 @@ Two matmuls that end in one product are such a case: no rule tiles both, each kn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ..analysis.kernel import Kernel, Opaque, Stage, emit, parse
+from .decisions import attempt
 from .gpu_fold import fold
 from .nest import block
 from .rule import Rule
@@ -56,7 +58,7 @@ class GpuSequence(Rule):
             part = _part(kernel, rest[:length], rest[length:])
             for rule in self.rules:
                 try:
-                    found = rule.apply(emit(part, attrs), target)
+                    found = attempt(partial(rule.apply, emit(part, attrs), target))
                 except ScheduleError:
                     continue
                 if found is not None:

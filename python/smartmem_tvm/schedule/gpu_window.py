@@ -17,15 +17,17 @@ from tvm import tirx
 from tvm.target import Target
 
 from ..analysis.kernel import Kernel
+from ..analysis.row_chain import factors
 from ..planner.texture_form import TEXEL
 from .contraction import Contraction, contraction_of, split_groups
+from .decisions import decide
 from .expressions import Walk, loads, uses
 from .gpu_launch import GpuRule
 from .gpu_window_nest import folded
 from .gpu_window_params import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_tile
 from .gpu_window_product import ProductNest
 from .gpu_window_slide import SlideNest
-from .gpu_window_texels import runs_along_texels, terms_in_texels, texel_axes
+from .gpu_window_texels import goes_in_texels, terms_in_texels, texel_axes
 from .reduction import Reduction, reduction_of
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
@@ -79,6 +81,8 @@ class WindowProduct(WindowRule):
         rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
         batch, window = product.extent(product.batch), window_size(product)
         tile = self.tile or product_tile(batch, rows, columns, depth, window, params)
+        facts = {"batch": batch, "rows": rows, "columns": columns, "depth": depth, "window": window, **params.facts}
+        tile = decide("gpu_window_product", tile, **facts)
         if texel and tile.thread_columns % TEXEL:
             return None
         return ProductNest(product, tile, bool(texel)).body()
@@ -105,7 +109,7 @@ class WindowSlide(WindowRule):
         if axis is None or texel is None:
             return None
         product = contraction_of(reduction)
-        multiplies = product is not None or (texel and isinstance(reduction.term, tirx.Mul))
+        multiplies = product is not None or (texel and len(factors(reduction.term)) > 1)
         if not multiplies and _terms(reduction) > _FEW_TERMS:
             return None
         rows = [v for v in (sharing(product) if product else ()) if v is not axis and v not in texel]
@@ -113,7 +117,11 @@ class WindowSlide(WindowRule):
         together, results = (prod(e[v] for v in vars_) for vars_ in (texel, reduction.spatial))
         down = next((v for v in reversed(order) if v in window_axes(reduction) and v is not axis), None)
         row = rows[-1] if rows else None
-        tile = self.tile or slide_tile(e[axis], e.get(down, 1), e.get(row, 1), results, params, together)
+        extents = (e[axis], e.get(down, 1), e.get(row, 1))
+        tile = self.tile or slide_tile(*extents, results, params, together)
+        facts = dict(zip(("across", "down", "rows"), extents, strict=True))
+        facts |= {"results": results, "terms": _terms(reduction), "together": together, **params.facts}
+        tile = decide("gpu_window_slide", tile, **facts)
         wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
         sizes = {var: _divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
         return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel).body()
@@ -131,7 +139,10 @@ class TexelReduction(WindowRule):
         if not texel or is_matmul or _terms(reduction) > _TERMS_OF_A_THREAD:
             return None
         sizes = {v: reduction.extents[v] for v in texel}
-        return SlideNest(reduction, order, sizes, params.taps, _GROUP, texel).body()
+        results = prod(reduction.extents[v] for v in reduction.spatial)
+        facts = {"results": results, "terms": _terms(reduction), **params.facts}
+        tile = decide("gpu_texel_reduction", SlideTile(1, 1, 1, params.taps, _GROUP), **facts)
+        return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel).body()
 
 
 def windows_rules() -> list[WindowRule]:
@@ -178,7 +189,7 @@ def window_size(product: Contraction) -> int:
     reduction, size = product.reduction, 1
     shared = [v for v in reduction.spatial if v not in product.batch]
     terms = list(reduction.reduce)
-    if runs_along_texels(reduction.term, terms[-1], reduction.extents):
+    if goes_in_texels(reduction, terms[-1]):
         size = reduction.extents[terms.pop()]
     for var in reversed(terms):
         if not any(_meets(i, shared, [var]) for ld in loads(reduction.term) for i in ld.indices):

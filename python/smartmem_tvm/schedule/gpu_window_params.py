@@ -9,6 +9,7 @@ from math import prod
 from tvm.target import Target
 
 from ..planner.texture_form import TEXEL
+from .gpu_launch import ADDRESSES, named_device
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class ProductTile:
     def threads(self) -> int:
         """Threads of a slice."""
         return (self.rows // self.thread_rows) * (self.columns // self.thread_columns)
+
+    @property
+    def values(self) -> int:
+        """Registers of a thread that hold values: sums, operands of a step, the next tile on its way."""
+        staged = -(-self.depth * (self.rows + self.columns) // self.threads)
+        return self.thread_rows * self.thread_columns + self.thread_rows + self.thread_columns + staged
 
     @property
     def pad(self) -> int:
@@ -91,8 +98,12 @@ class GpuWindowParams:
         Most threads of a group.
     shared_bytes : int
         Shared memory of a group.
+    registers : int
+        Registers of a thread.
     busy : int
         Threads that keep the whole device busy; below that a thread gets fewer results, or a sum is cut in slices.
+    processors : int
+        Units that run groups of threads independently of each other.
     product_rows : int
         Fewer rows than that read the same inputs from registers rather than from shared memory.
     taps, written : int
@@ -106,6 +117,7 @@ class GpuWindowParams:
 
     threads: int = 256
     shared_bytes: int = 48 * 1024
+    registers: int = 255
     busy: int = 132 * 256
     processors: int = 132
     product_rows: int = 16
@@ -119,11 +131,22 @@ class GpuWindowParams:
         """The parameters of a GPU target: threads and shared memory of a group as it says."""
         threads = int(target.attrs.get("max_threads_per_block") or cls.threads)
         shared = int(target.attrs.get("max_shared_memory_per_block") or cls.shared_bytes)
-        return cls(
+        sizes = cls(
             threads=min(threads, cls.threads),
             shared_bytes=min(shared, cls.shared_bytes),
             vector=4 if target.kind.name == "cuda" else 1,
         )
+        row = named_device(target)
+        if row is None:
+            return sizes
+        return replace(
+            sizes, registers=row.registers, processors=row.cores, busy=row.cores * cls.busy // cls.processors
+        )
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What the best choices of a rule depend on."""
+        return {"threads": self.threads, "shared": self.shared_bytes, "vector": self.vector, "run": self.run}
 
     def in_texels(self) -> GpuWindowParams:
         """The parameters for results in a texture."""
@@ -171,6 +194,7 @@ def product_tile(batch: int, rows: int, columns: int, depth: int, window: int, p
         for tile in tiles
         if 2 * _WARP <= tile.threads * tile.slices <= params.threads
         and tile.shared_bytes <= params.shared_bytes
+        and tile.values + ADDRESSES <= params.registers
         and (tile.slices == 1 or tile.slices * step <= depth)
         and tile.thread_columns % params.run == 0
         and tile.thread_rows * tile.thread_columns % (tile.slices * params.run) == 0
@@ -215,4 +239,7 @@ def slide_tile(
     least = shapes[-1]
     busy = (s for s in shapes if together * prod(s) <= 16 and results // (together * prod(s)) >= params.busy)
     across, rows = next(busy, least)
-    return SlideTile(across, 1, rows, min(params.taps, params.written // (together * across * rows)), 128)
+    each = together * across * rows
+    # what is written out is loaded at once
+    taps = min(params.taps, params.written // each, params.registers - ADDRESSES - each)
+    return SlideTile(across, 1, rows, taps, 128)

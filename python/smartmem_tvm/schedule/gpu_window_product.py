@@ -24,6 +24,7 @@ from ..planner.texture_form import TEXEL
 from .contraction import Contraction
 from .expressions import Walk, loads, split_index
 from .gpu_launch import launch, registers, shared
+from .gpu_sums import Sums, product_type
 from .gpu_window_nest import guard, guarded_value
 from .gpu_window_params import ProductTile
 from .gpu_window_texels import runs_along_texels
@@ -62,7 +63,7 @@ class ProductNest:
         r = self.reduction = product.reduction
         self.depth = product.extent(product.depth)
         self.steps = -(-self.depth // (tile.depth * tile.slices))
-        self.dtype = r.accumulator.ty.dtype
+        self.dtype, self.total = product_type(product), str(r.accumulator.ty.dtype)
         self.left = self._side("left_tile", product.left, product.rows, tile.rows, tile.thread_rows)
         self.right = self._side("right_tile", product.right, product.columns, tile.columns, tile.thread_columns)
 
@@ -101,14 +102,15 @@ class ProductNest:
         part, lane = _div(t, threads), _mod(t, threads)
         lanes_across = tile.columns // tile.thread_columns
         at_row, at_column = _div(lane, lanes_across), _mod(lane, lanes_across)
-        acc = registers(tile.thread_rows * tile.thread_columns, self.dtype, "acc")
+        sums = Sums(self.scope, tile.thread_rows * tile.thread_columns, self.dtype, self.total, "acc")
+        acc = sums.total
 
         def step(s):
             first = (part * index(self.steps) + s) * index(tile.depth)
             return block(
                 self._gather(self.left, place, first_row, first, part, lane),
                 self._gather(self.right, place, first_column, first, part, lane),
-                self._multiply(acc, part, at_row, at_column),
+                sums.around(self._multiply(sums.few, part, at_row, at_column)),
             )
 
         results = tile.thread_rows * tile.thread_columns
@@ -126,7 +128,7 @@ class ProductNest:
             end, more = block(*(finish(acc, n, index(n)) for n in range(0, results, self.run))), []
         else:
             end, more = self._merge(acc, part, lane, finish)
-        buffers = [self.left.buffer, self.right.buffer, acc, *more]
+        buffers = [self.left.buffer, self.right.buffer, *sums.buffers, *more]
         return allocate(buffers, block(start, total, end))
 
     def _position(self, side: _Side, lane, n):
@@ -210,7 +212,7 @@ class ProductNest:
     def _merge(self, acc, part, lane, finish) -> tuple[tirx.Stmt, list]:
         """Add up what the slices found: each of them finishes some of the results."""
         tile, many, run = self.tile, self.tile.thread_rows * self.tile.thread_columns, self.run
-        sums = shared(tile.slices * many * tile.threads, self.dtype, "sums")
+        sums = shared(tile.slices * many * tile.threads, self.total, "sums")
 
         def slot(part, e):
             return (part * index(many) + e) * index(tile.threads) + lane
@@ -219,7 +221,7 @@ class ProductNest:
 
         def add(q):
             first = (q * index(tile.slices) + part) * index(run)
-            total = registers(run, self.dtype, "total")
+            total = registers(run, self.total, "total")
             added = []
             for v in range(run):
                 values = [sums[slot(index(each), first + index(v))] for each in range(tile.slices)]

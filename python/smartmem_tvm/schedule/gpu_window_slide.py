@@ -24,9 +24,11 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.kernel import substitute
+from ..analysis.row_chain import factors
 from ..planner.texture_form import TEXEL
 from .expressions import split_index, uses
 from .gpu_launch import launch, registers
+from .gpu_sums import Sums, factor_type
 from .gpu_window_nest import guard
 from .gpu_window_texels import runs_along_texels
 from .nest import VECTOR, Scope, allocate, block, index, store
@@ -61,7 +63,8 @@ class SlideNest:
             many, count = many * reduction.extents[var], count + 1
         split = len(reduction.reduce) - count
         self.loops, self.taps = reduction.reduce[:split], reduction.reduce[split:]
-        self.factors = factors_of(reduction.term)
+        self.factors = factors(reduction.term)
+        self.held = factor_type(*self.factors, total=str(self.dtype))
 
     def body(self) -> tirx.Stmt:
         """The whole nest."""
@@ -88,16 +91,17 @@ class SlideNest:
         r = self.reduction
         tiled = [v for v in self.order if v in self.tile]
         points = list(self._points(tiled, self.tile))
-        acc = registers(len(points), self.dtype, "acc")
+        sums = Sums(self.scope, len(points), self.held, str(self.dtype), "acc")
+        acc = sums.total
 
         def where(point: dict) -> dict:
             return {**first, **{v: first[v] + index(offset) for v, offset in point.items()}}
 
         start = [store(acc, r.init, n) for n in range(len(points))]
-        total = self._reduce(lambda at: self._terms(acc, points, where, at))
+        total = self._reduce(lambda at: sums.around(self._terms(sums.few, points, where, at)))
         run = prod(self.tile[v] for v in self.texel)
         end = [self._finish(acc, n, where(points[n]), run) for n in range(0, len(points), run)]
-        return allocate([acc], block(*start, total, *end))
+        return allocate(sums.buffers, block(*start, total, *end))
 
     def _finish(self, acc, first: int, place: dict, run: int) -> tirx.Stmt:
         """Store `run` results, which are one number or one texel."""
@@ -124,7 +128,7 @@ class SlideNest:
         for tap in self._points(self.taps, self.reduction.extents):
             terms = [[values.place(f, point, tap) for f in range(len(self.factors))] for point in points]
             plan.append((values.take_new(), terms))
-        held = registers(values.count, self.dtype, "value")
+        held = registers(values.count, self.held, "value")
         statements = []
         for new, terms in plan:
             statements += [self._hold(held, *each) for each in new]
@@ -190,8 +194,3 @@ class _Values:
         self._new.append((first, value, lane))
         self.count += 1 if lane is None else TEXEL
         return first
-
-
-def factors_of(term) -> list:
-    """The factors of a product."""
-    return [*factors_of(term.a), *factors_of(term.b)] if isinstance(term, tirx.Mul) else [term]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import prod
 
 from ..analysis.kernel import substitute
+from ..analysis.row_chain import factors
 from ..analysis.strength_reduction import Simplifier
 from ..analysis.texels import is_texture
 from ..planner.texture_form import TEXEL
@@ -48,7 +49,7 @@ def terms_in_texels(reduction: Reduction) -> Reduction:
 
         sum over j, p, q, lane of D[j, y + p, x + q, lane] * W[f, j * 4 + lane, p, q]
     """
-    along = next((v for v in reduction.reduce if runs_along_texels(reduction.term, v, reduction.extents)), None)
+    along = next((v for v in reduction.reduce if goes_in_texels(reduction, v)), None)
     if along is None:
         return reduction
     quad, lane = fresh(f"{along.name}_texel"), fresh(f"{along.name}_lane")
@@ -61,6 +62,11 @@ def terms_in_texels(reduction: Reduction) -> Reduction:
         extents[quad], position = count, quad * index(TEXEL) + lane
     term = Simplifier(extents).body(substitute(reduction.term, {along: position}))
     return replace(reduction, reduce=(*first, lane), extents=extents, term=term)
+
+
+def goes_in_texels(reduction: Reduction, var) -> bool:
+    """Whether a factor of the terms is read in whole texels along an iterator of the sum."""
+    return any(runs_along_texels(factor, var, reduction.extents) for factor in factors(reduction.term))
 
 
 def runs_along_texels(value, var, extents: Mapping) -> bool:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from tvm import ir
 
 from ..analysis.kernel import substitute
+from .cpu_choices import MatmulChoice
 from .expressions import Walk, contiguous_run
 from .fused_contraction import FusedContraction
 from .nest import fresh, split_work
@@ -43,10 +44,29 @@ class Chunks:
 
 @dataclass(frozen=True, eq=False)
 class MatmulPlan(FusedContraction):
-    """A contraction with fused batch, row, column and depth indices, and the choices made for it."""
+    """A contraction with fused batch, row, column and depth indices, and the choices made for it.
+
+    Attributes
+    ----------
+    constants : tuple of buffer
+        Inputs whose values are known.
+    """
+
+    unroll = 1
 
     params: CpuParams
     constants: tuple = ()
+
+    def choice(self, swapped: bool) -> MatmulChoice:
+        """The choices as numbers."""
+        tile, packed = (self.tile.height, self.tile.width), (self.left_packed, self.right_packed)
+        return MatmulChoice(swapped, *tile, self.params.lanes, self.unroll, *self.parts, self.parallel, *packed)
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What the choices depend on."""
+        sizes = {"batch": self.batch, "rows": self.rows, "columns": self.columns, "depth": self.depth}
+        return {**sizes, "constant": int(self.right_constant), **self.params.facts}
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -146,7 +166,7 @@ class MatmulPlan(FusedContraction):
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _parts(self) -> tuple[int, int]:
+    def parts(self) -> tuple[int, int]:
         """How many chunks of rows and of columns: those that should be done first."""
         tiles, panels = max(1, self.rows // self.tile.height), max(1, self.panels)
         wanted = self.params.cores * self.params.tasks_per_core if self.parallel else 1
@@ -177,14 +197,30 @@ class MatmulPlan(FusedContraction):
     @cached_property
     def row_chunks(self) -> Chunks:
         """Row tiles per task."""
-        return Chunks.of(self.rows // self.tile.height, self._parts[0])
+        return Chunks.of(self.rows // self.tile.height, self.parts[0])
 
     @cached_property
     def panel_chunks(self) -> Chunks:
         """Full panels per task."""
-        return Chunks.of(self.panels, self._parts[1])
+        return Chunks.of(self.panels, self.parts[1])
 
-    @property
+    @cached_property
     def parallel(self) -> bool:
         """Whether the work is worth waking the threads."""
         return self.contraction.reduction.work >= self.params.serial_below
+
+
+class GivenPlan(MatmulPlan):
+    """A contraction that is run as somebody else chose."""
+
+    def __init__(self, plan: MatmulPlan, choice: MatmulChoice):
+        super().__init__(plan.contraction, replace(plan.params, lanes=choice.lanes), plan.constants)
+        # Set once and for all, as cached properties are.
+        vars(self).update(
+            tile=Tile(choice.height, choice.width),
+            unroll=choice.unroll,
+            parts=(choice.row_parts, choice.column_parts),
+            parallel=choice.parallel,
+            left_packed=choice.left_packed,
+            right_packed=choice.right_packed and not self.right_constant,
+        )

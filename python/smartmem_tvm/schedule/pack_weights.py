@@ -14,10 +14,12 @@ import tvm_ffi
 from tvm import IRModule, ir, relax, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target import Target
 
 from ..analysis.graph import CALL_TIR
 from ..analysis.kernel import Kernel, emit, substitute
 from .cpu_matmul import Matmul
+from .decisions import deciding
 from .expressions import Walk, replace_loads, uses
 from .matmul_plan import MatmulPlan
 from .nest import index
@@ -48,12 +50,11 @@ class PackWeights:
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
         packings = {}
-        for gvar, positions in _constant_operands(mod).items():
-            look = _Look(positions)
+        for gvar, positions in constant_operands(mod).items():
             if is_open(mod[gvar]):
-                look.apply(mod[gvar], target_of(mod[gvar], gvar.name_hint))
-            if look.found is not None:
-                packings[gvar] = look.found
+                with deciding(mod[gvar]):
+                    packings[gvar] = packing_of(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
+        packings = {gvar: packing for gvar, packing in packings.items() if packing is not None}
         if not packings:
             return mod
         # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
@@ -99,6 +100,21 @@ class Packing:
         padded = np.zeros((batch, -(-columns // self.width) * self.width, depth), array.dtype)
         padded[:, :columns] = whole
         return np.ascontiguousarray(padded.reshape(batch, -1, self.width, depth).swapaxes(2, 3))
+
+
+def packing_of(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Packing | None:
+    """How a kernel is to read the constant that it multiplies by, or None if it multiplies by none.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Unscheduled.
+    positions : collection of int
+        Of the parameters that are constants.
+    """
+    look = _Look(positions)
+    look.apply(func, target)
+    return look.found
 
 
 class _Look(CpuRule):
@@ -160,7 +176,7 @@ def _fused(vars_, extents):
     return flat
 
 
-def _constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
+def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
     """For each kernel that only ``call_tir`` calls: the arguments that are constants in all calls."""
     seen: list[ir.GlobalVar] = []
     calls: list[ir.Call] = []

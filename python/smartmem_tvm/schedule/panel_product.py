@@ -15,6 +15,7 @@ from tvm import ir, tirx
 
 from ..analysis.index_map import is_if_then_else
 from ..analysis.kernel import Stage, substitute
+from .decisions import decide
 from .expressions import has_select, loads, uses
 from .nest import UNROLL, allocate, block, index, scratch, store
 from .params import CpuParams
@@ -40,7 +41,8 @@ class PanelProduct:
     def tile(self) -> Tile:
         """The register tile: whole vectors."""
         tile = best_tile(self.stages.rows, self._padded(self.columns), self.params)
-        return Tile(tile.height, self._padded(tile.width))
+        sizes = {"rows": self.stages.rows, "columns": self.columns, "depth": self.depth}
+        return decide("panel", Tile(tile.height, self._padded(tile.width)), **sizes, **self.params.facts)
 
     @cached_property
     def panels(self) -> list[tuple[int, int, int]]:

@@ -69,6 +69,17 @@ class CpuParams:
     row_vectors: int = 4
     transpose_tile: int = 16
 
+    @property
+    def facts(self) -> dict[str, int]:
+        """What the best choices of a rule depend on."""
+        names = ("lanes", "registers", "cores", "tile_values")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def tasks(self) -> int:
+        """Tasks that are wanted of work that is worth waking the threads."""
+        return self.cores * self.tasks_per_core
+
     @classmethod
     def of(cls, target: Target) -> CpuParams:
         """The parameters of an ``llvm`` target: vectors and registers from its features, cores from ``num-cores``."""

@@ -12,6 +12,7 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from .decisions import DECISIONS, check_all_asked, deciding
 from .gpu_loops import on_threads
 from .rule import Rule
 from .rules import default_rules
@@ -36,7 +37,8 @@ class ScheduleKernels:
 
     Refuses (leaves as it is) functions that are scheduled already, are not S-TIR, or that no rule knows. A rule that
     raises ``ScheduleError`` counts as not answering; what it said is logged and kept on the function as the attribute
-    ``smartmem.schedule_refusals``.
+    ``smartmem.schedule_refusals``. Decisions that a function brings along (`decisions`) take the place of the rules'
+    own; those that no rule can follow are dropped, with a warning.
 
     Parameters
     ----------
@@ -59,7 +61,10 @@ class ScheduleKernels:
         target, refusals = target_of(func, name), []
         for rule in self.rules:
             try:
-                schedule = rule.apply(func, target)
+                with deciding(func) as taken:
+                    schedule = rule.apply(func, target)
+                if schedule is not None:
+                    check_all_asked(func, taken)
             except ScheduleError as error:
                 refusals.append(f"{type(rule).__name__}: {error}")
                 _logger.info("kernel %s: %s", name, refusals[-1])
@@ -67,6 +72,9 @@ class ScheduleKernels:
             if schedule is not None:
                 made_by = {"name": rule.name, "family": rule.family, "catch_all": rule.catch_all}
                 return schedule.mod["main"].with_attr(SCHEDULED, True).with_attr(RULE, made_by)
+        if DECISIONS in (func.attrs or {}):
+            _logger.warning("kernel %s: no rule can do as was decided for it (%s)", name, "; ".join(refusals))
+            func = self._schedule(func.without_attr(DECISIONS), name)
         return func.with_attr(REFUSALS, refusals) if refusals else func
 
 

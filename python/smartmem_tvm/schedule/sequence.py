@@ -8,10 +8,12 @@ runs stays in buffers allocated for the call.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tvm import tirx
 
 from ..analysis.kernel import Kernel, Stage
+from .decisions import attempt
 from .nest import block
 from .params import CpuParams
 from .rule import CpuRule
@@ -57,7 +59,7 @@ class InSequence(CpuRule):
         for length in range(len(rest), 0, -1):
             part = _part(kernel, rest[:length], rest[length:])
             for rule in self.rules:
-                nest = rule.lower(part, params)
+                nest = attempt(partial(rule.lower, part, params))
                 if nest is not None:
                     return length, nest, rule
         return 0, None, None
