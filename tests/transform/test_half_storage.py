@@ -85,3 +85,38 @@ def test_a_branch_is_not_a_rounding():
     expected = ARRAY.copy()
     expected[:3] = np.float16(np.float32(ARRAY[:3]) * np.float32(0.3))
     assert rounded_alike(found, expected)
+
+
+def kept_in(scope):
+    """A schedule: one thread for each element, which keeps the first stage's there."""
+
+    def schedule(func):
+        sch = tvm.s_tir.Schedule(func)
+        kept, out = sch.get_child_blocks(sch.get_sblock("root"))
+        grid, thread = sch.split(sch.fuse(*sch.get_loops(out)), [None, 64])
+        sch.bind(grid, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+        sch.compute_at(kept, thread)
+        sch.set_scope(kept, 0, scope)
+        return sch.mod["main"]
+
+    return schedule
+
+
+@pytest.mark.parametrize("scope", ["local", "shared"])
+def test_halves_on_chip_that_a_float_is_rounded_for(scope):
+    """Rounded when they are kept, and read as what they were rounded to."""
+
+    def compute(a):
+        kept = te.compute(a.shape, lambda *i: half(single(a(*i)) * 0.3), name="kept")
+        return te.compute(a.shape, lambda *i: single(kept(*i)) * 3.0, name="out")
+
+    program, device = Program(), opencl()
+    x = program.input(SHAPE, "float16")
+    code = build_textures(program.module(program.kernel(compute, x, schedule=kept_in(scope))), TARGET)
+    found = texture_machine(code, device)["main"](tvm.runtime.tensor(ARRAY, device)).numpy()
+    rounded = np.float16(np.float32(ARRAY) * np.float32(0.3))
+    np.testing.assert_array_equal(found, np.float32(rounded) * 3)
+    text = sources(code)["kernel_t0"]
+    space = {"local": "__private", "shared": "__local"}[scope]
+    assert f"({space} half*)" in body(text) and "fp16" not in text

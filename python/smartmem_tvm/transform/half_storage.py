@@ -12,6 +12,7 @@ from ..planner.texture_form import TEXEL
 
 HALF, FLOAT = "float16", "float32"
 _EXACT = (tirx.Max, tirx.Min)
+_SPACES = {"global": "__global", "shared": "__local", "local": "__private"}
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.HalfStorage")
@@ -27,8 +28,9 @@ class HalfStorage:
         vstore_half4(A[load] * y, 0, B + ...)                                # read_imagef, float4
 
     OpenCL devices without half arithmetic store halves all the same: the texture unit and ``vload_half`` convert,
-    exactly when they read and with one rounding when they write. The host still sees tensors of halves. A kernel that
-    computes in half stays as it is, and needs the extension.
+    exactly when they read and with one rounding when they write. The host still sees tensors of halves. Halves on chip
+    are treated alike, but for registers that nothing is rounded for: those hold floats. A kernel that computes in half
+    stays as it is, and needs the extension.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -37,7 +39,7 @@ class HalfStorage:
 
 
 class _Kernel:
-    """What each place of halves becomes: a texture of floats, a buffer of 16-bit words, a local variable of floats."""
+    """What each place of halves becomes: a texture of floats, 16-bit words in any memory, registers of floats."""
 
     def __init__(self, func: tirx.PrimFunc):
         self.func = func
@@ -50,6 +52,7 @@ class _Kernel:
         for var, param in texture_params(func).items():
             if param in self.params:
                 self.textures[var] = self.params[param]
+        self.rounded = _rounded(func.body)
         tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._add))
 
     def _add(self, statement: tirx.DeclBuffer | tirx.AllocBuffer) -> None:
@@ -57,9 +60,10 @@ class _Kernel:
         if not str(buffer.dtype).startswith(HALF) or buffer in self.textures:
             return
         if isinstance(statement, tirx.AllocBuffer):
-            if buffer.scope() == "local":  # other scopes are scarce
-                dtype = str(buffer.dtype).replace(HALF, FLOAT)
-                self.floats[buffer] = tirx.decl_buffer(buffer.shape, dtype, buffer.name, scope="local")
+            exact = buffer.scope() == "local" and buffer not in self.rounded  # other scopes are scarce
+            into, dtype = (self.floats, FLOAT) if exact else (self.words, "uint16")
+            dtype = str(buffer.dtype).replace(HALF, dtype) if exact else dtype
+            into[buffer] = tirx.decl_buffer(buffer.shape, dtype, buffer.name, scope=buffer.scope())
         elif statement.data in self.params:
             self.words[buffer] = tirx.decl_buffer(buffer.shape, "uint16", buffer.name, self.params[statement.data])
 
@@ -77,8 +81,9 @@ class _Kernel:
 
     def _declare(self, statement: tirx.DeclBuffer | tirx.AllocBuffer) -> tirx.Stmt:
         buffer = statement.buffer
-        if buffer in self.floats:
-            return tirx.AllocBuffer(self.floats[buffer], statement.annotations)
+        if isinstance(statement, tirx.AllocBuffer):
+            new = self.floats.get(buffer, self.words.get(buffer))
+            return statement if new is None else tirx.AllocBuffer(new, statement.annotations)
         if buffer in self.words:
             return tirx.DeclBuffer(self.words[buffer], data=self.params[statement.data])
         return tirx.Evaluate(tirx.const(0, "int32")) if buffer in self.textures else statement
@@ -151,13 +156,28 @@ class _Kernel:
             suffix, offset, first = str(lanes) if lanes > 1 else "", index, 0
         word = tirx.BufferLoad(self.words[buffer], [first])
         # Called an integer, because the generator would turn the address space of a handle into the private one.
-        return suffix, offset, tirx.call_pure_extern("uint64", "(__global half*)", tirx.address_of(word))
+        pointer = f"({_SPACES[buffer.scope()]} half*)"
+        return suffix, offset, tirx.call_pure_extern("uint64", pointer, tirx.address_of(word))
 
     def _access(self, call: ir.Call, last: ir.Expr) -> ir.Call:
         """The same access to a texture of floats; `last` is the lanes that are read or the value that is written."""
         dtype = "int32" if call.op.same_as(TEXTURE_STORE) else _as_float(call.ty)
         bits = tirx.const(TEXEL * 32, "int32")
         return tirx.call_intrin(dtype, call.op, self.textures[texture_of(call)], *list(call.args)[1:4], bits, last)
+
+
+def _rounded(body: tirx.Stmt) -> list:
+    """Buffers of halves into which a float is rounded."""
+    found: list = []
+
+    def look(store: tirx.BufferStore) -> None:
+        casts: list = []
+        tvm_ffi.structural_walk(store.value, (tirx.Cast, casts.append))
+        if any(_is_half(cast.ty) and not _is_half(cast.value.ty) for cast in casts):
+            found.append(store.buffer)
+
+    tvm_ffi.structural_walk(body, (tirx.BufferStore, look))
+    return found
 
 
 def _uses_half(body: tirx.Stmt) -> bool:

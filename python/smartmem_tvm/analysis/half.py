@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel again with some of its tensors stored as half numbers; it computes as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from .index_map import is_if_then_else
+from .kernel import SPATIAL, Kernel, Stage
+
+HALF, FLOAT = "float16", "float32"
+LARGEST = 65504.0  # finite half
+SMALLEST = 2.0**-24  # positive half
+_BOUNDED = frozenset({"exp", "tanh", "sigmoid", "erf", "cos", "sin", "atan"})  # exp: of what a maximum is taken from
+
+
+def halved(kernel: Kernel, buffer) -> tuple[Kernel, object]:
+    """The kernel with a float32 input or output stored as half, and the buffer that takes its place.
+
+    Before::
+
+        out[i] = in[i] * 2
+
+    After, for both::
+
+        out'[i] = T.Cast("float16", T.Cast("float32", in'[i]) * 2)
+
+    A sum goes on in float32, and is rounded when it is complete.
+    """
+    new = tirx.decl_buffer(buffer.shape, HALF, buffer.name, scope=buffer.scope())
+    if any(buffer.same_as(each) for each in kernel.inputs):
+        return _read_as(kernel, buffer, new), new
+    return _written_as(kernel, buffer, new), new
+
+
+def _read_as(kernel: Kernel, buffer, new) -> Kernel:
+    def load(old):
+        return new[tuple(old.indices)].astype(FLOAT) if old.source.same_as(buffer) else old
+
+    def moved(stage: Stage) -> Stage:
+        return replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
+
+    inputs = tuple(new if each.same_as(buffer) else each for each in kernel.inputs)
+    return Kernel(inputs, kernel.outputs, tuple(map(moved, kernel.stages)))
+
+
+def _written_as(kernel: Kernel, buffer, new) -> Kernel:
+    outputs = tuple(new if each.same_as(buffer) else each for each in kernel.outputs)
+    *before, last = kernel.stages
+    if not last.reduction and isinstance(last.body, tirx.BufferStore) and not kernel.readers(buffer):
+        rounded = replace(last, body=tirx.BufferStore(new, as_half(last.body.value), last.body.indices))
+        return Kernel(kernel.inputs, outputs, (*before, rounded))
+    return Kernel(kernel.inputs, outputs, (*kernel.stages, _rounding(buffer, new)))
+
+
+def _rounding(buffer, new) -> Stage:
+    """``new[i...] = half(buffer[i...])``."""
+    iters = [
+        tirx.IterVar(ir.Range(0, extent), tirx.Var(f"v_h{n}", extent.ty.dtype), SPATIAL)
+        for n, extent in enumerate(buffer.shape)
+    ]
+    at = tuple(it.var for it in iters)
+    return Stage(f"{buffer.name}_half", tuple(iters), tirx.BufferStore(new, buffer[at].astype(HALF), at))
+
+
+def as_half(value):
+    """A float32 value rounded to half; what was a half before it is read again."""
+    if isinstance(value, tirx.Cast) and str(value.value.ty.dtype) == HALF:
+        return value.value
+    if is_if_then_else(value):
+        condition, yes, no = value.args
+        return tirx.if_then_else(condition, as_half(yes), as_half(no))
+    return value.astype(HALF)
+
+
+def exceeds_half(kernel: Kernel, beyond: Sequence = ()) -> bool:
+    """Whether numbers that half cannot hold may be part of the result: what masks add, say.
+
+    They come from the kernel's own constants or from inputs in `beyond`. They get no further than a maximum or minimum
+    (the padding of a pool never wins) and functions with small results (the softmax of masked scores).
+    """
+    large: list = list(beyond)
+    for stage in kernel.stages:
+        value = _without_bounded(stage.body)
+        loads: list = []
+        tvm_ffi.structural_walk(value, (ir.TensorLoad, loads.append))
+        passed = any(load.source.same_as(each) for load in loads for each in large)
+        if (passed and not _compares(stage)) or _largest(value) > LARGEST:
+            large += stage.outputs
+    return any(each.same_as(out) for out in kernel.outputs for each in large)
+
+
+def _without_bounded(node):
+    """The statement with zeros for functions that make small numbers of large ones."""
+
+    def call(old):
+        bounded = getattr(old.op, "name", "").rpartition(".")[2] in _BOUNDED
+        return tirx.const(0, old.ty.dtype) if bounded else old
+
+    return tvm_ffi.structural_map(node, (ir.Call, call))
+
+
+def _compares(stage: Stage) -> bool:
+    value = getattr(stage.body, "value", None)
+    return bool(stage.reduction) and isinstance(value, (tirx.Max, tirx.Min))
+
+
+def _largest(node) -> float:
+    found = [0.0]
+    tvm_ffi.structural_walk(node, (tirx.FloatImm, lambda imm: found.append(abs(imm.value))))
+    return max(each for each in found if isfinite(each))

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenCL C compiled by clang for a device in general: how kernels are checked that no driver here takes."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import tvm
+
+# Without a target's driver nobody defines the version, nor the functions of OpenCL C.
+FLAGS = [
+    "-x", "cl", "-cl-std=CL2.0", "--target=spir64", "-D__OPENCL_VERSION__=200", "-fsyntax-only", "-w",
+    "-Xclang", "-finclude-default-header", "-Xclang", "-fdeclare-opencl-builtins",
+]  # fmt: skip
+NEWEST = 30
+
+
+def compiler() -> str:
+    """clang, as whatever Debian calls it; PoCL comes with one."""
+    found = [path for path in map(shutil.which, ["clang", *(f"clang-{n}" for n in range(NEWEST, 13, -1))]) if path]
+    if not found:
+        raise RuntimeError("there is no clang on this machine: apt-get install clang")
+    return found[0]
+
+
+def programs(module: tvm.runtime.Module) -> dict[str, str]:
+    """The OpenCL programs of a compiled module by the names of their kernels, each as a driver gets it."""
+    found = {}
+    if module.kind == "opencl":
+        for part in module.inspect_source().split("// Function: ")[1:]:
+            name, _, code = part.partition("\n")
+            found[name] = code
+    for imported in module.imports:
+        found |= programs(imported)
+    return found
+
+
+def errors(sources: dict[str, str], folder: Path, *flags: str) -> dict[str, str]:
+    """The first error of each program that clang refuses; it is started once for all of them."""
+    paths = {name: folder / f"{name}.cl" for name in sources}
+    for name, path in paths.items():
+        path.write_text(sources[name], encoding="utf-8")
+    command = [compiler(), *FLAGS, *flags, *map(str, paths.values())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    first: dict[str, str] = {}
+    for name, message in re.findall(r"/(\w+)\.cl:\d+:\d+: (?:fatal )?error: (.*)", done.stderr):
+        first.setdefault(name, message)
+    assert bool(first) == (done.returncode != 0), done.stderr
+    return first

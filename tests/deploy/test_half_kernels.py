@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels in half arithmetic: a driver that has it would take them, and they compute with halves where it counts."""
+
+from pathlib import Path
+
+import pytest
+
+import smartmem_tvm as sm
+from clang import errors, programs
+from half_networks import NETWORKS, TOKENS, transformer
+from helpers import module
+from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.errors import UserError
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+
+def compiled(mod, **options):
+    return programs(sm.compile(mod, parse_target("adreno-740"), sm.Options(precision="half", **options)).executable.mod)
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def kernels(request) -> dict:
+    build, shape = NETWORKS[request.param]
+    return compiled(module(build, shape))
+
+
+def test_every_kernel_compiles(kernels, tmp_path):
+    assert len(kernels) >= 4 and errors(kernels, tmp_path) == {}
+
+
+def test_they_need_the_extension(kernels, tmp_path):
+    """Those that only read and write halves need it for nothing but that; all of these networks compute with them."""
+    with_half = {name for name, code in kernels.items() if "half" in code and "_few" in code}
+    assert with_half and with_half <= set(errors(kernels, tmp_path, "-Xclang", "-cl-ext=-cl_khr_fp16"))
+
+
+def test_products_are_of_halves(kernels):
+    """Registers for a few terms are halves, what they come to is float."""
+    lines = [line.strip() for code in kernels.values() for line in code.splitlines() if "_few_ptr[" in line]
+    declared = [line for line in lines if line.endswith("];") and "=" not in line]
+    assert declared and all(line.startswith("half ") for line in declared)
+
+
+def test_a_broken_kernel_is_found(kernels, tmp_path):
+    name = next(iter(kernels))
+    broken = kernels | {name: kernels[name].replace("get_group_id(0)", "group_id(0)")}
+    assert set(errors(broken, tmp_path)) == {name}
+
+
+def test_buffers(tmp_path):
+    assert errors(compiled(module(transformer, TOKENS), textures=False), tmp_path) == {}
+
+
+def test_targets_without_half_are_told():
+    with pytest.raises(UserError, match="'half' needs a target that computes in half, which 'opencl'"):
+        sm.compile(module(transformer, TOKENS), parse_target("opencl"), sm.Options(precision="half"))
+    with pytest.raises(UserError, match="'half-storage' needs a target that stores half numbers"):
+        sm.compile(module(transformer, TOKENS), options=sm.Options(precision="half-storage"))
+    with pytest.raises(UserError, match="precision 'double' does not exist"):
+        sm.compile(module(transformer, TOKENS), options=sm.Options(precision="double"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["swin_t", "vit_b16", "convnext_t"])
+def test_every_kernel_of_a_network_compiles(network, tmp_path):
+    kernels = compiled(sm.from_onnx(MODELS / f"{network}.onnx"))
+    assert len(kernels) > 10 and errors(kernels, tmp_path) == {}
+    assert sum("_few" in code for code in kernels.values()) > 5

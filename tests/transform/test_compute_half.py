@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ComputeHalf: what is computed in half and what is not, and how near the results are to those of float32."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from helpers import constant, graph, legal, nodes, op, random, run
+from smartmem_tvm.transform import ComputeHalf, EliminateLayout, FuseOperators, StoreHalf
+
+SHAPE = (6, 8, 16)
+
+
+def narrowed(build, *shapes):
+    before = FuseOperators()(EliminateLayout()(legal(build, *shapes)))
+    return before, ComputeHalf()(StoreHalf()(before))
+
+
+def stages(mod) -> list:
+    return [stage for node in nodes(mod) if node.kernel is not None for stage in node.kernel.stages]
+
+
+def types(stage) -> set:
+    """Types of the operations of a stage that are no conversions."""
+    found: set = set()
+    kinds = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, ir.Call)
+    tvm_ffi.structural_walk(stage.body.value, (kinds, lambda each: found.add(str(each.ty.dtype))))
+    return {each for each in found if each.startswith("float")}
+
+
+NETWORKS = {
+    "matmul": lambda x: op.nn.silu(op.add(op.matmul(op.nn.relu(x), constant(16, 12)), constant(12))),
+    "layer norm": lambda x: op.nn.layer_norm(op.nn.relu(x), constant(16), constant(16), axes=[-1], epsilon=1e-12),
+    "softmax": lambda x: op.nn.softmax(op.nn.softmax(x)),
+    "attention": lambda x: op.matmul(op.nn.softmax(op.matmul(x, op.permute_dims(x, (0, 2, 1)))), x),
+    "pools": lambda x: op.nn.max_pool2d(op.nn.avg_pool2d(op.expand_dims(x, 0), (3, 3), padding=1), (3, 3), padding=1),
+    "branches": lambda x: op.where(op.greater(x, op.negative(x)), op.exp(op.clip(x, -2, 2)), op.abs(x)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_results_are_near(name):
+    before, after = narrowed(NETWORKS[name], SHAPE)
+    assert any("float16" in types(stage) for stage in stages(after)) or name == "layer norm"
+    (x,) = random(SHAPE)
+    (want,), (got,) = run(before, x), run(after, x)
+    assert 0 < np.abs(got - want).max() <= 3e-3 * np.abs(want).max()
+
+
+def test_a_sum_of_products_is_float32_and_its_factors_are_halves():
+    _, after = narrowed(NETWORKS["matmul"], SHAPE)
+    product = next(stage for stage in stages(after) if stage.reduction)
+    assert str(product.body.buffer.dtype) == "float32"
+    widened = product.body.value.b
+    assert isinstance(widened, tirx.Cast) and str(widened.value.ty.dtype) == "float16"
+    assert types(stages(after)[-1]) == {"float16"}, "what follows it"
+
+
+def test_statistics_of_rows_are_float32():
+    """The squares of a hundred are beyond half's range."""
+    before, after = narrowed(NETWORKS["layer norm"], SHAPE)
+    assert all(types(stage) == {"float32"} for stage in stages(after) if stage.reduction)
+    (x,) = random(SHAPE)
+    (want,), (got,) = run(before, 100 * x), run(after, 100 * x)
+    assert np.abs(got - want).max() <= 3e-3 * np.abs(want).max()
+
+
+def test_a_maximum_is_of_what_it_compares():
+    _, after = narrowed(NETWORKS["softmax"], SHAPE)
+    maxima = [s for s in stages(after) if s.reduction and isinstance(s.body.value, tirx.Max)]
+    assert {str(stage.body.buffer.dtype) for stage in maxima} == {"float16"}
+    sums = [s for s in stages(after) if s.reduction and isinstance(s.body.value, tirx.Add)]
+    assert {str(stage.body.buffer.dtype) for stage in sums} == {"float32"}
+
+
+def test_numbers_that_half_lacks_keep_a_stage_in_float32():
+    _, after = narrowed(lambda x: op.nn.relu(op.add(op.multiply(x, op.abs(x)), tvm.relax.const(1e-9))), SHAPE)
+    assert "float16" not in types(stages(after)[0])
+
+
+def test_integers_are_left_alone():
+    before, after = narrowed(lambda x: op.add(x, x), (SHAPE, "int32"))
+    assert tvm_ffi.structural_equal(graph(before).function, graph(after).function)
