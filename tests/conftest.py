@@ -22,3 +22,8 @@ if "POCL_CACHE_DIR" not in os.environ or "SMARTMEM_OPENCL_CACHE" not in os.envir
     for _variable, _folder in (("POCL_CACHE_DIR", "pocl"), ("SMARTMEM_OPENCL_CACHE", "smartmem")):
         (Path(_caches.name) / _folder).mkdir()
         os.environ.setdefault(_variable, str(Path(_caches.name) / _folder))
+
+
+def pytest_addoption(parser):
+    """Golden files are rewritten by whoever asks for it, and read by the diff."""
+    parser.addoption("--update-golden", action="store_true", help="write the golden files below tests/golden anew")

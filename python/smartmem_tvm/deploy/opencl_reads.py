@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of each texel that a kernel reads it uses."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .opencl_source import KernelSource, Loop, Use, within_brackets, within_parentheses
+
+LANES = frozenset("0123")
+# Why fewer than four lanes of a texel are used: what the number of the lane depends on.
+CONSTANT, THREAD, LOOP, MEMORY = "constant", "thread", "loop", "memory"
+PARTIAL = {
+    CONSTANT: "always the same of them",  # a slice, a stride, the tail of a row, a reader that goes across the texels
+    THREAD: "one per thread",  # a window that slides along the texels, a reader that goes across them
+    LOOP: "one in each pass of a loop",  # of another texel each time: a reader that goes across the texels
+    MEMORY: "one that is looked up",  # a gather
+}
+
+_HELD = re.compile(r"(\w+)4\s+(\w+)\s*=\s*(?:as_\w+4\s*)?\(*\s*$")
+_SWIZZLE = re.compile(r"\)*\s*\.\s*(?:s([0-3]+)|([xyzw]+))\b")
+_SHUFFLED = re.compile(r"\bshuffle\(\s*$")
+_PICKED = re.compile(r"\(\(\w+\s*\*\)&$")
+_LETTERS = str.maketrans("xyzw", "0123")
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A number of a texel, and the place of the body where it is used."""
+
+    text: str
+    place: int
+
+
+@dataclass(frozen=True)
+class Read:
+    """One texel that is read.
+
+    Attributes
+    ----------
+    lanes : tuple of Lane or None
+        The numbers that are used; None if the texel is used as a whole.
+    """
+
+    use: Use
+    lanes: tuple[Lane, ...] | None
+
+
+@dataclass(frozen=True)
+class TexelReads:
+    """Reads of texels in a kernel's source.
+
+    Attributes
+    ----------
+    whole : int
+        Reads of which all four numbers are used.
+    partial : dict
+        A reason of `PARTIAL` -> how many reads use fewer.
+    """
+
+    whole: int = 0
+    partial: dict[str, int] = field(default_factory=dict)
+
+
+def summed(reads: Iterable[TexelReads]) -> TexelReads:
+    """The reads of several kernels."""
+    whole, partial = 0, Counter()
+    for each in reads:
+        whole += each.whole
+        partial.update(each.partial)
+    return TexelReads(whole, dict(sorted(partial.items())))
+
+
+def count_reads(kernel: KernelSource, reads: Iterable[Read]) -> TexelReads:
+    """How many of a kernel's reads use the whole texel, and why the others do not."""
+    reasons = Counter(why_partial(kernel, read) for read in reads)
+    return TexelReads(reasons.pop(None, 0), dict(sorted(reasons.items())))
+
+
+def texel_reads(kernel: KernelSource) -> Iterator[Read]:
+    """Every read of a texel in a kernel."""
+    for use in kernel.uses:
+        if use.reads:
+            yield Read(use, _lanes(kernel, use))
+
+
+def why_partial(kernel: KernelSource, read: Read) -> str | None:
+    """The reason of `PARTIAL` why a read uses fewer numbers than it gets, None if it uses all."""
+    if read.lanes is None or {lane.text for lane in read.lanes} >= LANES:
+        return None
+    again = {name for loop in kernel.loops_around(read.use.start) for name in loop.variables}
+    found = set()
+    for lane in read.lanes:
+        names = set(re.findall(r"[A-Za-z_]\w*", lane.text))
+        if any(_walks(loop, lane) for loop in kernel.loops_around(lane.place) if not loop.variables & again):
+            return None
+        if "[" in lane.text:
+            found.add(MEMORY)
+        else:
+            found.add(LOOP if names & again else THREAD if names else CONSTANT)
+    return next(reason for reason in (MEMORY, LOOP, THREAD, CONSTANT) if reason in found)
+
+
+def _walks(loop: Loop, lane: Lane) -> bool:
+    """Whether a loop that the texel was read in front of goes over all of its lanes."""
+    return loop.extent == len(LANES) and lane.text in loop.variables
+
+
+def _lanes(kernel: KernelSource, use: Use) -> tuple[Lane, ...] | None:
+    body = kernel.body
+    held = _HELD.search(body, max(0, use.start - 160), use.start)
+    if held is None:
+        return _used_here(body, use.start, use.end)
+    found: list[Lane] = []
+    name = re.compile(rf"\b{held[2]}\b")
+    for match in name.finditer(body, use.end, kernel.block_end(use.end)):
+        lanes = _used_here(body, match.start(), match.end())
+        if lanes is None:
+            return None
+        found += lanes
+    return tuple(found)
+
+
+def _used_here(body: str, start: int, end: int) -> tuple[Lane, ...] | None:
+    """The lanes of the texel ``body[start:end]`` that are used right there."""
+    before = body[max(0, start - 32) : start]
+    if _PICKED.search(before) and body.startswith(")[", end):
+        return (Lane(_stripped(within_brackets(body, end + 2)), start),)
+    if _SHUFFLED.search(before):
+        mask = re.compile(r"\s*,\s*\(\w+\)\s*\(").match(body, end)
+        if mask:
+            return (Lane(_stripped(within_parentheses(body, mask.end())), start),)
+    swizzle = _SWIZZLE.match(body, end)
+    if swizzle is None:
+        return None
+    letters = swizzle[1] or swizzle[2].translate(_LETTERS)
+    return tuple(Lane(letter, start) for letter in letters)
+
+
+def _stripped(text: str) -> str:
+    """An expression without the parentheses and conversions around it."""
+    while True:
+        inner = re.fullmatch(r"\s*(?:convert_\w+|\(\s*\w+\s*\))?\s*\((.*)\)\s*", text, re.DOTALL)
+        if inner is None or within_parentheses(inner[1] + ")", 0) != inner[1]:
+            return text.strip()
+        text = inner[1]

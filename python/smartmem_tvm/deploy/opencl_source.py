@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated OpenCL C, as far as it matters for images: arguments, loops, and every place that names an image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm
+from tvm import relax
+
+IMAGE = "image2d_array_t"
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_KERNEL = re.compile(r"__kernel\s+void\s+(?:__attribute__\s*\(\(.*?\)\)\s*)?(\w+)\s*\(([^)]*)\)\s*\{")
+_LOOP = re.compile(r"\b(for|while)\s*\(")
+_COUNTED = re.compile(r"\w+\s+(\w+)\s*=\s*0\s*;\s*\1\s*<\s*(\d+)\s*;")
+_TEXEL = re.compile(r"\b[a-z]+4\s+(\w+)\s*(?:;|=\s*((?:as_\w+\s*)?\(*\s*read_image)?)", re.IGNORECASE)
+_BRACES, _PARENTHESES, _BRACKETS = (re.compile(f"[{pair}]") for pair in (r"{}", r"()", r"\[\]"))
+_CALLED = re.compile(r"(\w+)\s*\(\s*$")
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a kernel.
+
+    Attributes
+    ----------
+    type : str
+        Everything but its name, as ``"__global float* restrict"``.
+    """
+
+    name: str
+    type: str
+
+    @property
+    def image(self) -> bool:
+        """Whether it is an image of any kind."""
+        return re.search(r"\bimage\w+_t\b", self.type) is not None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop around ``body[start:end]`` of a kernel.
+
+    Attributes
+    ----------
+    variables : frozenset of str
+        What the loop counts, or what its condition looks at.
+    extent : int or None
+        How often it runs, if it counts from 0 to a number.
+    """
+
+    variables: frozenset[str]
+    extent: int | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Use:
+    """A place that names an image.
+
+    Attributes
+    ----------
+    function : str
+        Whose first argument the image is there; empty if it is none's.
+    arguments : tuple of str
+        Of that function.
+    start, end : int
+        ``body[start:end]`` is the call.
+    """
+
+    image: str
+    function: str
+    arguments: tuple[str, ...]
+    start: int
+    end: int
+
+    @property
+    def coordinate(self) -> str:
+        """Where the image is read or written."""
+        return self.arguments[-1 if self.reads else 1]
+
+    @property
+    def reads(self) -> bool:
+        """Whether the function reads a texel."""
+        return self.function.lower().startswith("read_image")
+
+    @property
+    def writes(self) -> bool:
+        """Whether the function writes a texel."""
+        return self.function.startswith("write_image")
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One kernel.
+
+    Attributes
+    ----------
+    body : str
+        What is between its braces, without comments.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    body: str
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        """All loops, each outer one before those inside of it."""
+        return [self._loop(match) for match in _LOOP.finditer(self.body)]
+
+    @cached_property
+    def uses(self) -> list[Use]:
+        """Every place that names an image."""
+        images = [re.escape(argument.name) for argument in self.arguments if argument.image]
+        found = re.finditer(rf"\b(?:{'|'.join(images)})\b", self.body) if images else ()
+        return [self._use(match) for match in found]
+
+    @cached_property
+    def texels(self) -> dict[str, bool]:
+        """Every variable of four numbers, and whether it is declared as what is read from an image."""
+        return {match[1]: match[2] is not None for match in _TEXEL.finditer(self.body)}
+
+    def loops_around(self, place: int) -> list[Loop]:
+        """The loops that a place of the body is in."""
+        return [loop for loop in self.loops if loop.start <= place < loop.end]
+
+    def block_end(self, place: int) -> int:
+        """Where the innermost block around a place ends."""
+        return closing(self.body, place, _BRACES, len(self.body))
+
+    def _loop(self, match: re.Match) -> Loop:
+        start = closing(self.body, match.end(), _PARENTHESES, len(self.body))
+        header = self.body[match.end() : start]
+        block = re.compile(r"\)\s*\{").match(self.body, start)
+        end = self.block_end(block.end()) if block else self.body.find(";", start)
+        if match[1] == "while":
+            return Loop(frozenset(re.findall(r"[A-Za-z_]\w*", header)), None, start, end)
+        counted = _COUNTED.match(header)
+        named = re.findall(r"(\w+)\s*=", header.partition(";")[0])
+        return Loop(frozenset(named), int(counted[2]) if counted else None, start, end)
+
+    def _use(self, match: re.Match) -> Use:
+        before = max(0, match.start() - _LONGEST_NAME)
+        call = _CALLED.search(self.body[before : match.start()])
+        if call is None:
+            return Use(match[0], "", (), match.start(), match.end())
+        end = closing(self.body, match.end(), _PARENTHESES, len(self.body))
+        arguments = tuple(split_arguments(self.body[match.start() : end]))
+        return Use(match[0], call[1], arguments, before + call.start(), end + 1)
+
+
+def closing(text: str, place: int, pair: re.Pattern, otherwise: int) -> int:
+    """Where the bracket closes that is open at a place."""
+    depth = 1
+    for match in pair.finditer(text, place):
+        depth += 1 if match[0] in "{([" else -1
+        if depth == 0:
+            return match.start()
+    return otherwise
+
+
+def within_brackets(text: str, place: int) -> str:
+    """What stands from a place to the ``]`` that closes there."""
+    return text[place : closing(text, place, _BRACKETS, len(text))]
+
+
+def within_parentheses(text: str, place: int) -> str:
+    """What stands from a place to the ``)`` that closes there."""
+    return text[place : closing(text, place, _PARENTHESES, len(text))]
+
+
+def split_arguments(text: str) -> list[str]:
+    """The arguments of a call, without what is around them."""
+    parts, depth, start = [], 0, 0
+    for match in re.finditer(r"[(),\[\]{}]", text):
+        if match[0] == "," and depth == 0:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+        elif match[0] != ",":
+            depth += 1 if match[0] in "([{" else -1
+    return [*parts, text[start:].strip()]
+
+
+def parse_kernels(source: str) -> list[KernelSource]:
+    """The kernels that a source defines; declarations are none."""
+    source = _COMMENT.sub("", source)
+    found = []
+    for match in _KERNEL.finditer(source):
+        arguments = tuple(_argument(text) for text in split_arguments(match[2]) if text)
+        body = source[match.end() : closing(source, match.end(), _BRACES, len(source))]
+        found.append(KernelSource(match[1], arguments, body))
+    return found
+
+
+def _argument(text: str) -> Argument:
+    kind, name = re.fullmatch(r"(.*?)(\w+)", " ".join(text.split())).groups()
+    return Argument(name, kind.strip())
+
+
+def sources(code: relax.VMExecutable | tvm.runtime.Module) -> Iterator[str]:
+    """The OpenCL source of each module of kernels that compiled code imports."""
+    module = code.mod if isinstance(code, relax.VMExecutable) else code
+    if module.kind == "opencl":
+        yield module.inspect_source()
+    for imported in module.imports:
+        yield from sources(imported)

@@ -1,0 +1,35 @@
+__kernel void softmax(__write_only image2d_array_t T_softmax_norm_ptr, __read_only image2d_array_t lv_ptr) {
+  const sampler_t image_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
+  float4 row_row_ptr[1];
+  float T_softmax_maxelem_own_ptr[4];
+  __local float T_softmax_maxelem_parts_ptr[4] __attribute__((aligned(16)));
+  float T_softmax_maxelem_ptr[1];
+  float T_softmax_expsum_own_ptr[4];
+  float T_softmax_expsum_ptr[1];
+  int cse_v1 = (get_group_id(0) % 11);
+  int cse_v2 = (get_group_id(0) / 11);
+  float4 v_ = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((get_group_id(0) % 11), get_local_id(0), (get_group_id(0) / 11), 0))));
+  row_row_ptr[0] = v_;
+  vstore4(((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f)), 0, T_softmax_maxelem_own_ptr + 0);
+  vstore4(max(vload4(0, T_softmax_maxelem_own_ptr + 0), row_row_ptr[0]), 0, T_softmax_maxelem_own_ptr + 0);
+  T_softmax_maxelem_own_ptr[0] = max((float)max((float)max((float)T_softmax_maxelem_own_ptr[0], (float)T_softmax_maxelem_own_ptr[1]), (float)T_softmax_maxelem_own_ptr[2]), (float)T_softmax_maxelem_own_ptr[3]);
+  T_softmax_maxelem_parts_ptr[get_local_id(0)] = T_softmax_maxelem_own_ptr[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  T_softmax_maxelem_ptr[0] = T_softmax_maxelem_parts_ptr[0];
+  T_softmax_maxelem_ptr[0] = max((float)T_softmax_maxelem_ptr[0], (float)T_softmax_maxelem_parts_ptr[1]);
+  T_softmax_maxelem_ptr[0] = max((float)T_softmax_maxelem_ptr[0], (float)T_softmax_maxelem_parts_ptr[2]);
+  T_softmax_maxelem_ptr[0] = max((float)T_softmax_maxelem_ptr[0], (float)T_softmax_maxelem_parts_ptr[3]);
+  row_row_ptr[0] = exp((row_row_ptr[0] - ((float4)(T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0]))));
+  vstore4(((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f)), 0, T_softmax_expsum_own_ptr + 0);
+  vstore4((vload4(0, T_softmax_expsum_own_ptr + 0) + row_row_ptr[0]), 0, T_softmax_expsum_own_ptr + 0);
+  T_softmax_expsum_own_ptr[0] = (((T_softmax_expsum_own_ptr[0] + T_softmax_expsum_own_ptr[1]) + T_softmax_expsum_own_ptr[2]) + T_softmax_expsum_own_ptr[3]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  T_softmax_maxelem_parts_ptr[get_local_id(0)] = T_softmax_expsum_own_ptr[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  T_softmax_expsum_ptr[0] = T_softmax_maxelem_parts_ptr[0];
+  T_softmax_expsum_ptr[0] = (T_softmax_expsum_ptr[0] + T_softmax_maxelem_parts_ptr[1]);
+  T_softmax_expsum_ptr[0] = (T_softmax_expsum_ptr[0] + T_softmax_maxelem_parts_ptr[2]);
+  T_softmax_expsum_ptr[0] = (T_softmax_expsum_ptr[0] + T_softmax_maxelem_parts_ptr[3]);
+  float4 v__1 = row_row_ptr[0] / ((float4)(T_softmax_expsum_ptr[0], T_softmax_expsum_ptr[0], T_softmax_expsum_ptr[0], T_softmax_expsum_ptr[0]));
+  write_imagef(T_softmax_norm_ptr, (int4)((get_group_id(0) % 11), get_local_id(0), (get_group_id(0) / 11), 0), as_float4(v__1));
+}
