@@ -56,6 +56,22 @@ def vector_copy(scope="global"):
     return kernel
 
 
+def vector_erf():
+    """Return ``B = erf(A)``, four elements at a time, of which TVM makes no vectors."""
+
+    @T.prim_func(s_tir=True)
+    def kernel(A: T.Buffer((N, N), "float32"), B: T.Buffer((N, N), "float32")):
+        for g in T.thread_binding(N * N // 4 // GROUP, thread="blockIdx.x"):
+            for t in T.thread_binding(GROUP, thread="threadIdx.x"):
+                for v in T.vectorized(4):
+                    with T.sblock("B"):
+                        i = T.axis.spatial(N, (g * GROUP + t) // (N // 4))
+                        j = T.axis.spatial(N, (g * GROUP + t) % (N // 4) * 4 + v)
+                        B[i, j] = T.erf(A[i, j])
+
+    return kernel
+
+
 def stencil():
     """Return ``B[i, j] = A[i, j] + A[i, j + 1] + A[i, j + 2]``, 0 behind the edge: a guarded load."""
 
@@ -96,5 +112,29 @@ def matmul(tile: int):
                     i = T.axis.spatial(N, g // (N // across) * tile + t // across)
                     j = T.axis.spatial(N, g % (N // across) * across + t % across)
                     C[i, j] = acc[0]
+
+    return kernel
+
+
+def virtual_matmul(virtual: int):
+    """Return ``C = A @ B``, `virtual` rows for each thread; what they read of B is the same."""
+
+    @T.prim_func(s_tir=True)
+    def kernel(A: T.Buffer((N, N), "float32"), B: T.Buffer((N, N), "float32"), C: T.Buffer((N, N), "float32")):
+        for g in T.thread_binding(N // virtual, thread="blockIdx.x"):
+            for r in T.thread_binding(virtual, thread="vthread.y"):
+                for t in T.thread_binding(N, thread="threadIdx.x"):
+                    acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
+                    for k in range(N):
+                        with T.sblock("acc"):
+                            i = T.axis.spatial(N, g * virtual + r)
+                            j, vk = T.axis.remap("SR", [t, k])
+                            with T.init():
+                                acc[0] = T.float32(0)
+                            acc[0] = acc[0] + A[i, vk] * B[vk, j]
+                    with T.sblock("C"):
+                        i = T.axis.spatial(N, g * virtual + r)
+                        j = T.axis.spatial(N, t)
+                        C[i, j] = acc[0]
 
     return kernel

@@ -8,9 +8,9 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from memory_kernels import GROUP, N, copy, matmul, stencil, transposed, vector_copy
+from memory_kernels import GROUP, N, copy, matmul, stencil, transposed, vector_copy, vector_erf, virtual_matmul
 from smartmem_tvm.analysis.access_pattern import Unmodelled, launches
-from smartmem_tvm.analysis.memory_access import Accesses, Effort, kernel_accesses
+from smartmem_tvm.analysis.memory_access import Accesses, Effort, kernel_accesses, usual_effort
 from smartmem_tvm.tables.targets import TARGETS
 
 ADRENO, CPU, H100 = TARGETS["adreno-740"], TARGETS["cpu"], TARGETS["h100"]
@@ -23,9 +23,13 @@ BY_HAND = {
     "copy": (copy, N * N, N * N, ROW * N, ROW * N),
     "transposed": (transposed, N * N, N * N, N * N, ROW * N),
     "vectors": (vector_copy, N * N // 4, N * N // 4, ROW * N, ROW * N),
+    # Four loads and stores for a thread, each of them of every line that its neighbours read.
+    "numbers": (vector_erf, N * N, N * N, 4 * ROW * N, 4 * ROW * N),
     # Three loads but at the edge, and the sum, which stays in a register from its first value on, once.
     "stencil": (stencil, 3 * N * N - 3 * N + N * N, 2 * N * N, 4 * ROW * N, 2 * ROW * N),
     "matmul": (lambda: matmul(1), 2 * N**3, N * N, GROUPS * N * (1 + 4), ROW * N),
+    # Four virtual threads: each has a row of A, and what one of them has read of B is there for the others.
+    "virtual threads": (lambda: virtual_matmul(4), N**3 + N**3 // 4, N * N, N // 4 * N * (4 * 1 + 4), ROW * N),
     "matmul in tiles": (lambda: matmul(8), 2 * N**3, N * N, GROUPS * N * (8 + 1), GROUPS * 8),
 }
 
@@ -37,7 +41,7 @@ def test_by_hand(what, effort):
     got = kernel_accesses(make(), ADRENO, effort)
     assert (got.loads, got.stores, got.load_lines, got.store_lines) == pytest.approx(tuple(expected))
     assert got.l1_misses == pytest.approx(got.lines)  # buffers have no first level there
-    matrices = 3 if "matmul" in what else 2
+    matrices = 3 if "matmul" in what or "virtual" in what else 2
     assert got.l2_misses == pytest.approx(matrices * ROW * N)  # all fits: each line comes once
     assert got.texel_loads == got.texel_stores == 0
 
@@ -96,6 +100,11 @@ def test_misses_of_a_small_cache(kernel, program, size):
     assert got.lines == pytest.approx(lines)
     assert got.l2_misses == pytest.approx(missed)
     assert missed > 3 * ROW * N or size > 40  # otherwise nothing is told apart
+
+
+def test_a_device_with_more_cores_is_given_more_effort():
+    assert usual_effort(ADRENO) == usual_effort(CPU) == Effort()
+    assert usual_effort(H100) == Effort(lines=22 * Effort.lines)
 
 
 def test_misses_of_a_kernel_with_a_guard():

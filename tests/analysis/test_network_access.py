@@ -2,11 +2,13 @@
 """Accesses of a whole network, of our kernels and of TVM's."""
 
 import pytest
+import tvm
+import tvm_ffi
 from tvm import relax
 
 from helpers import constant, module, op
-from memory_kernels import N, transposed
-from smartmem_tvm.analysis.memory_access import kernel_accesses
+from memory_kernels import N, copy, transposed
+from smartmem_tvm.analysis.memory_access import Accesses, kernel_accesses
 from smartmem_tvm.analysis.network_access import network_accesses, total
 from smartmem_tvm.deploy.schedules import our_schedules, tvm_schedules
 from smartmem_tvm.deploy.target import parse_target, target_row
@@ -67,3 +69,32 @@ def test_tvms_side_is_its_best_whatever_the_phone():
     row = target_row(phones[0])
     counts = [total(network_accesses(tvm_schedules(network(), target), row)) for target in phones]
     assert counts[0] == counts[1] == counts[2]
+
+
+def test_a_kernel_of_another_module_is_known():
+    row = target_row(parse_target("adreno-740"))
+    mod = tvm.IRModule({"transposed": transposed()})
+    known = {}
+    first = network_accesses(called(mod), row, known=known)
+    ((key, alike),) = known.items()
+    assert [answer for _, answer in alike] == [first[0].accesses]
+    known[key] = [(alike[0][0], Accesses(loads=1.0))]
+    (again,) = network_accesses(called(mod), row, known=known)
+    assert again.accesses == Accesses(loads=1.0)
+    ((func, _),) = known[key]
+    known[key] = [(copy(), Accesses(loads=1.0))]  # of the same hash, were it so, and not the same
+    (other,) = network_accesses(called(mod), row, known=known)
+    assert other.accesses == first[0].accesses and tvm_ffi.structural_equal(known[key][1][0], func)
+
+
+def called(mod):
+    """A network that launches the one kernel of `mod`."""
+    builder = relax.BlockBuilder()
+    matrix = relax.TensorType((N, N), "float32")
+    x = relax.Var("x", matrix)
+    ((gvar, func),) = mod.functions_items()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.call_tir(builder.add_func(func, gvar.name_hint), [x], matrix))
+        builder.emit_func_output(out)
+    return builder.get()

@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem accesses``: what a network asks of a device that is not there."""
 
+from dataclasses import fields
+
 import pytest
 
-COUNTS = {"loads", "stores", "texel_loads", "texel_stores", "load_lines", "store_lines", "l1_misses", "l2_misses"}
+from smartmem_tvm.analysis.memory_access import Accesses
+
+COUNTS = {field.name for field in fields(Accesses)}
 
 
 def test_json(smartmem, model_path):
     outcome = smartmem("accesses", model_path, "--target", "adreno-740", "--json")
     assert outcome.code == 0, outcome.err
     data = outcome.data
-    assert set(data) == {"model", "target", "device", "tvm_default", "smartmem"}
+    assert set(data) == {"model", "target", "device", "sides"}
     assert data["device"]["name"] == "adreno-740" and "l2_bytes" in data["device"]["estimates"]
-    for side in (data["tvm_default"], data["smartmem"]):
-        assert set(side) == COUNTS | {"launches", "not_modelled", "kernels"}
+    sides = data["sides"]
+    assert list(sides) == ["tvm_default", "tvm_textures", "elimination", "layout", "smartmem"]
+    for side in sides.values():
+        assert set(side) == COUNTS | {"label", "launches", "not_modelled", "kernels"}
         assert side["launches"] == sum(each["launches"] for each in side["kernels"]) and side["not_modelled"] == 0
         for key in COUNTS:
             assert side[key] == pytest.approx(sum(each[key] for each in side["kernels"]))
-    assert data["smartmem"]["launches"] == 3 < data["tvm_default"]["launches"]
-    assert 0 < data["smartmem"]["stores"] < data["tvm_default"]["stores"]
+    assert sides["smartmem"]["launches"] == 3 < sides["tvm_default"]["launches"]
+    assert 0 < sides["smartmem"]["stores"] < sides["tvm_default"]["stores"]
+    for name in ("elimination", "layout"):
+        assert sides[name]["launches"] == 3 and sides[name]["texel_loads"] == sides[name]["texel_stores"] == 0
 
 
 def test_table(smartmem, model_path):
@@ -26,13 +34,27 @@ def test_table(smartmem, model_path):
     outcome, data = smartmem(*arguments), smartmem(*arguments, "--json").data
     assert outcome.code == 0, outcome.err
     assert "lines from memory, M" in outcome.out and "estimates: " in outcome.out
-    assert all(each["kernel"] in outcome.out for side in ("tvm_default", "smartmem") for each in data[side]["kernels"])
+    assert "tvm_textures" not in data["sides"]  # that pipeline is for Adreno
+    for side in data["sides"].values():
+        assert side["label"] in outcome.out and all(each["kernel"] in outcome.out for each in side["kernels"])
 
 
 def test_this_machine_and_a_switch(smartmem, model_path):
-    more = smartmem("accesses", model_path, "--no-eliminate", "--no-fuse", "--json").data["smartmem"]
-    less = smartmem("accesses", model_path, "--json").data["smartmem"]
-    assert less["launches"] < more["launches"] and less["stores"] < more["stores"]
+    more = smartmem("accesses", model_path, "--no-eliminate", "--no-fuse", "--json").data["sides"]
+    less = smartmem("accesses", model_path, "--json").data["sides"]
+    assert list(more) == list(less) == ["tvm_default", "smartmem"]
+    assert less["smartmem"]["launches"] < more["smartmem"]["launches"]
+    assert less["smartmem"]["stores"] < more["smartmem"]["stores"]
+
+
+@pytest.mark.parametrize(
+    ("switches", "steps"),
+    [(("--no-textures",), ["elimination", "smartmem"]), (("--no-textures", "--no-layout"), ["smartmem"])],
+)
+def test_a_step_that_is_switched_off_is_no_column(smartmem, model_path, switches, steps):
+    data = smartmem("accesses", model_path, "--target", "adreno-740", *switches, "--json").data
+    assert list(data["sides"]) == ["tvm_default", "tvm_textures", *steps]
+    assert data["sides"]["smartmem"]["texel_loads"] == 0
 
 
 def test_a_target_without_a_row(smartmem, model_path):

@@ -9,14 +9,16 @@ element that a loop updates in place stays in a register.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from .index_map import is_if_then_else, variables
+from .guarded_loads import guarded_loads
+from .index_map import variables
+from .vectorized import is_scalarized
 
 _UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
@@ -37,6 +39,8 @@ class Loop:
         Serial, unrolled or vectorized.
     step : int
         Memory accesses of one iteration: where in time the next one begins.
+    scalar : bool
+        A vectorized one of which no vectors are made: buffers are accessed number by number.
     """
 
     var: tirx.Var
@@ -44,6 +48,7 @@ class Loop:
     extent: int
     kind: int
     step: int = 0
+    scalar: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +114,9 @@ def launches(func: tirx.PrimFunc) -> list[Launch]:
     Unmodelled
         If it depends on data how often something is accessed.
     """
-    walker = _Walker()
-    walker.kernel(_without_blocks(func).body)
+    func = _without_blocks(func)
+    walker = _Walker(_allocates_memory(func.body))
+    walker.kernel(func.body)
     return [launch for launch in walker.found if launch.accesses]
 
 
@@ -137,10 +143,19 @@ class _Straight:
     known: dict = field(default_factory=dict)
 
 
+def _allocates_memory(body: tirx.Stmt) -> bool:
+    found: list = []
+    tvm_ffi.structural_walk(body, (tirx.AllocBuffer, found.append))
+    return any(_is_memory(each.buffer) for each in found)
+
+
 class _Walker:
-    def __init__(self):
+    def __init__(self, allocates: bool):
         self.found: list[Launch] = []
         self.bound: dict = {}  # variable -> its value
+        self.virtual: dict = {}  # variable of virtual threads -> how many
+        self.allocates = allocates  # memory of its own
+        self.memory: dict = {}  # variable -> whether it is a tensor in memory
 
     def kernel(self, stmt: tirx.Stmt) -> None:
         """The launches of a statement of the host's code, one after the other."""
@@ -161,9 +176,11 @@ class _Walker:
             for each in stmt:
                 time = self.stmt(each, at, time)
             return time
-        if isinstance(stmt, tirx.BufferStore):
-            time = self.loads([stmt.value, *stmt.indices], at, time)
-            return self.access(stmt.buffer, stmt.indices, True, at, at.guards, time)
+        # Most of an unrolled kernel is arithmetic on registers, which is not looked at one by one.
+        if isinstance(stmt, (tirx.BufferStore, tirx.For, tirx.IfThenElse)) and not self.uses_memory(stmt):
+            return time
+        if _is_instruction(stmt):
+            return self.virtual_threads(stmt, at, time)
         if isinstance(stmt, tirx.For):
             return self.loop(stmt, at, time)
         if isinstance(stmt, tirx.IfThenElse):
@@ -171,15 +188,46 @@ class _Walker:
         if isinstance(stmt, tirx.AttrStmt):
             if stmt.attr_key == "thread_extent":
                 self.thread(stmt.node.var, stmt.node.thread_tag, stmt.value)
+            elif stmt.attr_key == "virtual_thread":
+                self.virtual[stmt.node.var] = _constant(stmt.value, "virtual threads")
             return self.stmt(stmt.body, at, time)
         if isinstance(stmt, tirx.Bind):
             self.bound[stmt.var] = self.inline(stmt.value)
             return self.loads([stmt.value], at, time)
-        if isinstance(stmt, tirx.Evaluate):
-            return self.loads([stmt.value], at, time)
         if isinstance(stmt, (tirx.AllocBuffer, tirx.DeclBuffer, tirx.AssertStmt)):
             return time
         raise Unmodelled(f"it has a {type(stmt).__name__}")
+
+    def virtual_threads(self, stmt: tirx.Stmt, at: _Straight, time: int) -> int:
+        """An instruction that a thread runs for several virtual ones: one time after the other where they differ."""
+        around = {loop.var for loop in at.loops}
+        var = next((each for each in self.virtual if each not in around and self.depends(stmt, at, each)), None)
+        if var is None:
+            return self.instruction(stmt, at, time)
+        loop = Loop(var, tirx.const(0, var.ty.dtype), self.virtual[var], tirx.ForKind.UNROLLED)
+        loop.step = self.virtual_threads(stmt, _Straight((*at.loops, loop), at.guards), time) - time
+        return time + loop.extent * loop.step
+
+    def depends(self, stmt: tirx.Stmt, at: _Straight, var: tirx.Var) -> bool:
+        used = (*tirx.analysis.undefined_vars(stmt), *(condition for condition, _ in at.guards))
+        return any(each.same_as(var) for expr in used for each in variables(self.inline(expr)))
+
+    def instruction(self, stmt: tirx.Stmt, at: _Straight, time: int) -> int:
+        if isinstance(stmt, tirx.For):
+            return self.loop(stmt, at, time)
+        if isinstance(stmt, tirx.Evaluate):
+            return self.loads([stmt.value], at, time)
+        time = self.loads([stmt.value, *stmt.indices], at, time)
+        return self.access(stmt.buffer, stmt.indices, True, at, at.guards, time)
+
+    def uses_memory(self, stmt: tirx.Stmt) -> bool:
+        """Whether a statement accesses memory, or may: what it allocates itself is not free in it."""
+        return self.allocates or any(map(self.is_memory, tirx.analysis.undefined_vars(stmt)))
+
+    def is_memory(self, var: ir.Var) -> bool:
+        if var not in self.memory:
+            self.memory[var] = isinstance(var.ty, tirx.BufferType) and _is_memory(var)
+        return self.memory[var]
 
     def branches(self, stmt: tirx.IfThenElse, at: _Straight, time: int) -> int:
         time = self.loads([stmt.condition], at, time)
@@ -195,7 +243,8 @@ class _Walker:
         if stmt.kind == tirx.ForKind.PARALLEL and not at.loops and not launch.axes:
             self.thread(stmt.loop_var, "parallel", stmt.extent)
             return self.stmt(stmt.body, _Straight((), at.guards), time)
-        loop = Loop(stmt.loop_var, self.inline(stmt.min), extent, stmt.kind)
+        scalar = stmt.kind == tirx.ForKind.VECTORIZED and is_scalarized(stmt)
+        loop = Loop(stmt.loop_var, self.inline(stmt.min), extent, stmt.kind, scalar=scalar)
         loop.step = self.stmt(stmt.body, _Straight((*at.loops, loop), at.guards), time) - time
         return time + extent * loop.step
 
@@ -205,7 +254,7 @@ class _Walker:
         axes[tag] = max(axes.get(tag, 1), _constant(extent, tag))
 
     def loads(self, values: Sequence, at: _Straight, time: int) -> int:
-        for load, guards in (each for value in values for each in _loads(value, at.guards)):
+        for load, guards in (each for value in values for each in guarded_loads(value, at.guards)):
             time = self.access(load.source, load.indices, False, at, self.inlined_guards(guards), time)
         return time
 
@@ -240,6 +289,11 @@ class _Walker:
         launch.accesses = [_hoisted(each, stores.get(each.buffer, [])) for each in launch.accesses]
 
 
+def _is_instruction(stmt: tirx.Stmt) -> bool:
+    vector = isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.VECTORIZED
+    return vector or isinstance(stmt, (tirx.BufferStore, tirx.Evaluate))
+
+
 def _hoisted(access: Access, stores: list[Access]) -> Access:
     used = {v for e in (*access.indices, *(c for c, _ in access.guards)) for v in variables(e)}
     kept: list[Loop] = []
@@ -263,28 +317,3 @@ def _constant(extent, what: str) -> int:
     if isinstance(extent, tirx.IntImm):
         return int(extent)
     raise Unmodelled(f"the extent of {what} is not a constant")
-
-
-def _loads(expr, guards: tuple) -> Iterator[tuple]:
-    """The loads in an expression with the conditions under which they happen, in the order of evaluation."""
-    if isinstance(expr, ir.TensorLoad):
-        for index in expr.indices:
-            yield from _loads(index, guards)
-        yield expr, guards
-    elif is_if_then_else(expr):
-        condition, yes, no = expr.args
-        yield from _loads(condition, guards)
-        yield from _loads(yes, (*guards, (condition, True)))
-        yield from _loads(no, (*guards, (condition, False)))
-    else:
-        for part in _parts(expr):
-            yield from _loads(part, guards)
-
-
-def _parts(expr) -> Iterator:
-    for name in ("a", "b", "condition", "true_value", "false_value", "value", "base", "args", "vectors"):
-        part = getattr(expr, name, None)
-        if isinstance(part, ir.Expr):
-            yield part
-        elif part is not None and name in ("args", "vectors"):
-            yield from (each for each in part if isinstance(each, ir.Expr))

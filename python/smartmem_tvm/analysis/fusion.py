@@ -64,6 +64,9 @@ class Profiles(Protocol):
     def compare(self, fused: tuple[tirx.PrimFunc, ...], parts: tuple[tirx.PrimFunc, ...]) -> tuple[float, float] | None:
         """Seconds of the fused kernels and of the parts, None if some of them were never measured."""
 
+    def latency(self, func: tirx.PrimFunc) -> float | None:
+        """Seconds of one launch of an unscheduled PrimFunc, None if it was never measured."""
+
 
 @dataclass(frozen=True)
 class Decision:

@@ -19,6 +19,8 @@ from .access_pattern import launches
 from .cache_model import misses
 from .memory_events import Grid, Site
 
+_PHONE_CORES = 6
+
 
 @dataclass(frozen=True)
 class Accesses:
@@ -32,6 +34,8 @@ class Accesses:
         Those of them that go to images.
     load_lines, store_lines : float
         Lines (or sectors) that the caches are asked for: the distinct ones of each instruction of a sub-group.
+    buffer_lines, buffer_misses : float
+        Those of `load_lines`, and of `l2_misses`, that are loads of buffers.
     l1_misses : float
         Of these, what goes on to the second level: stores, and all of a buffer where it has no first level.
     l2_misses : float
@@ -46,6 +50,8 @@ class Accesses:
     store_lines: float = 0.0
     l1_misses: float = 0.0
     l2_misses: float = 0.0
+    buffer_lines: float = 0.0
+    buffer_misses: float = 0.0
 
     @property
     def lines(self) -> float:
@@ -83,6 +89,14 @@ class Effort:
     windows: int = 4
 
 
+def usual_effort(row: Row) -> Effort:
+    """As many lines for each core as one of a phone's six gets.
+
+    The more groups run at once, the less can be left out: where all of them do, no stretch of time is like another.
+    """
+    return Effort(lines=Effort.lines * max(1, row.cores // _PHONE_CORES))
+
+
 def kernel_accesses(func: tirx.PrimFunc, row: Row, effort: Effort | None = None) -> Accesses:
     """Count the memory accesses of one launch of a scheduled PrimFunc.
 
@@ -92,13 +106,15 @@ def kernel_accesses(func: tirx.PrimFunc, row: Row, effort: Effort | None = None)
         With its schedule; tensors are buffers or textures.
     row : Row
         The device: sub-group, caches, number of cores.
+    effort : Effort, optional
+        How much is enumerated, by default `usual_effort`.
 
     Raises
     ------
     Unmodelled
         If the pattern depends on data (a loop until something is found, say).
     """
-    effort, bases, total = effort or Effort(), {}, Accesses()
+    effort, bases, total = effort or usual_effort(row), {}, Accesses()
     for launch in launches(func):
         total += _Model(Grid(launch, row, bases), row, effort).accesses()
     return total
@@ -139,8 +155,7 @@ class _Model:
         counted = sum(each, Accesses())
         if not counted.lines:
             return counted
-        l1, l2 = self.misses(counted.lines)
-        return counted + Accesses(l1_misses=l1, l2_misses=l2)
+        return counted + self.misses(counted.lines)
 
     def count(self, site: Site) -> Accesses:
         """Instructions and lines of a site: of all threads in a sample of groups and iterations."""
@@ -153,7 +168,8 @@ class _Model:
         texels = asked if site.access.texture else 0.0
         if site.access.store:
             return Accesses(stores=asked, texel_stores=texels, store_lines=found)
-        return Accesses(loads=asked, texel_loads=texels, load_lines=found)
+        of_buffers = 0.0 if site.access.texture else found
+        return Accesses(loads=asked, texel_loads=texels, load_lines=found, buffer_lines=of_buffers)
 
     def some(self, count: int, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Numbers below `count` in order, all of them or about `most`, and how many each stands for.
@@ -165,17 +181,20 @@ class _Model:
         inner = np.unique(self.random.integers(1, count - 1, most - 2))
         return np.r_[0, inner, count - 1], np.r_[1, np.full(len(inner), (count - 2) / len(inner)), 1]
 
-    def misses(self, lines: float) -> tuple[float, float]:
+    def misses(self, lines: float) -> Accesses:
         """Misses of the first and of the second level, of all `lines` that are asked for."""
-        first = second = seen = 0
+        first = second = loads = seen = 0
         for window in self.windows(lines):
             events = self.events(window)
             one, two = self.through_caches(events)
-            if not window.whole:
-                counted = self.warm(events, two)
-                one, two = one[counted], two[counted]
-            first, second, seen = first + one.sum(), second + two.sum(), seen + len(one)
-        return float(first * lines / seen), min(float(second * lines / seen), self.most_misses())
+            counted = np.ones(len(one), bool) if window.whole else self.warm(events, two)
+            buffers = two & ~events.texture & ~events.store
+            first, second, loads = (n + m[counted].sum() for n, m in ((first, one), (second, two), (loads, buffers)))
+            seen += counted.sum()
+        share = lines / seen
+        all_misses = min(float(second * share), self.most_misses())
+        of_buffers = all_misses * float(loads / second) if second else 0.0
+        return Accesses(l1_misses=float(first * share), l2_misses=all_misses, buffer_misses=of_buffers)
 
     def most_misses(self) -> float:
         """Of tensors that all fit into the second level, each line comes from memory once; otherwise no bound."""

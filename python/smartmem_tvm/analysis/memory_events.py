@@ -185,7 +185,7 @@ class Grid:
 
     def _vector(self, site: Site) -> Site:
         """The site with its vectorized loop taken as one instruction, if its elements lie next to each other."""
-        if not site.loops or site.loops[-1].kind != tirx.ForKind.VECTORIZED:
+        if not site.loops or site.loops[-1].kind != tirx.ForKind.VECTORIZED or site.loops[-1].scalar:
             return site
         *rest, lane = site.loops
         two = np.array([0, 1])
@@ -208,6 +208,8 @@ def _row_major(at: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
 
 def _sectors(place: np.ndarray, size: int, sector: int) -> np.ndarray:
     """The sectors that `size` bytes from `place` on touch, along a new first axis; the last ones may come twice."""
+    if (place % sector + size <= sector).all():  # one each: they are aligned, as most are
+        return (place // sector)[None]
     count = 1 + ceil((size - 1) / sector)
     last = (place + size - 1) // sector
     return np.minimum(place // sector + np.arange(count)[:, None, None, None], last)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import tvm
+import tvm_ffi
 from tvm import ir
 
 from ..tables.targets import Row
@@ -41,7 +42,13 @@ class KernelAccesses:
         return {"kernel": self.name, "launches": self.launches, **found}
 
 
-def network_accesses(mod: tvm.IRModule, row: Row, effort: Effort | None = None) -> list[KernelAccesses]:
+Known = dict[int, list[tuple[tvm.tirx.PrimFunc, "Accesses | str"]]]
+"""Kernels by their hash, with their accesses in one launch or the reason why they cannot be modelled."""
+
+
+def network_accesses(
+    mod: tvm.IRModule, row: Row, effort: Effort | None = None, known: Known | None = None
+) -> list[KernelAccesses]:
     """Count the memory accesses of one inference, kernel by kernel.
 
     Parameters
@@ -50,13 +57,20 @@ def network_accesses(mod: tvm.IRModule, row: Row, effort: Effort | None = None) 
         Its ``main`` calls scheduled PrimFuncs (``call_tir``), from whichever pipeline.
     row : Row
         The device.
+    known : dict, optional
+        Kernels of other modules for the same device, which are not modelled again; filled in here.
 
     Returns
     -------
     list of KernelAccesses
         The kernels that ask for most lines first, those that cannot be modelled last.
     """
-    found = [_kernel(mod[gvar], gvar.name_hint, times, row, effort) for gvar, times in _launches(mod).items()]
+    known = {} if known is None else known
+    found = []
+    for gvar, times in _launches(mod).items():
+        each = _modelled(mod[gvar].without_attr("global_symbol"), row, effort, known)
+        lost = isinstance(each, str)
+        found.append(KernelAccesses(gvar.name_hint, times, None if lost else each * times, each if lost else ""))
     return sorted(found, key=lambda each: each.accesses.lines if each.accesses else -1.0, reverse=True)
 
 
@@ -70,8 +84,14 @@ def _launches(mod: tvm.IRModule) -> Counter:
     return Counter(call.args[0] for call in calls if isinstance(call, ir.Call) and call.op == CALL_TIR)
 
 
-def _kernel(func, name: str, times: int, row: Row, effort: Effort | None) -> KernelAccesses:
+def _modelled(func: tvm.tirx.PrimFunc, row: Row, effort: Effort | None, known: Known) -> Accesses | str:
+    alike = known.setdefault(tvm_ffi.structural_hash(func), [])
+    for other, answer in alike:
+        if tvm_ffi.structural_equal(func, other):
+            return answer
     try:
-        return KernelAccesses(name, times, kernel_accesses(func, row, effort) * times)
+        answer = kernel_accesses(func, row, effort)
     except Unmodelled as reason:
-        return KernelAccesses(name, times, None, str(reason))
+        answer = str(reason)
+    alike.append((func, answer))
+    return answer

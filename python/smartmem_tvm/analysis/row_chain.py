@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import tvm_ffi
 from tvm import ir, tirx
 
+from .half import HALF
 from .index_map import variables
 from .kernel import Kernel, Opaque, Stage, substitute
 
@@ -252,5 +253,7 @@ def summand(stage: Stage):
 
 
 def factors(term) -> list:
-    """What a product multiplies."""
+    """What a product multiplies; a product of halves may be added to a sum of another type."""
+    if isinstance(term, tirx.Cast) and str(term.value.ty.dtype) == HALF and isinstance(term.value, tirx.Mul):
+        return factors(term.value)
     return [*factors(term.a), *factors(term.b)] if isinstance(term, tirx.Mul) else [term]

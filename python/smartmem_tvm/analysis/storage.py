@@ -1,105 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel wants of the tensors that it reads, and the kernel again with a tensor stored in another order."""
+"""A kernel again, with one of its tensors stored in another order or in a texture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
 
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..planner.storage_order import Demand
 from ..planner.texture_form import TEXEL, TextureForm
 from .change_axes import change_axes
 from .compose import simplify
-from .graph import Graph, Node
 from .index_map import variables
-from .kernel import Kernel, Opaque, Stage, shape_of, substitute
+from .kernel import Kernel, Opaque, Stage, shape_of
 from .strength_reduction import Simplifier
-
-
-def demands(kernel: Kernel, name: str) -> dict:
-    """What the kernel, called `name`, wants of each of its inputs (SmartMem 3.2.2).
-
-    A reduction wants the dimensions that it runs along, one step of it being one step of the tensor. A dimension that
-    it shares with the position of the result (the channels of a group, the rows of a window) counts where it has no
-    other. What is computed element by element on the way to the reduction passes the demand on.
-
-    Returns
-    -------
-    dict
-        Input buffer -> list of `Demand`; inputs that nothing is wanted of are missing.
-    """
-    wanted: dict = {}
-    for stage in reversed(kernel.stages):
-        for load in stage.loads:
-            for dims, slid, count in _direct(stage, load) + _passed(stage, load, wanted):
-                found = wanted.setdefault(load.source, {})
-                found[dims, slid] = max(found.get((dims, slid), 0), count)
-    return {
-        buffer: [Demand(dims, count, name, slid) for (dims, slid), count in wanted[buffer].items()]
-        for buffer in kernel.inputs
-        if buffer in wanted
-    }
-
-
-def tensor_demands(graph: Graph, node: Node) -> list[Demand]:
-    """What the readers of a node's tensor want of it; nothing if its order cannot be chosen."""
-    readers = graph.readers(node.var)
-    fixed = node.kernel is None or graph.is_output(node.var) or any(reader.kernel is None for reader in readers)
-    if fixed or len(node.kernel.outputs) != 1:
-        return []
-    found = []
-    for reader in readers:
-        wanted = demands(reader.kernel, reader.var.name)
-        for buffer, arg in zip(reader.kernel.inputs, reader.args, strict=True):
-            if arg.same_as(node.var):
-                found += wanted.get(buffer, [])
-    return found
-
-
-def _direct(stage: Stage, load: ir.TensorLoad) -> list[tuple[frozenset[int], frozenset[int], int]]:
-    pure, blocks, shared = set(), set(), set()
-    shape, simplifier = shape_of(load.source), Simplifier(stage.extents)
-    for var in stage.reduction:
-        for dim, at in enumerate(load.indices):
-            if shape[dim] > 1 and stage.extents[var] > 1 and var in variables(at) and _moves(at, var, simplifier):
-                alone = all(other in stage.reduction for other in variables(at))
-                (pure if alone else blocks if _in_blocks(at, var, stage, simplifier) else shared).add(dim)
-    dims = frozenset(pure or blocks | shared)
-    return [(dims, dims - pure - blocks, prod(stage.extents.values()))] if dims else []
-
-
-def _in_blocks(at, var, stage: Stage, simplifier: Simplifier) -> bool:
-    """Whether the position of the result only chooses a block for `var` to run through: the channels of a group."""
-    within = simplifier.index(tirx.floormod(at, tirx.const(stage.extents[var], at.ty.dtype)))
-    return all(other in stage.reduction for other in variables(within))
-
-
-def _moves(at, var, simplifier: Simplifier) -> bool:
-    """Whether the first step of `var` is one of the index: not so for the leading digit of a split axis."""
-    zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
-    step = simplifier.index(substitute(at, {var: one}) - substitute(at, {var: zero}))
-    return not (isinstance(step, tirx.IntImm) and int(step) == 0)
-
-
-def _passed(stage: Stage, load: ir.TensorLoad, wanted: dict) -> list[tuple[frozenset[int], frozenset[int], int]]:
-    """Demands on the result of an element-wise stage, as demands on what it reads."""
-    if not stage.is_pointwise:
-        return []
-    found = []
-    shape = shape_of(load.source)
-
-    def read(dims: frozenset[int]) -> frozenset[int]:
-        along = {stage.spatial[dim] for dim in dims}
-        return frozenset(d for d, at in enumerate(load.indices) if shape[d] > 1 and along & set(variables(at)))
-
-    for (dims, slid), count in wanted.get(stage.outputs[0], {}).items():
-        if read(dims):
-            found.append((read(dims), read(slid) - read(dims - slid), count))
-    return found
 
 
 def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, object]:
@@ -150,6 +65,8 @@ def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Ker
     if written:
         kernel = _over_texels(kernel, form.texel)
         buffer = kernel.outputs[0]
+    else:
+        kernel = replace(kernel, stages=tuple(_into_padding(stage, buffer, form.texel) for stage in kernel.stages))
     new = tirx.decl_buffer(list(form.shape), buffer.dtype, buffer.name, scope=scope)
 
     def place(indices) -> list:
@@ -164,6 +81,26 @@ def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Ker
         return [*map(along, form.axes), lane]
 
     return simplify(stored_as(kernel, buffer, new, place)), new
+
+
+def _into_padding(stage: Stage, buffer, dim: int) -> Stage:
+    """The stage reading `buffer` beyond the end of a dimension as far as texels go, where it was clipped to that.
+
+    Whoever does so computes padding (`_within_bounds`), and texels have some.
+    """
+    extent, analyzer = shape_of(buffer)[dim], Simplifier(stage.extents).analyzer
+    texels = -(-extent // TEXEL) * TEXEL
+
+    def unclipped(at):
+        clipped = isinstance(at, tirx.Min) and isinstance(at.b, tirx.IntImm) and int(at.b) == extent - 1
+        return at.a if clipped and analyzer.const_int_bound(at.a).max_value < texels else at
+
+    def load(old):
+        if not old.source.same_as(buffer):
+            return old
+        return old.source[tuple(unclipped(at) if i == dim else at for i, at in enumerate(old.indices))]
+
+    return stage if extent == texels else replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
 
 
 def _digits(index) -> tuple:
@@ -202,6 +139,15 @@ def _within_bounds(before: Stage, stage: Stage) -> Stage:
         return old.source[tuple(map(inside, old.indices, shape_of(old.source)))]
 
     return replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
+
+
+def beside_results(kernel: Kernel, buffer) -> list[int]:
+    """Dimensions of an input along which a kernel walks as it walks along its result, the innermost dimension first."""
+    store, extents = kernel.last.body, kernel.last.extents
+    indices = reversed(store.indices) if isinstance(store, tirx.BufferStore) else ()
+    walked = [_along(kernel, index) for index in indices if isinstance(index, ir.Var) and index in extents]
+    read = [(along[s], load) for along in walked for s in along for load in s.loads if load.source.same_as(buffer)]
+    return [dim for var, load in read for dim, at in enumerate(load.indices) if var in variables(at)]
 
 
 def _along(kernel: Kernel, var) -> dict:

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Textures among the buffers of a kernel: whoever writes one writes whole texels."""
+"""Textures among the buffers of a kernel: whoever writes one writes whole texels, and should read whole ones."""
 
 from __future__ import annotations
 
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlockRealize
+
+from .index_map import variables
 from .kernel import Kernel
 
 
@@ -14,3 +19,42 @@ def is_texture(buffer) -> bool:
 def writes_texels(kernel: Kernel) -> bool:
     """Whether a kernel writes a texture."""
     return any(is_texture(output) for output in kernel.outputs)
+
+
+def read_singly(func: tirx.PrimFunc) -> frozenset[int]:
+    """Positions of the textures among the parameters of which a read takes one number of the four that it gets.
+
+    Parameters
+    ----------
+    func : tirx.PrimFunc
+        Scheduled, vectors being such that single accesses read them (`transform.StageTexels`).
+    """
+    single: list = []
+
+    def vector(loop: tirx.For) -> tirx.Stmt:
+        if loop.kind != tirx.ForKind.VECTORIZED:
+            return loop
+        lanes = _lanes(loop)
+        single.extend(load for load in _reads(loop) if not lanes & set(variables(load.indices[-1])))
+        return tirx.Evaluate(tirx.const(0))
+
+    single += _reads(tvm_ffi.structural_map(func.body, (tirx.For, vector)))
+    return frozenset(i for i, param in enumerate(func.params) if any(load.source.same_as(param) for load in single))
+
+
+def _lanes(loop: tirx.For) -> set:
+    """The variables that tell the lanes of a vectorized loop apart."""
+    found = {loop.loop_var}
+    realizes: list = []
+    tvm_ffi.structural_walk(loop, (SBlockRealize, realizes.append))
+    for realize in realizes:
+        bound = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        found |= {it.var for it, at in bound if found & set(variables(at))}
+    return found
+
+
+def _reads(statement: tirx.Stmt) -> list:
+    """Every load from a texture."""
+    found: list = []
+    tvm_ffi.structural_walk(statement, (ir.TensorLoad, found.append))
+    return [load for load in found if is_texture(load.source)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..tables.targets import Row
 
 NAME = "accesses"
-HELP = "model memory accesses and cache misses on a device, against TVM's default pipeline"
+HELP = "model memory accesses and cache misses on a device, against TVM's pipelines"
 EXAMPLE = """\
   smartmem accesses models/cswin_s.onnx --target adreno-740
   smartmem accesses models/cswin_s.onnx --target adreno-740 --kernels     of each kernel, too
@@ -27,13 +27,14 @@ EXAMPLE = """\
 The device need not be there. What threads load and store is read off the index expressions of the scheduled kernels,
 and sent through a model of the device's caches; figures of devices that nobody publishes are estimates, and listed."""
 
-_ROWS = (
-    ("loads and stores of threads, M", lambda each: each["loads"] + each["stores"]),
-    ("of which texels, M", lambda each: each["texel_loads"] + each["texel_stores"]),
-    ("lines that caches are asked for, M", lambda each: each["load_lines"] + each["store_lines"]),
-    ("lines from the second level, M", lambda each: each["l1_misses"]),
-    ("lines from memory, M", lambda each: each["l2_misses"]),
-)
+ROWS = {
+    "loads and stores of threads, M": lambda each: each["loads"] + each["stores"],
+    "of which texels, M": lambda each: each["texel_loads"] + each["texel_stores"],
+    "lines that caches are asked for, M": lambda each: each["load_lines"] + each["store_lines"],
+    "lines from the second level, M": lambda each: each["l1_misses"],
+    "lines from memory, M": lambda each: each["l2_misses"],
+}
+"""What is shown of a side: title, and the figure from the counts of `Accesses`."""
 _KERNELS = ("kernel", "launches", "lines, M", "from memory, M")
 
 
@@ -41,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model(parser)
     add_compilation(parser)
-    parser.add_argument("--kernels", action="store_true", help="list every kernel of both sides")
+    parser.add_argument("--kernels", action="store_true", help="list every kernel of every column")
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Schedule both graphs, and count."""
+    """Schedule the graph in every way that is compared, and count."""
     from ..analysis.network_access import network_accesses
-    from ..deploy.schedules import our_schedules, tvm_schedules
+    from ..deploy.schedules import sides
     from ..deploy.target import parse_target, target_row
 
     target = parse_target(args.target)
@@ -56,17 +57,14 @@ def execute(args: argparse.Namespace) -> Result:
         raise UserError(f"target '{args.target}' has no caches in smartmem_tvm.tables.targets; use adreno-740, say.")
     chosen = replace(options(args), schedule=True)
     model = read_model(args)
-    sides = {}
-    for name, schedule in (
-        ("tvm_default", lambda: tvm_schedules(import_baseline(args, model), target)),
-        ("smartmem", lambda: our_schedules(import_model(args, model), target, chosen)),
-    ):
+    found, known = {}, {}
+    for name, side in sides(target, chosen).items():
+        imported = (import_baseline if side.baseline else import_model)(args, model)
         with step(f"Scheduling kernels of {name}"):
-            mod: tvm.IRModule = schedule()
+            mod: tvm.IRModule = side.schedule(imported)
         with step(f"Counting accesses of {name}"):
-            sides[name] = network_accesses(mod, row)
-    data = {"model": args.model, "target": args.target, "device": _device(row)}
-    data |= {name: _side(kernels) for name, kernels in sides.items()}
+            found[name] = {"label": side.label, **_side(network_accesses(mod, row, known=known))}
+    data = {"model": args.model, "target": args.target, "device": _device(row), "sides": found}
     return Result(data, lambda console: _render(console, data, args.kernels))
 
 
@@ -100,16 +98,18 @@ def _side(kernels: list[KernelAccesses]) -> dict:
 
 
 def _render(console: Console, data: dict, kernels: bool) -> None:
-    before, after = data["tvm_default"], data["smartmem"]
-    rows = [("kernels launched", before["launches"], after["launches"], _ratio(before["launches"], after["launches"]))]
-    for label, value in _ROWS:
-        old, new = value(before), value(after)
-        rows.append((label, f"{old / 1e6:.2f}", f"{new / 1e6:.2f}", _ratio(old, new)))
-    console.print(table(data["model"], ("", "TVM default", "smartmem", "ratio"), rows, numbers=(1, 2, 3)))
+    found = list(data["sides"].values())
+    rows = [("kernels launched", *(side["launches"] for side in found), _ratio([side["launches"] for side in found]))]
+    for label, value in ROWS.items():
+        values = [value(side) for side in found]
+        rows.append((label, *(f"{each / 1e6:.2f}" for each in values), _ratio(values)))
+    titles = ("", *(side["label"] for side in found), "first / last")
+    console.print(table(data["model"], titles, rows, numbers=tuple(range(1, len(titles)))))
     if kernels:
-        for name, side in (("TVM default", before), ("smartmem", after)):
-            console.print(table(name, _KERNELS, [_kernel(each) for each in side["kernels"]], numbers=(1, 2, 3)))
-    left = before["not_modelled"] + after["not_modelled"]
+        for side in found:
+            rows = [_kernel(each) for each in side["kernels"]]
+            console.print(table(side["label"], _KERNELS, rows, numbers=(1, 2, 3)))
+    left = sum(side["not_modelled"] for side in found)
     device = data["device"]
     console.print(
         f"Model of {device['name']}: lines of {device['sector_bytes']} bytes, caches empty before each kernel"
@@ -125,5 +125,5 @@ def _kernel(each: dict) -> tuple[str, int, str, str]:
     return each["kernel"], each["launches"], f"{lines / 1e6:.3f}", f"{each['l2_misses'] / 1e6:.3f}"
 
 
-def _ratio(before: float, after: float) -> str:
-    return f"{before / after:.2f}x" if after else "-"
+def _ratio(values: list[float]) -> str:
+    return f"{values[0] / values[-1]:.2f}x" if values[0] and values[-1] else "-"

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel wants of the tensors that it reads: memory contiguous along what it reduces over (SmartMem 3.2.2)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import ir, tirx
+
+from ..planner.storage_order import Demand
+from ..planner.texture_form import TEXEL
+from ..tables.layout_policy import TABLE_6, Search
+from .classify import quadrant
+from .graph import Graph, Node
+from .index_map import variables
+from .kernel import Kernel, Stage, shape_of, substitute
+from .strength_reduction import Simplifier
+
+
+def demands(kernel: Kernel, name: str) -> dict:
+    """What the kernel, called `name`, wants of each of its inputs (SmartMem 3.2.2).
+
+    A reduction wants the dimensions that it runs along, one step of it being one step of the tensor. A dimension that
+    it shares with the position of the result counts where it runs through it in blocks of a texel at least (the rows of
+    a patch), and where it has no other (the channels of a group, the rows of a window). What is computed element by
+    element on the way to the reduction passes the demand on.
+
+    Returns
+    -------
+    dict
+        Input buffer -> list of `Demand`; inputs that nothing is wanted of are missing.
+    """
+    wanted: dict = {}
+    for stage in reversed(kernel.stages):
+        for load in stage.loads:
+            for dims, slid, count in _direct(stage, load) + _passed(stage, load, wanted):
+                found = wanted.setdefault(load.source, {})
+                found[dims, slid] = max(found.get((dims, slid), 0), count)
+    return {
+        buffer: [Demand(dims, count, name, slid) for (dims, slid), count in wanted[buffer].items()]
+        for buffer in kernel.inputs
+        if buffer in wanted
+    }
+
+
+def tensor_demands(graph: Graph, node: Node) -> list[Demand]:
+    """What the readers of a node's tensor want of it; nothing if its order cannot be chosen."""
+    if why_fixed(graph, node.var) is not None:
+        return []
+    asked = [each for each in graph.readers(node.var) if search(node, each) is not Search.NONE]
+    return [demand for reader in asked for demand in reader_demands(reader, node.var)]
+
+
+def search(producer: Node, reader: Node) -> Search:
+    """Which layouts SmartMem's Table 6 searches for an edge between two kernels."""
+    return TABLE_6[quadrant(producer.kernel), quadrant(reader.kernel)].search
+
+
+def reader_demands(reader: Node, var) -> list[Demand]:
+    """What one node with a kernel wants of a tensor that it reads."""
+    wanted = demands(reader.kernel, reader.var.name)
+    pairs = zip(reader.kernel.inputs, reader.args, strict=True)
+    return [demand for buffer, arg in pairs if arg.same_as(var) for demand in wanted.get(buffer, [])]
+
+
+def why_fixed(graph: Graph, var) -> str | None:
+    """Why the order of a tensor cannot be chosen, None if it can."""
+    producer = graph.producer(var)
+    if producer is None:
+        return "an input of the model keeps the user's order"
+    if graph.is_output(var):
+        return "a result of the model keeps the user's order"
+    if producer.kernel is None or any(reader.kernel is None for reader in graph.readers(var)):
+        return "it is made or read by something without loop structure"
+    return None
+
+
+def _direct(stage: Stage, load: ir.TensorLoad) -> list[tuple[frozenset[int], frozenset[int], int]]:
+    pure, blocks, shared, patches = set(), set(), set(), set()
+    shape, simplifier = shape_of(load.source), Simplifier(stage.extents)
+    for var in stage.reduction:
+        for dim, at in enumerate(load.indices):
+            if shape[dim] > 1 and stage.extents[var] > 1 and var in variables(at) and _moves(at, var, simplifier):
+                alone = all(other in stage.reduction for other in variables(at))
+                in_blocks = not alone and _in_blocks(at, var, stage, simplifier)
+                (pure if alone else blocks if in_blocks else shared).add(dim)
+                if in_blocks and stage.extents[var] >= TEXEL:
+                    patches.add(dim)
+    # Beside dimensions of its own a reduction runs as well through patches that fill a texel, and results lie along
+    # these.
+    dims, slid = (pure | patches, patches - pure) if pure else (blocks | shared, shared - blocks)
+    return [(frozenset(dims), frozenset(slid), prod(stage.extents.values()))] if dims else []
+
+
+def _in_blocks(at, var, stage: Stage, simplifier: Simplifier) -> bool:
+    """Whether the position of the result only chooses a block for `var` to run through: the channels of a group."""
+    within = simplifier.index(tirx.floormod(at, tirx.const(stage.extents[var], at.ty.dtype)))
+    return all(other in stage.reduction for other in variables(within))
+
+
+def _moves(at, var, simplifier: Simplifier) -> bool:
+    """Whether the first step of `var` is one of the index: not so for the leading digit of a split axis."""
+    zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
+    step = simplifier.index(substitute(at, {var: one}) - substitute(at, {var: zero}))
+    return not (isinstance(step, tirx.IntImm) and int(step) == 0)
+
+
+def _passed(stage: Stage, load: ir.TensorLoad, wanted: dict) -> list[tuple[frozenset[int], frozenset[int], int]]:
+    """Demands on the result of an element-wise stage, as demands on what it reads."""
+    if not stage.is_pointwise:
+        return []
+    found = []
+    shape = shape_of(load.source)
+
+    def read(dims: frozenset[int]) -> frozenset[int]:
+        along = {stage.spatial[dim] for dim in dims}
+        return frozenset(d for d, at in enumerate(load.indices) if shape[d] > 1 and along & set(variables(at)))
+
+    for (dims, slid), count in wanted.get(stage.outputs[0], {}).items():
+        if read(dims):
+            found.append((read(dims), read(slid) - read(dims - slid), count))
+    return found

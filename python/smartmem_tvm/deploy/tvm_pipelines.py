@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TVM's own pipelines for GPUs, to compare with: its default one, and the one with textures, mended."""
+
+from __future__ import annotations
+
+import time
+
+import tvm
+from tvm import relax
+from tvm.relax.backend import adreno, gpu_generic
+from tvm.s_tir import dlight
+
+from ..errors import UserError
+from .build import Compiled, generate
+from .target import has_textures
+from .tvm_texture_mends import SplitByScope, convolve_narrow_groups
+from .weights import lift_weights
+
+PIPELINES = ("default", "textures", "textures-matmul")
+"""TVM's for any GPU, in buffers; its Adreno pipeline, mended; that one with TVM's schedule of matmuls for any GPU."""
+
+
+def schedule_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "default") -> tvm.IRModule:
+    """A network as ``call_tir`` of kernels that TVM has scheduled.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A Relax module of operators.
+    target : tvm.target.Target
+        A GPU; for the pipelines with textures, of kind opencl with ``texture`` among its keys.
+    pipeline : str
+        One of `PIPELINES`.
+
+    Raises
+    ------
+    UserError
+        If the pipeline is unknown, or needs textures that `target` has not.
+    """
+    with target:
+        before, schedules = _halves(target, pipeline)
+        return tvm.transform.Sequential([*before, *schedules])(mod)
+
+
+def compile_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "default") -> Compiled:
+    """Compile with one of TVM's pipelines; parameters as for `schedule_tvm`, a target with a host."""
+    start = time.perf_counter()
+    with target:
+        before, schedules = _halves(target, pipeline)
+        graph = tvm.transform.Sequential(before)(mod)  # not twice from `mod`: the Adreno passes leave traces in it
+        passes = gpu_generic.dataflow_lower_passes(target) + gpu_generic.finalize_passes(target)
+        lowered = tvm.transform.Sequential([*schedules, *passes])(graph.clone())  # TVM's schedules change it
+    middle = time.perf_counter()
+    executable = generate(lowered, target)
+    seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
+    return Compiled(executable, lift_weights(graph)[0], target, seconds=seconds)
+
+
+def _halves(target: tvm.target.Target, pipeline: str) -> tuple[list, list]:
+    """The passes before the first that schedules, whose kernels analyses can read, and the rest."""
+    passes = _passes(target, pipeline)
+    first = next(at for at, each in enumerate(passes) if each.info.name == "ApplyDefaultSchedule")
+    return passes[:first], passes[first:]
+
+
+def _passes(target: tvm.target.Target, pipeline: str) -> list[tvm.transform.Pass]:
+    if pipeline not in PIPELINES:
+        raise UserError(f"TVM's pipeline '{pipeline}' is unknown; use one of {', '.join(PIPELINES)}.")
+    if pipeline == "default":
+        return gpu_generic.library_dispatch_passes(target) + gpu_generic.legalize_passes(target)
+    if not has_textures(target) or "adreno" not in target.keys:
+        raise UserError(f"TVM's pipeline '{pipeline}' is for Adreno's textures: use a target as adreno-740.")
+    passes = adreno.legalize_passes(target)
+    _insert(passes, "LegalizeOps", relax.transform.LegalizeOps({"relax.nn.conv2d": convolve_narrow_groups}))
+    _insert(passes, "SpecializePrimFuncBasedOnCallSite", SplitByScope())
+    # Before the rules that give a group of threads one sum each, or a thread one number of a texel; TVM has the first
+    # of these and leaves it out.
+    rules = [dlight.adreno.Fallback(), *([dlight.gpu.Matmul()] if pipeline == "textures-matmul" else [])]
+    _insert(passes, "ApplyDefaultSchedule", dlight.ApplyDefaultSchedule(*rules))
+    return gpu_generic.library_dispatch_passes(target) + passes
+
+
+def _insert(passes: list[tvm.transform.Pass], name: str, new: tvm.transform.Pass) -> None:
+    """Put `new` before the last pass of that name."""
+    passes.insert(max(at for at, each in enumerate(passes) if each.info.name == name), new)
