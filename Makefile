@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-shapes bench-peers bench-gpu bench-opencl bench-compile bench-accuracy
+.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-shapes bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
 
 # The demo needs no OpenCL: without a compiler there is no library.
 demo: $(VENV)/installed $(wildcard $(LIBRARY))
@@ -76,15 +76,49 @@ bench-opencl: $(VENV)/installed-dev $(LIBRARY)
 	$(BIN)/python benchmarks/opencl_start.py --into $(OPENCL_RESULTS)
 	$(BIN)/python benchmarks/render_opencl.py
 
+# The tables of docs/textures.md, on a machine whose OpenCL device is a GPU with textures: a few minutes.
+TEXTURES_AGAINST := smartmem@opencl,tvm@opencl,tvm-textures,tvm-textures-matmul,onnxruntime
+bench-textures: $(VENV)/installed-dev $(LIBRARY)
+	$(BENCH) --suite gpu --target opencl-texture --against $(TEXTURES_AGAINST) --settle 2 -o benchmarks/textures.json
+	$(BIN)/python benchmarks/render_textures.py
+
 # Errors of all networks on this machine's CPU and first OpenCL device: forty minutes, 8 GB for the largest.
 bench-accuracy: $(VENV)/installed-dev $(LIBRARY)
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/render_accuracy.py
 
+# The page docs/precision.md: the demo networks on the first OpenCL device, in buffers and textures, with numbers of 32
+# and of 16 bits; an hour on a CPU.
+bench-precision: $(VENV)/installed-dev $(LIBRARY)
+	$(BIN)/python benchmarks/precision.py
+	$(BIN)/python benchmarks/render_precision.py
+
 # The page docs/compile_time.md and its chart: two minutes, on two cores of an idle machine.
 bench-compile: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/compile_time.py
 	$(BIN)/python benchmarks/render_compile_time.py
+
+# The tables of docs/layouts.md: counts and models only, any machine will do; ten minutes.
+bench-layouts: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/layouts.py
+	$(BIN)/python benchmarks/buffer_share.py
+	$(BIN)/python benchmarks/render_layouts.py
+
+# What SelectLayout is worth in buffers: two minutes, on a machine with a CUDA device and nvcc; LAYOUT_TARGETS=cpu anywhere.
+LAYOUT_TARGETS ?= cuda opencl
+bench-layout-speed: $(VENV)/installed-dev $(LIBRARY)
+	$(BIN)/python benchmarks/layout_speed.py --targets $(LAYOUT_TARGETS)
+	$(BIN)/python benchmarks/render_layouts.py
+
+# The page docs/memory_accesses.md and its chart: models of a phone's caches, any machine will do; ten minutes.
+bench-accesses: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/accesses.py
+	$(BIN)/python benchmarks/render_accesses.py
+
+# The same model against hardware counters: a minute, on a machine with an NVIDIA GPU, nvcc and ncu.
+bench-counters: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/counters.py
+	$(BIN)/python benchmarks/render_counters.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

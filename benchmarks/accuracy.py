@@ -64,14 +64,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def verify(model: str, target: str, timeout: float) -> dict:
+def verify(model: str, target: str, timeout: float, *options: str, tolerance: float = TOLERANCE) -> dict:
     """The row of one network: ``error`` relative to the largest output, ``seconds``, ``date``; or why it ``failed``."""
     path = ROOT / "models" / f"{model}.onnx"
     command = [sys.executable, "-m", "smartmem_tvm", "verify", str(path), "--target", target, "--json"]
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            [*command, "--rtol", str(TOLERANCE)], capture_output=True, text=True, timeout=timeout, check=False
+            [*command, "--rtol", str(tolerance), *options], capture_output=True, text=True, timeout=timeout, check=False
         )
         row = _read(done)
     except subprocess.TimeoutExpired:

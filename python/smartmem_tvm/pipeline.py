@@ -9,19 +9,20 @@ from functools import partial
 from pathlib import Path
 
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from .analysis.fusion import Profiles
+from .analysis.half import FLOAT
 from .analysis.strength_reduction import strength_reduction
 from .errors import UserError
 from .planner.texture_form import ImageLimits
 from .schedule import CpuParams, PackWeights, ScheduleKernels
 from .schedule.gpu_attention import chain_params, refusal
-from .schedule.gpu_default import is_gpu
-from .schedule.schedule_kernels import kernel_rules
+from .schedule.gpu_launch import is_gpu
+from .tables.targets import row_of
+from .texture_trial import Measure, TextureTrial
 from .transform.capture_graphs import CaptureGraphs
-from .transform.check_textures import CheckTextures
+from .transform.compute_half import ComputeHalf
 from .transform.eliminate_layout import EliminateLayout
 from .transform.fold_norm_affine import FoldNormAffine
 from .transform.fold_scales import FoldScales
@@ -39,6 +40,7 @@ from .transform.rewrite_algebra import RewriteAlgebra
 from .transform.select_layout import SelectLayout
 from .transform.split_reductions import SplitReductions
 from .transform.split_transposed import SplitTransposed
+from .transform.store_half import StoreHalf
 from .transform.vectorize_math import VectorizeMath
 
 
@@ -55,12 +57,19 @@ class Options:
         Reduce composed index maps in strength (`analysis.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool
         Run `FuseAttention`.
+    precision : str
+        ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
+        `ComputeHalf` too, arithmetic but for sums is of halves. See `require_precision` for the targets.
     textures : bool
-        Run `PlaceTextures`, and `SelectLayout` for what stays in buffers; of no effect on targets without textures.
+        Run `PlaceTextures`; of no effect on targets without textures.
+    layout : bool
+        Run `SelectLayout` for what is in buffers; of no effect on targets without textures.
     cuda_graph : bool
         Run `CaptureGraphs`; of no effect on other targets than CUDA.
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``.
+    records : tvm.transform.Pass or None
+        Gives kernels the schedules that tuning has found for them (`tune.apply_records.ApplyRecords`).
     profiles : Profiles or None
         Measured latencies that decide DNNFusion's yellow cells (`tune.profile_store.ProfileStore`); without them the
         cost model of `analysis.fusion` does.
@@ -72,10 +81,13 @@ class Options:
     simplify: bool = True
     fuse: bool = True
     fuse_attention: bool = True
+    precision: str = "float32"
     textures: bool = True
+    layout: bool = True
     schedule: bool = True
     cuda_graph: bool = True
     dump_dir: str | None = None
+    records: tvm.transform.Pass | None = None
     profiles: Profiles | None = None
 
 
@@ -120,6 +132,11 @@ GRAPH_PHASES = (
 # What TVM would dispatch to chains of small kernels, one of them wrong on some GPUs, or to a reduction to pairs.
 _MEND = Phase("mend", lambda _: [LowerSorts(), LowerScans(), LowerArgmax()])
 
+PRECISIONS = {FLOAT: [], "half-storage": [StoreHalf()], "half": [StoreHalf(), ComputeHalf()]}
+
+# After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
+_PRECISION = Phase("precision", lambda options: PRECISIONS[options.precision])
+
 # TVM's own five passes, the baseline of every comparison.
 BASELINE_PHASES = (
     Phase(
@@ -159,20 +176,34 @@ def _finish(_: Options) -> list:
 # TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
 _LOWER = Phase("lower", lambda options: _plan_memory(options) + _finish(options))
 
+
+def prepare_passes(gpu: bool) -> list:
+    """Passes after which kernels are what the schedule rules, and records of tuning, are for."""
+    return [LowerRotations()] if gpu else [SplitReductions(), LowerRotations(), VectorizeMath()]
+
+
+def _on_record(options: Options) -> list:
+    return [options.records] if options.records is not None else []
+
+
 LOWER_PHASES = (
     Phase(
         "schedule",
-        lambda _: [SplitReductions(), LowerRotations(), VectorizeMath(), PackWeights(), ScheduleKernels()],
+        lambda options: [*prepare_passes(gpu=False), *_on_record(options), PackWeights(), ScheduleKernels()],
     ),
     _LOWER,
 )
 
 # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
-GPU_LOWER_PHASES = (Phase("schedule", lambda _: [LowerRotations(), ScheduleKernels(), LiftWorkspaces()]), _LOWER)
+_SCHEDULE_ON_GPU = Phase(
+    "schedule",
+    lambda options: [*prepare_passes(gpu=True), *_on_record(options), ScheduleKernels(), LiftWorkspaces()],
+)
+GPU_LOWER_PHASES = (_SCHEDULE_ON_GPU, _LOWER)
 
 # Which tensors stay where they are is known when memory is planned, and no longer seen when it is lowered.
 CUDA_LOWER_PHASES = (
-    Phase("schedule", lambda _: [LowerRotations(), ScheduleKernels(), LiftWorkspaces()]),
+    _SCHEDULE_ON_GPU,
     Phase("plan_memory", _plan_memory),
     Phase("cuda_graph", lambda _: [CaptureGraphs()]),
     Phase("finish", _finish),
@@ -186,44 +217,27 @@ def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
     attention = Phase(
         "fuse_attention", lambda _: [FuseAttention(refusal=partial(refusal, params=chain_params(target)))]
     )
-    phases = (_MEND, *(attention if phase.name == attention.name else phase for phase in GRAPH_PHASES))
+    phases = (_MEND, *(attention if phase.name == attention.name else phase for phase in GRAPH_PHASES), _PRECISION)
     if "texture" not in target.keys:
         return phases
     # Last: which memory a tensor goes to depends on who writes and reads it in the end.
-    passes = [PlaceTextures(target, TextureTrial(target), _image_limits(target)), SelectLayout()]
-    return (*phases, Phase("textures", lambda _: passes))
+    place = texture_phase(target)
+    return (*phases, place, Phase("layout", lambda _: [SelectLayout()]))
+
+
+def texture_phase(target: tvm.target.Target, measure: Measure | None = None) -> Phase:
+    """The phase ``textures``; with `measure`, kernels are measured as they are tried (see `TextureTrial`)."""
+
+    def passes(options: Options) -> list:
+        times = options.profiles.latency if options.profiles is not None else None
+        return [PlaceTextures(target, TextureTrial(target, times, measure), _image_limits(target))]
+
+    return Phase("textures", passes)
 
 
 def _image_limits(target: tvm.target.Target) -> ImageLimits:
     side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
     return ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
-
-
-class TextureTrial:
-    """Why a kernel with textures cannot be scheduled for `target`, None if it can; equal kernels are tried once."""
-
-    def __init__(self, target: tvm.target.Target):
-        self.target, self.known = target, {}
-
-    def __call__(self, kernel: tvm.tirx.PrimFunc) -> str | None:
-        """Schedule a kernel as it will be scheduled later, and look."""
-        key = tvm_ffi.structural_hash(kernel)
-        for other, answer in self.known.setdefault(key, []):
-            if tvm_ffi.structural_equal(kernel, other):
-                return answer
-        answer = self._try(kernel)
-        self.known[key].append((kernel, answer))
-        return answer
-
-    def _try(self, kernel: tvm.tirx.PrimFunc) -> str | None:
-        mod = tvm.IRModule({"it": kernel.with_attr("global_symbol", "it")})
-        try:
-            with self.target:
-                scheduled = tvm.transform.Sequential([LowerRotations(), ScheduleKernels(), CheckTextures()])(mod)
-        except UserError as error:
-            return str(error)
-        rule = kernel_rules(scheduled)["it"]
-        return f"no rule but {rule['name']} knows it" if rule["catch_all"] else None
 
 
 def lower_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
@@ -248,6 +262,32 @@ def require_schedules(target: tvm.target.Target | None) -> None:
         )
 
 
+def require_precision(target: tvm.target.Target | None, precision: str) -> None:
+    """Refuse precisions that a target does not have.
+
+    Raises
+    ------
+    UserError
+        If there is no such precision, or the target's row in `tables.targets` has no halves in memory.
+    """
+    if precision not in PRECISIONS:
+        raise UserError(f"precision '{precision}' does not exist: use one of {', '.join(PRECISIONS)}.")
+    if precision == FLOAT:
+        return
+    kind, model = ("llvm", None) if target is None else (target.kind.name, str(target.attrs.get("model") or ""))
+    row = row_of(kind, model)
+    if row is None or "float16" not in row.texels:
+        raise UserError(
+            f"precision '{precision}' needs a target that stores half numbers, which '{model or kind}' does not here: "
+            f"compile for a GPU (opencl, cuda, adreno-740), or in {FLOAT}."
+        )
+    if precision == "half" and not row.half:
+        raise UserError(
+            f"precision 'half' needs a target that computes in half, which '{model or kind}' is not known to do: "
+            f"name a GPU that does (adreno-740, mali-g76), or use half-storage."
+        )
+
+
 def run_phases(
     mod: tvm.IRModule,
     phases: tuple[Phase, ...],
@@ -265,10 +305,11 @@ def run_phases(
         The number of the first phase in the names of dumps.
     """
     for number, phase in enumerate(phases, start=first):
-        if not getattr(options, phase.name, True):
+        passes = phase.passes(options) if getattr(options, phase.name, True) else []
+        if not passes:
             continue
         with strength_reduction(options.simplify):
-            mod = tvm.transform.Sequential(phase.passes(options))(mod)
+            mod = tvm.transform.Sequential(passes)(mod)
         if options.dump_dir is not None:
             _dump(mod, Path(options.dump_dir), number, phase.name)
         if observe is not None:
@@ -307,6 +348,7 @@ def smartmem_pipeline(**options) -> tvm.transform.Pass:
         target = tvm.target.Target.current(allow_none=True)
         if chosen.schedule:
             require_schedules(target)
+        require_precision(target, chosen.precision)
         return run_phases(mod, graph_phases(target) + lower_phases(target), chosen)
 
     return pipeline

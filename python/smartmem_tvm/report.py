@@ -14,6 +14,7 @@ from .analysis.compose import simplify, split_outputs, tidy
 from .analysis.facts import Facts, graph_facts, tensor_bytes
 from .analysis.graph import CALL_TIR, MEMBERS, Node, describe, graphs, read_log
 from .analysis.kernel import Kernel, Opaque, parse
+from .analysis.transitions import Strided, strided
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class GraphCost:
         ``call_tir`` bindings: kernels launched for one inference.
     layout_kernels : int
         Kernels all of whose outputs are pure data movements.
+    layout_transitions : int
+        Tensors whose stored order is not what a reader wants: each costs a copy, which is a layout kernel, or an access
+        with strides (`analysis.transitions.strided`).
     bytes_moved : dict
         Bytes read and written at kernel boundaries: ``activations`` (tensors computed from the input, and the input)
         and ``weights`` (constants, and what were constants). Each operand counts once per kernel, with its whole size.
@@ -33,6 +37,7 @@ class GraphCost:
 
     kernels: int
     layout_kernels: int
+    layout_transitions: int
     bytes_moved: dict[str, int]
 
     def as_dict(self) -> dict:
@@ -41,7 +46,7 @@ class GraphCost:
 
 
 def graph_cost(mod: tvm.IRModule) -> GraphCost:
-    """Count the kernels of ``main`` and the bytes they move.
+    """Count the kernels of ``main``, the bytes they move, and the tensors that lie in the wrong order.
 
     Parameters
     ----------
@@ -66,7 +71,11 @@ def graph_cost(mod: tvm.IRModule) -> GraphCost:
             constant = isinstance(operand, ir.Constant) or operand in weights
             traffic["weights" if constant else "activations"] += tensor_bytes(operand.ty)
         traffic["activations"] += tensor_bytes(binding.var.ty)
-    return GraphCost(kernels, layout, traffic)
+    return GraphCost(kernels, layout, layout + len(_strided(mod)), traffic)
+
+
+def _strided(mod: tvm.IRModule) -> list[Strided]:
+    return [each for graph in graphs(mod) if graph.name == "main" for each in strided(graph)]
 
 
 def only_moves_data(func: tirx.PrimFunc) -> bool:
@@ -128,13 +137,28 @@ def explain(mod: tvm.IRModule) -> dict:
     -------
     dict
         ``layout_operators``: ``operator``, ``map``, ``action`` (eliminated, kept), ``into`` (results of the kernels
-        that read or write through the map) and ``reason`` of each. ``kernels``: ``kernel``, ``result``, ``members``
+        that read or write through the map) and ``reason`` of each. ``strided``: ``tensor``, ``shape``, ``memory``,
+        ``readers`` (each with the dimensions that it runs along) and ``reason`` of each tensor whose stored order is
+        not what a reader wants. ``kernels``: ``kernel``, ``result``, ``members``
         (operators computed) and ``views`` (layout operators read through) of each. ``decisions``: the log as it is.
     """
     log = read_log(mod)
     kernels = _kernels(mod)
     layout = [_fate(entry, kernels) for entry in log if entry["pass"] == "EliminateLayout"]
-    return {"layout_operators": layout, "kernels": kernels, "decisions": log}
+    misplaced = [_strided_entry(each, log) for each in _strided(mod)]
+    return {"layout_operators": layout, "strided": misplaced, "kernels": kernels, "decisions": log}
+
+
+def _strided_entry(tensor: Strided, log: list[dict]) -> dict:
+    reasons = [e.get("reason") for e in log if e["pass"] == "SelectLayout" and e["tensor"] == tensor.tensor]
+    chosen = next((reason for reason in reversed(reasons) if reason), None)
+    return {
+        "tensor": tensor.tensor,
+        "shape": list(tensor.shape),
+        "memory": tensor.memory,
+        "readers": [{"reader": d.reader, "dims": sorted(d.dims)} for d in tensor.stored.unserved],
+        "reason": tensor.fixed or chosen or "no pass chose an order: layouts are selected for targets with textures",
+    }
 
 
 def _kernels(mod: tvm.IRModule) -> list[dict]:

@@ -17,6 +17,12 @@ def test_turns_and_budgets():
     assert times == [[1.0] * 4, [3.0] * 2]
 
 
+def test_runs_before_a_timed_one_are_not_counted():
+    seconds = iter(range(100))
+    times = in_turns([lambda: float(next(seconds))], Effort(budget=60.0, least=1, most=3, pause=0.0, settle=2))
+    assert times == [[3.0, 6.0, 9.0]]
+
+
 def test_summary():
     assert summary([0.001 * n for n in range(1, 12)]) == pytest.approx({"median": 6, "p10": 2, "p90": 10, "runs": 11})
     assert summary([0.5]) == {"median": 500, "p10": 500, "p90": 500, "runs": 1}

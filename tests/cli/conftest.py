@@ -23,6 +23,7 @@ def wide_terminal(monkeypatch):
 def no_profiles(monkeypatch):
     """Decisions do not depend on what was measured on the machine that the tests run on."""
     monkeypatch.setenv("SMARTMEM_PROFILES", "")
+    monkeypatch.setenv("SMARTMEM_RECORDS", "")
 
 
 @dataclass(frozen=True)

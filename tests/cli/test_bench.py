@@ -124,6 +124,25 @@ def test_what_a_gpu_is_asked_for(tmp_path):
     assert found[1]["options"] == {"cuda_graph": False}
 
 
+def test_ours_are_compiled_with_the_profile_store(smartmem, model_path, tmp_path, monkeypatch):
+    """And measured again when something is in it that was not."""
+    store, output = tmp_path / "store.jsonl", tmp_path / "r.json"
+    store.touch()
+    monkeypatch.setenv("SMARTMEM_PROFILES", str(store))
+    asked = []
+    monkeypatch.setattr(Plan, "_measure", lambda self, target: asked.append(self.requests(target)) or {})
+    command = ("bench", model_path, "--against", "onnxruntime", "-o", output)
+    for content in ("", "", "{}\n"):
+        store.write_text(content)
+        assert smartmem(*command).code == 0
+    assert len(asked) == 2
+    assert all(each["profiles"] == str(store) for each in asked[0])
+    assert smartmem(*command, "--profiles", "").code == 0
+    assert not any("profiles" in each for each in asked[2])
+    missing = smartmem(*command, "--profiles", tmp_path / "none.jsonl")
+    assert missing.code == 2 and "none.jsonl does not exist; `smartmem profile" in missing.err
+
+
 def test_one_model_on_opencl(smartmem, model_path, tmp_path):
     against = "smartmem@cpu,tvm,onnxruntime"
     output = tmp_path / "r.json"

@@ -4,8 +4,11 @@
 import json
 from dataclasses import fields
 
-from smartmem_tvm.cli.model import TECHNIQUES
+from smartmem_tvm import pipeline
+from smartmem_tvm.cli.model import PRECISIONS, TECHNIQUES
+from smartmem_tvm.deploy import check_opencl
 from smartmem_tvm.deploy.export import checksum
+from smartmem_tvm.deploy.opencl_source import sources
 from smartmem_tvm.pipeline import Options
 
 
@@ -19,7 +22,7 @@ def test_folder(compiled_folder):
     manifest = json.loads((compiled_folder / "manifest.json").read_text())
     assert manifest["inputs"] == [{"name": "x", "shape": [2, 4, 8], "dtype": "float32", "ids_below": None}]
     assert manifest["outputs"] == ["y"]
-    assert manifest["layout_kernels"] == 0 < manifest["kernels"]
+    assert manifest["layout_kernels"] == 0 < manifest["kernels"] and manifest["precision"] == "float32"
     assert manifest["sha256"] == {name: checksum(compiled_folder / name) for name in ("lib.so", "weights.bin")}
     explanation = json.loads((compiled_folder / "explain.json").read_text())
     assert len(explanation["kernels"]) == manifest["kernels"]
@@ -57,3 +60,40 @@ def test_a_compiled_folder_is_replaced(smartmem, model_path, symbolic_path, tmp_
 def test_every_technique_has_a_switch():
     switches = {field.name for field in fields(Options) if field.default is True}
     assert set(TECHNIQUES) == switches
+    assert tuple(pipeline.PRECISIONS) == PRECISIONS and Options().precision == PRECISIONS[0]
+
+
+def test_opencl_kernels_are_checked(smartmem, model_path, tmp_path):
+    outcome = smartmem("compile", model_path, "-o", tmp_path / "phone", "--target", "adreno-740")
+    assert outcome.code == 0, outcome.err
+    found = json.loads((tmp_path / "phone" / "manifest.json").read_text())["opencl"]
+    assert found["checked"] > 0 and found["whole_texel_reads"] > 0
+    assert f"{found['checked']} OpenCL kernels checked" in " ".join(outcome.out.split())
+    assert f"{found['whole_texel_reads']} use all four numbers" in " ".join(outcome.out.split())
+
+
+def test_a_kernel_that_breaks_a_rule(smartmem, model_path, tmp_path, monkeypatch):
+    def twice(code):
+        return (source.replace("__global", "__global __global") for source in sources(code))
+
+    monkeypatch.setattr(check_opencl, "sources", twice)
+    outcome = smartmem("compile", model_path, "-o", tmp_path / "phone", "--target", "adreno-740")
+    assert outcome.code == 2 and not (tmp_path / "phone").exists()
+    assert "breaks the rule 'no double qualifiers'" in " ".join(outcome.err.split())
+
+
+def test_other_targets_have_no_opencl_kernels(compiled_folder):
+    assert json.loads((compiled_folder / "manifest.json").read_text())["opencl"] is None
+
+
+def test_a_precision_that_the_target_lacks(smartmem, model_path, tmp_path):
+    outcome = smartmem("compile", model_path, "-o", tmp_path / "out", "--precision", "half-storage")
+    assert outcome.code == 2 and "needs a target that stores half numbers" in outcome.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_precision_is_in_the_manifest(smartmem, model_path, tmp_path):
+    command = ("compile", model_path, "-o", tmp_path / "out", "--target", "adreno-740", "--precision", "half", "--json")
+    outcome = smartmem(*command)
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["manifest"]["precision"] == "half"

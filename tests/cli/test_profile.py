@@ -14,6 +14,7 @@ from smartmem_tvm.tune import host
 KEYS = {
     "model", "questions", "answered_fused", "answered_kept", "unanswered", "measured_now", "failed", "sweeps",
     "seconds", "kernels", "store", "target", "cpu", "threads", "kernels_measured", "kernels_in_store", "damaged_lines",
+    "device", "textures",
 }  # fmt: skip
 
 
@@ -49,6 +50,7 @@ def test_profile_then_compile(smartmem, gated_path, store_path):
     assert data["questions"] == data["measured_now"] == 1
     assert data["answered_fused"] + data["answered_kept"] == 1
     assert data["unanswered"] == data["failed"] == data["damaged_lines"] == 0
+    assert data["device"] is None and data["textures"] is None
     assert data["kernels"] == {"cost_model": 1, "profile": 1 if data["answered_fused"] else 2}
     assert data["store"] == str(store_path)
     assert data["kernels_measured"] == data["kernels_in_store"] == len(store_path.read_text().splitlines()) == 3

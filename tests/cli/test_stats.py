@@ -5,7 +5,8 @@ import onnx
 import pytest
 
 KEYS = {"model", "target", "threads", "onnx_nodes", "onnx_layout_nodes", "compile_seconds", "compile_steps", "peak_mb"}
-SIDE = {"kernels", "kernels_in_graph", "layout_kernels", "bytes_moved"}
+KEYS |= {"before_layouts"}
+SIDE = {"kernels", "kernels_in_graph", "layout_kernels", "layout_transitions", "bytes_moved"}
 # Kernels of the attention model: two matmuls and a softmax are left. TVM's default keeps all four layout operators
 # but one reshape, which it fuses with the transpose before it.
 ACTIVATION = 2 * 4 * 8 * 4  # bytes of every activation
@@ -45,10 +46,28 @@ def test_options_change_the_figures(smartmem, model_path):
     assert data["smartmem"]["layout_kernels"] > 0
 
 
+def test_layout_transitions(smartmem, model_path):
+    """TVM's copies count; ours are gone, and nothing is read with strides."""
+    data = smartmem("stats", model_path, "--json").data
+    ours, theirs = data["smartmem"]["layout_transitions"], data["tvm_default"]["layout_transitions"]
+    assert theirs >= data["tvm_default"]["layout_kernels"] > 0
+    assert ours == data["before_layouts"]["layout_transitions"] == 0
+
+
+def test_a_device_of_another_machine(smartmem, model_path):
+    """Nothing can be launched; what is in the graph can be counted."""
+    data = smartmem("stats", model_path, "--target", "adreno-740", "--json").data
+    ours = data["smartmem"]
+    assert ours["kernels"] == ours["kernels_in_graph"] > 0
+    outcome = smartmem("stats", model_path, "--target", "adreno-740", "--run")
+    assert outcome.code == 2 and "another machine" in outcome.err
+
+
 def test_table(smartmem, model_path):
     outcome = smartmem("stats", model_path)
     assert outcome.code == 0
     assert "TVM default" in outcome.out and "of which layout" in outcome.out
+    assert "layout transitions" in outcome.out and "before layouts are chosen" in outcome.out
     assert "ONNX file: 7 nodes, 4 of them layout operators." in outcome.out
 
 

@@ -11,7 +11,7 @@ from tvm.script import tirx as T
 
 from helpers import legal, nodes, op
 from smartmem_tvm.analysis.kernel import emit, parse
-from smartmem_tvm.deploy.measure import index_bounds, interleaved, launch_seconds, launchers, random_arguments
+from smartmem_tvm.deploy.measure import index_bounds, interleaved, launch_seconds, launcher, launchers, random_arguments
 from smartmem_tvm.deploy.target import host_target, parse_target
 
 
@@ -77,6 +77,13 @@ def test_slow_kernels_take_fewer_turns():
 
     interleaved([launch])
     assert 5 <= len(order) - 4 < 10
+
+
+def test_sets_of_arguments_take_turns():
+    called = []
+    launch = launcher(lambda *arguments: called.append(arguments), [(1, 2), (3, 4)], tvm.cpu())
+    launch(3)
+    assert called == [(1, 2), (3, 4), (1, 2)]
 
 
 def gather(x, i):

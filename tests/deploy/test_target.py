@@ -7,8 +7,8 @@ import pytest
 import tvm
 
 from smartmem_tvm import UserError
-from smartmem_tvm.deploy.target import device_of, has_textures, host_target, parse_target, target_row
-from smartmem_tvm.schedule.gpu_default import is_gpu
+from smartmem_tvm.deploy.target import as_adreno, device_of, has_textures, host_target, parse_target, target_row
+from smartmem_tvm.schedule.gpu_launch import is_gpu
 from smartmem_tvm.tables.targets import TARGETS
 
 PHONES = [name for name, row in TARGETS.items() if row.host]
@@ -36,6 +36,17 @@ def test_a_gpu_gets_a_host(text):
     assert target.kind.name == "opencl" and target.host.kind.name == "llvm"
     assert is_gpu(target) and not is_gpu(host_target())
     assert has_textures(target) == ("texture" in text)
+
+
+def test_this_machines_device_with_textures_is_the_same_device():
+    plain, textured = parse_target("opencl"), parse_target("opencl-texture")
+    assert has_textures(textured) and not has_textures(plain)
+    assert textured.attrs["max_num_threads"] == plain.attrs["max_num_threads"]
+    assert int(textured.attrs["texture_spatial_limit"]) >= 8192 and int(textured.attrs["texture_depth_limit"]) >= 256
+    assert device_of(textured) == device_of(plain)
+    adreno = as_adreno(textured)
+    assert list(adreno.keys) == ["adreno", *textured.keys] and adreno.host is not None
+    assert adreno.attrs["texture_depth_limit"] == textured.attrs["texture_depth_limit"]
 
 
 @pytest.mark.parametrize(("text", "words"), [("gpu9000", "not known to TVM"), ("c", "neither a CPU nor a GPU")])

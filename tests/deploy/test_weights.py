@@ -29,7 +29,7 @@ def expected(x):
 
 
 def test_large_constants_are_arguments_and_small_ones_are_not(compiled):
-    sizes = {tuple(map(int, tensor.shape)) for tensor in compiled.weights}
+    sizes = {tuple(map(int, weight.tensor.shape)) for weight in compiled.weights}
     assert sizes and all(np.prod(size) * 4 > weights.LARGE for size in sizes)
     (x,) = random((5, 200))
     (got,) = compiled.run(x)
@@ -40,10 +40,10 @@ def test_large_constants_are_arguments_and_small_ones_are_not(compiled):
 def test_lifting_leaves_its_input_alone_and_takes_each_tensor_once():
     weight = constant(200, 300)
     mod = module(lambda x: op.add(op.add(x, weight), op.nn.relu(weight)), (200, 300))
-    lifted, tensors = weights.lift_weights(mod)
-    assert (len(mod["main"].params), len(lifted["main"].params), len(tensors)) == (1, 2, 1)
-    assert tensors[0].same_as(weight.value)
-    machine = weights.Machine(tvm.relax.build(lifted, "llvm"), tensors)
+    lifted, values = weights.lift_weights(mod)
+    assert (len(mod["main"].params), len(lifted["main"].params), len(values)) == (1, 2, 1)
+    assert values[0].tensor.same_as(weight.value) and values[0].scope == "global"
+    machine = weights.Machine(tvm.relax.build(lifted, "llvm"), values)
     (x,) = random((200, 300))
     got = machine["main"](tvm.runtime.tensor(x)).numpy()
     np.testing.assert_allclose(got, x + weight.value.numpy() + np.maximum(weight.value.numpy(), 0), rtol=1e-5)
@@ -51,17 +51,19 @@ def test_lifting_leaves_its_input_alone_and_takes_each_tensor_once():
 
 def test_without_large_constants_the_module_is_returned():
     mod = module(lambda x: op.add(x, constant(3)), (2, 3))
-    lifted, tensors = weights.lift_weights(mod)
-    assert lifted.same_as(mod) and tensors == []
+    lifted, values = weights.lift_weights(mod)
+    assert lifted.same_as(mod) and values == []
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "bool"])
 def test_written_weights_are_mapped_aligned(tmp_path, dtype):
     arrays = [np.arange(size).astype(dtype).reshape(shape) for size, shape in ((7, (7,)), (6, (1, 2, 3)), (1, ()))]
-    places = weights.write_weights([tvm.runtime.tensor(array) for array in arrays], tmp_path / "w.bin")
-    for tensor, array in zip(weights.map_weights(tmp_path / "w.bin", places), arrays, strict=True):
-        assert np.from_dlpack(tensor).ctypes.data % 64 == 0
-        np.testing.assert_array_equal(tensor.numpy(), array)
+    given = [weights.Weight(tvm.runtime.tensor(array), f"scope {i}") for i, array in enumerate(arrays)]
+    places = weights.write_weights(given, tmp_path / "w.bin")
+    for weight, each, array in zip(weights.map_weights(tmp_path / "w.bin", places), given, arrays, strict=True):
+        assert np.from_dlpack(weight.tensor).ctypes.data % 64 == 0
+        assert weight.scope == each.scope
+        np.testing.assert_array_equal(weight.tensor.numpy(), array)
 
 
 def test_a_folder_holds_the_weights_once_and_computes_the_same(compiled, tmp_path):

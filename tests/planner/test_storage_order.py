@@ -47,6 +47,13 @@ def test_dimensions_of_one_element_are_not_what_lies_innermost():
     assert as_stored((1, 1), []).fast == (1,)
 
 
+def test_a_texture_as_it_lies_in_memory():
+    """Columns and the texel are contiguous; of an image of one column it is the rows."""
+    assert as_stored((4, 3, 8, 4), [demand(2), demand(3)], 2).fast == (3, 2)
+    assert as_stored((4, 3, 1, 4), [], 2).fast == (3, 1)
+    assert [each.dims for each in as_stored((4, 3, 8, 4), [demand(1), demand(2)], 2).unserved] == [{1}]
+
+
 @pytest.mark.parametrize("fast_axes", [1, 2, 3])
 def test_never_worse_than_what_was_there(fast_axes):
     """Every set of three demands over three dimensions: a permutation, and no fewer served than in row-major order."""

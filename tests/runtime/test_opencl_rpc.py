@@ -20,8 +20,12 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import _smartmem_opencl
-import smartmem_tvm  # noqa: F401  loads the device
+import smartmem_tvm
+from helpers import constant, module
 from opencl_package import environment
+from smartmem_tvm.deploy.export import save
+from smartmem_tvm.deploy.weights import Machine, map_weights
+from texture_modules import TARGET as TEXTURES
 
 TARGET = tvm.target.Target({"kind": "opencl"}, host={"kind": "llvm"})
 SIZE = 256
@@ -183,6 +187,19 @@ def test_a_virtual_machine_there_gives_the_local_result(remote, device, tmp_path
     distant = machine["main"](*(tvm.runtime.tensor(each, device) for each in (x, w)))
     np.testing.assert_array_equal(distant.numpy(), local.numpy())
     np.testing.assert_allclose(local.numpy(), np.maximum(x @ w, 0), rtol=1e-4, atol=1e-3)
+
+
+def test_weights_of_a_folder_go_into_textures_there(remote, device, tmp_path):
+    mod = module(lambda x: relax.op.nn.gelu(relax.op.matmul(x, constant(200, 301))), (5, 200))
+    compiled = smartmem_tvm.compile(mod, TEXTURES)
+    facts = {"inputs": [{"name": "x0", "shape": [5, 200], "dtype": "float32"}], "outputs": ["y"]}
+    manifest = save(compiled, tmp_path / "out", facts, {})
+    assert [each["scope"] for each in manifest["weights"]] == ["global.texture"]
+    remote.upload(str(tmp_path / "out" / manifest["library"]))
+    weights = map_weights(tmp_path / "out" / "weights.bin", manifest["weights"])
+    machine = Machine(remote.load_module(manifest["library"]), weights, device, textures=True)
+    x = numbers(5, 200)
+    np.testing.assert_array_equal(machine["main"](*machine.tensors([x])).numpy(), compiled.run(x)[0])
 
 
 def test_a_server_told_to_load_the_library_serves_one_client_after_another(tmp_path):

@@ -3,13 +3,15 @@
 
 import pytest
 
-from helpers import assert_same_results, calls, constant, legal, nodes, op, random
-from smartmem_tvm.analysis.graph import graphs, read_log
+from helpers import assert_same_results, calls, constant, graph, legal, nodes, op, random
+from smartmem_tvm.analysis.classify import quadrant
+from smartmem_tvm.analysis.demands import reader_demands, search
+from smartmem_tvm.analysis.graph import read_log
 from smartmem_tvm.analysis.kernel import shape_of
-from smartmem_tvm.analysis.storage import tensor_demands
-from smartmem_tvm.planner.storage_order import as_stored
-from smartmem_tvm.transform import EliminateLayout, FuseOperators
-from smartmem_tvm.transform.select_layout import SelectLayout
+from smartmem_tvm.analysis.transitions import strided
+from smartmem_tvm.tables.layout_policy import TABLE_6, Search
+from smartmem_tvm.tables.quadrant import Quadrant
+from smartmem_tvm.transform import EliminateLayout, FuseOperators, SelectLayout
 
 
 def selected(build, *shapes, fast_axes=1):
@@ -21,17 +23,16 @@ def selected(build, *shapes, fast_axes=1):
 
 
 def transitions(mod) -> int:
-    """Tensors that some reader wants in another order."""
-    found = 0
-    for graph in graphs(mod):
-        for node in graph:
-            demands = tensor_demands(graph, node)
-            found += bool(demands and as_stored(shape_of(node.kernel.outputs[0]), demands).unserved)
-    return found
+    """Tensors whose order could be chosen, and that some reader wants in another one."""
+    return sum(each.fixed is None for each in strided(graph(mod)))
 
 
 def decisions(mod) -> list:
     return [entry for entry in read_log(mod) if entry["pass"] == "SelectLayout"]
+
+
+def changed(mod) -> list:
+    return [entry for entry in decisions(mod) if entry["action"] == "stored in this order"]
 
 
 def weight(*shape):
@@ -45,8 +46,10 @@ def column_sums(x):
 
 def test_a_producer_writes_what_its_reader_wants():
     after = selected(column_sums, (3, 5, 7))
-    (entry,) = decisions(after)
-    assert entry["order"] == [0, 2, 1] and entry["action"] == "stored in this order" and "reason" not in entry
+    entry, result = decisions(after)
+    assert entry["order"] == [0, 2, 1] and entry["action"] == "stored in this order"
+    assert entry["reason"] == "it serves all readers (Table 6: Search both)"
+    assert result["action"] == "kept" and result["reason"] == "a result of the model keeps the user's order"
     assert shape_of(nodes(after)[0].kernel.outputs[0]) == (3, 11, 5)
     assert transitions(after) == 0
 
@@ -66,17 +69,17 @@ def test_a_norm_over_channels_behind_a_convolution():
 
 
 def test_what_is_right_already_stays():
-    assert not decisions(selected(lambda x: op.matmul(op.matmul(x, weight(7, 5)), weight(5, 3)), (4, 7)))
+    assert not changed(selected(lambda x: op.matmul(op.matmul(x, weight(7, 5)), weight(5, 3)), (4, 7)))
 
 
 def test_inputs_and_results_keep_the_user_s_order():
-    assert not decisions(selected(lambda x: op.sum(x, axis=0), (5, 7)))
+    assert not changed(selected(lambda x: op.sum(x, axis=0), (5, 7)))
 
     def both(x):
         y = op.matmul(x, weight(7, 11))
         return y, op.sum(y, axis=1)
 
-    assert not decisions(selected(both, (3, 5, 7)))
+    assert not changed(selected(both, (3, 5, 7)))
 
 
 def two_readers(x):
@@ -92,7 +95,7 @@ def conflicting(x):
 
 def test_several_readers_on_a_buffer_are_explained():
     after = selected(conflicting, (3, 5, 7))
-    (entry,) = decisions(after)
+    entry, *_ = decisions(after)
     assert entry["action"] == "kept" and "no order serves all readers" in entry["reason"]
     assert entry["unserved"][0]["dims"] == [1] and entry["unserved"][0]["elements"] == 3 * 5 * 11
     assert transitions(after) == 1
@@ -100,7 +103,7 @@ def test_several_readers_on_a_buffer_are_explained():
 
 def test_several_readers_in_a_texture():
     after = selected(conflicting, (3, 5, 7), fast_axes=2)
-    (entry,) = decisions(after)
+    entry, *_ = decisions(after)
     assert entry["fast"] in ([1, 2], [2, 1]) and not entry["unserved"]
 
 
@@ -117,4 +120,27 @@ def test_unit_dimensions(fast_axes):
 
 def test_twice_is_once():
     mod = selected(column_sums, (3, 5, 7))
-    assert len(decisions(SelectLayout()(mod))) == len(decisions(mod))
+    assert len(changed(mod)) == len(changed(SelectLayout()(mod))) == 1
+
+
+PRODUCERS = {
+    Quadrant.ILD_VARIABLE: lambda x: op.matmul(x, weight(6, 6)),
+    Quadrant.ILI_VARIABLE: op.exp,
+    Quadrant.ILD_FIXED: op.permute_dims,
+    Quadrant.ILI_FIXED: lambda x: op.concat([x, x], axis=0),
+}
+
+
+@pytest.mark.parametrize("second", PRODUCERS)
+@pytest.mark.parametrize("first", PRODUCERS)
+def test_table_6_says_where_a_search_happens(first, second):
+    """Operators as they are, before any is eliminated or fused, so that there are all sixteen pairs."""
+    mod = legal(lambda x: PRODUCERS[second](PRODUCERS[first](x)), (6, 6))
+    producer, reader = nodes(mod)
+    assert (quadrant(producer.kernel), quadrant(reader.kernel)) == (first, second)
+    assert search(producer, reader) is TABLE_6[first, second].search
+    wanted = reader_demands(reader, producer.var)
+    assert bool(wanted) == (second is Quadrant.ILD_VARIABLE)
+    assert not (wanted and search(producer, reader) is Search.NONE), "the table leaves out somebody who minds"
+    entry, _ = decisions(SelectLayout()(mod))
+    assert TABLE_6[first, second].search.value in entry["reason"]

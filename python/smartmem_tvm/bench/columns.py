@@ -69,6 +69,7 @@ def per_graph(kernels: Sequence[int]) -> str:
 # Shown where a system has them.
 _GRAPHS = Column("in graphs", "kernels_per_graph", ("kernels_per_graph",), per_graph)
 _CSV_ONLY = (
+    Column("", "layout_transitions", ("layout_transitions",)),
     Column("", "kernels_in_graphs", ("kernels_in_graphs",)),
     Column("", "runs", ("latency_ms", "runs")),
     Column("", "weights_mb", ("bytes_moved", "weights"), scale=1e-6),

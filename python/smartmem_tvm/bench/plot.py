@@ -24,7 +24,7 @@ _PANELS: tuple[tuple[str, Callable[[Mapping], float | None]], ...] = (
 )
 _BASE = "#c8c8c8"
 # Told apart in print and by colour-blind readers: Okabe and Ito's palette.
-_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5d3a9b")
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5d3a9b")
 _FORMATS = (".png", ".svg", ".pdf")
 _WIDTH = 0.62
 _VISIBLE = 0.005  # gains below this are not drawn
@@ -81,7 +81,7 @@ def draw(rows: Sequence[Mapping], path: Path) -> None:
     figure = Figure(figsize=(max(6.5, 2.0 + 0.9 * len(rows)), 8.0), layout="constrained")
     panels = figure.subplots(len(_PANELS), 1, sharex=True)
     names = dict.fromkeys(step["added"] for row in rows for step in row["ablation"] if step["added"])
-    colors = {None: _BASE, **dict(zip(names, cycle(_COLORS)))}
+    colors = {None: _BASE, **dict(zip(names, cycle(COLORS)))}
     for axes, (title, figure_of) in zip(panels, _PANELS):
         for x, row in enumerate(rows):
             _bar(axes, x, gains(row, figure_of), colors)
@@ -89,7 +89,7 @@ def draw(rows: Sequence[Mapping], path: Path) -> None:
     panels[-1].set_xticks(range(len(rows)), [row["name"] for row in rows], rotation=0 if len(rows) < 6 else 20)
     panels[-1].set_xlim(-0.6, len(rows) - 0.4)
     _legend(figure, colors)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _bar(axes: Axes, x: int, factors: Sequence[tuple[str | None, float]], colors: Mapping) -> None:
@@ -128,7 +128,14 @@ def _legend(figure: Figure, colors: Mapping) -> None:
     figure.legend(handles=entries, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure; the file is whole or not there.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
     partial = path.with_name(f".{path.stem}.{uuid.uuid4().hex}{path.suffix}")
     try:
         figure.savefig(partial, dpi=150)

@@ -19,12 +19,24 @@ from types import ModuleType
 
 from .._version import __version__, version_problem
 from ..errors import UserError
-from . import accesses, bench, doctor, explain, profile, run, stats, verify
+from . import accesses, bench, doctor, explain, profile, records, run, stats, tune, verify
 from . import compile as compile_command
 from .console import emit
 from .session import session
 
-COMMANDS: tuple[ModuleType, ...] = (compile_command, run, verify, explain, stats, accesses, profile, bench, doctor)
+COMMANDS: tuple[ModuleType, ...] = (
+    compile_command,
+    run,
+    verify,
+    explain,
+    stats,
+    accesses,
+    profile,
+    tune,
+    records,
+    bench,
+    doctor,
+)
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 

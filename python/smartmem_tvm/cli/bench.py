@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..tables.suite import SUITES
+from ..tune.host import RECORDS_VARIABLE, STORE_VARIABLE
 from . import timing
 from .bench_names import CPU, parse_systems
 from .bench_plan import Plan, Target, techniques
@@ -58,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", action="append", default=[], metavar="NAME:SIZES", help="as for compile")
     group = parser.add_argument_group("measuring")
     group.add_argument("--target", default=CPU, help=TARGET_HELP)
+    text = "what `smartmem profile` measured, for ours (default: $SMARTMEM_PROFILES if it is set, otherwise nothing)"
+    group.add_argument("--profiles", metavar="FILE", default=os.environ.get(STORE_VARIABLE), help=text)
+    records = "what `smartmem tune` found, for ours (default: $SMARTMEM_RECORDS if it is set, otherwise nothing)"
+    group.add_argument("--records", metavar="FILE", default=os.environ.get(RECORDS_VARIABLE), help=records)
     text = f"systems to compare with, separated by commas, or none (default: {_DEFAULT}; see below)"
     group.add_argument("--against", default=_DEFAULT, metavar="SYSTEMS", help=text)
     text = "also compile with none of these techniques (fields of Options, separated by commas), then add one by one"
@@ -65,6 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     timing.add_threads(group)
     text = "seconds of timed runs for each system of a model, 3 to 50 runs, on a GPU 100 (default: 5)"
     group.add_argument("--budget", type=_seconds, default=5.0, metavar="SECONDS", help=text)
+    text = "untimed runs of a system before each timed one, so that it finds the device as it left it (default: 0)"
+    group.add_argument("--settle", type=_count, default=0, metavar="RUNS", help=text)
     group.add_argument("--apart", action="store_true", help="measure one system after the other: takes less memory")
     group.add_argument("--seed", type=int, default=0, help="of the random input (default: 0)")
     group.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="for one step of a system")
@@ -79,6 +86,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of runs")
     return value
 
 
@@ -148,8 +162,36 @@ def _plan(args: argparse.Namespace) -> Plan:
     against = parse_systems(args.against, args.target)
     devices = _devices([args.target, *(system.target for system in against)])
     # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
-    effort = Effort(args.budget, most=100, pause=0.0) if args.target in devices else Effort(args.budget)
-    return Plan(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices)
+    limits = {"most": 100, "pause": 0.0} if args.target in devices else {}
+    effort = Effort(args.budget, settle=args.settle, **limits)
+    files = (_profiles(args.profiles), _records(args.records))
+    return Plan(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices, *files)
+
+
+def _profiles(text: str | None) -> Path | None:
+    """The profile store; results say nothing of what a machine happens to have in its default one.
+
+    Raises
+    ------
+    UserError
+        If there is no such file.
+    """
+    if text and not Path(text).is_file():
+        raise UserError(f"Profile store {text} does not exist; `smartmem profile MODEL --store {text}` makes one.")
+    return Path(text) if text else None
+
+
+def _records(text: str | None) -> Path | None:
+    """The records of tuning, as the profile store.
+
+    Raises
+    ------
+    UserError
+        If there is no such file.
+    """
+    if text and not Path(text).is_file():
+        raise UserError(f"Records {text} do not exist; `smartmem tune MODEL -o {text}` makes them.")
+    return Path(text) if text else None
 
 
 def _devices(targets: Sequence[str]) -> dict[str, dict]:
@@ -164,7 +206,7 @@ def _devices(targets: Sequence[str]) -> dict[str, dict]:
     for text in dict.fromkeys(each for each in targets if each != CPU):
         from ..deploy.target import device_of, parse_target
         from ..runtime.device import describe
-        from ..schedule.gpu_default import is_gpu
+        from ..schedule.gpu_launch import is_gpu
 
         target = parse_target(text)
         if is_gpu(target):

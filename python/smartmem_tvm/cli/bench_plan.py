@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,10 @@ class Plan:
         Of all systems.
     devices : mapping
         Target -> what is known of its device, for each one that is not the CPU (see `runtime.device.describe`).
+    profiles : Path or None
+        The profile store that ours are compiled with.
+    records : Path or None
+        The records of tuning that ours are compiled with.
     """
 
     target: str
@@ -112,11 +117,18 @@ class Plan:
     effort: Effort
     patience: float
     devices: Mapping[str, Mapping] = field(default_factory=dict)
+    profiles: Path | None = None
+    records: Path | None = None
 
     @property
     def on_device(self) -> bool:
         """Whether ours runs on something other than the CPU."""
         return self.target in self.devices
+
+    def _files(self) -> dict[str, Path]:
+        """What was measured earlier, by what it is."""
+        named = {"profiles": self.profiles, "records": self.records}
+        return {name: path for name, path in named.items() if path is not None}
 
     def row(self, target: Target, results: Results, again: bool = False) -> dict:
         """Measure a model, or take the row that is there; the row is in `results` afterwards."""
@@ -130,6 +142,7 @@ class Plan:
             return row
         settings = {"systems": self.requests(target), "effort": asdict(self.effort), "apart": target.apart}
         settings["devices"] = {name: dict(facts) for name, facts in self.devices.items()}
+        settings |= {name: sha256(path.read_bytes()).hexdigest() for name, path in self._files().items()}
         mark = fingerprint(Path(__file__).parent.parent, target.path, settings)
         old = None if again else results.kept(target.key, mark)
         if old is not None:
@@ -154,6 +167,7 @@ class Plan:
             "threads": self.threads,
             "in_turns": not target.apart,
         }
+        row |= {name: path.name for name, path in self._files().items()}
         if "error" in systems[SMARTMEM]:
             return {**row, "error": systems[SMARTMEM]["error"]}
         graph = {name: systems[SMARTMEM].pop(name) for name in ("onnx_nodes", "onnx_layout_nodes")}
@@ -169,6 +183,7 @@ class Plan:
             wanted |= {system.name: system for system in self._compared(target) if system.name != SMARTMEM}
             wanted |= {name: System(name, SMARTMEM, self.target, options) for _, name, options in self._steps()}
         common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed, "count_only": False}
+        common |= {name: str(path) for name, path in self._files().items()}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
         if not target.compile_only and not self.on_device:
             for name, options in _other_ways():

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import bench_torch
@@ -21,13 +22,19 @@ from .verify import compare
 
 if TYPE_CHECKING:
     import numpy as np
+    from tvm.target import Target
 
     from ..deploy.build import Compiled
+    from ..tune.apply_records import ApplyRecords
+    from ..tune.profile_store import ProfileStore
 
 SMARTMEM, ONNXRUNTIME, UNSCHEDULED = "smartmem", "onnxruntime", "tvm-unscheduled"
+TEXTURES, TEXTURES_MATMUL = "tvm-textures", "tvm-textures-matmul"
 BASELINES = {
     "tvm": "the graph of TVM's importer and five default passes, with our schedules: what the graph alone is worth; "
     "on a GPU TVM's default pipeline for it, with TVM's schedules",
+    TEXTURES: "on targets with textures TVM's Adreno pipeline, mended where it fails or computes wrong",
+    TEXTURES_MATMUL: "the same with TVM's schedule of matmuls for any GPU",
     UNSCHEDULED: "the same graph as TVM's code generator compiles it: plain loops on one core, seconds per run",
     ONNXRUNTIME: "ONNX Runtime's CPU provider on as many threads; its results are the reference",
     "openvino": "OpenVINO's CPU plugin in float32 [peers]",
@@ -39,7 +46,7 @@ BASELINES = {
     "torch-max-autotune": "the same in torch.compile's mode max-autotune [peers]",
 }
 """Name -> what it is, for ``--help``; those with [peers] need the packages of this extra."""
-ON_TARGETS = frozenset({"tvm", *bench_torch.MODES})
+ON_TARGETS = frozenset({"tvm", TEXTURES, TEXTURES_MATMUL, *bench_torch.MODES})
 """The baselines that run on any target; the others know only the CPU."""
 
 
@@ -52,7 +59,8 @@ def prepare(request: dict):
         ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
         ``path``, ``shapes``, ``threads``, ``seed``;
         ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build;
-        ``target``: of all but ONNX Runtime, this machine's CPU if it is not there.
+        ``target``: of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the
+        files of ours.
     """
     return _MAKERS.get(_kind(request), _smartmem)(request)
 
@@ -69,7 +77,8 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
 
     _set_threads(request["threads"])
     target = parse_target(request.get("target"))
-    options = replace(Options(), **request["options"])
+    measured = {"profiles": _profiles(request, target), "records": _records(request, target)}
+    options = replace(Options(), **request["options"], **measured)
     seconds, (mod, limits, nodes) = _timed(lambda: _import(request))
     if request["count_only"]:
         with target:
@@ -77,7 +86,21 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     spec = input_spec(mod)
     arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
-    return TvmSystem(compile(mod, target, options), seconds, facts)
+    return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True)
+
+
+def _profiles(request: dict, target: Target) -> ProfileStore | None:
+    from ..deploy.profile import open_store
+
+    path = request.get("profiles")
+    return open_store(Path(path), target, request["threads"]) if path is not None else None
+
+
+def _records(request: dict, target: Target) -> ApplyRecords | None:
+    from ..deploy.tuned import open_tuned
+
+    path = request.get("records")
+    return open_tuned(Path(path), target, request["threads"]) if path is not None else None
 
 
 def _set_threads(count: int) -> None:
@@ -99,13 +122,16 @@ def _import(request: dict) -> tuple:
 
 def _tvm(request: dict) -> TvmSystem:
     from ..deploy.build import compile_baseline
-    from ..deploy.target import parse_target
+    from ..deploy.target import as_adreno, parse_target
+    from ..deploy.tvm_pipelines import compile_tvm
     from ..frontend import from_onnx_as_tvm
 
     _set_threads(request["threads"])
     seconds, mod = _timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
-    target = parse_target(request.get("target"))
-    return TvmSystem(compile_baseline(mod, target, schedule=_kind(request) == "tvm"), seconds, {})
+    kind, target = _kind(request), parse_target(request.get("target"))
+    if kind in (TEXTURES, TEXTURES_MATMUL):
+        return TvmSystem(compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-")), seconds, {})
+    return TvmSystem(compile_baseline(mod, target, schedule=kind == "tvm"), seconds, {})
 
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
@@ -124,8 +150,7 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def _costs(graph) -> dict:
     from ..report import graph_cost
 
-    cost = graph_cost(graph)
-    return {"kernels": cost.kernels, "layout_kernels": cost.layout_kernels, "bytes_moved": cost.bytes_moved}
+    return graph_cost(graph).as_dict()
 
 
 class Counted:
@@ -138,8 +163,8 @@ class Counted:
 class TvmSystem:
     """A model compiled by TVM: our graph, or its own."""
 
-    def __init__(self, compiled: Compiled, import_seconds: float, facts: dict):
-        from ..schedule.gpu_default import is_gpu
+    def __init__(self, compiled: Compiled, import_seconds: float, facts: dict, of_ours: bool = False):
+        from ..schedule.gpu_launch import is_gpu
 
         seconds = {"import": import_seconds, **compiled.seconds}
         device = {}
@@ -152,7 +177,7 @@ class TvmSystem:
                 "kernels_per_graph": compiled.kernels_per_graph,
                 "kernels_in_graphs": sum(compiled.kernels_per_graph),
             }
-        self.compiled = compiled
+        self.compiled, self.of_ours = compiled, of_ours
         self.inputs: list = []
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -176,7 +201,17 @@ class TvmSystem:
         layout = sum(n for name, n in launches.items() if name in functions and only_moves_data(functions[name]))
         in_graph = self.facts["kernels"]
         counts = {"kernels": launches.total(), "layout_kernels": layout, "kernels_in_graph": in_graph}
-        return {**counts, "first_seconds": self.first_seconds}
+        return {**counts, "first_seconds": self.first_seconds, **self._times()}
+
+    def _times(self) -> dict:
+        """What the launches of an inference take one by one, where that can be seen."""
+        from ..runtime.launch_times import launch_times
+        from ..schedule.gpu_launch import is_gpu
+        from .bench_launches import shares
+
+        if not is_gpu(self.compiled.target) or self.compiled.kernels_per_graph:
+            return {}
+        return shares(self.compiled.graph, launch_times(self.compiled, self.inputs), each=self.of_ours)
 
 
 class OnnxRuntime:
@@ -205,8 +240,7 @@ class OnnxRuntime:
 
 
 _MAKERS = {
-    "tvm": _tvm,
-    UNSCHEDULED: _tvm,
+    **dict.fromkeys(("tvm", TEXTURES, TEXTURES_MATMUL, UNSCHEDULED), _tvm),
     ONNXRUNTIME: OnnxRuntime,
     "openvino": OpenVino,
     "iree": Iree,

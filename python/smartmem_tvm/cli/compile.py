@@ -14,6 +14,8 @@ from .model import add_compilation, add_model, compile_model, import_model, read
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..deploy.build import Compiled
+
 NAME = "compile"
 HELP = "compile an ONNX model into a folder: library, manifest, explanation"
 EXAMPLE = """\
@@ -59,8 +61,10 @@ def execute(args: argparse.Namespace) -> Result:
             for name, (shape, dtype) in input_spec(mod).items()
         ],
         "outputs": output_names(mod),
+        "precision": args.precision,
         "kernels": cost.kernels,
         "layout_kernels": cost.layout_kernels,
+        "opencl": _opencl(compiled),
     }
     with step(f"Writing {folder}"):
         manifest = save(compiled, folder, facts, explain(compiled.graph))
@@ -69,10 +73,33 @@ def execute(args: argparse.Namespace) -> Result:
     return Result(data, lambda console: _render(console, data))
 
 
+def _opencl(compiled: Compiled) -> dict | None:
+    """What was found when the OpenCL kernels were checked; None for other targets."""
+    from ..deploy.opencl_reads import summed
+
+    if not compiled.texel_reads:
+        return None
+    reads = summed(compiled.texel_reads.values())
+    return {"checked": len(compiled.texel_reads), "whole_texel_reads": reads.whole, "other_texel_reads": reads.partial}
+
+
+def _opencl_text(found: dict | None) -> str:
+    from ..deploy.opencl_reads import PARTIAL
+
+    if found is None:
+        return ""
+    partial = found["other_texel_reads"]
+    reads = found["whole_texel_reads"] + sum(partial.values())
+    why = "; ".join(f"{count} {PARTIAL[reason]}" for reason, count in partial.items())
+    use = f"; of {reads} reads of texels {found['whole_texel_reads']} use all four numbers" if reads else ""
+    return f"{found['checked']} OpenCL kernels checked{use}{' (' + why + ')' if why else ''}.\n"
+
+
 def _render(console: Console, data: dict) -> None:
     manifest = data["manifest"]
     console.print(
         f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, "
         f"compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\n"
+        + _opencl_text(manifest["opencl"])
         + (manifest["link"] or _NEXT[bool(manifest["host"])].format(data["folder"]))
     )

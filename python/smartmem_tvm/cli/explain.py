@@ -89,7 +89,7 @@ def _words(entry: dict) -> str:
     """The names in an entry of any section."""
     if "kernel" in entry:
         return " ".join((entry["kernel"], entry["result"], *entry["members"], *entry["views"]))
-    return entry.get("operator", "")
+    return entry.get("operator") or entry.get("tensor", "")
 
 
 def _render(console: Console, data: dict, one_by_one: bool) -> None:

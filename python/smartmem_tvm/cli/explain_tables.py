@@ -18,6 +18,10 @@ _FACTS = ("mapping type", "class", "result removable", "algebraic laws")
 _LAYOUT = "Layout operators"
 _DECISIONS = "Rewriting and fusion"
 _KERNELS = "Kernels"
+_MEMORY = "Memory of tensors and weights"
+_ORDER = "Order of dimensions of tensors in buffers"
+_STRIDED = "Tensors that a reader wants in another order (each a layout transition, as is each layout kernel)"
+_TEXTURES, _LAYOUTS = "PlaceTextures", "SelectLayout"
 
 
 def full_tables(data: dict) -> Iterator[Table]:
@@ -32,6 +36,15 @@ def full_tables(data: dict) -> Iterator[Table]:
     if decisions:
         rows = ((f"{each['operator']}\n  {_fate(each)}", _decided_by(each)) for each in decisions)
         yield table(_DECISIONS, ("operator", "decided by"), rows)
+    placed, ordered, strided = _by(_TEXTURES, data), _by(_LAYOUTS, data), data["strided"]
+    if placed:
+        rows = ((each["tensor"], each["memory"], _megabytes([each]), _memory(each)) for each in placed)
+        yield table(_MEMORY, ("tensor", "memory", "MB", "why"), rows)
+    if ordered:
+        yield table(_ORDER, ("tensor", "why"), ((each["tensor"], _order(each)) for each in ordered))
+    if strided:
+        rows = ((each["tensor"], each["memory"], _readers(each), each["reason"]) for each in strided)
+        yield table(_STRIDED, ("tensor", "memory", "wanted by", "why"), rows)
     if kernels:
         columns = ("kernel", "operators computed", "layout operators it reads or writes through")
         rows = ((_title(each), "\n".join(each["members"]), "\n".join(each["views"]) or "-") for each in kernels)
@@ -56,6 +69,15 @@ def summary_tables(data: dict) -> Iterator[Table]:
         counted = _largest(Counter((_subject(each), _what(each), _decided_by(each)) for each in decisions))
         rows = ((count, *row) for row, count in counted)
         yield table(_DECISIONS, ("number", "operator", "what became of it", "decided by"), rows, numbers=(0,))
+    placed, ordered, strided = _by(_TEXTURES, data), _by(_LAYOUTS, data), data["strided"]
+    if placed:
+        yield table(_MEMORY, ("number", "what", "memory", "MB", "why"), _memory_kinds(placed), numbers=(0,))
+    if ordered:
+        counted = _largest(Counter(_order(each).partition(";")[0] for each in ordered))
+        yield table(_ORDER, ("number", "why"), ((n, why) for why, n in counted), numbers=(0,))
+    if strided:
+        counted = _largest(Counter((each["memory"], each["reason"].partition(";")[0]) for each in strided))
+        yield table(_STRIDED, ("number", "memory", "why"), ((n, *row) for row, n in counted), numbers=(0,))
     if kernels:
         counted = _largest(Counter((_kinds(each["members"]), _kinds(sorted(each["views"]))) for each in kernels))
         columns = ("number", "operators computed", "layout operators it reads or writes through")
@@ -69,8 +91,46 @@ def kind(label: str) -> str:
 
 
 def _sections(data: dict) -> tuple[list, list, list, list]:
-    decisions = [each for each in data["decisions"] if each["pass"] != "EliminateLayout"]
+    decisions = [each for each in data["decisions"] if each["pass"] not in ("EliminateLayout", _TEXTURES, _LAYOUTS)]
     return data["operators"], data["layout_operators"], decisions, data["kernels"]
+
+
+def _by(name: str, data: dict) -> list[dict]:
+    return [each for each in data["decisions"] if each["pass"] == name]
+
+
+def _memory(entry: dict) -> str:
+    """Why a tensor is in a buffer, or how it is in a texture."""
+    return entry.get("reason") or f"dimension {entry['texel']} is cut into texels"
+
+
+def _memory_kinds(placed: list[dict]) -> Iterator[tuple]:
+    """Tensors and weights by the same without what is different for each of them: kernels and figures."""
+    groups: dict = {}
+    for entry in placed:
+        what, _, rest = (entry.get("reason") or "a dimension is cut into texels").partition(": ")
+        # Either '<kernel>: <what is wrong>' or '<two times>: <the kernel that takes longer>'.
+        why = rest if rest and not re.search(r"\d us ", what) else what
+        groups.setdefault((entry["kind"], entry["memory"], re.sub(r"\d[\w.]*", "..", why)), []).append(entry)
+    for (what, memory, why), entries in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0])):
+        yield len(entries), what, memory, _megabytes(entries), why
+
+
+def _megabytes(entries: list[dict]) -> str:
+    """10^6 bytes, with what padding adds to them."""
+    size, padding = (sum(each.get(key, 0) for each in entries) / 1e6 for key in ("bytes", "padding"))
+    return f"{size:.3f}" + (f", of which padding {padding:.3f}" if padding else "")
+
+
+def _order(entry: dict) -> str:
+    """In which order a pass stored a tensor, and why."""
+    changed = entry["order"] != sorted(entry["order"])
+    how = f"dimensions in the order {entry['order']}" if changed else "order kept"
+    return f"{how}: {entry['reason']}"
+
+
+def _readers(entry: dict) -> str:
+    return "\n".join(f"{each['reader']} along {each['dims']}" for each in entry["readers"])
 
 
 def _largest(counter: Counter) -> list:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,12 @@ TECHNIQUES = {
     "fuse_attention": "keep matmul, softmax and matmul apart",
     "schedule": "generate plain loops: one core, no vectors",
     "textures": "keep all tensors in buffers on targets with textures",
+    "layout": "keep the dimensions of tensors in buffers in the model's order, on targets with textures",
     "cuda_graph": "launch kernels one by one on CUDA",
 }
 
+
+PRECISIONS = ("float32", "half-storage", "half")  # the same test compares these
 
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
 
@@ -52,11 +56,17 @@ def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> N
     group = parser.add_argument_group("compilation")
     group.add_argument("--target", default="cpu", help=TARGET_HELP)
     if profiles:
-        text = "what `smartmem profile` measured (default: tuning_logs/<cpu>.jsonl here, if there is one)"
+        text = "what `smartmem profile` measured (default: tuning_logs/<device>.jsonl here, if there is one)"
         group.add_argument("--profiles", metavar="FILE", help=text)
         text = "decide by the cost model instead of what was measured"
         group.add_argument("--no-profiles", dest="profiles", action="store_const", const="", help=text)
+    text = "what `smartmem tune` found (default: its file in tuning_logs/ here, if there is one)"
+    group.add_argument("--records", metavar="FILE", help=text)
+    text = "use the schedules that kernels have without tuning"
+    group.add_argument("--no-tuned", dest="records", action="store_const", const="", help=text)
     group.add_argument("--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder")
+    text = "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can (default: float32)"
+    group.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     for name, loss in TECHNIQUES.items():
         group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=loss)
 
@@ -113,15 +123,21 @@ def import_baseline(args: argparse.Namespace, model: Model | None = None) -> tvm
 
 def options(args: argparse.Namespace) -> Options:
     """The pipeline's options that the switches ask for."""
-    from ..pipeline import Options
+    from ..deploy.target import parse_target
+    from ..pipeline import Options, require_precision
 
+    require_precision(parse_target(args.target), args.precision)
     if args.dump_dir is not None:
         try:
             Path(args.dump_dir).mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise UserError(f"Dump folder {args.dump_dir} cannot be made ({err.strerror}); give another.") from err
     return Options(
-        **{name: getattr(args, name) for name in TECHNIQUES}, dump_dir=args.dump_dir, profiles=open_profiles(args)
+        **{name: getattr(args, name) for name in TECHNIQUES},
+        precision=args.precision,
+        dump_dir=args.dump_dir,
+        records=open_records(args),
+        profiles=open_profiles(args),
     )
 
 
@@ -133,24 +149,46 @@ def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
     UserError
         If the named file does not exist or cannot be read.
     """
+    from ..deploy.profile import device_name, open_store
     from ..deploy.target import parse_target
     from ..tune.host import default_store
-    from ..tune.profile_store import ProfileStore
 
-    named = getattr(args, "profiles", "")
-    path = default_store() if named is None else Path(named) if named else None
+    named, target = getattr(args, "profiles", ""), parse_target(args.target)
+    path = default_store(device_name(target)) if named is None else Path(named) if named else None
     if path is None or (named is None and not path.exists()):
         return None
     if not path.exists():
         raise UserError(f"Profile store {path} does not exist; `smartmem profile MODEL --store {path}` makes one.")
-    return ProfileStore(path, parse_target(args.target))
+    return open_store(path, target)
 
 
-def compile_model(args: argparse.Namespace, mod: tvm.IRModule) -> Compiled:
-    """Compile as the arguments say."""
+def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
+    """The pass that gives kernels the schedules that tuning found; None where there are none for the target.
+
+    Raises
+    ------
+    UserError
+        If the named file does not exist or cannot be read.
+    """
+    from ..deploy.target import parse_target
+    from ..deploy.tuned import default_records, open_tuned
+
+    named, target = getattr(args, "records", ""), parse_target(args.target)
+    path = default_records(target) if named is None else Path(named) if named else None
+    if path is None or (named is None and not path.exists()):
+        return None
+    if not path.exists():
+        raise UserError(f"Records {path} do not exist; `smartmem tune MODEL -o {path}` makes them.")
+    return open_tuned(path, target, getattr(args, "threads", None))
+
+
+def compile_model(
+    args: argparse.Namespace, mod: tvm.IRModule, observe: Callable[[str, tvm.IRModule], None] | None = None
+) -> Compiled:
+    """Compile as the arguments say; `observe` is shown the module after each graph phase."""
     from ..deploy.build import compile
     from ..deploy.target import parse_target
 
     target = parse_target(args.target)
     with step(f"Compiling {args.model}"):
-        return compile(mod, target, options(args))
+        return compile(mod, target, options(args), observe)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem profile``: measure what decides fusion where no table does, and keep the answers."""
+"""``smartmem profile``: measure what decides fusion and textures where no table does, and keep the answers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -28,15 +29,17 @@ if TYPE_CHECKING:
     from ..tune.profile_store import ProfileStore
 
 NAME = "profile"
-HELP = "measure on this machine which kernels are faster fused, and keep the answers for later compilations"
+HELP = "measure on this machine which kernels are faster fused, or with textures, and keep the answers"
 EXAMPLE = """\
   smartmem profile models/swin_t.onnx                     fill tuning_logs/<this cpu>.jsonl
   smartmem profile models/swin_t.onnx --budget 60         for a minute; the next call goes on
   smartmem compile models/swin_t.onnx -o out              finds that file and uses it
   smartmem explain models/swin_t.onnx                     which decisions it made
+  smartmem profile models/swin_t.onnx --target opencl-texture    which tensors a GPU should have in textures
 
-Latencies depend on the CPU, the threads, TVM and this package's schedules: a store may hold those of several, and only
-the fitting ones are used. $SMARTMEM_PROFILES names another store for all commands."""
+Latencies depend on the CPU and the threads, or on the GPU, on TVM and this package's schedules: a store may hold those
+of several, and only the fitting ones are used. $SMARTMEM_PROFILES names another store for all commands. For a target
+with textures each kernel is measured as often as its tensors may be placed differently."""
 
 
 _logger = logging.getLogger(__name__)
@@ -45,7 +48,7 @@ _logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model(parser)
-    parser.add_argument("--store", metavar="FILE", help="file to add to (default: tuning_logs/<cpu>.jsonl here)")
+    parser.add_argument("--store", metavar="FILE", help="file to add to (default: tuning_logs/<device>.jsonl here)")
     parser.add_argument(
         "--budget", type=_seconds, default=float("inf"), metavar="SECONDS", help="measure for this long (default: all)"
     )
@@ -62,34 +65,40 @@ def _seconds(text: str) -> float:
 
 def execute(args: argparse.Namespace) -> Result:
     """Run the passes with the store, measure what they ask, until they ask nothing new."""
-    from ..deploy.profile import measured_target
+    from ..deploy.profile import device_name, measured_target, open_store
     from ..report import graph_cost
-    from ..tune.profile_store import ProfileStore
 
-    path = _path(args.store)
     target = measured_target(args.target)
+    device = device_name(target)
+    path = _path(args.store, device)
     mod = import_model(args)
     threads = timing.set_threads(args.threads)
-    store = ProfileStore(path, target, threads)
+    store = open_store(path, target, threads)
     known = store.kernels
-    _warn_if_busy(threads)
+    if device is None:
+        _warn_if_busy(threads)
+    start = time.monotonic()
     modelled, filled = _fill(args, mod, store, target)
+    textures = _place(args, filled.module, store, target, start + args.budget)
     data = {
         **_data(args, filled),
+        "seconds": time.monotonic() - start,
         "kernels": {"cost_model": graph_cost(modelled).kernels, "profile": graph_cost(filled.module).kernels},
+        "textures": textures,
         "kernels_measured": store.kernels - known,
         "kernels_in_store": store.kernels,
         "damaged_lines": store.damaged,
         "store": str(path),
         "target": str(target),
         "cpu": cpu_name(),
+        "device": device,
         "threads": threads,
     }
     return Result(data, lambda console: _render(console, data))
 
 
 def _fill(args: argparse.Namespace, mod, store: ProfileStore, target) -> tuple[tvm.IRModule, Filled]:
-    """The module that the cost model alone makes, and what filling the store came to."""
+    """The module that the cost model alone makes, and what filling the store came to; no tensor is in a texture yet."""
     from ..deploy.profile import fill, measure_on
     from ..pipeline import graph_phases, run_phases
 
@@ -97,17 +106,35 @@ def _fill(args: argparse.Namespace, mod, store: ProfileStore, target) -> tuple[t
     asking = replace(chosen, dump_dir=None, profiles=store)
     # The phases before the one that asks run once.
     phases = graph_phases(target)
-    first = next(number for number, phase in enumerate(phases) if phase.name == "fuse")
+    names = [phase.name for phase in phases]
+    first, last = names.index("fuse"), names.index("textures") if "textures" in names else len(names)
     with target:
         with step("Running the passes"):
             legal = run_phases(mod, phases[:first], chosen)
-            modelled = run_phases(legal, phases[first:], replace(asking, profiles=None))
+            modelled = run_phases(legal, phases[first:last], replace(asking, profiles=None))
         with _bar() as progress:
-            passes = partial(run_phases, legal, phases[first:], asking)
+            passes = partial(run_phases, legal, phases[first:last], asking)
             return modelled, fill(store, passes, measure_on(target), args.budget, progress)
 
 
-def _path(text: str | None) -> Path:
+def _place(args: argparse.Namespace, mod, store: ProfileStore, target, end: float) -> dict | None:
+    """Place tensors in textures, measuring each kernel that this asks about; None where there are no textures."""
+    from ..analysis.graph import read_log
+    from ..deploy.target import has_textures
+    from ..deploy.texture_times import TextureTimes
+    from ..pipeline import run_phases, texture_phase
+
+    if not (has_textures(target) and args.textures):
+        return None
+    with _bar() as progress, target:
+        times = TextureTimes(store, target, end - time.monotonic(), lambda done: progress(done, None))
+        placed = run_phases(mod, (texture_phase(target, times),), replace(options(args), dump_dir=None))
+    memories = [entry["memory"] for entry in read_log(placed) if entry["pass"] == "PlaceTextures"]
+    chosen = {memory: memories.count(memory) for memory in ("texture", "buffer")}
+    return {**chosen, "measured_now": times.measured, "failed": times.failed, "unanswered": times.open}
+
+
+def _path(text: str | None, device: str | None) -> Path:
     """The file to fill.
 
     Raises
@@ -115,7 +142,7 @@ def _path(text: str | None) -> Path:
     UserError
         If none is named and $SMARTMEM_PROFILES is set to nothing.
     """
-    path = Path(text) if text is not None else default_store()
+    path = Path(text) if text is not None else default_store(device)
     if path is None:
         raise UserError("SMARTMEM_PROFILES is empty, which means no profile store; name one with --store FILE.")
     return path
@@ -138,12 +165,11 @@ def _data(args: argparse.Namespace, filled: Filled) -> dict:
         "measured_now": filled.measured,
         "failed": filled.failed,
         "sweeps": filled.sweeps,
-        "seconds": filled.seconds,
     }
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
+def _bar() -> Iterator[Callable[[int, int | None], None]]:
     """A bar on stderr, if that is a terminal, and the function that moves it."""
     if not sys.stderr.isatty():
         yield lambda done, asked: None
@@ -160,13 +186,20 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
 def _render(console: Console, data: dict) -> None:
     kernels = data["kernels"]
+    where = data["device"] or f"Threads: {data['threads']}, {data['cpu']}"
     console.print(
         f"{data['model']}: questions of the passes: {data['questions']}, measured now: {data['measured_now']}, "
-        f"in {data['seconds']:.1f} s. Threads: {data['threads']}, {data['cpu']}.\n"
+        f"in {data['seconds']:.1f} s. {where}.\n"
         f"Faster as one kernel: {data['answered_fused']}. Faster apart: {data['answered_kept']}. "
         f"Left to the cost model: {data['unanswered'] + data['failed']}.\n"
         f"Kernels of the model: {kernels['cost_model']} by the cost model alone, {kernels['profile']} by the profile.\n"
         f"Kernels measured on this machine so far: {data['kernels_in_store']}, in {data['store']}."
     )
-    if data["unanswered"]:
+    textures = data["textures"] or {"unanswered": 0}
+    if data["textures"]:
+        console.print(
+            f"Tensors in textures: {textures['texture']}, in buffers: {textures['buffer']}. Kernels measured for that "
+            f"now, with textures and without: {textures['measured_now']}; could not be measured: {textures['failed']}."
+        )
+    if data["unanswered"] or textures["unanswered"]:
         console.print("The time was up before everything was measured; run the command again to go on.")

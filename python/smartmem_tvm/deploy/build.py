@@ -19,16 +19,19 @@ from ..pipeline import (
     Phase,
     graph_phases,
     lower_phases,
+    require_precision,
     require_schedules,
     run_phases,
 )
-from ..schedule.gpu_default import is_gpu
+from ..schedule.gpu_launch import is_gpu
 from ..schedule.schedule_kernels import kernel_rules
 from ..transform.capture_graphs import kernels_per_graph
+from .check_opencl import check_opencl, planned_memory
 from .gpu_build import build_for_gpu
+from .opencl_reads import TexelReads
 from .target import device_of, has_textures, host_target
-from .textures import TIR_PIPELINE
-from .weights import Machine, lift_weights
+from .textures import TIR_PIPELINE, stores_half
+from .weights import Machine, Weight, lift_weights
 
 
 @dataclass
@@ -42,12 +45,14 @@ class Compiled:
     graph : tvm.IRModule
         The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it. Its
         large constants are parameters: the values are in `weights`, arranged as kernels want them.
-    weights : list of tvm.runtime.Tensor
-        The large constants, see `deploy.weights`.
+    weights : list of Weight
+        The large constants and the memory that each goes to, see `deploy.weights`.
     rules : dict
         Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
     kernels_per_graph : list of int
         Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
+    texel_reads : dict
+        OpenCL kernel -> how much of the texels that it reads it uses, see `deploy.check_opencl.check_opencl`.
     seconds : dict
         Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
     """
@@ -55,9 +60,10 @@ class Compiled:
     executable: object
     graph: tvm.IRModule
     target: tvm.target.Target
-    weights: list[tvm.runtime.Tensor] = field(default_factory=list)
+    weights: list[Weight] = field(default_factory=list)
     rules: dict[str, dict] = field(default_factory=dict)
     kernels_per_graph: list[int] = field(default_factory=list)
+    texel_reads: dict[str, TexelReads] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -119,10 +125,21 @@ def optimize(
     return run_phases(mod, phases, options or Options(), observe)
 
 
-def compile(mod: tvm.IRModule, target: tvm.target.Target | None = None, options: Options | None = None) -> Compiled:
-    """Compile a Relax module (see `frontend`) for `target`, this machine's CPU by default."""
+def compile(
+    mod: tvm.IRModule,
+    target: tvm.target.Target | None = None,
+    options: Options | None = None,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+) -> Compiled:
+    """Compile a Relax module (see `frontend`) for `target`, this machine's CPU by default.
+
+    Parameters
+    ----------
+    observe : callable, optional
+        Is shown the name of each graph phase that ran and the module after it.
+    """
     target = _with_host(target)
-    return _compile(mod, target, options or Options(), graph_phases(target))
+    return _compile(mod, target, options or Options(), graph_phases(target), observe)
 
 
 def compile_baseline(mod: tvm.IRModule, target: tvm.target.Target | None = None, schedule: bool = True) -> Compiled:
@@ -146,19 +163,22 @@ def _with_host(target: tvm.target.Target | None) -> tvm.target.Target:
     return target.with_host("llvm") if is_gpu(target) and target.host is None else target
 
 
-def _compile(mod, target, options: Options, phases: tuple[Phase, ...]) -> Compiled:
+def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=None) -> Compiled:
     if options.schedule:
         require_schedules(target)
+    require_precision(target, options.precision)
     _require_threads(target, options.schedule)
     start = time.perf_counter()
     with target:
-        graph = run_phases(mod, phases, options)
+        graph = run_phases(mod, phases, options, observe)
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered, weights, per_graph = lower(graph, target, dump)
     middle = time.perf_counter()
     executable = generate(lowered, target)
+    texel_reads = check_opencl(executable, planned_memory(lowered))
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
-    return Compiled(executable, lift_weights(graph)[0], target, weights, kernel_rules(lowered), per_graph, seconds)
+    rules = kernel_rules(lowered)
+    return Compiled(executable, lift_weights(graph)[0], target, weights, rules, per_graph, texel_reads, seconds)
 
 
 def lower(
@@ -202,8 +222,9 @@ def _require_threads(target, schedule: bool) -> None:
 def generate(lowered: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     """TVM's code generator, for what `lower` returned."""
     if is_gpu(target):
-        # TVM's own pipeline indexes textures as if they were buffers.
-        return build_for_gpu(lowered, target, TIR_PIPELINE if has_textures(target) else "default")
+        # TVM's own pipeline indexes textures as if they were buffers, and needs half arithmetic to store halves.
+        ours = target.kind.name == "opencl" and (has_textures(target) or stores_half(lowered))
+        return build_for_gpu(lowered, target, TIR_PIPELINE if ours else "default")
     return relax.build(lowered, target, relax_pipeline=None)
 
 

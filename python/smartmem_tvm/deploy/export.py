@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .build import Compiled
     from .weights import Machine
 
-FORMAT = 3
+FORMAT = 4
 LIBRARY, OBJECTS = "lib.so", "lib.tar"
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION}

@@ -59,25 +59,27 @@ def launchers(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Callab
     calls = []
     for name, func in zip(names, functions, strict=True):
         arguments = [tvm.runtime.tensor(array, device) for array in random_arguments(func)]
-        calls.append(_launcher(built[name], arguments, device))
+        calls.append(launcher(built[name], [arguments], device))
     return calls
 
 
-def _launcher(function, arguments: list, device: tvm.runtime.Device) -> Callable[[int], None]:
+def launcher(function, sets: Sequence[Sequence], device: tvm.runtime.Device) -> Callable[[int], None]:
+    """A call that launches a kernel as often as it is told to, with one set of arguments after the other."""
+
     def launch(times: int) -> None:
-        for _ in range(times):
-            function(*arguments)
+        for number in range(times):
+            function(*sets[number % len(sets)])
         device.sync()
 
     return launch
 
 
-def interleaved(calls: Sequence[Callable[[int], None]]) -> list[float]:
-    """Median seconds of each call, taken in turns; a short one is made many times per reading of the clock."""
+def interleaved(calls: Sequence[Callable[[int], None]], most: int = _ROUNDS) -> list[float]:
+    """Median seconds of each call, taken in `most` turns; a short one is made many times per reading of the clock."""
     first = [min(_seconds(call, 1) for _ in range(3)) for call in calls]
     times = [max(1, math.ceil(_READING / max(seconds, 1e-7))) for seconds in first]
     turn = sum(seconds * count for seconds, count in zip(first, times, strict=True))
-    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_LONGEST / turn)))
+    rounds = max(_FEWEST_ROUNDS, min(most, int(_LONGEST / turn)))
     readings: list[list[float]] = [[] for _ in calls]
     for number in range(1 + rounds):
         for call, count, found in zip(calls, times, readings, strict=True):

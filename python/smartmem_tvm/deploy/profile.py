@@ -8,15 +8,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tvm
 from tvm import tirx
 from tvm.target import Target, codegen
 
 from ..errors import UserError
+from ..schedule.gpu_launch import is_gpu
 from ..tune.profile_store import ProfileStore, Question, kernel_key
 from .measure import launch_seconds
-from .target import parse_target
+from .target import device_of, is_elsewhere, parse_target
 
 _logger = logging.getLogger(__name__)
 
@@ -119,15 +121,35 @@ def measure_on(target: Target) -> Callable[[Sequence[tirx.PrimFunc]], list[float
     return lambda functions: launch_seconds(functions, target)
 
 
+def device_name(target: Target) -> str | None:
+    """The name of the GPU of this machine that `target` means, None for a CPU.
+
+    A GPU of another machine goes by the name of its model, as what is measured on this one says nothing of it.
+    """
+    if not is_gpu(target):
+        return None
+    if is_elsewhere(target) or not tvm.device(target.kind.name, 0).exist:
+        return str(target.attrs.get("model") or target.kind.name)
+    return str(device_of(target).device_name)
+
+
+def open_store(path: Path | None, target: Target, threads: int | None = None) -> ProfileStore:
+    """The store of what was measured for `target` on its device; see `ProfileStore` for the rest."""
+    return ProfileStore(path, target, threads, device_name(target))
+
+
 def measured_target(text: str | None) -> Target:
     """The target a user names, if kernels for it run on this machine.
 
     Raises
     ------
     UserError
-        If it is not a CPU, or another CPU than this machine's.
+        If it is neither this machine's CPU nor a GPU of it.
     """
     target = parse_target(text)
+    if is_gpu(target):
+        device_of(target)  # says why there is none
+        return target
     wanted, here = str(target.attrs.get("mcpu", "")), codegen.llvm_get_system_cpu()
     if wanted and wanted != here:
         raise UserError(

@@ -1,13 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as scheduled kernels, before code is generated: ours and TVM's, to be looked at."""
+"""A network as scheduled kernels, before code is generated: ours, step by step, and TVM's, to be looked at."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 import tvm
-from tvm.relax.backend import gpu_generic
 
 from ..pipeline import BASELINE_PHASES, Options, graph_phases, lower_phases, run_phases
 from ..schedule.gpu_default import is_gpu
+from .target import has_textures
+from .tvm_pipelines import schedule_tvm
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to schedule a network.
+
+    Attributes
+    ----------
+    label : str
+        For titles of columns.
+    baseline : bool
+        Whether it takes the module of TVM's own importer, not of ours.
+    schedule : callable
+        From a Relax module of operators to ``call_tir`` of scheduled kernels.
+    """
+
+    label: str
+    baseline: bool
+    schedule: Callable[[tvm.IRModule], tvm.IRModule]
+
+
+def sides(target: tvm.target.Target, options: Options | None = None) -> dict[str, Side]:
+    """What is compared on a target: TVM's pipelines and then ours, step by step up to `options`.
+
+    Returns
+    -------
+    dict
+        ``tvm_default``; on targets with textures ``tvm_textures`` (on Adreno), ``elimination`` and ``layout``, as far
+        as `options` has what comes after them; ``smartmem``, all of `options`.
+    """
+    options, textures = options or Options(), has_textures(target)
+    found = {"tvm_default": Side("TVM default", True, lambda mod: tvm_schedules(mod, target))}
+    if textures and "adreno" in target.keys:
+        found["tvm_textures"] = Side("TVM textures", True, lambda mod: schedule_tvm(mod, target, "textures"))
+    buffers = replace(options, textures=False)
+    plain = replace(buffers, layout=False)
+    for name, label, less, more in (
+        ("elimination", "elimination", plain, buffers),
+        ("layout", "+ layout", buffers, options),
+    ):
+        if textures and less != more:
+            found[name] = Side(label, False, lambda mod, less=less: our_schedules(mod, target, less))
+    whole = "+ textures" if textures and options.textures else "smartmem"
+    found["smartmem"] = Side(whole, False, lambda mod: our_schedules(mod, target, options))
+    return found
 
 
 def our_schedules(mod: tvm.IRModule, target: tvm.target.Target, options: Options | None = None) -> tvm.IRModule:
@@ -27,7 +76,4 @@ def tvm_schedules(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     if not is_gpu(target):
         with target:
             return run_phases(mod, BASELINE_PHASES, Options())
-    plain = tvm.target.Target("opencl") if target.kind.name == "opencl" else target
-    with plain:
-        passes = gpu_generic.library_dispatch_passes(plain) + gpu_generic.legalize_passes(plain)
-        return tvm.transform.Sequential(passes)(mod)
+    return schedule_tvm(mod, tvm.target.Target("opencl") if target.kind.name == "opencl" else target)

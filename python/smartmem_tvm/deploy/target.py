@@ -12,11 +12,11 @@ from tvm.target import codegen
 import _smartmem_opencl
 
 from ..errors import UserError
-from ..schedule.gpu_default import is_gpu
+from ..schedule.gpu_launch import is_gpu
 from ..tables.targets import TARGETS, Row, row_of
 
 # Names of this machine's own devices, which are asked and not looked up.
-_HERE = ("cpu", "opencl", "cuda")
+_HERE = ("cpu", "opencl", "opencl-texture", "cuda")
 # More than these no rule makes use of, and a CPU that poses as a GPU has no bounds.
 _MOST_THREADS, _MOST_SHARED = 1024, 48 * 1024
 # Names of other machines' devices.
@@ -37,7 +37,8 @@ def parse_target(text: str | None) -> tvm.target.Target:
     text : str or None
         None or ``"cpu"`` for this machine's CPU, ``"cuda"`` for this machine's first NVIDIA GPU (one of compute
         capability 8.0 where there is none), ``"opencl"`` for its first OpenCL device (one in general where there is
-        none), the name of a phone's GPU in `tables.targets` (``"adreno-740"``), otherwise
+        none), ``"opencl-texture"`` for the same with tensors in textures, the name of a phone's GPU in
+        `tables.targets` (``"adreno-740"``), otherwise
         anything TVM takes: a tag, a kind, or a JSON object. A GPU target without a host gets a CPU in general as its
         host, a phone's GPU the phone's CPU.
 
@@ -52,6 +53,8 @@ def parse_target(text: str | None) -> tvm.target.Target:
         return _cuda_target()
     if text == "opencl":
         return _opencl_target()
+    if text == "opencl-texture":
+        return _with_textures(_opencl_target())
     if text in _NAMED:
         return _named_target(TARGETS[text])
     try:
@@ -94,6 +97,19 @@ def _opencl_target() -> tvm.target.Target:
     return tvm.target.Target({**facts, **limits}, host="llvm")
 
 
+def _with_textures(target: tvm.target.Target) -> tvm.target.Target:
+    """The same device with tensors in textures, as large as it takes them."""
+    row = TARGETS["opencl"]
+    sides, layers = (row.image_width, row.image_height), row.image_layers
+    ask = tvm.get_global_func("smartmem.opencl.devices", allow_missing=True)
+    if ask is not None and not _problem("opencl") and tvm.opencl(0).exist:
+        device = ask()[0]
+        sides, layers = (device["image2d_width"], device["image2d_height"]), device["image_array_depth"]
+    facts = {key: value for key, value in target.export().items() if key != "host"}
+    limits = {"texture_spatial_limit": int(min(sides)), "texture_depth_limit": int(layers)}
+    return tvm.target.Target({**facts, **limits, "keys": [*facts["keys"], "texture"]}, host="llvm")
+
+
 def _named_target(row: Row) -> tvm.target.Target:
     """A device as TVM describes it; ``model`` is the row's name, so that a rule finds the rest of it.
 
@@ -115,6 +131,13 @@ def _named_target(row: Row) -> tvm.target.Target:
 
 def _names() -> str:
     return ", ".join(f"'{name}'" for name in (*_HERE, *_NAMED))
+
+
+def as_adreno(target: tvm.target.Target) -> tvm.target.Target:
+    """The same device as TVM's schedules for Adreno take it: any OpenCL device with textures could run them."""
+    facts = {key: value for key, value in target.export().items() if key != "host"}
+    keys = list(dict.fromkeys(["adreno", *facts["keys"]]))
+    return tvm.target.Target({**facts, "keys": keys}, host=target.host)
 
 
 def target_row(target: tvm.target.Target) -> Row | None:
@@ -143,7 +166,7 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     if not is_gpu(target):
         return tvm.cpu(index)
     kind = target.kind.name
-    if _is_elsewhere(target):
+    if is_elsewhere(target):
         raise UserError(
             f"target '{target.attrs.get('model') or kind}' is the device of another machine: run what is compiled for "
             f"it there, or compile for '{kind}' to run it here."
@@ -157,7 +180,7 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     return device
 
 
-def _is_elsewhere(target: tvm.target.Target) -> bool:
+def is_elsewhere(target: tvm.target.Target) -> bool:
     """Whether the CPU beside the device is of another kind than this machine's."""
     triple = str(target.host.attrs.get("mtriple") or "") if target.host is not None else ""
     return bool(triple) and triple.partition("-")[0] != platform.machine()

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
 
 from .._tvm import texture_tir_pipeline
 from ..pipeline import Options, lower_phases, run_phases
 from ..transform.check_textures import SCOPES, CheckTextures
-from ..transform.half_storage import HalfStorage
+from ..transform.half_storage import HALF, HalfStorage
 from ..transform.stage_texels import StageTexels
 
 TIR_PIPELINE = "smartmem_texture"
@@ -51,6 +51,12 @@ def texture_machine(code: relax.VMExecutable | tvm.runtime.Module, device: tvm.r
     TVM numbers the memory scopes of a device like devices of their own; here they are all the same one.
     """
     return relax.VirtualMachine(code, [device] * (1 + len(SCOPES)))
+
+
+def stores_half(mod: tvm.IRModule) -> bool:
+    """Whether a kernel of `mod` reads or writes half numbers."""
+    params = [param for func in mod.functions.values() if isinstance(func, tirx.PrimFunc) for param in func.params]
+    return any(str(getattr(param.ty, "dtype", "")) == HALF for param in params)
 
 
 def _pipeline():

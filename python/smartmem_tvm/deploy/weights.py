@@ -7,6 +7,7 @@ A library with the weights inside takes five times their memory to link, minutes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -24,6 +25,29 @@ _STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
 _ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it
 
 
+@dataclass(frozen=True)
+class Weight:
+    """A weight of a compiled model.
+
+    Attributes
+    ----------
+    tensor : tvm.runtime.Tensor
+        On a CPU, arranged as the kernels want it: texels last for a texture.
+    scope : str
+        The memory that it goes to on the device.
+    """
+
+    tensor: tvm.runtime.Tensor
+    scope: str = "global"
+
+    def on(self, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
+        """The tensor in the memory of a device, which may be another machine's; on a CPU the tensor itself."""
+        if device.dlpack_device_type() == self.tensor.device.dlpack_device_type():
+            return self.tensor
+        there = tvm.runtime.empty(self.tensor.shape, self.tensor.dtype, device, mem_scope=self.scope)
+        return self.tensor.copyto(there)
+
+
 class Machine(relax.VirtualMachine):
     """A virtual machine on one device whose ``main`` takes the model's inputs only.
 
@@ -31,10 +55,10 @@ class Machine(relax.VirtualMachine):
     ----------
     code : tvm.relax.VMExecutable or tvm.runtime.Module
         Compiled from what `lift_weights` returns.
-    weights : sequence of tvm.runtime.Tensor
+    weights : sequence of Weight
         What ``main`` takes after the inputs; read in place on a CPU, copied to any other device once.
     device : tvm.runtime.Device, optional
-        Runs the kernels, by default this machine's CPU.
+        Runs the kernels, by default this machine's CPU. `code` must be on the same machine.
     textures : bool
         Tensors may be in texture memory, each scope of which TVM numbers like a device of its own.
     """
@@ -42,14 +66,13 @@ class Machine(relax.VirtualMachine):
     def __init__(
         self,
         code: relax.VMExecutable | tvm.runtime.Module,
-        weights: Sequence[tvm.runtime.Tensor] = (),
+        weights: Sequence[Weight] = (),
         device: tvm.runtime.Device | None = None,
         textures: bool = False,
     ):
         self.device = device if device is not None else tvm.cpu()
         super().__init__(code, [self.device] * (1 + len(SCOPES) if textures else 1))
-        here = self.device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
-        self._weights = tuple(weights if here else [weight.copyto(self.device) for weight in weights])
+        self._weights = tuple(weight.on(self.device) for weight in weights)
 
     def tensors(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
         """The arrays on the device, as ``main`` takes them."""
@@ -62,7 +85,7 @@ class Machine(relax.VirtualMachine):
         return lambda *inputs: function(*inputs, *self._weights)
 
 
-def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[tvm.runtime.Tensor]]:
+def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
     """Turn the large constants of ``main`` into parameters after the inputs.
 
     Parameters
@@ -74,8 +97,8 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[tvm.runtime.Tens
     -------
     tvm.IRModule
         The same code.
-    list of tvm.runtime.Tensor
-        The values of the new parameters, in their order; each tensor comes once however often it is read.
+    list of Weight
+        The values of the new parameters, in their order; each comes once however often it is read.
     """
     main, params = mod["main"], {}
 
@@ -93,28 +116,31 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[tvm.runtime.Tens
     function = relax.Function(inputs, body, main.ret_ty, main.is_pure, main.attrs)
     # Every call passes the same weights: their types need no check, and CUDA graphs may have their addresses in them.
     lifted["main"] = function.with_attr("num_input", len(main.params))
-    return lifted, list(params)
+    return lifted, [Weight(tensor, _scope(param.ty)) for tensor, param in params.items()]
+
+
+def _scope(ty: relax.TensorType) -> str:
+    return ty.vdevice.memory_scope if ty.vdevice is not None else "global"
 
 
 def _nbytes(tensor: tvm.runtime.Tensor) -> int:
     return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize if tensor.dtype in _STORABLE else 0
 
 
-def write_weights(weights: Sequence[tvm.runtime.Tensor], path: Path) -> list[dict]:
-    """Write tensors into one file; returns the ``offset``, ``shape`` and ``dtype`` of each."""
+def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
+    """Write weights into one file; returns the ``offset``, ``shape``, ``dtype`` and memory ``scope`` of each."""
     places = []
     with path.open("wb") as file:
-        for tensor in weights:
+        for weight in weights:
             file.write(bytes(-file.tell() % _ALIGNMENT))
-            places.append({"offset": file.tell(), "shape": [*map(int, tensor.shape)], "dtype": str(tensor.dtype)})
-            np.from_dlpack(tensor).tofile(file)
+            shape, dtype = [*map(int, weight.tensor.shape)], str(weight.tensor.dtype)
+            places.append({"offset": file.tell(), "shape": shape, "dtype": dtype, "scope": weight.scope})
+            np.from_dlpack(weight.tensor).tofile(file)
     return places
 
 
-def map_weights(path: Path, places: Sequence[dict]) -> list[tvm.runtime.Tensor]:
-    """The tensors that `write_weights` wrote, in memory as far as they are looked at."""
+def map_weights(path: Path, places: Sequence[dict]) -> list[Weight]:
+    """The weights that `write_weights` wrote, in memory as far as they are looked at."""
     # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
-    return [
-        tvm.runtime.from_dlpack(np.memmap(path, each["dtype"], "c", each["offset"], tuple(each["shape"])))
-        for each in places
-    ]
+    arrays = (np.memmap(path, each["dtype"], "c", each["offset"], tuple(each["shape"])) for each in places)
+    return [Weight(tvm.runtime.from_dlpack(array), each["scope"]) for array, each in zip(arrays, places, strict=True)]

@@ -49,10 +49,20 @@ class StorageOrder:
     unserved: tuple[Demand, ...]
 
 
-def as_stored(shape: Sequence[int], demands: Sequence[Demand]) -> StorageOrder:
-    """The row-major order, and whom it serves."""
+def as_stored(shape: Sequence[int], demands: Sequence[Demand], fast_axes: int = 1) -> StorageOrder:
+    """The order of the dimensions as they are, and whom it serves.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of the tensor; of a texture as it lies in memory, rows, columns and the texel last.
+    fast_axes : int
+        How many of the innermost dimensions are contiguous, 1 in a buffer and 2 in a texture; those of one element do
+        not count.
+    """
     order = tuple(range(len(shape)))
-    return _judged(order, (_innermost(shape, order),) if shape else (), demands)
+    inner = [dim for dim in reversed(order) if shape[dim] > 1] or order[-1:]
+    return _judged(order, tuple(inner[:fast_axes]), demands)
 
 
 def storage_order(shape: Sequence[int], demands: Sequence[Demand], fast_axes: int) -> StorageOrder:
@@ -82,11 +92,6 @@ def storage_order(shape: Sequence[int], demands: Sequence[Demand], fast_axes: in
         return as_stored(shape, demands)
     order = (*(dim for dim in range(len(shape)) if dim not in fast), *reversed(fast))
     return _judged(order, tuple(fast), demands)
-
-
-def _innermost(shape: Sequence[int], order: Sequence[int]) -> int:
-    """The dimension along which memory is contiguous: dimensions of one element do not count."""
-    return next((dim for dim in reversed(order) if shape[dim] > 1), order[-1])
 
 
 def _judged(order: tuple[int, ...], fast: tuple[int, ...], demands: Sequence[Demand]) -> StorageOrder:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from .storage_order import Demand
 
 TEXEL = 4  # numbers that are read and written at once
@@ -41,9 +43,28 @@ class TextureForm:
     axes: tuple[int | None, ...]
     shape: tuple[int, ...]
 
+    def fill(self, texture: np.ndarray, tensor: np.ndarray) -> None:
+        """Write a tensor's numbers, and zeros for padding, into an array of this form."""
+        quads, rest = divmod(tensor.shape[self.texel], TEXEL)
+        kept = [axis for axis in self.axes if axis is not None]
+        images = texture.reshape([n for n, axis in zip(self.shape, self.axes) if axis is not None] + [TEXEL])
+        # The tensor's dimensions in their order, but for the texel's quarters and numbers, which come last.
+        in_order = images.transpose([kept.index(dim) for dim in range(tensor.ndim)] + [tensor.ndim])
+        dims = np.moveaxis(in_order, self.texel, -2)
+        numbers = np.moveaxis(tensor, self.texel, -1)
+        whole = numbers[..., : quads * TEXEL]
+        dims[..., :quads, :] = whole.reshape(*whole.shape[:-1], quads, TEXEL)
+        if rest:
+            dims[..., quads, :rest], dims[..., quads, rest:] = numbers[..., quads * TEXEL :], 0
+
 
 def texture_form(
-    shape: Sequence[int], demands: Sequence[Demand], limits: ImageLimits, padded: bool = True
+    shape: Sequence[int],
+    demands: Sequence[Demand],
+    limits: ImageLimits,
+    padded: bool = True,
+    texel: int | None = None,
+    compact: bool = False,
 ) -> TextureForm | str:
     """Map a tensor to a texture, or say why that is not possible.
 
@@ -59,8 +80,13 @@ def texture_form(
         Of its readers.
     padded : bool
         A dimension that is no multiple of four may fill the texels if these are then half full at least.
+    texel : int, optional
+        The dimension that fills the texel, where that is known; else it is chosen as above.
+    compact : bool
+        Let the largest dimensions be the rows and columns of the images, whose rows devices pad. That is done too where
+        there would be more layers, rows or columns than the device has.
     """
-    texel = _texel(shape, demands, padded)
+    texel = _texel(shape, demands, padded) if texel is None else texel
     if texel is None:
         return f"none of its dimensions {tuple(shape)} fills texels of {TEXEL}"
     rest = [demand for demand in demands if texel not in demand.dims]
@@ -70,6 +96,8 @@ def texture_form(
     # What shares an image with the texels: the window of a convolution, or the rows of a matrix.
     inside = min(len(others), 2 if len(others) > 2 else 1)
     axes: list[int | None] = [*others[: len(others) - inside], texel, *others[len(others) - inside :]]
+    if compact:
+        axes.sort(key=lambda axis: _extent(shape, texel, axis))
     while len(axes) < 2:
         axes.insert(0, None)
     sizes = [_extent(shape, texel, axis) for axis in axes]
@@ -79,6 +107,8 @@ def texture_form(
         ("rows", height, limits.height),
         ("columns", width, limits.width),
     ):
+        if has > most and not compact:
+            return texture_form(shape, demands, limits, padded, texel, compact=True)
         if has > most:
             return f"it would have {has} {what}, and images of the device at most {most}"
     return TextureForm(texel, tuple(axes), (*sizes, TEXEL))

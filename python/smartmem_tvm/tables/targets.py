@@ -34,6 +34,8 @@ class Row:
         Threads that issue one instruction together.
     cores : int
         Units with caches of their own, between which groups are spread.
+    registers : int
+        Numbers of four bytes that a thread may keep before a compiler spills them to memory.
     line_bytes : int
         Cache line.
     sector_bytes : int
@@ -46,8 +48,12 @@ class Row:
         Second-level cache, shared by all cores; on a CPU the one of a core.
     texture_rows : int
         Rows of an image that share a cache line, so that neighbours in both directions are near.
-    bandwidth, texture_bandwidth : float
-        Bytes per second, from memory and from the texture cache (0 if there are no images).
+    bandwidth, l2_bandwidth : float
+        Bytes per second, from memory and from the second-level cache.
+    buffer_bandwidth, texture_bandwidth : float
+        Bytes per second from all first-level caches for buffers, and for images; 0 where there are none.
+    buffer_share : float
+        Part of `bandwidth` that loads of buffers reach.
     peak : float
         Multiply-adds per second in float32.
     estimates : frozenset of str
@@ -67,6 +73,7 @@ class Row:
     local_bytes: int = 32 * 1024
     sub_group: int = 1
     cores: int = 1
+    registers: int = 255
     line_bytes: int = 64
     sector_bytes: int = 64
     buffer_l1_bytes: int = 0
@@ -76,7 +83,10 @@ class Row:
     l2_ways: int = 16
     texture_rows: int = 2
     bandwidth: float = 10e9
+    l2_bandwidth: float = 50e9
+    buffer_bandwidth: float = 0.0
     texture_bandwidth: float = 0.0
+    buffer_share: float = 1.0
     peak: float = 100e9
     estimates: frozenset[str] = frozenset()
 
@@ -92,7 +102,9 @@ _BOTH = ("float32", "float16")
 # Nobody publishes how a cache is organised, nor which texels share a line of an image.
 _HIDDEN = frozenset({"l1_ways", "l2_ways", "texture_rows"})
 _CACHES = frozenset({"line_bytes", "sector_bytes", "buffer_l1_bytes", "texture_l1_bytes", "l2_bytes"})
-_SPEEDS = frozenset({"bandwidth", "texture_bandwidth", "peak"})
+_INSIDE = frozenset({"l2_bandwidth", "buffer_bandwidth"})
+_SPEEDS = _INSIDE | {"bandwidth", "texture_bandwidth", "peak"}
+_ADRENO_ESTIMATES = frozenset({"sub_group", "cores", "registers", "texture_l1_bytes", "l2_bytes", "buffer_share"})
 _MALI_ESTIMATES = frozenset({"sub_group", "cores", "buffer_l1_bytes", "texture_l1_bytes", "l2_bytes"})
 _ADRENO = {
     "kind": "opencl",
@@ -111,8 +123,11 @@ _ADRENO = {
     "sub_group": 64,
     "line_bytes": 64,
     "sector_bytes": 64,
+    "registers": 128,  # estimate: more can be named (192 in Mesa's compiler), and leave room for fewer waves
     # Buffers go to the second level; the cache of the texture processor is for images (the guide, memory).
     "buffer_l1_bytes": 0,
+    # estimate: on Adreno 740 Traverse Research (2025) reads memory two to nearly three times as fast through images
+    "buffer_share": 0.4,
 }
 _MALI = {
     "kind": "opencl",
@@ -126,6 +141,7 @@ _MALI = {
     "texels": _BOTH,
     "half": True,
     "local_bytes": 32 * _KIB,
+    "registers": 64,  # Arm's OpenCL guide for Mali, Bifrost and Valhall: with more, some go to memory
     "line_bytes": 64,
     "sector_bytes": 64,
     "buffer_l1_bytes": 16 * _KIB,  # estimate: load/store cache of a shader core
@@ -139,9 +155,10 @@ _ROWS = (
         texture_l1_bytes=2 * _KIB,  # estimate: 1 KiB in Adreno 640 (Chips and Cheese, 2024)
         l2_bytes=256 * _KIB,  # estimate: what drivers report for relatives
         bandwidth=55e9,  # SmartMem 4.6
+        l2_bandwidth=261e9,  # estimate: a line a cycle and core at 680 MHz
         texture_bandwidth=511e9,  # SmartMem 4.6
         peak=2.0e12,  # SmartMem 4.6
-        estimates=_HIDDEN | {"sub_group", "cores", "texture_l1_bytes", "l2_bytes"},
+        estimates=_HIDDEN | _ADRENO_ESTIMATES | {"l2_bandwidth"},
     ),
     Row(
         "adreno-650",
@@ -150,9 +167,10 @@ _ROWS = (
         texture_l1_bytes=1 * _KIB,  # estimate: Adreno 640 (Chips and Cheese, 2024)
         l2_bytes=128 * _KIB,  # estimate: Adreno 640 (Chips and Cheese, 2024)
         bandwidth=44e9,  # estimate: LPDDR5 at 2750 MHz, 64 bits
+        l2_bandwidth=225e9,  # estimate: a line a cycle and core
         texture_bandwidth=225e9,  # estimate: 24 texels of 16 bytes a cycle at 587 MHz
         peak=0.6e12,  # estimate: 1.2 TFLOP/s at 587 MHz in public tables, which count a multiply-add as two
-        estimates=_HIDDEN | _SPEEDS | {"sub_group", "cores", "texture_l1_bytes", "l2_bytes"},
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
     ),
     Row(
         "adreno-540",
@@ -161,9 +179,10 @@ _ROWS = (
         texture_l1_bytes=1 * _KIB,  # estimate: as Adreno 640
         l2_bytes=128 * _KIB,  # estimate: as Adreno 640
         bandwidth=29.8e9,  # estimate: LPDDR4X at 1866 MHz, 64 bits
+        l2_bandwidth=182e9,  # estimate: a line a cycle and core
         texture_bandwidth=182e9,  # estimate: 16 texels of 16 bytes a cycle at 710 MHz
         peak=0.28e12,  # estimate: 567 GFLOP/s at 710 MHz in public tables, which count a multiply-add as two
-        estimates=_HIDDEN | _SPEEDS | {"sub_group", "cores", "texture_l1_bytes", "l2_bytes"},
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
     ),
     Row(
         "mali-g57",  # two cores in Dimensity 700, which SmartMem 4.5 measures
@@ -174,6 +193,9 @@ _ROWS = (
         texture_l1_bytes=32 * _KIB,  # estimate
         l2_bytes=256 * _KIB,  # estimate: the integrator chooses, per slice
         bandwidth=17.1e9,  # estimate: LPDDR4X at 2133 MHz, 32 bits
+        # estimate: 16 bytes, a beat in the counters of its relatives, a cycle and core at 950 MHz
+        l2_bandwidth=30e9,
+        buffer_bandwidth=121e9,  # estimate: a line a cycle and core (Arm, The Valhall shader core)
         texture_bandwidth=60e9,  # estimate: 4 texels of 8 bytes a cycle and core at 950 MHz
         peak=0.061e12,  # estimate: 32 multiply-adds a cycle and core, at 950 MHz
         estimates=_HIDDEN | _SPEEDS | _MALI_ESTIMATES | {"work_group"},
@@ -187,6 +209,8 @@ _ROWS = (
         texture_l1_bytes=16 * _KIB,  # estimate
         l2_bytes=2048 * _KIB,  # estimate: the integrator chooses, up to 4 MiB
         bandwidth=34.1e9,  # estimate: LPDDR4X at 2133 MHz, 64 bits
+        l2_bandwidth=115e9,  # estimate: as mali-g57, at 720 MHz
+        buffer_bandwidth=461e9,  # estimate: as mali-g57
         texture_bandwidth=230e9,  # estimate: 2 texels of 16 bytes a cycle and core at 720 MHz
         peak=0.173e12,  # estimate: 24 multiply-adds a cycle and core, at 720 MHz
         estimates=_HIDDEN | _SPEEDS | _MALI_ESTIMATES,
@@ -202,16 +226,21 @@ _ROWS = (
         local_bytes=32 * _KIB,  # CL_DEVICE_LOCAL_MEM_SIZE: at least
         sub_group=32,  # estimate
         cores=8,  # estimate
+        registers=128,  # estimate
         buffer_l1_bytes=16 * _KIB,  # estimate
         texture_l1_bytes=16 * _KIB,  # estimate
         l2_bytes=512 * _KIB,  # estimate
         bandwidth=50e9,  # estimate
+        l2_bandwidth=100e9,  # estimate
+        buffer_bandwidth=200e9,  # estimate
         texture_bandwidth=200e9,  # estimate
         peak=0.5e12,  # estimate
-        estimates=_HIDDEN | _CACHES | _SPEEDS | {"work_group", "sub_group", "cores"},
+        estimates=_HIDDEN | _CACHES | _SPEEDS | {"work_group", "sub_group", "cores", "registers"},
     ),
     Row(
-        "h100",  # SXM5, through CUDA
+        # SXM5, through CUDA. Held against the counters of one: what its kernels ask for, what passes between the levels
+        # and what is read from memory (docs/memory_accesses.md).
+        "h100",
         "cuda",
         image_width=32768,  # clinfo
         image_height=32768,
@@ -222,15 +251,19 @@ _ROWS = (
         local_bytes=48 * _KIB,  # the same; up to 227 KiB where a kernel asks for them
         sub_group=32,
         cores=132,  # NVIDIA H100 architecture whitepaper
+        registers=255,  # CUDA C++ programming guide, compute capability 9.0
         line_bytes=128,
         sector_bytes=32,  # Nsight Compute's documentation: sectors
-        buffer_l1_bytes=208 * _KIB,  # 256 KiB with 48 KiB of them shared memory
+        # 256 KiB with 48 KiB of them shared memory; a chase of pointers takes longer from between 208 and 224 KiB on
+        buffer_l1_bytes=208 * _KIB,
         texture_l1_bytes=208 * _KIB,  # the same cache
-        l2_bytes=50 * _KIB * _KIB,  # whitepaper
+        l2_bytes=50 * _KIB * _KIB,  # whitepaper; in two parts, of which the near one answers sooner
         bandwidth=3.35e12,  # whitepaper
+        l2_bandwidth=5.5e12,  # estimate: 32 bytes a cycle and core, less what is lost on the way
+        buffer_bandwidth=30e12,  # estimate: 128 bytes a cycle and core
         texture_bandwidth=30e12,  # estimate: 128 bytes a cycle and core
         peak=33.5e12,  # whitepaper: 66.9 TFLOP/s
-        estimates=_HIDDEN | {"buffer_l1_bytes", "texture_l1_bytes", "texture_bandwidth"},
+        estimates=_HIDDEN | _INSIDE | {"buffer_l1_bytes", "texture_l1_bytes", "texture_bandwidth"},
     ),
     Row(
         "cpu",  # one core of an x86 server of today
@@ -244,8 +277,11 @@ _ROWS = (
         l2_bytes=512 * _KIB,  # the same
         l2_ways=8,
         bandwidth=20e9,  # estimate: one core's share
+        l2_bandwidth=112e9,  # estimate: 32 bytes a cycle
+        buffer_bandwidth=224e9,  # estimate: 64 bytes a cycle
         peak=56e9,  # estimate: 16 multiply-adds a cycle at 3.5 GHz
-        estimates=frozenset({"l1_ways", "l2_ways", "bandwidth", "peak"}),
+        registers=16,  # x86-64
+        estimates=_INSIDE | {"l1_ways", "l2_ways", "bandwidth", "peak"},
     ),
 )
 

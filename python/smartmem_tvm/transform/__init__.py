@@ -3,6 +3,7 @@
 
 from .capture_graphs import CaptureGraphs
 from .check_textures import CheckTextures
+from .compute_half import ComputeHalf
 from .eliminate_layout import EliminateLayout
 from .fold_norm_affine import FoldNormAffine
 from .fold_scales import FoldScales
@@ -16,15 +17,19 @@ from .lower_rotations import LowerRotations
 from .lower_scans import LowerScans
 from .lower_sorts import LowerSorts
 from .merge_projections import MergeProjections
+from .place_textures import PlaceTextures
 from .rewrite_algebra import RewriteAlgebra
+from .select_layout import SelectLayout
 from .split_reductions import SplitReductions
 from .split_transposed import SplitTransposed
 from .stage_texels import StageTexels
+from .store_half import StoreHalf
 from .vectorize_math import VectorizeMath
 
 __all__ = [
     "CaptureGraphs",
     "CheckTextures",
+    "ComputeHalf",
     "EliminateLayout",
     "FoldNormAffine",
     "FoldScales",
@@ -38,9 +43,12 @@ __all__ = [
     "LowerScans",
     "LowerSorts",
     "MergeProjections",
+    "PlaceTextures",
     "RewriteAlgebra",
+    "SelectLayout",
     "SplitReductions",
     "SplitTransposed",
     "StageTexels",
+    "StoreHalf",
     "VectorizeMath",
 ]

@@ -44,7 +44,7 @@ class LiftWorkspaces:
         others = {g: f for g, f in mod.functions_items() if g not in lifted}
         calls = _Calls(tvm.IRModule(others, attrs=mod.attrs, global_infos=mod.global_infos))
         for gvar, own in lifted.items():
-            wider = calls.builder_.add_func(_with_parameters(mod[gvar], own), gvar.name_hint)
+            wider = calls.builder_.add_func(with_parameters(mod[gvar], own), gvar.name_hint)
             calls.wider[gvar] = wider, own
         for gvar, func in mod.functions_items():
             if isinstance(func, relax.Function):
@@ -76,8 +76,8 @@ def _only_called(mod: IRModule) -> list[ir.GlobalVar]:
     return [g for g in kernels if times[g] == calls[g] and "global_symbol" not in (mod[g].attrs or {})]
 
 
-def _with_parameters(func: tirx.PrimFunc, own: Sequence[tirx.Buffer]) -> tirx.PrimFunc:
-    """`func` with its own buffers as its last parameters."""
+def with_parameters(func: tirx.PrimFunc, own: Sequence[tirx.Buffer]) -> tirx.PrimFunc:
+    """A kernel with its own buffers (`workspaces`) as its last parameters."""
     body = tvm_ffi.structural_map(func.body, (s_tir.SBlock, _without_globals))
     return tirx.PrimFunc([*func.params, *own], body, func.ret_type, func.attrs)
 

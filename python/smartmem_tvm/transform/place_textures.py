@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from math import prod
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.target import Target
 
 from ..analysis.graph import Graph, Node, graphs, write
 from ..analysis.kernel import Kernel, Opaque, emit, shape_of
-from ..analysis.storage import tensor_demands, textured
-from ..planner.texture_form import ImageLimits, TextureForm, texture_form
+from ..analysis.movable import Movable, computed, weights
+from ..planner.texture_choice import Slower, Trial, slower
+from ..planner.texture_form import ImageLimits, TextureForm
 
 SCOPE = "global.texture"
-_TYPES = ("float32",)
+_TYPES = ("float32", "float16")
 
-Accepts = Callable[[tirx.PrimFunc], str | None]
-"""Why a kernel cannot be scheduled with the textures that it reads and writes; None if it can."""
+Accepts = Callable[[tirx.PrimFunc], Trial]
+"""Schedules a kernel with the textures that it reads and writes, and says how long it takes."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PlaceTextures")
@@ -33,13 +37,17 @@ class PlaceTextures:
 
         y'[n, c // 4, h, w, c % 4] = conv(x);   z = conv(y')     # y' in memory scope global.texture
 
+    The numbers of weights are brought into texels here: nothing is left to do at run time. Their texels lie along what
+    becomes the texel of the results, where kernels read whole ones, or else along the sum.
+
     A tensor stays in a buffer, and the log says why, if
 
     1. it is an input or a result of the function, or made or read by something without loop structure,
     2. its element type has no texture here, none of its dimensions fills texels of four at least by half, or it is
        larger than images may be,
     3. it is written through a map along what would be the texel, or the schedule of a kernel that writes or reads it
-       does not do so texel by texel (`accepts`).
+       does not do so texel by texel (`accepts`); of weights nobody reads single numbers, or
+    4. these kernels take as long as with a buffer, or longer; also when all tensors of which that is so move at once.
 
     Parameters
     ----------
@@ -60,64 +68,110 @@ class PlaceTextures:
         device = relax.VDevice(self.target, 0, SCOPE)
         mod.update_global_info("vdevice", [relax.VDevice(self.target, 0, "global"), device])
         for graph in list(graphs(mod)):
-            mod = write(mod, graph, [self._place(graph, node, device) for node in graph if node.kernel is not None])
+            log = [self._place(each, device) for each in computed(graph)]
+            # Weights last: their texels follow those of the results.
+            for _, together in groupby(weights(graph), lambda weight: list(weight.users)):
+                log += self._place_together(list(together), device)
+            mod = write(mod, graph, self._jointly(graph, log, device))
         return mod
 
-    def _place(self, graph: Graph, node: Node, device) -> dict:
-        entry = {"pass": "PlaceTextures", "tensor": node.var.name}
+    def _jointly(self, graph: Graph, log: list[dict], device: relax.VDevice) -> list[dict]:
+        """Move together what was slower alone: the tensors of one kernel, kernel by kernel, and in the end all others.
+
+        A kernel may gain only by all of its operands, and so may a chain of kernels.
+        """
+        tensors, changed = [*computed(graph), *weights(graph)], set()
+        for node in (*graph, None):
+            group = {
+                number: (tensor, log[number]["slower"])
+                for number, tensor in enumerate(tensors)
+                if "slower" in log[number] and node in (None, *tensor.nodes)
+            }
+            if len(group) > 1 and self._move(dict(group.values()), device) is None:
+                for number, (tensor, form) in group.items():
+                    log[number] = _decision(tensor, form)
+                    changed.update(tensor.nodes)
+                tensors = [*computed(graph), *weights(graph)]
+        # What their kernels could not read before, they may read now.
+        for number, tensor in enumerate(tensors):
+            if log[number]["memory"] == "buffer" and changed.intersection(tensor.nodes):
+                log[number] = self._place(tensor, device)
+        return [{key: value for key, value in entry.items() if key != "slower"} for entry in log]
+
+    def _place_together(self, tensors: list[Movable], device: relax.VDevice) -> list[dict]:
+        """Place tensors of the same readers: all at once, which takes one trial, or one by one."""
+        forms = {each: form for each in tensors for form in self._forms(each)[:1] if isinstance(form, TextureForm)}
+        reason = self._move(forms, device) if len(forms) > 1 else ""
+        moved = forms if reason is None else {}
+        log = [_decision(each, forms[each]) if each in moved else self._place(each, device) for each in tensors]
+        if not isinstance(reason, Slower):
+            return log
+        stay = {each for each, entry in zip(tensors, log, strict=True) if entry["memory"] == "buffer" and each in forms}
+        return [_slower(each, reason, forms[each]) if each in stay else entry for each, entry in zip(tensors, log)]
+
+    def _place(self, tensor: Movable, device: relax.VDevice) -> dict:
         reasons = []
-        # Where nobody can write the texels that fit best, others may do.
-        for form in dict.fromkeys(self._form(graph, node, padded) for padded in (True, False)):
-            reason = form if isinstance(form, str) else self._move(graph, node, form, device)
+        # Where nobody can write or read the texels that fit best, others may do.
+        for form in self._forms(tensor):
+            reason = form if isinstance(form, str) else self._move({tensor: form}, device)
             if reason is None:
-                return {**entry, "memory": "texture", "shape": list(form.shape), "texel": form.texel}
+                return _decision(tensor, form)
             reasons.append(reason)
-        return {**entry, "memory": "buffer", "reason": reasons[0]}
+            if isinstance(reason, Slower):
+                return _slower(tensor, reason, form)
+        return _decision(tensor, reasons[0])
 
-    def _move(self, graph: Graph, node: Node, form: TextureForm, device) -> str | None:
+    def _forms(self, tensor: Movable) -> list[TextureForm | str]:
+        """The textures that a tensor may become, the best one first; or why it becomes none."""
+        if tensor.fixed is not None:
+            return [tensor.fixed]
+        if str(tensor.buffer.dtype) not in _TYPES:
+            return [f"its elements are {tensor.buffer.dtype}"]
+        if not shape_of(tensor.buffer):
+            return ["it is a single number"]
+        return list(dict.fromkeys(tensor.forms(self.limits)))
+
+    def _move(self, forms: Mapping[Movable, TextureForm], device: relax.VDevice) -> str | None:
+        """Move tensors, or return the reason why not: then nothing is changed."""
+        before: dict[Node, Kernel] = {}
         try:
-            return _Move(graph, node, form, device).run(self.accepts)
+            for tensor, form in forms.items():
+                for node, kernel in tensor.kernels(form, SCOPE).items():
+                    before.setdefault(node, node.kernel)
+                    node.kernel = kernel
+            reason = self._refusal(before, forms)
         except Opaque as why:
-            return str(why)
+            reason = str(why)
+        if reason is None:
+            for tensor, form in forms.items():
+                tensor.settle(form, device)
+        else:
+            for node, kernel in before.items():
+                node.kernel = kernel
+        return reason
 
-    def _form(self, graph: Graph, node: Node, padded: bool) -> TextureForm | str:
-        readers = graph.readers(node.var)
-        if graph.is_output(node.var):
-            return "it is a result of the function"
-        if len(node.kernel.outputs) != 1 or not readers or any(reader.kernel is None for reader in readers):
-            return "it is made or read by something without loop structure"
-        buffer = node.kernel.outputs[0]
-        if str(buffer.dtype) not in _TYPES:
-            return f"its elements are {buffer.dtype}"
-        shape = shape_of(buffer)
-        if not shape:
-            return "it is a single number"
-        return texture_form(shape, tensor_demands(graph, node), self.limits, padded)
+    def _refusal(self, before: Mapping[Node, Kernel], tensors: Iterable[Movable]) -> str | None:
+        """Why the kernels should stay as they were before."""
+        trials: dict[str, Trial] = {}
+        for node in before:
+            trial = trials[node.var.name] = self.accepts(emit(node.kernel))
+            if trial.problem is not None:
+                return f"{node.var.name}: {trial.problem}"
+            if any(each.kind == "weight" and trial.singly & set(each.users.get(node, ())) for each in tensors):
+                return f"{node.var.name}: it reads single numbers of texels"
+        if all(trial.measured is None and trial.modelled is None for trial in trials.values()):
+            return None
+        return slower({node.var.name: self.accepts(emit(kernel)) for node, kernel in before.items()}, trials)
 
 
-class _Move:
-    """A tensor on its way into a texture: nothing is changed before everybody accepts."""
+def _slower(tensor: Movable, reason: Slower, form: TextureForm) -> dict:
+    return {**_decision(tensor, reason), "slower": form}
 
-    def __init__(self, graph: Graph, node: Node, form: TextureForm, device):
-        self.graph, self.node = graph, node
-        writer, buffer = textured(node.kernel, node.kernel.outputs[0], form, SCOPE)
-        self.kernels: dict[Node, Kernel] = {node: writer}
-        for reader in graph.readers(node.var):
-            kernel = reader.kernel
-            for position, arg in enumerate(reader.args):
-                if arg.same_as(node.var):
-                    kernel, _ = textured(kernel, kernel.inputs[position], form, SCOPE)
-            self.kernels[reader] = kernel
-        ty = relax.TensorType(list(buffer.shape), node.var.ty.dtype, vdevice=device)
-        self.var = relax.DataflowVar(node.var.name, ty)
 
-    def run(self, accepts: Accepts) -> str | None:
-        """Do it, or return the reason why not."""
-        for node, kernel in self.kernels.items():
-            problem = accepts(emit(kernel))
-            if problem is not None:
-                return f"{node.var.name}: {problem}"
-        for node, kernel in self.kernels.items():
-            node.kernel = kernel
-        self.graph.rename(self.node, self.var)
-        return None
+def _decision(tensor: Movable, form: TextureForm | str) -> dict:
+    entry = {"pass": "PlaceTextures", "tensor": tensor.name, "kind": tensor.kind}
+    shape, size = shape_of(tensor.buffer), np.dtype(str(tensor.buffer.dtype)).itemsize
+    if isinstance(form, str):
+        return {**entry, "memory": "buffer", "shape": list(shape), "bytes": size * prod(shape), "reason": form}
+    texels = {"shape": list(form.shape), "texel": form.texel, "bytes": size * prod(form.shape)}
+    return {**entry, "memory": "texture", **texels, "padding": size * (prod(form.shape) - prod(shape))}

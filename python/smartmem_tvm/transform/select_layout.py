@@ -6,10 +6,11 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from ..analysis.demands import search, tensor_demands, why_fixed
 from ..analysis.graph import Graph, Node, rewrite_graphs
 from ..analysis.kernel import shape_of
-from ..analysis.storage import reordered, tensor_demands
-from ..planner.storage_order import StorageOrder, as_stored, storage_order
+from ..analysis.storage import reordered
+from ..planner.storage_order import Demand, StorageOrder, as_stored, storage_order
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SelectLayout")
@@ -30,8 +31,11 @@ class SelectLayout:
     it is if
 
     1. it is an input or a result of the function, or made or read by something without loop structure, or in a texture,
-    2. no reader reduces along any of its dimensions (Table 6: no search),
+    2. Table 6 has no search for the pairs of its producer and its readers (`tables.layout_policy`), or no reader
+       reduces along any of its dimensions,
     3. the order that it has serves as many reads as the one that would be chosen.
+
+    The decision of each tensor is on the module, with the reason.
 
     Parameters
     ----------
@@ -48,22 +52,35 @@ class SelectLayout:
 
 
 def select_layout(graph: Graph, fast_axes: int) -> list[dict]:
-    """Rewrite `graph` in place; returns one decision for each tensor that somebody wants in another order."""
-    log = []
-    for node in graph:
-        wanted = tensor_demands(graph, node)
-        if not wanted or node.kernel.outputs[0].scope() != "global":
-            continue
-        shape = shape_of(node.kernel.outputs[0])
-        now = as_stored(shape, wanted)
-        if not now.unserved:
-            continue
-        chosen = storage_order(shape, wanted, fast_axes)
-        better = _reads(chosen) > _reads(now)
-        if better:
-            _store(graph, node, chosen.order)
-        log.append(_decision(node, shape, chosen if better else now, better))
-    return log
+    """Rewrite `graph` in place; returns one decision for each tensor that a kernel writes to a buffer."""
+    mine = [n for n in graph if n.kernel is not None and n.kernel.outputs[0].scope() == "global"]
+    return [_select(graph, node, fast_axes) for node in mine]
+
+
+def _select(graph: Graph, node: Node, fast_axes: int) -> dict:
+    shape = shape_of(node.kernel.outputs[0])
+    wanted = tensor_demands(graph, node)
+    now = as_stored(shape, wanted)
+    chosen = storage_order(shape, wanted, fast_axes)
+    better = _reads(chosen) > _reads(now)
+    order = chosen if better else now
+    reason = why_fixed(graph, node.var) or _why(order) or _table_6(graph, node, wanted)
+    name = node.var.name
+    if better:
+        _store(graph, node, chosen.order)
+    return _decision(name, shape, order, "stored in this order" if better else "kept", reason)
+
+
+def _why(order: StorageOrder) -> str | None:
+    missed = ", ".join(f"{d.reader} along {sorted(d.dims)}" for d in order.unserved)
+    return f"no order serves all readers, and none is stored twice; not served: {missed}" if missed else None
+
+
+def _table_6(graph: Graph, node: Node, wanted: list[Demand]) -> str:
+    """What the paper's table says of the edges to the readers, and what came of it."""
+    cells = {search(node, reader).value for reader in graph.readers(node.var)}
+    found = "it serves all readers" if wanted else "no reader reduces along one of its dimensions"
+    return f"{found} (Table 6: {', '.join(sorted(cells))})"
 
 
 def _reads(order: StorageOrder) -> int:
@@ -82,15 +99,14 @@ def _store(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
     graph.rename(node, var)
 
 
-def _decision(node: Node, shape: tuple[int, ...], order: StorageOrder, changed: bool) -> dict:
-    missed = ", ".join(f"{d.reader} along {sorted(d.dims)}" for d in order.unserved)
+def _decision(name: str, shape: tuple[int, ...], order: StorageOrder, action: str, reason: str) -> dict:
     return {
         "pass": "SelectLayout",
-        "tensor": node.var.name,
+        "tensor": name,
         "shape": list(shape),
         "order": list(order.order),
         "fast": list(order.fast),
-        "action": "stored in this order" if changed else "kept",
+        "action": action,
         "unserved": [{"reader": d.reader, "dims": sorted(d.dims), "elements": d.elements} for d in order.unserved],
-        **({"reason": f"no order serves all readers; not served: {missed}"} if missed else {}),
+        "reason": reason,
     }

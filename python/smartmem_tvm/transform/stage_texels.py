@@ -10,6 +10,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from ..analysis.index_map import is_if_then_else, variables
 from ..analysis.kernel import substitute
 from ..analysis.texels import is_texture
+from ..analysis.vectorized import has_no_vector
 from ..planner.texture_form import TEXEL
 
 
@@ -17,18 +18,19 @@ from ..planner.texture_form import TEXEL
 class StageTexels:
     """Split vectorized loops over textures where TVM's vectorizer would make no vector of them.
 
-    Before, with a texture ``B`` padded to a multiple of four::
+    Before, with textures ``B`` and ``C`` padded to a multiple of four::
 
-        for v in T.vectorized(4): B[i, j, v] = T.if_then_else(j * 4 + v < n, A[j * 4 + v], 0)
+        for v in T.vectorized(4): B[i, j, v] = T.if_then_else(j * 4 + v < n, A[j * 4 + v] + C[i, j, v], 0)
 
     After::
 
-        for v in range(4): numbers[v] = T.if_then_else(j * 4 + v < n, A[j * 4 + v], 0)
+        for v in T.vectorized(4): texel[v] = C[i, j, v]
+        for v in range(4): numbers[v] = T.if_then_else(j * 4 + v < n, A[j * 4 + v] + texel[v], 0)
         for v in T.vectorized(4): B[i, j, v] = numbers[v]
 
     Branches that depend on the lane cannot be vectorized, nor functions that TVM knows for single numbers only (erf),
-    and an image takes no single numbers. The same is done where the numbers of a vector come from other lanes or from
-    several texels of a texture.
+    and an image takes no single numbers; what it gives four of is read once. The same is done where the numbers of a
+    vector come from other lanes or from several texels of a texture.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -45,42 +47,99 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     if not bare and not isinstance(loop.body, SBlockRealize):
         return loop
     store = loop.body if bare else loop.body.block.body
-    if not isinstance(store, tirx.BufferStore) or not _needs_scalars(loop, store):
+    if not isinstance(store, tirx.BufferStore):
         return loop
     copy = _copy_bare if bare else _copy
+    by_texels = tirx.BufferStore(store.buffer, _by_texels(store.value), store.indices)
+    if not _needs_scalars(loop, by_texels):
+        return loop if tvm_ffi.structural_equal(store, by_texels) else copy(loop, loop.kind, by_texels)
+    texels = _staged_texels(loop, by_texels)
+    parts = [copy(loop, tirx.ForKind.VECTORIZED, _into(texel, load)) for load, texel in texels]
+    local = [texel for _, texel in texels]
+    value = _replaced(by_texels.value, texels)
     if not is_texture(store.buffer):
-        return copy(loop, tirx.ForKind.SERIAL, store)
-    # Half is rounded to when the texel is written: before that it may be a type without arithmetic.
-    narrow = str(store.buffer.dtype) == "float16"
-    numbers = tirx.decl_buffer((TEXEL,), "float32" if narrow else store.buffer.dtype, "numbers", scope="local")
-    lane = store.indices[-1]
-    fill = tirx.BufferStore(numbers, _as_float(store.value) if narrow else store.value, [lane])
-    write = tirx.BufferStore(store.buffer, numbers[lane].astype(store.buffer.dtype), store.indices)
-    both = tirx.SeqStmt([copy(loop, tirx.ForKind.SERIAL, fill), copy(loop, tirx.ForKind.VECTORIZED, write)])
-    if bare:
-        return SBlockRealize([], True, SBlock([], [], [], "texel", both, alloc_buffers=[numbers]))
-    staged.append(numbers)
-    return both
+        parts.append(copy(loop, tirx.ForKind.SERIAL, tirx.BufferStore(store.buffer, value, store.indices)))
+    else:
+        # Half is rounded to when the texel is written: before that it may be a type without arithmetic.
+        narrow = str(store.buffer.dtype) == "float16"
+        local.append(_texel("numbers", "float32" if narrow else store.buffer.dtype))
+        lane = store.indices[-1]
+        fill = tirx.BufferStore(local[-1], _as_float(value) if narrow else value, [lane])
+        write = tirx.BufferStore(store.buffer, local[-1][lane].astype(store.buffer.dtype), store.indices)
+        parts += [copy(loop, tirx.ForKind.SERIAL, fill), copy(loop, tirx.ForKind.VECTORIZED, write)]
+    body = tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
+    if bare and local:
+        return SBlockRealize([], True, SBlock([], [], [], "texel", body, alloc_buffers=local))
+    staged.extend(local)
+    return body
+
+
+def _texel(name: str, dtype: str) -> tirx.Var:
+    return tirx.decl_buffer((TEXEL,), dtype, name, scope="local")
+
+
+def _staged_texels(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.TensorLoad, tirx.Var]]:
+    """The texels that one access reads and that single numbers are then taken of, each with a place for its numbers."""
+    place = _values(loop)
+    lanes = [load for load in _found(store.value, ir.TensorLoad) if is_texture(load.source)]
+    lanes = [load for load in lanes if loop.loop_var in variables(substitute(load.indices[-1], place))]
+    found: list = []
+    for load in lanes:
+        known = any(tvm_ffi.structural_equal(load, other) for other, _ in found)
+        if not known and _is_vector(substitute(load, place), loop, _within(loop)):
+            found.append((load, _texel("texel", load.source.dtype)))
+    return found
+
+
+def _into(texel: tirx.Var, load: ir.TensorLoad) -> tirx.BufferStore:
+    return tirx.BufferStore(texel, load, [load.indices[-1]])
+
+
+def _replaced(value: ir.Expr, texels: list[tuple[ir.TensorLoad, tirx.Var]]) -> ir.Expr:
+    def read(load: ir.TensorLoad) -> ir.Expr:
+        known = [texel for other, texel in texels if tvm_ffi.structural_equal(load, other)]
+        return tirx.BufferLoad(known[0], [load.indices[-1]]) if known else load
+
+    return tvm_ffi.structural_map(value, (ir.TensorLoad, read)) if texels else value
+
+
+def _by_texels(value: ir.Expr) -> ir.Expr:
+    """Count in texels where a texture is read: of ``(x * 4 + v) // 64`` TVM does not see that no lane matters to it."""
+
+    def quarters(div: tirx.FloorDiv) -> ir.Expr:
+        if not isinstance(div.b, tirx.IntImm) or int(div.b) <= TEXEL or int(div.b) % TEXEL:
+            return div
+        texel, rest = (tirx.const(number, div.b.ty.dtype) for number in (TEXEL, int(div.b) // TEXEL))
+        return tirx.FloorDiv(tirx.FloorDiv(div.a, texel), rest)
+
+    def read(load: ir.TensorLoad) -> ir.Expr:
+        indices = [tvm_ffi.structural_map(index, (tirx.FloorDiv, quarters)) for index in load.indices]
+        return tirx.BufferLoad(load.source, indices) if is_texture(load.source) else load
+
+    return tvm_ffi.structural_map(value, (ir.TensorLoad, read))
 
 
 def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
-    value = store.value
-    if isinstance(loop.body, SBlockRealize):
-        realize = loop.body
-        value = substitute(value, {it.var: at for it, at in zip(realize.block.iter_vars, realize.iter_values)})
-    branches, loads = _found(value, ir.Call), _found(value, ir.TensorLoad)
-    if is_texture(store.buffer) and any(_is_scalar(call, loop) for call in branches):
+    value = substitute(store.value, _values(loop))
+    loads = [load for load in _found(value, ir.TensorLoad) if is_texture(load.source)]
+    if (loads or is_texture(store.buffer)) and any(
+        has_no_vector(call, loop.loop_var) for call in _found(value, ir.Call)
+    ):
         return True
+    return any(not _is_vector(load, loop, _within(loop)) for load in loads)
+
+
+def _values(loop: tirx.For) -> dict:
+    """What the iterators of the block in a loop stand for."""
+    realize = loop.body
+    bare = not isinstance(realize, SBlockRealize)
+    return {} if bare else {it.var: at for it, at in zip(realize.block.iter_vars, realize.iter_values)}
+
+
+def _within(loop: tirx.For) -> sym.Analyzer:
     analyzer = sym.Analyzer()
     analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
-    return any(is_texture(load.source) and not _is_vector(load, loop, analyzer) for load in loads)
-
-
-def _is_scalar(call: ir.Call, loop: tirx.For) -> bool:
-    """Whether TVM's vectorizer makes a scalar loop of a statement with this call: a branch, or a function like erf."""
-    if is_if_then_else(call):
-        return loop.loop_var in variables(call.args[0])
-    return isinstance(call.op, ir.Op) and not call.op.get_attr("TVectorizable")
+    return analyzer
 
 
 def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> bool:

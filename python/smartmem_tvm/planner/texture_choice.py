@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffer or texture: the times of the kernels that write and read a tensor decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of scheduling a kernel.
+
+    Attributes
+    ----------
+    problem : str or None
+        Why it cannot be scheduled with the textures that it reads and writes; None if it can.
+    modelled, measured : float or None
+        Seconds of one launch of it, None where they are not known.
+    singly : frozenset of int
+        Positions of the inputs that are textures and of which a read takes one number of the four that it gets.
+    """
+
+    problem: str | None = None
+    modelled: float | None = None
+    measured: float | None = None
+    singly: frozenset[int] = frozenset()
+
+
+class Slower(str):
+    """That a tensor is better left in a buffer, and why: so far, for its neighbours may move."""
+
+
+def slower(buffer: Mapping[str, Trial], texture: Mapping[str, Trial]) -> Slower | None:
+    """Why a tensor is better left in a buffer, None if it is not.
+
+    Parameters
+    ----------
+    buffer, texture : mapping
+        Kernels by name, the same ones in both: everybody who writes or reads the tensor, with it in a buffer and in a
+        texture.
+
+    Returns
+    -------
+    Slower or None
+        Both sums and the kernel that loses most. Measured times count if there are all of them, otherwise modelled
+        ones, for the two do not compare; where one of these is missing, what is possible is done.
+    """
+    for how in ("measured", "modelled"):
+        times = {name: (getattr(buffer[name], how), getattr(texture[name], how)) for name in texture}
+        if not any(None in pair for pair in times.values()):
+            return _compared(how, times)
+    return None
+
+
+def _compared(how: str, times: Mapping[str, tuple[float, float]]) -> Slower | None:
+    before, after = (sum(pair[side] for pair in times.values()) for side in (0, 1))
+    if after < before:
+        return None
+    name = max(times, key=lambda each: times[each][1] - times[each][0])
+    was, now = times[name]
+    loser = f"{name} takes {_us(now)} instead of {_us(was)}"
+    return Slower(f"{how} {_us(after)} in a texture, {_us(before)} in a buffer: {loser}")
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.4g} us"

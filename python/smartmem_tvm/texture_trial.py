@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TextureTrial: a kernel is scheduled as it will be later: can it have its textures, and how fast is it then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from .analysis.kernel_time import kernel_seconds
+from .analysis.texels import is_texture, read_singly
+from .errors import UserError
+from .planner.texture_choice import Trial
+from .schedule import ScheduleKernels
+from .schedule.gpu_launch import named_device
+from .schedule.schedule_kernels import kernel_rules
+from .transform.check_textures import CheckTextures
+from .transform.lower_rotations import LowerRotations
+from .transform.stage_texels import StageTexels
+
+Times = Callable[[tirx.PrimFunc], float | None]
+Measure = Callable[[tirx.PrimFunc, tvm.IRModule], float | None]
+
+
+class TextureTrial:
+    """Schedules kernels for `target` and estimates their time; equal kernels are tried once.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        A GPU with textures. Times are estimated where it names a device (`tables.targets`).
+    times : callable, optional
+        Measured seconds of one launch of an unscheduled PrimFunc on `target`, None for those never measured
+        (`tune.profile_store.ProfileStore.latency`).
+    measure : callable, optional
+        Asked instead of `times`, for an unscheduled PrimFunc and a module of it scheduled, which it may launch
+        (`deploy.texture_times.TextureTimes`).
+    """
+
+    def __init__(self, target: tvm.target.Target, times: Times | None = None, measure: Measure | None = None):
+        self.target, self.known = target, {}
+        self.measured = measure or (lambda kernel, _: times(kernel) if times else None)
+        self.device = named_device(target)
+
+    def __call__(self, kernel: tirx.PrimFunc) -> Trial:
+        """Schedule a kernel as it will be scheduled later, and look."""
+        key = tvm_ffi.structural_hash(kernel)
+        for other, answer in self.known.setdefault(key, []):
+            if tvm_ffi.structural_equal(kernel, other):
+                return answer
+        answer = self._try(kernel)
+        self.known[key].append((kernel, answer))
+        return answer
+
+    def _try(self, kernel: tirx.PrimFunc) -> Trial:
+        mod = tvm.IRModule({"it": kernel.with_attr("global_symbol", "it")})
+        try:
+            with self.target:
+                scheduled = tvm.transform.Sequential([LowerRotations(), ScheduleKernels(), CheckTextures()])(mod)
+        except UserError as error:
+            return Trial(str(error))
+        rule = kernel_rules(scheduled)["it"]
+        if rule["catch_all"] and any(map(is_texture, kernel.params)):
+            return Trial(f"no rule but {rule['name']} knows it")
+        staged = StageTexels()(scheduled)["it"]
+        seconds = kernel_seconds(kernel, staged, self.device) if self.device else None
+        measured = self.measured(kernel, scheduled)
+        return Trial(modelled=seconds, measured=measured, singly=read_singly(staged))

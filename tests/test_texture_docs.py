@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/textures.md shows the committed measurements, and commands that exist."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from smartmem_tvm.bench.results import read
+from smartmem_tvm.cli import main
+from smartmem_tvm.cli.bench_names import parse_systems
+from smartmem_tvm.tables.suite import SUITES
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+PAGE = (ROOT / "docs" / "textures.md").read_text(encoding="utf-8")
+RENDER = runpy.run_path(str(ROOT / "benchmarks" / "render_textures.py"))
+
+
+def test_tables_are_those_of_the_committed_file():
+    rows = list(read(RENDER["RESULTS"]).values())
+    assert PAGE.partition(RENDER["BEGIN"])[2].partition(RENDER["END"])[0] == RENDER["page"](rows) + "\n"
+
+
+def test_what_was_measured_is_right_and_what_was_not_is_named():
+    rows = list(read(RENDER["RESULTS"]).values())
+    there = {row["model"] for row in rows}
+    assert {"swin_t", "vit_b16", "bert_base"} <= there
+    for entry in SUITES["gpu"]:
+        assert (entry.file in there) != (f"- {entry.name}: not in this run." in PAGE)
+    for row in rows:
+        for name in (RENDER["TEXTURES"], RENDER["BUFFERS"]):
+            assert row["systems"][name]["relative_error"] <= 1e-4, (row["model"], name)
+
+
+def test_make_measures_what_the_tables_show():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (against,) = re.findall(r"^TEXTURES_AGAINST := (\S+)$", makefile, re.MULTILINE)
+    assert against == RENDER["AGAINST"]
+    assert [system.name for system in parse_systems(against, "opencl-texture")] == against.split(",")
+
+
+def test_ratios_families_and_what_is_missing():
+    def facts(milliseconds, **more):
+        return {
+            "latency_ms": {"median": milliseconds},
+            "relative_error": 1e-6,
+            "kernels": 9,
+            "layout_kernels": 3,
+            **more,
+        }
+
+    systems = {
+        "smartmem": facts(1.0, layout_share=0.0, launch_us={"matmul/texture/a": 2.0, "norm/buffer/b": 1.0}),
+        "smartmem@opencl": facts(2.0, layout_share=0.0, launch_us={"matmul/buffer/a": 4.0, "norm/buffer/b": 1.0}),
+        "tvm@opencl": facts(8.0, layout_share=0.25),
+        "tvm-textures": {"error": "tvm-textures gave no answer within 9 s."},
+        "tvm-textures-matmul": facts(4.0),
+    }
+    machine = {"cpu": "C", "cores": 2, "os": "O", "apache-tvm": "1", "onnxruntime": "2"}
+    machine["devices"] = {"opencl-texture": {"name": "G", "platform": "OpenCL 3.0", "driver": "580"}}
+    rows = [
+        {"model": model, "name": "N", "date": "2026-01-01", "machine": machine, "systems": systems} for model in "ab"
+    ]
+    page = RENDER["page"]([{**rows[0], "model": "swin_t"}, rows[1]])
+    assert "| N | 1.000 | 2.000 | 8.000 | - | 4.000 | 4.00x | 2.00x |" in page
+    assert "| ours, textures, transformers | 8.00x of 1 | - | 4.00x of 1 | 4.00x of 1 |" in page
+    assert "| ours, buffers, all networks | 4.00x of 2 | - | 2.00x of 2 | 2.00x of 2 |" in page
+    assert "| N | 9, 3, 0%, 1e-06 | 9, 3, 0%, 1e-06 | 9, 3, 25%, 1e-06 | -, -, - | 9, 3, -, 1e-06 |" in page
+    assert "| matmul | 2 | 0.50x | 2 |" in page and "norm |" not in page
+    assert "N 1 of 2, N 1 of 2." in page and "- N: tvm-textures gave no answer" in page
+    assert "Measured on G, OpenCL 3.0, driver 580" in page
+
+
+@pytest.mark.parametrize("line", re.findall(r"^smartmem .*", PAGE, re.MULTILINE))
+def test_commands_shown_exist(line, capsys):
+    command, *words = line.partition("#")[0].split()[1:]
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [word for word in words if word.startswith("-") and word not in shown] == []

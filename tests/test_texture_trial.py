@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TextureTrial: whether a kernel can have its textures, how long it takes, and what PlaceTextures makes of that."""
+
+import time
+
+import pytest
+
+from helpers import constant, legal, nodes, op
+from smartmem_tvm.analysis.graph import graphs, read_log
+from smartmem_tvm.analysis.kernel import emit
+from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.planner.texture_choice import Slower, Trial, slower
+from smartmem_tvm.texture_trial import TextureTrial
+from smartmem_tvm.transform import EliminateLayout, FuseOperators
+from smartmem_tvm.transform.place_textures import SCOPE, PlaceTextures
+from smartmem_tvm.tune.profile_store import ProfileStore
+
+ADRENO, MALI = parse_target("adreno-740"), parse_target("mali-g57")
+
+
+def layers(x):
+    return op.matmul(op.nn.relu(op.matmul(x, constant(256, 256))), constant(256, 256))
+
+
+def prepared():
+    return FuseOperators()(EliminateLayout()(legal(layers, (1024, 256))))
+
+
+def place(mod, target, accepts):
+    with target:
+        return PlaceTextures(target, accepts)(mod)
+
+
+def log_of(mod) -> dict:
+    return {entry["tensor"]: entry for entry in read_log(mod) if entry["pass"] == "PlaceTextures"}
+
+
+def modelled(mod, trial) -> float:
+    return sum(trial(emit(node.kernel)).modelled for graph in graphs(mod) for node in graph)
+
+
+# -- the comparison ----------------------------------------------------------------------------------------------------
+
+
+def test_the_sums_decide_and_the_reason_names_the_loser():
+    buffer = {"conv": Trial(modelled=6e-6), "pool": Trial(modelled=4.3e-6)}
+    reason = slower(buffer, {"conv": Trial(modelled=5e-6), "pool": Trial(modelled=7.1e-6)})
+    assert isinstance(reason, Slower)
+    assert reason == "modelled 12.1 us in a texture, 10.3 us in a buffer: pool takes 7.1 us instead of 4.3 us"
+    assert slower(buffer, {"conv": Trial(modelled=5e-6), "pool": Trial(modelled=4.4e-6)}) is None
+
+
+def test_equal_times_stay_in_a_buffer():
+    assert slower({"a": Trial(modelled=1e-6)}, {"a": Trial(modelled=1e-6)})
+
+
+def test_measured_beats_modelled_only_if_all_is_measured():
+    fast, slow = Trial(modelled=1e-6, measured=9e-6), Trial(modelled=2e-6, measured=3e-6)
+    assert slower({"a": slow}, {"a": fast}).startswith("measured 9 us in a texture, 3 us in a buffer")
+    assert slower({"a": fast}, {"a": slow}) is None
+    unknown = Trial(modelled=2e-6)
+    assert slower({"a": slow, "b": unknown}, {"a": fast, "b": unknown}) is None
+    assert slower({"a": Trial()}, {"a": Trial(modelled=1.0)}) is None
+
+
+# -- on devices --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [ADRENO, MALI], ids=lambda target: str(target.attrs["model"]))
+def test_what_is_chosen_is_no_slower_than_either_extreme(target):
+    mod, trial = prepared(), TextureTrial(target)
+    chosen = modelled(place(mod, target, trial), trial)
+    possible = modelled(place(mod, target, lambda kernel: Trial(trial(kernel).problem)), trial)
+    with target:
+        assert chosen <= 1.0001 * min(possible, modelled(mod, trial))
+
+
+def test_textures_are_faster_on_adreno_and_not_on_mali():
+    """Images reach main memory faster on Adreno; on Mali buffers have a cache of their own, and the wider path."""
+    adreno = log_of(place(prepared(), ADRENO, TextureTrial(ADRENO)))
+    mali = log_of(place(prepared(), MALI, TextureTrial(MALI)))
+    first = next(iter(adreno))
+    assert adreno[first]["memory"] == "texture" and mali[first]["memory"] == "buffer"
+    assert mali[first]["reason"].startswith("modelled ") and " us in a buffer: " in mali[first]["reason"]
+
+
+def test_a_target_that_names_no_device_has_no_times():
+    generic = parse_target("qcom/adreno-opencl-texture")
+    (writer, _) = nodes(prepared())
+    assert TextureTrial(generic)(emit(writer.kernel)) == Trial()
+
+
+def test_the_same_every_time():
+    first, second = (log_of(place(prepared(), ADRENO, TextureTrial(ADRENO))) for _ in range(2))
+    assert first == second
+    (writer, _) = nodes(prepared())
+    times = {TextureTrial(ADRENO)(emit(writer.kernel)).modelled for _ in range(3)}
+    assert len(times) == 1 and 0 < times.pop() < 1
+
+
+def test_equal_kernels_are_tried_once():
+    asked = []
+    (writer, reader) = nodes(prepared())
+    trial = TextureTrial(ADRENO, times=lambda kernel: asked.append(kernel))
+    for _ in range(3):
+        trial(emit(writer.kernel))
+    assert len(asked) == 1
+    trial(emit(reader.kernel))
+    assert len(asked) == 2
+
+
+def test_measured_latencies_decide():
+    """Both forms of both kernels are measured: the texture is said to be slower, against the model."""
+    forms = []
+
+    def listen(kernel):
+        forms.append(kernel)
+        return Trial()
+
+    mod = prepared()
+    place(mod, ADRENO, lambda kernel: listen(kernel))
+    buffers = [emit(node.kernel) for node in nodes(mod)]
+    store = ProfileStore(None, ADRENO, threads=1)
+    for kernel in buffers:
+        store.add(kernel, 1e-6)
+    for kernel in forms:
+        assert SCOPE in [param.scope() for param in kernel.params]
+        store.add(kernel, 5e-6)
+    entry = next(iter(log_of(place(mod, ADRENO, TextureTrial(ADRENO, store.latency))).values()))
+    assert entry["memory"] == "buffer"
+    assert entry["reason"].startswith("measured 10 us in a texture, 2 us in a buffer: ")
+
+
+def test_a_trial_takes_less_than_half_a_second():
+    kernels = [emit(node.kernel) for node in nodes(prepared())]
+    trial = TextureTrial(ADRENO)
+    trial(kernels[0])
+    start = time.process_time()
+    trial(kernels[1])
+    assert time.process_time() - start < 0.5
