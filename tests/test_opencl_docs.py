@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from smartmem_tvm.bench.results import read
-from smartmem_tvm.cli import main
 from smartmem_tvm.tables.suite import SUITES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,11 +80,3 @@ def test_every_file_is_described():
     headers = {f"{stem}.h" for stem in listed}  # one entry for a source and its header
     assert files - headers - listed == set()
     assert {name for name in listed if name.endswith(".h")} <= files
-
-
-@pytest.mark.parametrize("line", re.findall(r"^smartmem .*", PAGE, re.MULTILINE))
-def test_commands_shown_exist(line, capsys):
-    command, *words = line.partition("#")[0].split()[1:]
-    assert main([command, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert [word for word in words if word.startswith("-") and word not in shown] == []

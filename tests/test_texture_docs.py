@@ -6,10 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
-import pytest
-
 from smartmem_tvm.bench.results import read
-from smartmem_tvm.cli import main
 from smartmem_tvm.cli.bench_names import parse_systems
 from smartmem_tvm.tables.suite import SUITES
 
@@ -72,11 +69,3 @@ def test_ratios_families_and_what_is_missing():
     assert "| matmul | 2 | 0.50x | 2 |" in page and "norm |" not in page
     assert "N 1 of 2, N 1 of 2." in page and "- N: tvm-textures gave no answer" in page
     assert "Measured on G, OpenCL 3.0, driver 580" in page
-
-
-@pytest.mark.parametrize("line", re.findall(r"^smartmem .*", PAGE, re.MULTILINE))
-def test_commands_shown_exist(line, capsys):
-    command, *words = line.partition("#")[0].split()[1:]
-    assert main([command, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert [word for word in words if word.startswith("-") and word not in shown] == []

@@ -164,34 +164,21 @@ def _plan(args: argparse.Namespace) -> Plan:
     # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
     limits = {"most": 100, "pause": 0.0} if args.target in devices else {}
     effort = Effort(args.budget, settle=args.settle, **limits)
-    files = (_profiles(args.profiles), _records(args.records))
+    files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, "tune MODEL -o"))
     return Plan(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices, *files)
 
 
-def _profiles(text: str | None) -> Path | None:
-    """The profile store; results say nothing of what a machine happens to have in its default one.
+def _given(file: str | None, remedy: str) -> Path | None:
+    """A file that the user names; results say nothing of what a machine happens to have in its default one.
 
     Raises
     ------
     UserError
         If there is no such file.
     """
-    if text and not Path(text).is_file():
-        raise UserError(f"Profile store {text} does not exist; `smartmem profile MODEL --store {text}` makes one.")
-    return Path(text) if text else None
-
-
-def _records(text: str | None) -> Path | None:
-    """The records of tuning, as the profile store.
-
-    Raises
-    ------
-    UserError
-        If there is no such file.
-    """
-    if text and not Path(text).is_file():
-        raise UserError(f"Records {text} do not exist; `smartmem tune MODEL -o {text}` makes them.")
-    return Path(text) if text else None
+    if file and not Path(file).is_file():
+        raise UserError(f"File {file} does not exist; `smartmem {remedy} {file}` makes it.")
+    return Path(file) if file else None
 
 
 def _devices(targets: Sequence[str]) -> dict[str, dict]:
