@@ -73,7 +73,7 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
     Memory* memory = static_cast<Memory*>(buffer.data);
     if (type() == tvm::runtime::memory::kPooled && !memory->is_image() && !memory->device().lost) {
       std::lock_guard<std::mutex> lock(mutex_);
-      unused_[buffer.size].push_back(memory);
+      unused_[buffer.size].emplace(memory->id(), memory);
       return;
     }
     delete memory;
@@ -87,7 +87,7 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
     std::lock_guard<std::mutex> lock(mutex_);
     size_t bytes = 0;
     for (auto& [size, memories] : unused_) {
-      for (Memory* memory : memories) delete memory;
+      for (const auto& [id, memory] : memories) delete memory;
       bytes += size * memories.size();
     }
     unused_.clear();
@@ -109,13 +109,16 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
     std::lock_guard<std::mutex> lock(mutex_);
     auto same_size = unused_.find(size);
     if (same_size == unused_.end() || same_size->second.empty()) return nullptr;
-    Memory* memory = same_size->second.back();
-    same_size->second.pop_back();
+    const auto oldest = same_size->second.begin();
+    Memory* memory = oldest->second;
+    same_size->second.erase(oldest);
     return memory;
   }
 
   std::mutex mutex_;
-  std::map<size_t, std::vector<Memory*>> unused_;
+  // By size and id, not by when they were given back: an inference then gets the same memory for the
+  // same tensors as the one before, and kernels keep their arguments.
+  std::map<size_t, std::map<uint64_t, Memory*>> unused_;
   std::atomic<size_t> used_bytes_ = 0;
 };
 

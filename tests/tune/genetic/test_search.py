@@ -2,6 +2,9 @@
 """The search finds what is known to be best, sooner than chance, and asks nothing twice."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -144,7 +147,7 @@ def test_a_search_escapes_from_a_trap():
     best = []
     for seed in range(5):
         search = GeneticSearch(space, seed, settings=Settings(patience=40))
-        for _ in range(50):
+        for _ in range(80):
             for genome in search.ask(8):
                 search.tell(genome, cost(genome))
         best.append(search.best[1])
@@ -173,3 +176,31 @@ def test_nothing_but_times_of_what_was_asked_is_taken():
         with pytest.raises(ValueError, match="positive number of seconds"):
             search.tell(genome, nonsense)
     assert search.best is None
+
+
+_WALK = """
+from smartmem_tvm.tune.genetic.genes import integer
+from smartmem_tvm.tune.genetic.search import GeneticSearch
+from smartmem_tvm.tune.genetic.space import Space
+
+search = GeneticSearch(Space(tuple(integer(name, range(9)) for name in ("a", "tile", "unroll"))), 3)
+for _ in range(12):
+    for genome in search.ask(8):
+        search.tell(genome, 1.0 + sum(genome.values()))
+        print(dict(genome))
+"""
+
+
+def test_a_search_is_the_same_in_every_process():
+    """Names of genes have other hashes in every process."""
+    walks = {
+        subprocess.run(
+            [sys.executable, "-c", _WALK],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    }
+    assert len(walks) == 1 and len(walks.pop().splitlines()) == 96

@@ -89,7 +89,7 @@ class Space:
         if not names:
             return self.repair(genome, rng)
         sure = names[rng.integers(len(names))]
-        changed = {name for name in names if name == sure or rng.random() < rate}
+        changed = [name for name in names if name == sure or rng.random() < rate]
         wish = {**genome, **{name: self._moved(self._by_name[name], genome[name], rng) for name in changed}}
         return self._with_first(changed).repair(wish, rng)
 
