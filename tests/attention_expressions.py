@@ -75,3 +75,18 @@ def merged_attention(batch, heads, rows, depth):
         return (softmax(q @ k.transpose(0, 1, 3, 2)) @ v).transpose(0, 2, 1, 3)
 
     return [x], output, reference
+
+
+def centred_scores_on_a_grid():
+    """Keys on a grid, so that the row of scores has two axes: inputs, output and reference."""
+    q, k = te.placeholder((2, 5, 6, 8), name="q"), te.placeholder((2, 3, 4, 8), name="k")
+    d, y, x = te.reduce_axis((0, 8), "d"), te.reduce_axis((0, 3), "y"), te.reduce_axis((0, 4), "x")
+    s = te.compute((2, 5, 6, 3, 4), lambda b, i, j, m, n: te.sum(q[b, i, j, d] * k[b, m, n, d], d), name="s")
+    top = te.compute((2, 5, 6), lambda b, i, j: te.max(s[b, i, j, y, x], [y, x]), name="top")
+    output = te.compute(s.shape, lambda b, i, j, m, n: s[b, i, j, m, n] - top[b, i, j], name="shifted")
+
+    def reference(q, k):
+        scores = np.einsum("bijd,bmnd->bijmn", q, k)
+        return scores - scores.max((3, 4), keepdims=True)
+
+    return [q, k], output, reference

@@ -18,7 +18,7 @@ from .errors import UserError
 from .planner.texture_form import ImageLimits
 from .schedule import CpuParams, PackWeights, ScheduleKernels
 from .schedule.gpu_attention import chain_params, refusal
-from .schedule.gpu_launch import is_gpu
+from .schedule.gpu_launch import has_textures, is_gpu
 from .tables.targets import row_of
 from .texture_trial import Measure, TextureTrial
 from .transform.capture_graphs import CaptureGraphs
@@ -218,7 +218,7 @@ def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
         "fuse_attention", lambda _: [FuseAttention(refusal=partial(refusal, params=chain_params(target)))]
     )
     phases = (_MEND, *(attention if phase.name == attention.name else phase for phase in GRAPH_PHASES), _PRECISION)
-    if "texture" not in target.keys:
+    if not has_textures(target):
         return phases
     # Last: which memory a tensor goes to depends on who writes and reads it in the end.
     place = texture_phase(target)

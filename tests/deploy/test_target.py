@@ -7,8 +7,8 @@ import pytest
 import tvm
 
 from smartmem_tvm import UserError
-from smartmem_tvm.deploy.target import as_adreno, device_of, has_textures, host_target, parse_target, target_row
-from smartmem_tvm.schedule.gpu_launch import is_gpu
+from smartmem_tvm.deploy.target import as_adreno, device_of, host_target, parse_target, target_row
+from smartmem_tvm.schedule.gpu_launch import has_textures, is_gpu
 from smartmem_tvm.tables.targets import TARGETS
 
 PHONES = [name for name, row in TARGETS.items() if row.host]

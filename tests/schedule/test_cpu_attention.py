@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chains of rows (attention in one kernel, softmax after a matmul) against numpy."""
 
-import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
-from attention_expressions import SCALE, attention, causal_attention, merged_attention, scores_of, softmax
+from attention_expressions import (
+    SCALE,
+    attention,
+    causal_attention,
+    centred_scores_on_a_grid,
+    merged_attention,
+    scores_of,
+    softmax,
+)
 from smartmem_tvm.schedule import CpuParams
 
 
@@ -57,17 +64,7 @@ def test_what_follows_the_last_product_is_done_on_its_registers(check):
 
 def test_rows_and_keys_of_two_axes_each(check):
     """Keys on a grid: the row of scores has two axes, flattened in scratch."""
-    q, k = te.placeholder((2, 5, 6, 8), name="q"), te.placeholder((2, 3, 4, 8), name="k")
-    d, y, x = te.reduce_axis((0, 8), "d"), te.reduce_axis((0, 3), "y"), te.reduce_axis((0, 4), "x")
-    s = te.compute((2, 5, 6, 3, 4), lambda b, i, j, m, n: te.sum(q[b, i, j, d] * k[b, m, n, d], d), name="s")
-    top = te.compute((2, 5, 6), lambda b, i, j: te.max(s[b, i, j, y, x], [y, x]), name="top")
-    output = te.compute(s.shape, lambda b, i, j, m, n: s[b, i, j, m, n] - top[b, i, j], name="shifted")
-
-    def reference(q, k):
-        scores = np.einsum("bijd,bmnd->bijmn", q, k)
-        return scores - scores.max((3, 4), keepdims=True)
-
-    check([q, k], output, reference, "RowChains")
+    check(*centred_scores_on_a_grid(), "RowChains")
 
 
 @pytest.mark.parametrize("sizes", [(2, 1, 40, 16, 16), (1, 64, 1, 16, 8)])

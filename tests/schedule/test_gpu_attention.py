@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
-from attention_expressions import SCALE, attention, causal_attention, merged_attention, product, scores_of, softmax
+from attention_expressions import (
+    SCALE,
+    attention,
+    causal_attention,
+    centred_scores_on_a_grid,
+    merged_attention,
+    product,
+    scores_of,
+    softmax,
+)
 from gpu_rule_checks import check, kernels, scheduled
 from smartmem_tvm.analysis.kernel import parse
 from smartmem_tvm.analysis.row_chain import row_chain_of
@@ -149,17 +158,7 @@ def test_three_products():
 
 def test_rows_and_keys_of_two_axes_each():
     """Keys on a grid: the row of scores has two axes, flattened on chip."""
-    q, k = te.placeholder((2, 5, 6, 8), name="q"), te.placeholder((2, 3, 4, 8), name="k")
-    d, y, x = te.reduce_axis((0, 8), "d"), te.reduce_axis((0, 3), "y"), te.reduce_axis((0, 4), "x")
-    s = te.compute((2, 5, 6, 3, 4), lambda b, i, j, m, n: te.sum(q[b, i, j, d] * k[b, m, n, d], d), name="s")
-    top = te.compute((2, 5, 6), lambda b, i, j: te.max(s[b, i, j, y, x], [y, x]), name="top")
-    output = te.compute(s.shape, lambda b, i, j, m, n: s[b, i, j, m, n] - top[b, i, j], name="shifted")
-
-    def reference(q, k):
-        scores = np.einsum("bijd,bmnd->bijmn", q, k)
-        return scores - scores.max((3, 4), keepdims=True)
-
-    check_chain([q, k], output, reference)
+    check_chain(*centred_scores_on_a_grid())
 
 
 @pytest.mark.parametrize("sizes", [(2, 1, 40, 16, 16), (2, 7, 40, 16, 16), (1, 64, 2000, 16, 8)])

@@ -18,6 +18,7 @@ from tvm import ir, s_tir, tirx
 
 from .guarded_loads import guarded_loads
 from .index_map import variables
+from .texels import is_texture
 from .vectorized import is_scalarized
 
 _UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
@@ -81,7 +82,7 @@ class Access:
     @property
     def texture(self) -> bool:
         """Whether it goes to an image."""
-        return "texture" in self.buffer.scope()
+        return is_texture(self.buffer)
 
 
 @dataclass(eq=False)
@@ -310,7 +311,7 @@ def _same_element(one: Access, other: Access) -> bool:
 
 
 def _is_memory(buffer: tirx.Var) -> bool:
-    return buffer.scope() in ("", "global") or "texture" in buffer.scope()
+    return buffer.scope() in ("", "global") or is_texture(buffer)
 
 
 def _constant(extent, what: str) -> int:

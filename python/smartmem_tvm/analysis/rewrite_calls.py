@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrite the calls of Relax functions one by one."""
 
-from tvm import IRModule, relax
+from tvm import IRModule, relax, tirx
 from tvm.relax.expr_functor import PyExprMutator
 
 
@@ -11,3 +11,9 @@ def rewrite_calls(mod: IRModule, mutator: PyExprMutator) -> IRModule:
         if isinstance(func, relax.Function):
             mutator.builder_.update_func(name, mutator.visit_expr(func))
     return mutator.builder_.get()
+
+
+def is_static(ty: relax.TensorType) -> bool:
+    """Whether a tensor has dimensions, and all of them are numbers."""
+    shape = ty.shape
+    return isinstance(shape, relax.ShapeExpr) and bool(shape) and all(isinstance(dim, tirx.IntImm) for dim in shape)

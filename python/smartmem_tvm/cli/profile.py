@@ -120,9 +120,9 @@ def _fill(args: argparse.Namespace, mod, store: ProfileStore, target) -> tuple[t
 def _place(args: argparse.Namespace, mod, store: ProfileStore, target, end: float) -> dict | None:
     """Place tensors in textures, measuring each kernel that this asks about; None where there are no textures."""
     from ..analysis.graph import read_log
-    from ..deploy.target import has_textures
     from ..deploy.texture_times import TextureTimes
     from ..pipeline import run_phases, texture_phase
+    from ..schedule.gpu_launch import has_textures
 
     if not (has_textures(target) and args.textures):
         return None

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
@@ -17,7 +17,9 @@ def session(show_warnings: bool) -> Iterator[None]:
     """Keep stdout for the result, messages short, and stopping clean."""
     # TVM would pin its threads, and this process, to the first cores, where every other TVM process sits too.
     os.environ.setdefault("TVM_BIND_THREADS", "0")
-    with _stdout_on_stderr(), _log_on_stderr(), _terminate_as_interrupt(), warnings.catch_warnings():
+    # SIGTERM unwinds like Ctrl-C, so that half-written folders are removed.
+    terminating = handling(signal.default_int_handler, signal.SIGTERM)
+    with _stdout_on_stderr(), _log_on_stderr(), terminating, warnings.catch_warnings():
         if not show_warnings:
             warnings.simplefilter("ignore")
         yield
@@ -51,14 +53,15 @@ def _log_on_stderr() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM unwind like Ctrl-C, so that half-written folders are removed."""
+def handling(handler: Callable, *signals: signal.Signals) -> Iterator[None]:
+    """Let `handler` take signals meanwhile."""
     try:
-        old = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        old = [signal.signal(each, handler) for each in signals]
     except ValueError:  # not in the main thread, where signals are somebody else's business
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, old)
+        for each, before in zip(signals, old):
+            signal.signal(each, before)

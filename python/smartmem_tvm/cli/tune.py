@@ -20,6 +20,7 @@ from ..errors import UserError
 from . import timing
 from .console import Result, step, table
 from .model import TARGET_HELP, add_model, import_model
+from .session import handling
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +82,7 @@ def _seed(text: str) -> int:
 def execute(args: argparse.Namespace) -> Result:
     """Tune until it is enough, and say what came of it."""
     from ..deploy.profile import measured_target
-    from ..deploy.target import has_textures
+    from ..schedule.gpu_launch import has_textures
 
     start = time.monotonic()
     target = measured_target(args.target)
@@ -193,17 +194,8 @@ def _interruptible(campaign: Campaign) -> Iterator[None]:
         campaign.stopping = True
         print("smartmem: ending after this batch; press Ctrl-C again to end at once", file=sys.stderr)
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    try:
-        old = [signal.signal(each, stop) for each in signals]
-    except ValueError:  # not in the main thread, where signals are somebody else's business
+    with handling(stop, signal.SIGINT, signal.SIGTERM):
         yield
-        return
-    try:
-        yield
-    finally:
-        for each, handler in zip(signals, old):
-            signal.signal(each, handler)
 
 
 def _run(campaign: Campaign) -> None:

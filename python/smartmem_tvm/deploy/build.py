@@ -23,13 +23,13 @@ from ..pipeline import (
     require_schedules,
     run_phases,
 )
-from ..schedule.gpu_launch import is_gpu
+from ..schedule.gpu_launch import has_textures, is_gpu
 from ..schedule.schedule_kernels import kernel_rules
 from ..transform.capture_graphs import kernels_per_graph
 from .check_opencl import check_opencl, planned_memory
 from .gpu_build import build_for_gpu
 from .opencl_reads import TexelReads
-from .target import device_of, has_textures, host_target
+from .target import device_of, host_target
 from .textures import TIR_PIPELINE, stores_half
 from .weights import Machine, Weight, lift_weights
 

@@ -147,7 +147,8 @@ def load(folder: str | Path) -> Loaded:
     """
     import tvm
 
-    from .target import device_of, has_textures
+    from ..schedule.gpu_launch import has_textures
+    from .target import device_of
     from .weights import Machine, map_weights
 
     folder = Path(folder)

@@ -15,11 +15,12 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ..pipeline import Options
+from ..schedule.gpu_launch import has_textures
 from ..tune.apply_records import ApplyRecords
 from ..tune.kernel import CONSTANTS
 from .build import generate, lower, to_numpy
 from .measure import interleaved, random_arguments
-from .target import device_of, has_textures
+from .target import device_of
 from .weights import Machine
 
 # Of the largest number of an output. Sums in another order differ by 1e-6 of it; one wrong element of a sum of some

@@ -145,11 +145,6 @@ def target_row(target: tvm.target.Target) -> Row | None:
     return row_of(target.kind.name, str(target.attrs.get("model") or ""))
 
 
-def has_textures(target: tvm.target.Target) -> bool:
-    """Whether TVM may put tensors into texture memory for `target`."""
-    return "texture" in target.keys
-
-
 def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     """The device that runs what is compiled for `target`.
 

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,14 +11,13 @@ from tvm.target import Target
 
 from .._version import installed_version
 from ..errors import UserError
-from ..schedule.gpu_launch import is_gpu
+from ..schedule.gpu_launch import has_textures, is_gpu
 from ..tune.apply_records import ApplyRecords
-from ..tune.host import RECORDS_VARIABLE, cpu_name, run_threads
+from ..tune.host import RECORDS_VARIABLE, default_file, run_threads
 from ..tune.records import circumstances, winners
 from ..tune.tasks import Task
 from .judge import untuned_seconds
 from .profile import device_name
-from .target import has_textures
 
 _logger = logging.getLogger(__name__)
 
@@ -35,12 +32,9 @@ def default_records(target: Target) -> Path | None:
     Path or None
         None if the variable is set and empty: no records.
     """
-    named = os.environ.get(RECORDS_VARIABLE)
-    if named is not None:
-        return Path(named) if named else None
-    device = re.sub(r"[^a-z0-9]+", "_", (device_name(target) or cpu_name()).lower()).strip("_")
     kind = target.kind.name + ("-texture" if has_textures(target) else "")
-    return Path("tuning_logs") / f"{device or 'cpu'}-{kind}-tvm-{installed_version('apache-tvm')}.records.jsonl"
+    ending = f"-{kind}-tvm-{installed_version('apache-tvm')}.records.jsonl"
+    return default_file(RECORDS_VARIABLE, device_name(target), ending)
 
 
 def here(target: Target, threads: int | None = None) -> dict:

@@ -90,6 +90,11 @@ def is_gpu(target: Target) -> bool:
     return "gpu" in target.keys
 
 
+def has_textures(target: Target) -> bool:
+    """Whether TVM may put tensors into texture memory for `target`."""
+    return "texture" in target.keys
+
+
 class GpuRule(NestRule):
     """A rule for targets that run kernels on a grid of threads."""
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from tvm import tirx
 
 from ..analysis.kernel import Kernel
@@ -22,18 +24,17 @@ def folded(kernel: Kernel) -> Kernel | None:
 
 def guard(conditions: list, statement: tirx.Stmt) -> tirx.Stmt:
     """`statement`, under those of the conditions that are not always true."""
-    open_ = [each for each in conditions if not (isinstance(each, tirx.IntImm) and int(each))]
-    return statement if not open_ else tirx.IfThenElse(_all(open_), statement, None)
+    condition = _all(conditions)
+    return statement if condition is None else tirx.IfThenElse(condition, statement, None)
 
 
 def guarded_value(conditions: list, value, otherwise):
     """`value`, or `otherwise` where a condition fails."""
-    open_ = [each for each in conditions if not (isinstance(each, tirx.IntImm) and int(each))]
-    return value if not open_ else tirx.if_then_else(_all(open_), value, otherwise)
+    condition = _all(conditions)
+    return value if condition is None else tirx.if_then_else(condition, value, otherwise)
 
 
 def _all(conditions: list):
-    result = conditions[0]
-    for each in conditions[1:]:
-        result = tirx.And(result, each)
-    return result
+    """Those that are not always true, together; None if there is none."""
+    open_ = [each for each in conditions if not (isinstance(each, tirx.IntImm) and int(each))]
+    return reduce(tirx.And, open_) if open_ else None

@@ -11,7 +11,7 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.rewrite_calls import rewrite_calls
+from ..analysis.rewrite_calls import is_static, rewrite_calls
 
 # Operator -> the reduction that finds the value, and whether an element is that value or beyond.
 _KINDS = {
@@ -62,9 +62,7 @@ class _Lowering(PyExprMutator):
 
 
 def _is_known(ty: relax.TensorType) -> bool:
-    shape = ty.shape
-    static = isinstance(shape, relax.ShapeExpr) and bool(shape) and all(isinstance(d, tirx.IntImm) for d in shape)
-    return static and str(ty.dtype) != "bool"
+    return is_static(ty) and str(ty.dtype) != "bool"
 
 
 def _first(axis: int, reaches: Callable, dtype: str, x: te.Tensor, extreme: te.Tensor) -> te.Tensor:

@@ -12,7 +12,7 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.rewrite_calls import rewrite_calls
+from ..analysis.rewrite_calls import is_static, rewrite_calls
 
 _BLOCK = 256  # elements, each of which adds up all before it by itself
 
@@ -65,7 +65,7 @@ class _Lowering(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         way = _WAYS.get(call.op) if isinstance(call.op, ir.Op) else None
-        if way is None or not _is_static(call.args[0].ty):
+        if way is None or not is_static(call.args[0].ty):
             return call
         x, dtype = call.args[0], str(call.ty.dtype)
         shape = [int(d) for d in x.ty.shape]
@@ -97,11 +97,6 @@ class _Lowering(PyExprMutator):
 
     def _emit(self, expr: relax.Expr) -> relax.Var:
         return self.builder_.emit(expr)
-
-
-def _is_static(ty: relax.TensorType) -> bool:
-    shape = ty.shape
-    return isinstance(shape, relax.ShapeExpr) and bool(shape) and all(isinstance(d, tirx.IntImm) for d in shape)
 
 
 def _running(way: _Way, exclusive: bool, x: te.Tensor) -> te.Tensor:

@@ -9,7 +9,7 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.rewrite_calls import rewrite_calls
+from ..analysis.rewrite_calls import is_static, rewrite_calls
 
 _TOPK, _SORT, _ARGSORT = (ir.Op.get(f"relax.{name}") for name in ("topk", "sort", "argsort"))
 _MOST_COMPARED = 1 << 28  # beyond, sorting proper is less work
@@ -67,10 +67,9 @@ class _Lowering(PyExprMutator):
 
 
 def _is_known(ty: relax.TensorType, axis: int) -> bool:
-    shape = ty.shape
-    if not isinstance(shape, relax.ShapeExpr) or not shape or not all(isinstance(d, tirx.IntImm) for d in shape):
+    if not is_static(ty) or str(ty.dtype) == "bool":
         return False
-    return str(ty.dtype) != "bool" and prod(map(int, shape)) * int(shape[axis]) <= _MOST_COMPARED
+    return prod(map(int, ty.shape)) * int(ty.shape[axis]) <= _MOST_COMPARED
 
 
 def _wanted(call: relax.Call) -> list[str | None]:

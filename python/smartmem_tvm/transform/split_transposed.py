@@ -11,6 +11,7 @@ from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..analysis.block import constant, weight
+from ..analysis.rewrite_calls import is_static
 
 TRANSPOSED = ir.Op.get("relax.nn.conv2d_transpose")
 
@@ -106,9 +107,7 @@ def _shape(call) -> list[int]:
 def _axes(call) -> tuple[_Axis, _Axis] | None:
     """Rows and columns of a call, or None if a size is not known."""
     types = (call.args[0].ty, call.args[1].ty, call.ty)
-    if not all(isinstance(ty.shape, relax.ShapeExpr) for ty in types):
-        return None
-    if not all(isinstance(each, tvm.tirx.IntImm) for ty in types for each in ty.shape):
+    if not all(map(is_static, types)):
         return None
     sizes = ([int(each) for each in ty.shape][2:] for ty in types)
     strides, before = ([int(each) for each in field][:2] for field in (call.attrs.strides, call.attrs.padding))

@@ -51,8 +51,13 @@ def default_store(device: str | None = None) -> Path | None:
     Path or None
         None if the variable is set and empty: no store.
     """
-    named = os.environ.get(STORE_VARIABLE)
+    return default_file(STORE_VARIABLE, device, ".jsonl")
+
+
+def default_file(variable: str, device: str | None, ending: str) -> Path | None:
+    """The file that an environment variable names, None if it is empty; not set: ``tuning_logs/<device><ending>``."""
+    named = os.environ.get(variable)
     if named is not None:
         return Path(named) if named else None
     slug = re.sub(r"[^a-z0-9]+", "_", (device or cpu_name()).lower()).strip("_")
-    return Path("tuning_logs") / f"{slug or 'cpu'}.jsonl"
+    return Path("tuning_logs") / f"{slug or 'cpu'}{ending}"
