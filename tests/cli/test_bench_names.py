@@ -25,7 +25,15 @@ def test_names_targets_and_techniques():
     }
 
 
+def test_with_other_records_and_without():
+    plain, tuned = parse_systems("no-tuned,tuned=a/b.jsonl@cuda", "cpu")
+    assert plain == System("no-tuned", "smartmem", "cpu", records="") and plain.request()["records"] == ""
+    assert tuned == System("tuned=a/b.jsonl@cuda", "smartmem", "cuda", records="a/b.jsonl")
+    assert tuned.request()["records"] == "a/b.jsonl" and "records" not in System("tvm", "tvm", "cpu").request()
+
+
 BAD = {
+    "tuned=": "'tuned='; it knows",
     "magic": "it knows smartmem, tvm",
     "no-magic": "'no-magic'",
     "tvm@": "tvm@opencl",

@@ -13,6 +13,7 @@ from .model import TECHNIQUES
 
 CPU = "cpu"
 _WITHOUT = "no-"
+_UNTUNED, _TUNED = "no-tuned", "tuned="
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,28 @@ class System:
         What it is compiled for.
     options : dict
         Of ours: fields of `pipeline.Options` that differ from the default.
+    records : str or None
+        Of ours: the file of records it is compiled with, empty for none; None for that of the run.
     """
 
     name: str
     kind: str
     target: str
     options: dict[str, Any] = field(default_factory=dict)
+    records: str | None = None
 
     def request(self) -> dict:
         """What a child process is told of it."""
-        return {"system": self.name, "kind": self.kind, "target": self.target, "options": self.options}
+        said = {"system": self.name, "kind": self.kind, "target": self.target, "options": self.options}
+        return said if self.records is None else {**said, "records": self.records}
 
 
 def parse_systems(text: str, target: str) -> tuple[System, ...]:
     """Read names separated by commas.
 
-    A name is a baseline, ``smartmem``, or ``no-`` and a technique for ours without it; ``@TARGET`` after it compiles
-    for another target. Baselines that know no targets run on the CPU.
+    A name is a baseline, ``smartmem``, ``no-`` and a technique for ours without it, ``no-tuned`` for ours without
+    records of tuning, or ``tuned=`` and a file for ours with those; ``@TARGET`` after it compiles for another target.
+    Baselines that know no targets run on the CPU.
 
     Parameters
     ----------
@@ -74,11 +80,13 @@ def _parse(text: str, target: str) -> System:
         raise UserError(f"--against {text} names no target after the @; give one, as in {name}@opencl.")
     if name == SMARTMEM:
         return System(text, SMARTMEM, place or target)
+    if name == _UNTUNED or (name.startswith(_TUNED) and name != _TUNED):
+        return System(text, SMARTMEM, place or target, records=name.removeprefix(_UNTUNED).removeprefix(_TUNED))
     technique = name.removeprefix(_WITHOUT).replace("-", "_")
     if name.startswith(_WITHOUT) and technique in TECHNIQUES:
         return System(text, SMARTMEM, place or target, {technique: False})
     if name not in BASELINES:
-        known = ", ".join((SMARTMEM, *BASELINES, f"{_WITHOUT}TECHNIQUE"))
+        known = ", ".join((SMARTMEM, *BASELINES, f"{_WITHOUT}TECHNIQUE", _UNTUNED, f"{_TUNED}FILE"))
         raise UserError(f"--against does not know the system '{name}'; it knows {known}.")
     if name not in ON_TARGETS:
         if place and place != CPU:

@@ -142,7 +142,8 @@ class Plan:
             return row
         settings = {"systems": self.requests(target), "effort": asdict(self.effort), "apart": target.apart}
         settings["devices"] = {name: dict(facts) for name, facts in self.devices.items()}
-        settings |= {name: sha256(path.read_bytes()).hexdigest() for name, path in self._files().items()}
+        files = self._files() | {each.name: Path(each.records) for each in self.against if each.records}
+        settings |= {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
         mark = fingerprint(Path(__file__).parent.parent, target.path, settings)
         old = None if again else results.kept(target.key, mark)
         if old is not None:

@@ -64,6 +64,32 @@ class WindowChoice:
 
 
 @dataclass(frozen=True)
+class SlideChoice:
+    """What is chosen for a convolution of few channels.
+
+    Attributes
+    ----------
+    height, width : int
+        The register tile: channels of the result, and places in the picture.
+    lanes : int
+        Places that are one vector.
+    lines : int
+        Lines of the result that are a task; they divide all lines.
+    written_out : bool
+        The places of the window are written out.
+    parallel : bool
+        Tasks are spread over threads.
+    """
+
+    height: int
+    width: int
+    lanes: int
+    lines: int
+    written_out: bool
+    parallel: bool
+
+
+@dataclass(frozen=True)
 class RowsChoice:
     """What is chosen for rows.
 

@@ -136,10 +136,14 @@ class Walk:
     def stride(self, buffer, indices, var) -> int | None:
         """Elements between the accesses at `var` and `var` + 1, or None if that is not one number."""
         here = self.offset(buffer, indices)
+        return self.step(here, var)
+
+    def step(self, expr, var) -> int | None:
+        """What an index grows by from `var` to `var` + 1, or None if that is not one number."""
         # the last value of `var` has no successor: let the simplifier see a range in which both exist
         step = tirx.Var("step", var.ty.dtype)
         inner = Walk({**self.extents, step: max(1, int(self.extents[var]) - 1)})
-        before, after = (substitute(here, {var: step + d}) for d in (0, 1))
+        before, after = (substitute(expr, {var: step + d}) for d in (0, 1))
         delta = inner.analyzer.simplify(after - before)
         return int(delta) if isinstance(delta, tirx.IntImm) else None
 

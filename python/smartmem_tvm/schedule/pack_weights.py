@@ -19,6 +19,7 @@ from tvm.target import Target
 from ..analysis.graph import CALL_TIR
 from ..analysis.kernel import Kernel, emit, substitute
 from .cpu_matmul import Matmul
+from .cpu_slide import Slide
 from .decisions import deciding
 from .expressions import Walk, replace_loads, uses
 from .matmul_plan import MatmulPlan
@@ -126,6 +127,8 @@ class _Look(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
+        if Slide.convolution(kernel) is not None:
+            return
         plan = Matmul.plan(kernel, params, [kernel.inputs[position] for position in self.positions])
         if plan is not None and plan.right_constant:
             self.found = _packing(kernel, plan)

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Turn benchmarks/tuning*.json into the tables of docs/tuning.md.
+
+python benchmarks/tuning.py -o benchmarks/tuning.json     # measure (`make bench-tuning`)
+python benchmarks/render_tuning.py                        # write the tables
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+
+from render import table
+from tuning import CPU, STRATEGIES, Kernel
+
+from smartmem_tvm.bench.columns import geometric_mean
+from smartmem_tvm.bench.results import write
+
+HERE = Path(__file__).resolve().parent
+FILES, PAGE = (HERE / "tuning.json", HERE / "tuning_h100.json"), HERE.parent / "docs" / "tuning.md"
+BEGIN, END = "<!-- strategies -->\n", "<!-- /strategies -->"
+WHAT = {(kernel.model, kernel.name): kernel for kernel in CPU}
+
+
+def page(found: dict) -> str:
+    """The table of one file, what it comes to, and where it was measured."""
+    lines = [_line(*pair) for pair in _kernels(found)]
+    titles = ("kernel", "untuned, us", *(f"{name}, us" for name in STRATEGIES), "genetic / evolutionary", "gain")
+    return "\n\n".join([table(titles, lines), _means(found), _where(found)])
+
+
+def _kernels(found: dict) -> list[tuple[Kernel, list[dict]]]:
+    order = list(WHAT)
+    rows = sorted(found["rows"], key=lambda row: order.index((row["model"], row["name"])))
+    return [(WHAT[key], list(mine)) for key, mine in groupby(rows, key=lambda row: (row["model"], row["name"]))]
+
+
+def _line(kernel: Kernel, rows: Sequence[dict]) -> list[str]:
+    untuned, *tuned = [median(each) for each in zip(*map(_times, rows))]
+    ratio, gain = _ratio(rows), geometric_mean([row["untuned_us"] / row["genetic"]["us"] for row in rows])
+    shown = [f"{kernel.kind} {kernel.what} ({kernel.model})", *(f"{each:.1f}" for each in (untuned, *tuned))]
+    return [*shown, f"{ratio:.2f}x", f"{gain:.2f}x"]
+
+
+def _times(row: dict) -> list[float]:
+    return [row["untuned_us"], *(row[name]["us"] for name in STRATEGIES)]
+
+
+def _ratio(rows: Sequence[dict]) -> float:
+    """The genetic search's kernel over the other one's, of each seed."""
+    return geometric_mean([row["genetic"]["us"] / row["evolutionary"]["us"] for row in rows])
+
+
+def _means(found: dict) -> str:
+    rows = found["rows"]
+    seconds = [sum(row[name]["seconds"] for row in rows) / len(rows) for name in STRATEGIES]
+    sums = {what: [sum(row[name][what] for row in rows) for name in STRATEGIES] for what in ("failed", "wrong")}
+    gain = geometric_mean([row["untuned_us"] / row["genetic"]["us"] for row in rows])
+    seeds = len({row["seed"] for row in rows})
+    return (
+        f"Geometric means over {len(_kernels(found))} kernels and {seeds} seeds, {found['trials']} trials each: genetic "
+        f"over evolutionary {_ratio(rows):.2f}x, over untuned {1 / gain:.2f}x. Seconds for a kernel: "
+        f"{seconds[0]:.0f} and {seconds[1]:.0f}. Candidates that failed: {_pair(sums['failed'])}; finalists with wrong "
+        f"results: {_pair(sums['wrong'])}."
+    )
+
+
+def _pair(counts: Sequence[int]) -> str:
+    return " and ".join(map(str, counts))
+
+
+def _where(found: dict) -> str:
+    machine = found["machine"]
+    place = found["device"] or machine["cpu"]
+    threads = f", {found['threads']} thread{'s' * (found['threads'] > 1)}" if found["threads"] else ""
+    dates = ", ".join(sorted({row["date"] for row in found["rows"]}))
+    return f"Measured on {place} ({found['target']}{threads}); {machine['os']}; apache-tvm {machine['apache-tvm']}; {dates}."
+
+
+def figures() -> str:
+    """All files that are there."""
+    return "\n\n".join(page(json.loads(path.read_text(encoding="utf-8"))) for path in FILES if path.exists())
+
+
+def main() -> None:
+    """Write the tables."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    write(PAGE, f"{before}{BEGIN}{figures()}\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()

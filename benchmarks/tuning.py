@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compare the genetic search with MetaSchedule's evolutionary search, kernel by kernel, for the same number of trials.
+
+python benchmarks/tuning.py -o benchmarks/tuning.json     # measure (`make bench-tuning`), then write the tables:
+python benchmarks/render_tuning.py
+
+The strategies take turns batch by batch, in the same builder and runner. The three fastest candidates of each are then
+measured in turns with the untuned kernel, by the judge of `smartmem tune`. A run that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from smartmem_tvm import from_onnx
+from smartmem_tvm.bench.machine import machine
+from smartmem_tvm.bench.results import write
+from smartmem_tvm.deploy.build import optimize
+from smartmem_tvm.deploy.judge import judge
+from smartmem_tvm.deploy.profile import device_name, measured_target
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.schedule.gpu_launch import is_gpu
+from smartmem_tvm.tune.build import local_builder
+from smartmem_tvm.tune.host import run_threads, usable_cores
+from smartmem_tvm.tune.metaschedule import cost_model
+from smartmem_tvm.tune.runner import local_runner
+from smartmem_tvm.tune.session import Session, Tools
+from smartmem_tvm.tune.strategy import seconds_of
+from smartmem_tvm.tune.tasks import Task, tasks_of
+
+MODELS = Path(__file__).resolve().parent.parent / "models"
+STRATEGIES = ("genetic", "evolutionary")
+FINALISTS = 3
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a model, by the name it has there; `what` describes it in the tables."""
+
+    kind: str
+    what: str
+    model: str
+    name: str
+
+
+CPU = (
+    Kernel("matmul", "196x384x1536, GELU", "swin_t", "matmul_add_gelu2"),
+    Kernel("matmul", "196x1536x384, residual", "swin_t", "matmul_add19"),
+    Kernel("matmul", "3136x96x384, GELU", "convnext_t", "matmul_add_gelu"),
+    Kernel("matmul", "197x768x2304, bias", "vit_b16", "matmul_add"),
+    Kernel("matmul", "128x768x768, residual", "bert_base", "matmul_add1"),
+    Kernel("convolution", "7x7 / 2, 3 to 64 channels", "resnext50", "conv2d24"),
+    Kernel("convolution", "3x3, 32 groups of 8, 28x28", "resnext50", "conv2d_add_relu4"),
+    Kernel("convolution", "7x7 depthwise, 384, 14x14", "convnext_t", "conv2d_add6"),
+    Kernel("reduction", "layer norm, 3136x96, turned", "convnext_t", "layer_norm7"),
+    Kernel("reduction", "layer norm, 197x768", "vit_b16", "layer_norm1"),
+)
+GPU = (CPU[0], CPU[3], CPU[7], CPU[9])
+
+
+@contextmanager
+def only_on(cores: Sequence[int]):
+    """Keep to some cores, and go back to those from before."""
+    before = os.sched_getaffinity(0)
+    try:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def tasks(kernels: Sequence[Kernel], target: Target) -> dict[Kernel, Task]:
+    """The kernels as tasks.
+
+    Raises
+    ------
+    UserError
+        If a model has no kernel of a name.
+    """
+    found = {}
+    for model in dict.fromkeys(kernel.model for kernel in kernels):
+        with target:
+            there = {name: task for task in tasks_of(optimize(from_onnx(MODELS / f"{model}.onnx")), target)
+                     for name in task.names}  # fmt: skip
+        for kernel in (each for each in kernels if each.model == model):
+            if kernel.name not in there:
+                raise UserError(f"Model {model} has no kernel {kernel.name}; choose one of {', '.join(sorted(there))}.")
+            found[kernel] = there[kernel.name]
+    return found
+
+
+def compare(task: Task, target: Target, trials: int, batch: int, seed: int, builder, runner, cores) -> dict:
+    """Both strategies in turns.
+
+    Returns
+    -------
+    dict
+        ``untuned_us``; and by strategy ``us`` of the best kernel measured in turns with the untuned one (that one's
+        time if none was faster), ``best_us`` as the runner saw it, ``trials``, ``failed``, ``wrong``, ``seconds``.
+    """
+    databases = {name: ms.database.MemoryDatabase() for name in STRATEGIES}
+    sessions, facts = {}, {name: {"seconds": 0.0} for name in STRATEGIES}
+    for name in STRATEGIES:
+        tools = Tools(builder, runner, databases[name], cost_model(name))
+        sessions[name] = Session(task.mod, target, name, tools, trials, batch, seed, task.names[0])
+    while sessions:
+        for name in list(sessions):
+            start = time.monotonic()
+            going = bool(sessions[name].step())
+            facts[name]["seconds"] += round(time.monotonic() - start, 1)
+            done = sessions[name].done
+            facts[name] |= {"trials": len(done), "failed": sum(each.seconds is None for each in done)}
+            facts[name]["best_us"] = sessions[name].best and sessions[name].best * 1e6
+            if not going:
+                sessions.pop(name)
+    finalists = {name: _fastest(databases[name]) for name in STRATEGIES}
+    with only_on(cores):
+        verdicts = iter(judge(task.mod, target, [each for records in finalists.values() for each in records]))
+    found = {name: [next(verdicts) for _ in records] for name, records in finalists.items()}
+    untuned = next((each.untuned for each_found in found.values() for each in each_found if not each.wrong), None)
+    for name, mine in found.items():
+        times = [each.seconds for each in mine if not each.wrong]
+        facts[name] |= {"us": min([*times, untuned]) * 1e6, "wrong": len(mine) - len(times)}
+    return {"untuned_us": untuned * 1e6, **facts}
+
+
+def _fastest(database: ms.database.Database) -> list[ms.database.TuningRecord]:
+    timed = [each for each in database.get_all_tuning_records() if seconds_of(each) is not None]
+    return sorted(timed, key=seconds_of)[:FINALISTS]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what the result file does not have yet, and write it after each comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-o", "--output", type=Path, required=True, help="result file")
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--trials", type=int, default=64, help="of each strategy (default: 64)")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", default="", help="kernels whose name contains this")
+    parser.add_argument("--cores", type=int, nargs="+", default=[], help="where candidates are measured; CPU only")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after this time")
+    options = parser.parse_args(arguments)
+    target, start = measured_target(options.target), time.monotonic()
+    rows = json.loads(options.output.read_text(encoding="utf-8"))["rows"] if options.output.exists() else []
+    there = {(row["model"], row["name"], row["seed"]) for row in rows}
+    kernels = [each for each in (GPU if is_gpu(target) else CPU) if options.only in each.name]
+    found = tasks(kernels, target)
+    builder, runner = local_builder(max(1, usable_cores() - 1)), local_runner(cores=options.cores)
+    head = {
+        "target": options.target,
+        "device": device_name(target),
+        "threads": None if is_gpu(target) else run_threads(),
+        "trials": options.trials,
+        "machine": machine(usable_cores()),
+    }
+    for seed in options.seeds:
+        for kernel in kernels:
+            if (kernel.model, kernel.name, seed) in there or time.monotonic() - start > 60 * options.minutes:
+                continue
+            facts = compare(found[kernel], target, options.trials, options.batch, seed, builder, runner, options.cores)
+            row = {"model": kernel.model, "name": kernel.name, "seed": seed, "date": date.today().isoformat(), **facts}
+            rows.append(row)
+            write(options.output, json.dumps({**head, "rows": rows}, indent=1) + "\n")
+            times = ", ".join(f"{name} {facts[name]['us']:.1f}" for name in STRATEGIES)
+            print(
+                f"{kernel.model} {kernel.name} seed {seed}: untuned {facts['untuned_us']:.1f}, {times} us", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

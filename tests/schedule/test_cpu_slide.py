@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions of few channels against numpy: strides, dilation, groups, sizes that tiles do not divide."""
+
+import numpy as np
+import pytest
+from tvm import te, tirx, topi
+
+from smartmem_tvm.schedule import CpuParams
+
+# images, channels, height, width; channels of the result, groups; window, stride, padding, dilation
+SHAPES = [
+    (1, 4, 7, 7, 4, 1, 3, 1, 0, 1),
+    (1, 32, 14, 14, 32, 4, 3, 1, 0, 1),
+    (2, 6, 11, 17, 15, 3, 5, 1, 0, 1),
+    (1, 8, 13, 29, 10, 2, 3, 2, 0, 1),
+    (1, 3, 20, 20, 32, 1, 7, 3, 0, 1),
+    (3, 4, 9, 9, 6, 2, 3, 1, 0, 2),
+    (1, 6, 16, 15, 4, 2, 3, 2, 0, 3),
+    (1, 64, 8, 4, 64, 8, 3, 1, 0, 1),
+]
+PADDED = [(1, 32, 14, 14, 32, 4, 3, 1, 1, 1), (1, 16, 15, 15, 24, 8, 3, 2, 1, 1), (2, 6, 9, 31, 9, 3, 5, 1, 2, 1)]
+
+
+def convolution(shape):
+    """A convolution with what usually follows it: a sum per channel, then a maximum."""
+    n, c, h, w, out, groups, size, stride, pad, dilation = shape
+    x, k = te.placeholder((n, c, h, w), name="x"), te.placeholder((out, c // groups, size, size), name="k")
+    b = te.placeholder((out,), name="b")
+    total = topi.nn.group_conv2d_nchw(x, k, stride, pad, dilation, groups)
+    result = te.compute(total.shape, lambda i, f, y, z: tirx.max(total[i, f, y, z] + b[f], tirx.const(0.0, "float32")))
+
+    def reference(x, k, b):
+        reach = dilation * (size - 1) + 1
+        x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+        seen = np.lib.stride_tricks.sliding_window_view(x, (reach, reach), axis=(2, 3))
+        seen = seen[:, :, ::stride, ::stride, ::dilation, ::dilation]
+        seen = seen.reshape(n, groups, c // groups, *seen.shape[2:])
+        total = np.einsum("ngiyzpq,goipq->ngoyz", seen, k.reshape(groups, -1, *k.shape[1:]))
+        return np.maximum(total.reshape(n, out, *total.shape[3:]) + b[:, None, None], 0)
+
+    return [x, k, b], result, reference
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_results(check, shape):
+    check(*convolution(shape), "Slide")
+
+
+@pytest.mark.parametrize("shape", PADDED)
+def test_a_padded_copy_comes_first(check, shape):
+    check(*convolution(shape), "InSequence")
+
+
+@pytest.mark.parametrize("lanes", [4, 16])
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[3]])
+def test_other_vectors_and_lines_in_tasks(check, shape, lanes):
+    """Few groups and many cores: each task has some of the lines."""
+    check(*convolution(shape), "Slide", params=CpuParams(lanes=lanes, cores=8, serial_below=1))
+
+
+def test_nothing_is_packed(check):
+    """The only scratch of a convolution without stride is that of its sums."""
+    text = check(*convolution(SHAPES[1]), "Slide").script()
+    assert "sums" in text and "right" not in text and "planes" not in text
+    assert "planes" in check(*convolution(SHAPES[3]), "Slide").script()
+
+
+def test_many_channels_are_a_matmul(check):
+    check(*convolution((1, 8, 9, 9, 33, 1, 3, 1, 0, 1)), "Matmul")
+
+
+@pytest.mark.parametrize("size, stride", [(1, 1), (3, 3)])
+def test_windows_that_do_not_overlap_are_a_matmul(check, size, stride):
+    check(*convolution((1, 8, 9, 9, 16, 1, size, stride, 0, 1)), "Matmul")
+
+
+def test_reductions_in_the_picture_that_run_backwards_are_packed(check):
+    """A true convolution, with the window turned round, walks against the memory."""
+    x, k = te.placeholder((1, 4, 9, 9), name="x"), te.placeholder((8, 4, 3, 3), name="k")
+    i, p, q = (te.reduce_axis((0, extent), name) for extent, name in ((4, "i"), (3, "p"), (3, "q")))
+    output = te.compute(
+        (1, 8, 7, 7),
+        lambda n, f, y, z: te.sum(x[n, i, y + 2 - p, z + 2 - q] * k[f, i, p, q], [i, p, q]),
+    )
+
+    def reference(x, k):
+        seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[..., ::-1, ::-1]
+        return np.einsum("niyzpq,fipq->nfyz", seen, k)
+
+    check([x, k], output, reference, "Matmul")
