@@ -270,14 +270,7 @@ class _Emitter:
         return self.scope.loop(height, lambda i: self._vectors(width, lambda j: at(i, j)), "i")
 
     def _vectors(self, width: int, body) -> tirx.Stmt:
-        """`width` columns as whole vectors, or as one short vector."""
-        lanes = min(self.params.lanes, width)
-        return self.scope.loop(
-            width // lanes,
-            lambda v: self.scope.loop(lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR),
-            "v",
-            UNROLL,
-        )
+        return self.scope.vectors(width, self.params.lanes, body)
 
 
 def _of_chunk(number, chunks: Chunks):

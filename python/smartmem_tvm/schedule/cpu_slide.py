@@ -18,20 +18,21 @@ apart first, one plane for each remainder of the lines and columns, and the same
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from ..analysis.kernel import Kernel, substitute
 from .contraction import Contraction, contraction_of
 from .cpu_choices import SlideChoice
 from .decisions import decide
-from .expressions import Walk, has_select, split_index
-from .nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
+from .expressions import has_select, split_index
+from .nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from .params import CpuParams
 from .reduction import reduction_of
 from .rule import CpuRule
+from .sliding_image import Image, image_of
 from .tile import best_tile, column_tiles
 
 _MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
@@ -55,52 +56,6 @@ class Slide(CpuRule):
             return None
         image = image_of(contraction)
         return None if image is None else (contraction, image)
-
-
-@dataclass(frozen=True, eq=False)
-class Image:
-    """How a contraction reads a picture: ``source[lead..., y*strides[0] + tap, x*strides[1] + tap]``.
-
-    Attributes
-    ----------
-    load : TensorLoad
-    columns : tuple of two Var
-        Line and column of the result.
-    window : tuple of Var
-        Iterators of the sum that move within the picture.
-    strides : tuple of two int
-        Between the lines, and the columns, that neighbouring results read.
-    """
-
-    load: ir.TensorLoad
-    columns: tuple
-    window: tuple
-    strides: tuple[int, int]
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Lines and columns of the picture."""
-        return tuple(int(dim) for dim in self.load.source.shape[-2:])
-
-
-def image_of(contraction: Contraction) -> Image | None:
-    """The picture that the right operand slides over, or None if it is no such walk."""
-    load, extents = contraction.right, contraction.reduction.extents
-    if not isinstance(load, ir.TensorLoad) or len(load.indices) < 2 or len(contraction.columns) < 2:
-        return None
-    columns, walk = contraction.columns[-2:], Walk(extents)
-    steps = [{v: walk.step(at, v) for v in (*columns, *contraction.depth)} for at in load.indices]
-    *lead, down, across = steps
-    moved = [(down[columns[0]], down[columns[1]]), (across[columns[0]], across[columns[1]])]
-    window = tuple(v for v in contraction.depth if down[v] != 0 or across[v] != 0)
-    inside = all(step is not None and step >= 0 for each in (down, across) for step in each.values())
-    apart = all(each[v] == 0 for each in lead for v in (*columns, *window))
-    fixed = all(walk.step(at, v) == 0 for at in load.indices[-2:] for v in contraction.batch)
-    if not (inside and apart and fixed and moved[0][0] > 0 and moved[1][1] > 0 and moved[0][1] == moved[1][0] == 0):
-        return None
-    strides = moved[0][0], moved[1][1]
-    # Windows that do not overlap: packing would copy each element once, too.
-    return Image(load, columns, window, strides) if prod(extents[v] for v in window) > prod(strides) else None
 
 
 class _Emitter:
@@ -312,14 +267,7 @@ class _Emitter:
         return self.scope.loop(self.rows, lambda r: self.scope.loop(lines, lambda y: across(r, y), "y"), "row")
 
     def _vectors(self, width: int, body) -> tirx.Stmt:
-        """`width` neighbours as whole vectors, or as one short vector."""
-        lanes = min(self.params.lanes, width)
-        return self.scope.loop(
-            width // lanes,
-            lambda v: self.scope.loop(lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR),
-            "v",
-            UNROLL,
-        )
+        return self.scope.vectors(width, self.params.lanes, body)
 
 
 def _divisors(number: int) -> list[int]:

@@ -20,7 +20,7 @@ from ..analysis.kernel import Kernel, substitute
 from .cpu_choices import WindowChoice
 from .decisions import decide
 from .expressions import Walk, has_select, loads, split_index
-from .nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, split_work, store
+from .nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
 from .params import CpuParams
 from .reduction import Reduction, reduction_of
 from .rule import CpuRule
@@ -151,7 +151,9 @@ class _Emitter:
         def each(body) -> tirx.Stmt:
             if self.scalar:
                 return self.scope.loop(height, lambda i: self.scope.loop(width, lambda j: self._simple(body, i, j)))
-            return self.scope.loop(height, lambda i: self._vectors(width, body, i), "i", UNROLL)
+            return self.scope.loop(
+                height, lambda i: self.scope.vectors(width, self.params.lanes, lambda j: body(i, j)), "i", UNROLL
+            )
 
         start = each(lambda i, j: store(acc, r.init, i * width + j))
         total = self._reduce(
@@ -189,15 +191,6 @@ class _Emitter:
 
     def _simple(self, body, i, j) -> tirx.Stmt:
         return self.scope.simplify(body(i, j))
-
-    def _vectors(self, width: int, body, i) -> tirx.Stmt:
-        lanes = min(self.params.lanes, width)
-        return self.scope.loop(
-            width // lanes,
-            lambda v: self.scope.loop(lanes, lambda j: self._simple(body, i, v * index(lanes) + j), "j", VECTOR),
-            "v",
-            UNROLL,
-        )
 
 
 def _div(value, by: int):

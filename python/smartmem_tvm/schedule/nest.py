@@ -62,6 +62,16 @@ class Scope:
 
         return loop(extent, bound, name, kind)
 
+    def vectors(self, width: int, lanes: int, body: Callable) -> tirx.Stmt:
+        """``body(0)`` to ``body(width - 1)``, simplified, as whole vectors of `lanes`, or as one short vector."""
+        lanes = min(lanes, width)
+        return self.loop(
+            width // lanes,
+            lambda v: self.loop(lanes, lambda j: self.simplify(body(v * index(lanes) + j)), "j", VECTOR),
+            "v",
+            UNROLL,
+        )
+
     def simplify(self, node):
         """Simplify the indices and conditions in an expression or statement under the loops built so far."""
 

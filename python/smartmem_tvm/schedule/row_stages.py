@@ -8,7 +8,7 @@ from tvm import ir, tirx
 from ..analysis.kernel import Stage, substitute
 from ..analysis.row_chain import RowChain
 from .expressions import has_select, loads, replace_loads, size, split_index
-from .nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
+from .nest import VECTOR, Scope, allocate, block, index, scratch, store
 from .params import CpuParams
 from .reduction import combiner_of
 
@@ -235,11 +235,4 @@ class RowStages:
 
     def vectors(self, width: int, body) -> tirx.Stmt:
         """`width` elements as whole vectors, or as one short vector."""
-        lanes = min(self.params.lanes, width)
-        kind = VECTOR if lanes > 1 else SERIAL
-        return self.scope.loop(
-            width // lanes,
-            lambda v: self.scope.loop(lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", kind),
-            "v",
-            UNROLL,
-        )
+        return self.scope.vectors(width, self.params.lanes, body)
