@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-shapes bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
+.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
 
 # The demo needs no OpenCL: without a compiler there is no library.
 demo: $(VENV)/installed $(wildcard $(LIBRARY))
@@ -65,6 +65,12 @@ bench-gpu: $(VENV)/installed-dev $(LIBRARY)
 bench-shapes: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/shapes.py -o benchmarks/shapes.json
 	$(BIN)/python benchmarks/render_shapes.py
+
+# The tables of docs/tuning.md, on an idle machine: an hour on one thread. CORE is where candidates are measured.
+CORE ?= 0
+bench-tuning: $(VENV)/installed-dev
+	TVM_NUM_THREADS=1 $(BIN)/python benchmarks/tuning.py --cores $(CORE) -o benchmarks/tuning.json
+	$(BIN)/python benchmarks/render_tuning.py
 
 # OPENCL_RESULTS names the device's file; pyopencl is only for the comparison of launches.
 OPENCL_RESULTS ?= benchmarks/opencl_pocl.json

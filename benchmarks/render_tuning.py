@@ -41,13 +41,18 @@ def _kernels(found: dict) -> list[tuple[Kernel, list[dict]]]:
 
 def _line(kernel: Kernel, rows: Sequence[dict]) -> list[str]:
     untuned, *tuned = [median(each) for each in zip(*map(_times, rows))]
-    ratio, gain = _ratio(rows), geometric_mean([row["untuned_us"] / row["genetic"]["us"] for row in rows])
+    ratio, gain = _ratio(rows), geometric_mean([_gain(row) for row in rows])
     shown = [f"{kernel.kind} {kernel.what} ({kernel.model})", *(f"{each:.1f}" for each in (untuned, *tuned))]
     return [*shown, f"{ratio:.2f}x", f"{gain:.2f}x"]
 
 
 def _times(row: dict) -> list[float]:
     return [row["untuned_us"], *(row[name]["us"] for name in STRATEGIES)]
+
+
+def _gain(row: dict) -> float:
+    """How much faster a model's kernel gets: it stays as it was where nothing faster was found."""
+    return max(1.0, row["untuned_us"] / row["genetic"]["us"])
 
 
 def _ratio(rows: Sequence[dict]) -> float:
@@ -59,11 +64,11 @@ def _means(found: dict) -> str:
     rows = found["rows"]
     seconds = [sum(row[name]["seconds"] for row in rows) / len(rows) for name in STRATEGIES]
     sums = {what: [sum(row[name][what] for row in rows) for name in STRATEGIES] for what in ("failed", "wrong")}
-    gain = geometric_mean([row["untuned_us"] / row["genetic"]["us"] for row in rows])
+    gain = geometric_mean([_gain(row) for row in rows])
     seeds = len({row["seed"] for row in rows})
     return (
-        f"Geometric means over {len(_kernels(found))} kernels and {seeds} seeds, {found['trials']} trials each: genetic "
-        f"over evolutionary {_ratio(rows):.2f}x, over untuned {1 / gain:.2f}x. Seconds for a kernel: "
+        f"Geometric means over {len(_kernels(found))} kernels and {seeds} seeds, {found['trials']} trials each: "
+        f"genetic over evolutionary {_ratio(rows):.2f}x, over untuned {1 / gain:.2f}x. Seconds for a kernel: "
         f"{seconds[0]:.0f} and {seconds[1]:.0f}. Candidates that failed: {_pair(sums['failed'])}; finalists with wrong "
         f"results: {_pair(sums['wrong'])}."
     )
@@ -78,7 +83,8 @@ def _where(found: dict) -> str:
     place = found["device"] or machine["cpu"]
     threads = f", {found['threads']} thread{'s' * (found['threads'] > 1)}" if found["threads"] else ""
     dates = ", ".join(sorted({row["date"] for row in found["rows"]}))
-    return f"Measured on {place} ({found['target']}{threads}); {machine['os']}; apache-tvm {machine['apache-tvm']}; {dates}."
+    where = f"{place} ({found['target']}{threads}); {machine['os']}; apache-tvm {machine['apache-tvm']}; {dates}"
+    return f"Measured on {where}."
 
 
 def figures() -> str:

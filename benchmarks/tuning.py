@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -27,18 +27,20 @@ from tvm.target import Target
 from smartmem_tvm import from_onnx
 from smartmem_tvm.bench.machine import machine
 from smartmem_tvm.bench.results import write
+from smartmem_tvm.deploy.apart import Apart
 from smartmem_tvm.deploy.build import optimize
-from smartmem_tvm.deploy.judge import judge
+from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.profile import device_name, measured_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.schedule.gpu_launch import is_gpu
 from smartmem_tvm.tune.build import local_builder
 from smartmem_tvm.tune.host import run_threads, usable_cores
 from smartmem_tvm.tune.metaschedule import cost_model
-from smartmem_tvm.tune.runner import local_runner
+from smartmem_tvm.tune.runner import local_runner, measuring_worker
 from smartmem_tvm.tune.session import Session, Tools
 from smartmem_tvm.tune.strategy import seconds_of
 from smartmem_tvm.tune.tasks import Task, tasks_of
+from smartmem_tvm.tune.workers import Workers
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 STRATEGIES = ("genetic", "evolutionary")
@@ -70,18 +72,6 @@ CPU = (
 GPU = (CPU[0], CPU[3], CPU[7], CPU[9])
 
 
-@contextmanager
-def only_on(cores: Sequence[int]):
-    """Keep to some cores, and go back to those from before."""
-    before = os.sched_getaffinity(0)
-    try:
-        if cores:
-            os.sched_setaffinity(0, cores)
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def tasks(kernels: Sequence[Kernel], target: Target) -> dict[Kernel, Task]:
     """The kernels as tasks.
 
@@ -102,39 +92,46 @@ def tasks(kernels: Sequence[Kernel], target: Target) -> dict[Kernel, Task]:
     return found
 
 
-def compare(task: Task, target: Target, trials: int, batch: int, seed: int, builder, runner, cores) -> dict:
+def compare(task: Task, target: Target, trials: int, batch: int, seed: int, builder, worker: Workers) -> dict:
     """Both strategies in turns.
 
     Returns
     -------
     dict
-        ``untuned_us``; and by strategy ``us`` of the best kernel measured in turns with the untuned one (that one's
-        time if none was faster), ``best_us`` as the runner saw it, ``trials``, ``failed``, ``wrong``, ``seconds``.
+        ``untuned_us``; and by strategy ``us`` of its best kernel, measured in turns with the untuned one, ``best_us``
+        as the runner saw it, ``trials``, ``failed``, ``wrong``, ``seconds``.
     """
     databases = {name: ms.database.MemoryDatabase() for name in STRATEGIES}
-    sessions, facts = {}, {name: {"seconds": 0.0} for name in STRATEGIES}
-    for name in STRATEGIES:
-        tools = Tools(builder, runner, databases[name], cost_model(name))
-        sessions[name] = Session(task.mod, target, name, tools, trials, batch, seed, task.names[0])
-    while sessions:
-        for name in list(sessions):
+    tools = {
+        name: Tools(builder, local_runner(worker=worker), databases[name], cost_model(name)) for name in STRATEGIES
+    }
+    sessions = {
+        name: Session(task.mod, target, name, tools[name], trials, batch, seed, task.names[0]) for name in STRATEGIES
+    }
+    facts = {name: {"seconds": 0.0} for name in STRATEGIES}
+    going = dict(sessions)
+    while going:
+        for name, session in list(going.items()):
             start = time.monotonic()
-            going = bool(sessions[name].step())
+            if not session.step():
+                going.pop(name)
             facts[name]["seconds"] += round(time.monotonic() - start, 1)
-            done = sessions[name].done
-            facts[name] |= {"trials": len(done), "failed": sum(each.seconds is None for each in done)}
-            facts[name]["best_us"] = sessions[name].best and sessions[name].best * 1e6
-            if not going:
-                sessions.pop(name)
+    for name, session in sessions.items():
+        failed = sum(each.seconds is None for each in session.done)
+        facts[name] |= {"trials": len(session.done), "failed": failed, "best_us": _us(session.best)}
     finalists = {name: _fastest(databases[name]) for name in STRATEGIES}
-    with only_on(cores):
-        verdicts = iter(judge(task.mod, target, [each for records in finalists.values() for each in records]))
-    found = {name: [next(verdicts) for _ in records] for name, records in finalists.items()}
-    untuned = next((each.untuned for each_found in found.values() for each in each_found if not each.wrong), None)
-    for name, mine in found.items():
-        times = [each.seconds for each in mine if not each.wrong]
-        facts[name] |= {"us": min([*times, untuned]) * 1e6, "wrong": len(mine) - len(times)}
-    return {"untuned_us": untuned * 1e6, **facts}
+    verdicts = Apart(worker).judge(task.mod, target, [each for records in finalists.values() for each in records])
+    untuned = next(each.untuned for each in verdicts if not each.wrong)
+    rest = iter(verdicts)
+    for name, records in finalists.items():
+        times = [each.seconds for _, each in zip(records, rest) if not each.wrong]
+        # without a right kernel there is the untuned one
+        facts[name] |= {"us": _us(min(times, default=untuned)), "wrong": len(records) - len(times)}
+    return {"untuned_us": _us(untuned), **facts}
+
+
+def _us(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e6, 2)
 
 
 def _fastest(database: ms.database.Database) -> list[ms.database.TuningRecord]:
@@ -159,7 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     there = {(row["model"], row["name"], row["seed"]) for row in rows}
     kernels = [each for each in (GPU if is_gpu(target) else CPU) if options.only in each.name]
     found = tasks(kernels, target)
-    builder, runner = local_builder(max(1, usable_cores() - 1)), local_runner(cores=options.cores)
+    others = sorted(os.sched_getaffinity(0) - set(options.cores)) if options.cores else []
+    builder = local_builder(usable_cores(others), generate=kernel_code, cores=others)
     head = {
         "target": options.target,
         "device": device_name(target),
@@ -171,7 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for kernel in kernels:
             if (kernel.model, kernel.name, seed) in there or time.monotonic() - start > 60 * options.minutes:
                 continue
-            facts = compare(found[kernel], target, options.trials, options.batch, seed, builder, runner, options.cores)
+            with closing(measuring_worker(cores=options.cores)) as worker:
+                facts = compare(found[kernel], target, options.trials, options.batch, seed, builder, worker)
             row = {"model": kernel.model, "name": kernel.name, "seed": seed, "date": date.today().isoformat(), **facts}
             rows.append(row)
             write(options.output, json.dumps({**head, "rows": rows}, indent=1) + "\n")

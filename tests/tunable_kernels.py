@@ -9,8 +9,12 @@ import tvm
 from tvm import te, tirx, topi
 
 from attention_expressions import attention
+from helpers import constant, module, op
+from smartmem_tvm.analysis.texels import is_texture
+from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.deploy.target import device_of
 from smartmem_tvm.tune.kernel import CONSTANTS
+from smartmem_tvm.tune.tasks import Task, tasks_of
 
 
 def matmul(rows=37, depth=24, columns=45):
@@ -38,6 +42,15 @@ def windows(x, w, groups):
 def convolution():
     x, w = te.placeholder((2, 5, 11, 13), name="x"), te.placeholder((20, 5, 3, 3), name="w")
     return [x, w], topi.nn.conv2d_nchw(x, w, 1, 0, 1), lambda x, w: windows(x, w, 1)
+
+
+def grouped():
+    x, w = te.placeholder((1, 6, 17, 13), name="x"), te.placeholder((15, 2, 3, 3), name="w")
+    return (
+        [x, w],
+        topi.nn.group_conv2d_nchw(x, w, 2, 0, 1, 3),
+        lambda x, w: windows(x, w, 3)[:, :, ::2, ::2],
+    )
 
 
 def depthwise():
@@ -100,7 +113,8 @@ CASES = {
     "long matmul": Case(lambda: matmul(9, 520, 12), "matmul", "gpu_matmul"),
     "matmul with a weight": Case(matmul, "matmul", "gpu_matmul", (1,)),
     "batched matmul": Case(batched, "matmul", "gpu_matmul"),
-    "convolution": Case(convolution, "matmul", "gpu_window_product"),
+    "convolution": Case(convolution, "slide", "gpu_window_product"),
+    "grouped": Case(grouped, "slide", "gpu_window_slide"),
     "depthwise": Case(depthwise, "window", "gpu_window_slide"),
     "layer norm": Case(layer_norm, "rows", "gpu_rows"),
     "channel norm": Case(channel_norm, "rows", "gpu_rows"),
@@ -127,3 +141,18 @@ def check(case: Case, func: tirx.PrimFunc, target: tvm.target.Target, packed: li
     tvm.compile(tvm.IRModule({"main": func}), target)["main"](*inputs, result)
     want = np.asarray(reference(*case.arrays())).reshape(result.shape)
     np.testing.assert_allclose(result.numpy(), want, rtol=2e-5, atol=2e-5 * max(1, np.abs(want).max()))
+
+
+def two_matmuls() -> tvm.IRModule:
+    """Two matmuls with weights; what is between them, and the second weight, go to textures where there are any."""
+    first, second = constant(24, 64), constant(64, 48)
+    return module(lambda x: op.matmul(op.nn.relu(op.matmul(x, first)), second), (36, 24))
+
+
+def textured_tasks(target: tvm.target.Target) -> list[Task]:
+    """The kernels of `two_matmuls`, with textures: who writes one, and who reads it."""
+    with target:
+        found = tasks_of(optimize(two_matmuls()), target)
+    reads = [is_texture(task.mod["main"].params[-1]) for task in found]
+    assert sorted(reads) == [False, True] and all(any(map(is_texture, task.mod["main"].params)) for task in found)
+    return found if reads[0] else found[::-1]

@@ -11,7 +11,15 @@ from smartmem_tvm.errors import UserError
 
 def kernels(count):
     return [
-        SimpleNamespace(name=f"kernel{n}", share=1 / count, untuned=2.0, times=[None, 2.0, 1.0]) for n in range(count)
+        SimpleNamespace(
+            name=f"kernel{n}",
+            share=1 / count,
+            untuned=2.0,
+            times=[None, 2.0, 1.0],
+            winner={"seconds": 1.0} if n else None,
+            gain=1.5,
+        )
+        for n in range(count)
     ]
 
 

@@ -29,15 +29,25 @@ def lines(path):
 
 def test_a_good_file_passes_and_a_damaged_one_does_not_until_it_is_repaired(file, smartmem):
     good = smartmem("records", "check", file)
-    assert good.code == 0 and "1 runs, 1 kernels, 4 candidates, 0 failed, 1 winners, 0 wrong, 0 problems" in good.out
+    assert good.code == 0 and " 1 1 4 0 1 0 0" in " ".join(good.out.split())
     file.write_text(file.read_text() + '{"wrong": "b", "workload": "k", "run": "r", "error": ""}\n{"re')
     bad = smartmem("records", "check", file, "--json")
     assert bad.code == 1
     problems = bad.data["files"][str(file)]["problems"]
+    assert f"{file}: Line 9 is torn." in smartmem("records", "check", file).out
     assert problems == ["Line 9 is torn.", "A wrong names record b, which no line before it describes."]
     repaired = smartmem("records", "repair", file)
     assert repaired.code == 0 and "2 of 9 lines removed" in repaired.out
     assert lines(file) == LINES and smartmem("records", "check", file).code == 0
+
+
+@pytest.mark.parametrize("action", ["repair", "prune"])
+def test_a_file_of_something_else_is_left_as_it_is(action, smartmem, tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("# Notes\n")
+    result = smartmem("records", action, path)
+    assert result.code == 2 and f"{path} has no line of tuning records, and is left as it is" in result.err
+    assert path.read_text() == "# Notes\n" and list(tmp_path.iterdir()) == [path]
 
 
 def test_files_are_merged_each_line_once(file, smartmem, tmp_path):

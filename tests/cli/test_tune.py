@@ -3,43 +3,54 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from smartmem_tvm.cli import tune
+from smartmem_tvm.cli.tune_plan import models_of
 from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.deploy.tuned import default_records
+from smartmem_tvm.tune import json_lines
 from smartmem_tvm.tune.campaign import EFFORTS
 from smartmem_tvm.tune.metaschedule import STRATEGIES
 
 TRIALS = ("--effort", "rapid", "--trials", 8, "--threads", 2)
 
 
-@pytest.fixture(scope="module")
-def two_kernels(tmp_path_factory) -> Path:
-    """Two matmuls with a row of the first one's sums between them, so that they stay apart."""
-    random = np.random.default_rng(0)
-    shapes = {"first": (64, 96), "second": (96, 80)}
-    weights = [numpy_helper.from_array(random.standard_normal(s).astype("float32"), n) for n, s in shapes.items()]
-    nodes = [
-        helper.make_node("MatMul", ["x", "first"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("MatMul", ["b", "second"], ["y"]),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 64])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 80])
-    graph = helper.make_graph(nodes, "two", [x], [y], weights)
-    path = tmp_path_factory.mktemp("two") / "two.onnx"
+def matmuls(path: Path, *weights: tuple[int, int]) -> Path:
+    """A model of matmuls with a function between them that keeps them apart."""
+    random, nodes, constants, last = np.random.default_rng(0), [], [], "x"
+    for number, shape in enumerate(weights):
+        constants.append(numpy_helper.from_array(random.standard_normal(shape).astype("float32"), f"w{number}"))
+        nodes.append(helper.make_node("MatMul", [last, f"w{number}"], [f"m{number}"]))
+        nodes.append(helper.make_node("Relu", [f"m{number}"], [f"y{number}"]))
+        last = f"y{number}"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, weights[0][0]])
+    y = helper.make_tensor_value_info(last, TensorProto.FLOAT, [64, weights[-1][1]])
+    graph = helper.make_graph(nodes, "matmuls", [x], [y], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+@pytest.fixture(scope="module")
+def two_kernels(tmp_path_factory) -> Path:
+    return matmuls(tmp_path_factory.mktemp("two") / "two.onnx", (64, 96), (96, 80))
+
+
+@pytest.fixture(scope="module")
+def one_kernel(tmp_path_factory) -> Path:
+    return matmuls(tmp_path_factory.mktemp("one") / "one.onnx", (64, 96))
 
 
 @pytest.mark.slow
@@ -62,20 +73,37 @@ def test_an_interrupted_search_goes_on_and_its_winners_are_compiled(two_kernels,
     for name, options in {"tuned": ["--records", records], "plain": ["--no-tuned"]}.items():
         result = smartmem("run", two_kernels, *options, "--threads", 2, "--output", tmp_path / f"{name}.npz")
         assert result.code == 0, result.err
-        outputs[name] = np.load(tmp_path / f"{name}.npz")["y"]
+        outputs[name] = np.load(tmp_path / f"{name}.npz")["y1"]
     np.testing.assert_allclose(outputs["tuned"], outputs["plain"], rtol=1e-4, atol=1e-3)
 
 
 def _interrupted(model: Path, records: Path) -> dict:
     """The command, sent Ctrl-C as soon as there is a record."""
-    command = [sys.executable, "-m", "smartmem_tvm", "tune", model, *TRIALS, "-o", records, "--json"]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not records.exists() and process.poll() is None:
-        time.sleep(0.02)
+    process = _started(model, records)
+    _await_records(records, 1, process)
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130 and "ending after this batch" in err, err
     return json.loads(out)
+
+
+def _started(model: Path, records: Path, *options, **environment) -> subprocess.Popen:
+    command = [sys.executable, "-m", "smartmem_tvm", "tune", model, *TRIALS, "-o", records, "--json", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(list(map(str, command)), env={**os.environ, **environment}, **pipes)
+
+
+def _candidates(records: Path) -> list[dict]:
+    """The records of candidates; all lines but a torn end have to be whole."""
+    lines, damaged = json_lines.read(records)
+    assert all(each.torn for each in damaged)
+    return [line for line in lines if "record" in line]
+
+
+def _await_records(path: Path, count: int, process: subprocess.Popen) -> None:
+    """Wait until so many candidates are on record, or the process has ended."""
+    while process.poll() is None and not (path.exists() and path.read_bytes().count(b'{"record"') >= count):
+        time.sleep(0.02)
 
 
 def _make_winners_count(records: Path) -> None:
@@ -86,23 +114,135 @@ def _make_winners_count(records: Path) -> None:
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.mark.slow
+def test_a_killed_search_loses_nothing_and_leaves_nothing(one_kernel, smartmem, tmp_path):
+    records, temporary, random = tmp_path / "found.jsonl", tmp_path / "tmp", Random(0)
+    temporary.mkdir()
+    seen: set[str] = set()
+    for _ in range(3):
+        process = _started(one_kernel, records, "--trials", 14, TMPDIR=str(temporary))
+        _await_records(records, len(seen) + 1 + random.randrange(3), process)
+        time.sleep(0.2 * random.random())
+        workers = psutil.Process(process.pid).children(recursive=True)
+        assert workers and len(list(temporary.iterdir())) == 1
+        process.kill()
+        process.communicate()
+        now = [line["record"] for line in _candidates(records)]
+        assert seen < set(now) and len(now) == len(set(now))
+        seen = set(now)
+        assert not psutil.wait_procs(workers, timeout=20)[1]
+    last = _started(one_kernel, records, "--trials", 14, TMPDIR=str(temporary))
+    (kernel,) = json.loads(last.communicate(timeout=300)[0])["kernels"]
+    now = [line["record"] for line in _candidates(records)]
+    assert kernel["trials"] == len(now) == len(set(now)) == 14 and kernel["tried_now"] == 14 - len(seen)
+    assert not list(temporary.iterdir()) and smartmem("records", "check", records).code == 0
+
+
+@pytest.mark.slow
+def test_two_searches_share_a_file(one_kernel, smartmem, tmp_path):
+    records = tmp_path / "found.jsonl"
+    both = [_started(one_kernel, records, "--seed", seed) for seed in (0, 1)]
+    tried = [json.loads(each.communicate(timeout=300)[0])["kernels"][0]["tried_now"] for each in both]
+    lines = _candidates(records)
+    runs = {line["run"]: [each["run"] for each in lines].count(line["run"]) for line in lines}
+    assert tried == [8, 8] and list(runs.values()) == [8, 8]
+    checked = smartmem("records", "check", records, "--json")
+    assert checked.code == 0 and checked.data["files"][str(records)]["winners"] >= 1
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_it_and_nothing_is_lost(one_kernel, smartmem, tmp_path):
+    records = tmp_path / "found.jsonl"
+    process = _started(one_kernel, records, "--trials", 10)
+    _await_records(records, 1, process)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (records.stat().st_size + 4000, resource.RLIM_INFINITY))
+    while "waits for room" not in (line := process.stderr.readline()):
+        assert process.poll() is None, line
+    process.send_signal(signal.SIGTERM)
+    err = process.communicate(timeout=120)[1]
+    assert process.returncode == 2 and f"error: Records {records} cannot be written (File too large)" in err
+    (rescued,) = (path for path in tmp_path.glob("*.jsonl") if path != records)
+    assert f"`smartmem records merge {rescued} -o {records}` adds them" in err
+    assert smartmem("records", "check", records).code == 0
+    before = len(_candidates(records))
+    assert smartmem("records", "merge", rescued, "-o", records).code == 0
+    known = len(_candidates(records))
+    assert known > before
+    (kernel,) = smartmem("tune", one_kernel, *TRIALS, "--trials", 10, "-o", records, "--json").data["kernels"]
+    assert kernel["trials"] == 10 and kernel["tried_now"] == 10 - known
+
+
+@pytest.mark.slow
+def test_the_models_of_a_folder_are_tuned_together_on_some_cores(smartmem, tmp_path):
+    matmuls(tmp_path / "long.onnx", (64, 96), (96, 80))
+    matmuls(tmp_path / "short.onnx", (64, 96))
+    (tmp_path / "torn.onnx").write_bytes(b"no model")
+    core = min(os.sched_getaffinity(0))
+    options = ("--effort", "rapid", "--trials", 4, "--cores", core, "-o", tmp_path / "found.jsonl")
+    result = smartmem("tune", tmp_path, *options, "--json")
+    assert result.code == 0 and f"model {tmp_path / 'torn.onnx'} is left out" in result.err
+    assert result.data["threads"] == 1
+    kernels = {tuple(kernel["names"]): kernel for kernel in result.data["kernels"]}
+    shared = next(kernel for kernel in kernels.values() if len(kernel["models"]) == 2)
+    (other,) = (kernel for kernel in kernels.values() if kernel is not shared)
+    assert [name.split("/")[0] for name in shared["names"]] == ["long", "short"] and shared["launches"] == 2
+    assert shared["models"]["short"] == 1 and shared["models"]["long"] + other["models"]["long"] == pytest.approx(1)
+    assert shared["share"] == pytest.approx((1 + shared["models"]["long"]) / 2)
+    assert [kernel["trials"] for kernel in kernels.values()] == [4, 4]
+    gains = {each["name"]: each["gain"] for each in result.data["models"]}
+    assert gains["short"] == pytest.approx(shared["gain"]) and set(gains) == {"long", "short"}
+    table = smartmem("tune", tmp_path / "long.onnx", tmp_path / "short.onnx", *options)
+    assert "2 models" in table.out and "long, short" in table.out and "0 candidates tried" in table.out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--target", "adreno-740"], "is the device of another machine"),
-        (["--target", "opencl-texture"], "keeps tensors in textures, which kernels are not tuned for"),
         (["-o", "new.jsonl", "--plot", "picture.txt"], "picture.txt must end with one of"),
         (["--trials", "0"], "0 is not a positive number"),
         (["--minutes", "-1"], "-1 is not a positive number of minutes"),
         (["--seed", "-1"], "-1 is negative"),
         (["--strategy", "luck"], "invalid choice: 'luck'"),
         (["-o", "."], "Records . are a folder"),
+        (["-o", "/proc/none/new.jsonl"], "Records /proc/none/new.jsonl cannot be written"),
+        (["--cores", "0,90000"], "Core 90000 of --cores does not exist here, or may not be used; choose others."),
+        (["--cores", "0-"], "0- is no list of cores; write it like 0,2-3"),
         ([], "SMARTMEM_RECORDS is empty"),
     ],
 )
 def test_bad_options_are_refused(options, message, smartmem, model_path):
     result = smartmem("tune", model_path, *options)
     assert result.code == 2 and message in result.err and not result.out
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [(["none.onnx"], "Model none.onnx does not exist"), (["."], "Folder . has no file that ends with .onnx")],
+)
+def test_models_that_are_not_there_are_named(models, message, smartmem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = smartmem("tune", *models, "-o", "found.jsonl")
+    assert result.code == 2 and message in result.err and not Path("found.jsonl").exists()
+
+
+def test_profiles_that_are_not_there_are_named(smartmem, model_path, tmp_path):
+    result = smartmem("tune", model_path, "--profiles", "missing.jsonl", "-o", tmp_path / "found.jsonl")
+    assert result.code == 2 and "Profile store missing.jsonl does not exist" in result.err
+
+
+def test_models_of_one_name_are_told_apart(tmp_path):
+    paths = [tmp_path / name for name in ("a/x.onnx", "b/x.onnx", "b/y.onnx")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    found = models_of([str(tmp_path / "a"), str(tmp_path / "b"), str(paths[2])])
+    assert found == {str(tmp_path / "a/x"): paths[0], str(tmp_path / "b/x"): paths[1], "y": paths[2]}
+
+
+@pytest.mark.parametrize(("text", "cores"), [("0", (0,)), ("3,0-1", (0, 1, 3)), ("2-4,3", (2, 3, 4))])
+def test_lists_of_cores(text, cores):
+    assert tune.core_list(text) == cores
 
 
 def test_records_that_are_not_there_are_named(smartmem, model_path, tmp_path):

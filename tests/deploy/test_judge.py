@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+import tvm
 from tvm import relax, te
 from tvm.s_tir import meta_schedule as ms
 
@@ -10,27 +11,51 @@ from helpers import module
 from smartmem_tvm.deploy import judge as judge_module
 from smartmem_tvm.deploy.judge import difference, judge, untuned_seconds
 from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.pipeline import prepare_passes
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.trace import schedule_of
-from tunable_kernels import CASES
+from tunable_kernels import CASES, textured_tasks
 
 TARGET = parse_target("llvm")
 
 
-def record_of(mod, genes=None):
-    kernel = TunableKernel.of(mod["main"], TARGET)
+def record_of(mod, genes=None, target=TARGET):
+    kernel = TunableKernel.of(mod["main"], target)
     trace = schedule_of(mod, {**kernel.seed, **(genes or {})}, kernel.space).trace
     arguments = ms.arg_info.ArgInfo.from_entry_func(mod)
-    return ms.database.TuningRecord(trace, ms.database.Workload(mod), [1e-3], TARGET, arguments)
+    return ms.database.TuningRecord(trace, ms.database.Workload(mod), [1e-3], target, arguments)
 
 
 @pytest.mark.parametrize("name", ["matmul with a weight", "attention", "layer norm"])
 def test_decisions_give_the_same_numbers(name):
-    mod = workload(with_constants(CASES[name].func(), CASES[name].constants))
+    with TARGET:
+        func = tvm.transform.Sequential(prepare_passes(gpu=False))(tvm.IRModule({"main": CASES[name].func()}))["main"]
+    mod = workload(with_constants(func, CASES[name].constants))
     genome = TunableKernel.of(mod["main"], TARGET).space.random(np.random.default_rng(3))
     first, second = judge(mod, TARGET, [record_of(mod), record_of(mod, genome)])
     assert not first.wrong and not second.wrong
     assert 0 < first.seconds < 1 and 0 < second.seconds < 1 and first.untuned == second.untuned
+
+
+def test_kernels_with_textures_are_compared():
+    target = parse_target("opencl-texture")
+    for task in textured_tasks(target):
+        genome = task.kernel.space.random(np.random.default_rng(3))
+        (verdict,) = judge(task.mod, target, [record_of(task.mod, genome, target)])
+        assert not verdict.wrong and 0 < verdict.seconds < 1 and 0 < verdict.untuned < 1
+
+
+@pytest.mark.parametrize("target", [TARGET, parse_target("opencl-texture")], ids=["cpu", "textures"])
+def test_a_record_that_does_not_apply_is_no_winner(target):
+    """Else the untuned kernel would be compared with itself."""
+    plain = workload(with_constants(CASES["matmul"].func(), ()))
+    mod = plain if target is TARGET else textured_tasks(target)[1].mod
+    of_another = record_of(workload(with_constants(CASES["long matmul"].func(), ())), target=target)
+    record = record_of(mod, target=target)
+    foreign = ms.database.TuningRecord(of_another.trace, record.workload, [1e-3], target, record.args_info)
+    verdicts = judge(mod, target, [of_another, foreign, record])
+    assert [verdict.wrong for verdict in verdicts[::2]] == ["the record is of another kernel", ""]
+    assert verdicts[1].seconds is not None or verdicts[1].wrong == "no rule can do as was decided"
 
 
 def test_a_wrong_schedule_is_found(monkeypatch):

@@ -3,15 +3,25 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tvm
+from tvm.s_tir.meta_schedule import database
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 
-from smartmem_tvm.deploy.target import parse_target
-from smartmem_tvm.tune.build import local_builder
+from smartmem_tvm.deploy.kernel_code import kernel_code
+from smartmem_tvm.deploy.opencl_source import sources
+from smartmem_tvm.deploy.target import device_of, parse_target
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.tune.build import build_candidate, local_builder
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
+from smartmem_tvm.tune.metaschedule import context
+from smartmem_tvm.tune.parameters import arguments, parameters_of
+from smartmem_tvm.tune.runner import local_runner
+from smartmem_tvm.tune.session import Session, Tools
 from smartmem_tvm.tune.trace import schedule_of
-from tunable_kernels import CASES
+from tunable_kernels import CASES, textured_tasks
 
 TARGET = parse_target("llvm")
 
@@ -39,4 +49,63 @@ def test_a_candidate_that_takes_too_long_is_its_own_fault():
     (result,) = local_builder(1, patience=0.01).build(
         [BuilderInput(schedule_of(mod, kernel.seed, kernel.space).mod, TARGET)]
     )
-    assert "too long or failed" in result.error_msg and failure_of(str(result.error_msg)).candidate
+    assert "took longer than 0.01 s" in result.error_msg and failure_of(str(result.error_msg)).candidate
+
+
+def candidate(mod, kernel, genes=()):
+    return schedule_of(mod, {**kernel.seed, **dict(genes)}, kernel.space).mod
+
+
+def long_matmul(target):
+    """A sum over 520 terms in two halves, which a third device kernel adds up."""
+    mod = workload(with_constants(CASES["long matmul"].func(), ()))
+    kernel = TunableKernel.of(mod["main"], target)
+    return candidate(mod, kernel, {"gpu_matmul.splits": 2, "gpu_matmul.depth": 8, "gpu_matmul.slices": 1}.items())
+
+
+def test_what_a_kernel_keeps_on_the_device_is_a_parameter():
+    target = parse_target("opencl")
+    module = build_candidate(long_matmul(target), target, kernel_code)
+    assert [each.shape for each in parameters_of(module)[:3]] == [(9, 520), (520, 12), (9, 12)]
+    assert len(parameters_of(module)) == 4
+    tensors = arguments(module, device_of(target))
+    module["main"](*tensors)
+    a, b, found = (each.numpy() for each in tensors[:3])
+    np.testing.assert_allclose(found, a @ b, rtol=1e-5)
+
+
+def test_candidates_for_cuda_are_generated_without_a_device():
+    target = parse_target("cuda")
+    module = build_candidate(long_matmul(target), target, kernel_code)
+    if not tvm.cuda(0).exist:
+        source = "".join(each.inspect_source() for each in module.imports)
+        assert source.count("__global__") >= 2
+    assert len(parameters_of(module)) == 4
+
+
+def test_a_candidate_is_built_with_the_textures_of_its_kernel():
+    target = parse_target("opencl-texture")
+    for task in textured_tasks(target):
+        module = build_candidate(candidate(task.mod, task.kernel), target, kernel_code)
+        scopes = [str(param.scope()) for param in task.mod["main"].params]
+        assert [each.scope for each in parameters_of(module)] == scopes
+        assert "image2d_array_t" in "".join(sources(module))
+        module["main"](*arguments(module, device_of(target)))
+
+
+def test_a_schedule_of_tvms_that_writes_no_whole_texels_is_refused():
+    target = parse_target("opencl-texture")
+    task = context(textured_tasks(target)[0].mod, target, "replay", 0)
+    task.pre_tuning(4, 4, task.generate_design_space(), database.MemoryDatabase(), None)
+    schedule = task.generate_measure_candidates()[0].sch
+    with pytest.raises(UserError, match="texel"):
+        build_candidate(schedule.mod, target, kernel_code)
+
+
+@pytest.mark.slow
+def test_textures_go_through_workers_and_are_measured():
+    target = parse_target("opencl-texture")
+    tools = Tools(local_builder(1, generate=kernel_code), local_runner(), database.MemoryDatabase())
+    for task in textured_tasks(target):
+        trials = Session(task.mod, target, "genetic", tools, trials=2, batch=2).step()
+        assert len(trials) == 2 and all(trial.seconds is not None for trial in trials), trials

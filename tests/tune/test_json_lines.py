@@ -3,12 +3,11 @@
 
 import json
 import multiprocessing
-import os
 
 import pytest
 
+from full_disk import no_room_beyond
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.tune import json_lines
 from smartmem_tvm.tune.json_lines import Damage, append, mend_end, read, rewrite
 
 
@@ -36,14 +35,15 @@ def test_a_torn_end_is_mended_or_stays_a_line_of_its_own(torn, tmp_path):
     assert path.read_bytes() == b'{"a": 1}\n' and mend_end(path) == 0 and mend_end(tmp_path / "none") == 0
 
 
-def test_on_a_full_disk_the_file_is_left_as_it_was(tmp_path, monkeypatch):
-    path, write = tmp_path / "file", os.write
+def test_without_room_the_file_is_left_as_it_was(tmp_path):
+    path = tmp_path / "file"
     append(path, [{"a": 1}])
-    monkeypatch.setattr(json_lines.os, "write", lambda handle, data: write(handle, data[:5]))
-    with pytest.raises(UserError, match=r"cannot be written \(the disk is full\): what is in the file stays"):
-        append(path, [{"b": 2}])
-    monkeypatch.undo()
-    assert path.read_text() == '{"a": 1}\n'
+    with no_room_beyond(path, 5):
+        with pytest.raises(UserError, match=r"file cannot be written \(File too large\): what is in the file"):
+            append(path, [{"b": 2}])
+        assert path.read_text() == '{"a": 1}\n'
+    append(path, [{"b": 2}])
+    assert read(path) == ([{"a": 1}, {"b": 2}], [])
 
 
 def test_no_line_is_lost_between_processes_that_add_and_one_that_rewrites(tmp_path):

@@ -13,9 +13,10 @@ from tvm.s_tir.schedule import ScheduleError
 
 from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.schedule import ScheduleKernels
-from smartmem_tvm.schedule.decisions import DECISIONS, deciding
+from smartmem_tvm.schedule.decisions import DECISIONS, RULE_GENE, deciding
 from smartmem_tvm.schedule.pack_weights import packing_of
-from smartmem_tvm.schedule.schedule_kernels import REFUSALS
+from smartmem_tvm.schedule.rivals import NUMBERED
+from smartmem_tvm.schedule.schedule_kernels import REFUSALS, RULE
 from smartmem_tvm.tune.kernel import CONSTANTS, TunableKernel
 from tunable_kernels import CASES, check
 
@@ -28,7 +29,8 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_the_rule_decides_given_back_makes_the_same_kernel(case, target):
     kernel = TunableKernel.of(case.func(), target)
     given = kernel.scheduled(kernel.seed)
-    assert dict(given.attrs[DECISIONS]) == kernel.seed
+    in_force = dict(given.attrs[DECISIONS])
+    assert in_force.items() <= kernel.seed.items() and (in_force == kernel.seed) == (not kernel.rivals)
     tvm.ir.assert_structural_equal(given.without_attr(DECISIONS), kernel.scheduled())
 
 
@@ -65,6 +67,47 @@ def _packed(case, kernel, genome):
     if packing is not None:
         arrays[packing.position] = packing.pack(arrays[packing.position])
     return arrays
+
+
+RIVALS = {
+    ("convolution", "llvm"): ("Slide", "Matmul", "Window"),
+    ("convolution", "opencl"): ("WindowProduct", "WindowSlide", "GpuMatmul"),
+    ("grouped", "opencl"): ("WindowSlide", "GpuMatmul"),
+}
+
+
+@pytest.mark.parametrize(("name", "target"), RIVALS)
+def test_a_rule_that_was_decided_for_takes_the_kernel_and_computes_the_same(name, target):
+    case, rng = CASES[name], np.random.default_rng(4)
+    kernel = TunableKernel.of(case.func(), TARGETS[target])
+    (gene,) = [gene for gene in kernel.space.genes if gene.name == RULE_GENE]
+    assert tuple(NUMBERED[number] for number in gene.options) == RIVALS[name, target]
+    assert kernel.seed[RULE_GENE] == gene.options[0]
+    for number in gene.options:
+        genome = kernel.space.repair({**kernel.space.random(rng), RULE_GENE: number}, rng)
+        func = kernel.scheduled(genome)
+        assert func.attrs[RULE]["name"] == NUMBERED[number]
+        check(case, func, kernel.target, _packed(case, kernel, genome))
+
+
+def test_decisions_for_rivals_stay_as_they_are():
+    """Two genomes that differ make kernels that differ."""
+    kernel, rng = TunableKernel.of(CASES["convolution"].func(), TARGETS["llvm"]), np.random.default_rng(0)
+    genome, seen = kernel.space.random(rng), set()
+    for _ in range(60):
+        genome = kernel.space.mutate(genome, rng, 0.3)
+        mine = NUMBERED[genome[RULE_GENE]].lower()
+        assert kernel.space.holds(genome)
+        seen.add(mine)
+        others = {name for name in genome if name != RULE_GENE and not name.startswith(f"{mine}.")}
+        assert all(genome[name] == kernel.seed[name] for name in others)
+    assert seen == {"slide", "matmul", "window"}
+
+
+def test_a_rule_that_cannot_take_the_kernel_is_refused():
+    kernel = TunableKernel.of(CASES["convolution"].func(), TARGETS["llvm"])
+    with pytest.raises(ScheduleError, match="no rule can do as was decided"):
+        kernel.scheduled({**kernel.seed, RULE_GENE: NUMBERED.index("GpuMatmul")})
 
 
 @pytest.mark.parametrize("width", [8, 16, 24])

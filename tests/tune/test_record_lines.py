@@ -56,16 +56,17 @@ def test_lines_of_other_circumstances_do_not_count():
     assert selected(LINES, circumstances({"kind": "cuda"}, None)).records == {}
 
 
-def test_winners_of_other_threads_count_where_there_is_none_of_the_same():
-    others = [
-        run("r2", threads=4),
-        kernel("k2"),
-        record("d", "k2", "r2", 1.0),
-        winner("d", "k2", "r2"),
-        winner("d", "k1", "r2"),
-    ]
-    found = selected([*LINES, *others], circumstances(TARGET, 2), any_threads=True)
-    assert {key: line["winner"] for key, line in found.winners.items()} == {"k1": "a", "k2": "d"}
+def test_the_cores_of_a_target_do_not_matter_and_a_device_may():
+    fewer = [run("r4", target={**TARGET, "num-cores": 2}, device="one"), record("e", "k1", "r4", 1.0)]
+    where = circumstances({**TARGET, "num-cores": 8}, 2)
+    assert list(selected([*LINES, *fewer], where).records) == ["a", "b", "c", "e"]
+    assert list(selected([*LINES, *fewer], where, "two").records) == ["a", "b", "c"]
+
+
+def test_a_kernel_is_settled_when_its_winner_was_chosen_among_all_records():
+    where = circumstances(TARGET, 2)
+    assert selected(LINES, where).settled == {"k1"} and selected(LINES[:5], where).settled == set()
+    assert selected([*LINES, record("f", "k1", "r1", 1.0)], where).settled == set()
 
 
 def test_the_last_winner_counts_unless_it_turned_out_wrong():

@@ -9,9 +9,10 @@ from tvm.s_tir import meta_schedule as ms
 
 from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.tune.chosen import choose
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context, cost_model
-from smartmem_tvm.tune.records import Records, circumstances, export, record_key, winners, workload_key
+from smartmem_tvm.tune.records import Records, circumstances, export, lines_of, record_key, workload_key
 from smartmem_tvm.tune.strategy import best_record, seconds_of
 from smartmem_tvm.tune.trace import genome_of, schedule_of
 from tunable_kernels import CASES
@@ -50,6 +51,11 @@ def test_what_one_run_writes_the_next_one_finds(path):
     assert len(Records(path, circumstances(TARGET, 4), RUN)) == 0
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [RUN.items() <= line.items() for line in lines] == [True, False, False, False, False]
+
+
+def winners(path, where):
+    """The database that models are compiled with."""
+    return choose(lines_of(path), where).database
 
 
 def test_nothing_is_written_before_there_is_something_to_say(path):

@@ -11,7 +11,6 @@ from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.tune import session as session_module
 from smartmem_tvm.tune.build import local_builder
-from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import cost_model
 from smartmem_tvm.tune.session import Session, Tools, learn
@@ -107,13 +106,6 @@ def test_a_cost_model_learns_from_the_records_of_its_space(strategy, tmp_path):
     assert learn(model, database, TARGET, strategy) == 10
     assert model.data_size == 10
     assert learn(model, database, parse_target("cuda"), strategy) == 0
-
-
-def test_failures_are_told_apart():
-    assert failure_of("LocalBuilder: Timeout, killed after 30 seconds").candidate
-    assert failure_of("Segmentation fault").candidate
-    assert not failure_of("OSError: [Errno 28] no space left on device: '/tmp/x'").candidate
-    assert failure_of("MemoryError: Cannot allocate memory").reason == "Cannot allocate memory"
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from helpers import constant, module
 from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.tune.kernel import CONSTANTS
-from smartmem_tvm.tune.tasks import tasks_of
+from smartmem_tvm.tune.tasks import joined, tasks_of
 
 TARGET = parse_target("llvm")
 
@@ -34,3 +34,19 @@ def test_tasks_of_a_gpu_know_no_packed_constants():
         graph = optimize(module(lambda x: relax.op.matmul(x, constant(48, 40)), (24, 48)))
     (task,) = tasks_of(graph, target)
     assert task.kernel.rule == "GpuMatmul" and task.launches == 1
+
+
+def test_a_kernel_that_two_models_have_is_one_task():
+    weight, other = constant(48, 48, seed=1), constant(48, 40, seed=2)
+    models = {
+        "one": lambda x: relax.op.nn.relu(relax.op.matmul(x, weight)),
+        "two": lambda x: relax.op.nn.relu(relax.op.matmul(relax.op.nn.relu(relax.op.matmul(x, weight)), other)),
+    }
+    with TARGET:
+        tasks = {name: tasks_of(optimize(module(build, (24, 48))), TARGET) for name, build in models.items()}
+    found = {each.names: dict(each.models) for each in joined(tasks)}
+    (both,) = (names for names in found if len(names) == 2)
+    (only,) = (names for names in found if len(names) == 1)
+    assert found == {both: {"one": 1, "two": 1}, only: {"two": 1}}
+    assert [name.partition("/")[0] for name in both] == ["one", "two"] and only[0].startswith("two/")
+    assert dict(tasks["one"][0].models) == {"": 1}

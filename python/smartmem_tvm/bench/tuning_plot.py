@@ -26,6 +26,8 @@ def best_so_far(times: Sequence[float | None]) -> list[float]:
 def draw(kernels: Sequence[KernelRun], path: Path) -> None:
     """Draw how many times faster than untuned the best candidate of each kernel was after each trial.
 
+    A dot at the end is what counts: the winner measured in turns with the untuned kernel.
+
     Raises
     ------
     UserError
@@ -39,13 +41,16 @@ def draw(kernels: Sequence[KernelRun], path: Path) -> None:
         speedups = [kernel.untuned / each for each in best_so_far(kernel.times)]
         named = {"color": color, "label": f"{kernel.name} ({100 * kernel.share:.0f}%)", "linewidth": 1.6}
         rest = {"color": "#c8c8c8", "linewidth": 0.8, "zorder": 1}
-        axes.step(range(1, 1 + len(speedups)), speedups, where="post", **(named if number < _NAMED else rest))
+        look = named if number < _NAMED else rest
+        axes.step(range(1, 1 + len(speedups)), speedups, where="post", **look)
+        if kernel.winner:
+            axes.plot([len(speedups)], [kernel.gain], "o", color=look["color"], markersize=4, zorder=3)
     _dress(axes)
     save(figure, path)
 
 
 def _dress(axes: Axes) -> None:
-    axes.set_xlabel("candidates tried")
+    axes.set_xlabel("candidates tried; a dot: the winner, measured in turns with the untuned kernel")
     axes.set_ylabel("times as fast as untuned")
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)

@@ -19,6 +19,7 @@ from .bench_plan import Plan, Target, techniques
 from .bench_systems import BASELINES, ONNXRUNTIME, SMARTMEM
 from .console import Result, step, table
 from .model import TARGET_HELP, parse_shapes
+from .tuning_text import tuning_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +29,8 @@ HELP = "measure kernels, bytes, latency, memory and error against TVM and ONNX R
 _OURS = {
     SMARTMEM: "this package, for another target",
     "no-TECHNIQUE": "this package without one of its techniques, by the name that compile has for it: no-cuda-graph",
+    "no-tuned": "this package without what was found by tuning",
+    "tuned=FILE": "this package with the records of a file",
 }
 EXAMPLE = """\
   smartmem bench models/swin_t.onnx                            against TVM's graph and ONNX Runtime
@@ -48,6 +51,7 @@ systems to compare with, each for --target or, with @TARGET after its name, for 
 
 _DEFAULT = f"tvm,{ONNXRUNTIME}"
 _ALL = "all"
+_TUNE = "tune MODEL -o"  # the command that makes records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +168,9 @@ def _plan(args: argparse.Namespace) -> Plan:
     # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
     limits = {"most": 100, "pause": 0.0} if args.target in devices else {}
     effort = Effort(args.budget, settle=args.settle, **limits)
-    files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, "tune MODEL -o"))
+    files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, _TUNE))
+    for system in against:
+        _given(system.records, _TUNE)
     return Plan(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices, *files)
 
 
@@ -220,5 +226,11 @@ def _render(console: Console, rows: list[dict]) -> None:
         console.print(table("ablation", ABLATION_TITLES, lines, numbers=range(2, len(ABLATION_TITLES))))
     for sentence in [*means(rows), *(f"failed: {each}" for row in rows for each in failures(row))]:
         console.print(sentence)
-    for sentence in conditions(rows):
+    for sentence in [*conditions(rows), *_tuned(rows)]:
         console.print(sentence)
+
+
+def _tuned(rows: list[dict]) -> list[str]:
+    """What is said of the tuned kernels of each model."""
+    systems = [(row["name"], name, facts) for row in rows for name, facts in row.get("systems", {}).items()]
+    return [f"{row}, {name}: {tuning_text(facts['tuning'])}" for row, name, facts in systems if "tuning" in facts]

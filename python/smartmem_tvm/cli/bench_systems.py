@@ -100,7 +100,7 @@ def _records(request: dict, target: Target) -> ApplyRecords | None:
     from ..deploy.tuned import open_tuned
 
     path = request.get("records")
-    return open_tuned(Path(path), target, request["threads"]) if path is not None else None
+    return open_tuned(Path(path), target, request["threads"]) if path else None
 
 
 def _set_threads(count: int) -> None:
@@ -177,6 +177,10 @@ class TvmSystem:
                 "kernels_per_graph": compiled.kernels_per_graph,
                 "kernels_in_graphs": sum(compiled.kernels_per_graph),
             }
+        if compiled.tuning:
+            from ..deploy.tuned import tuning_report
+
+            self.facts["tuning"] = tuning_report(compiled.tuning, len(compiled.rules))
         self.compiled, self.of_ours = compiled, of_ours
         self.inputs: list = []
 

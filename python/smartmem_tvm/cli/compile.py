@@ -10,6 +10,7 @@ from ..bench.memory import peak_mb
 from .console import Result, peak_text, step
 from .inputs import id_limits
 from .model import add_compilation, add_model, compile_model, import_model, read_model
+from .tuning_text import tuning_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,8 +26,8 @@ EXAMPLE = """\
 
 The folder holds lib.so (the code, loads with TVM's runtime; for a phone and without an NDK here lib.tar, its object
 files), weights.bin (its large constants, arguments of main after the inputs), manifest.json (inputs, outputs, where
-each weight is, how to link, versions, checksums) and explain.json (what was done to each operator). It appears
-complete or not at all."""
+each weight is, which kernels are tuned, how to link, versions, checksums) and explain.json (what was done to each
+operator). It appears complete or not at all."""
 
 
 # What to do with code for this machine, and for another.
@@ -44,6 +45,7 @@ def execute(args: argparse.Namespace) -> Result:
     """Compile and save."""
     from ..deploy.export import check_destination, save
     from ..deploy.target import parse_target
+    from ..deploy.tuned import tuning_report
     from ..frontend import input_spec, output_names
     from ..report import explain, graph_cost
 
@@ -65,6 +67,7 @@ def execute(args: argparse.Namespace) -> Result:
         "kernels": cost.kernels,
         "layout_kernels": cost.layout_kernels,
         "opencl": _opencl(compiled),
+        "tuning": tuning_report(compiled.tuning, len(compiled.rules)),
     }
     with step(f"Writing {folder}"):
         manifest = save(compiled, folder, facts, explain(compiled.graph))
@@ -101,5 +104,7 @@ def _render(console: Console, data: dict) -> None:
         f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, "
         f"compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\n"
         + _opencl_text(manifest["opencl"])
+        + tuning_text(manifest["tuning"])
+        + "\n"
         + (manifest["link"] or _NEXT[bool(manifest["host"])].format(data["folder"]))
     )

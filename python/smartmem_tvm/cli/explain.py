@@ -22,7 +22,7 @@ EXAMPLE = """\
   smartmem explain models/swin_t.onnx
   smartmem explain models/swin_t.onnx --op transpose      only what has this in its name, one by one
   smartmem explain models/swin_t.onnx --all               every operator and kernel, one by one
-  smartmem explain models/swin_t.onnx --schedules         which rule made each kernel's schedule, and its time
+  smartmem explain models/swin_t.onnx --schedules         which rule made each kernel's schedule, its time, its tuning
   smartmem explain models/swin_t.onnx --json              the same for machines
 
 Mapping types are those of DNNFusion, the classes of operators those of SmartMem. Fusion is decided by DNNFusion's
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", metavar="NAME", help="only operators and kernels whose name contains this")
     text = f"list all one by one (default: summarised by kind above {_MOST_OPERATORS} operators)"
     parser.add_argument("--all", action="store_true", help=text)
-    text = "instead: the rule behind each kernel's schedule and, on a machine with the target's device, its time"
+    text = "instead: each kernel's rule, what tuning brought and, on a machine with the target's device, its time"
     parser.add_argument("--schedules", action="store_true", help=text)
     timing.add_threads(parser)
     add_compilation(parser)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem explain --schedules``: which rule made the schedule of each kernel, and its share of the time."""
+"""``smartmem explain --schedules``: which rule made the schedule of each kernel, its share of the time, its tuning."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from . import timing
 from .console import Result, step, table
 from .inputs import id_limits, random_inputs
 from .model import import_model, options, read_model
+from .tuning_text import decisions_text, tuning_text
 
 if TYPE_CHECKING:
     import tvm
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from ..frontend import Model
     from ..runtime.kernel_times import KernelTime
 
-_KERNELS = ("kernel", "rule", "launches", "us", "share")
+_KERNELS = ("kernel", "rule", "launches", "us", "share", "tuned")
+_DECISIONS = ("kernel", "strategy", "gain", "decisions")
 _RULES = ("rule", "kernels", "share", "for")
 
 
@@ -33,6 +35,7 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         If no kernel has ``--op`` in its name.
     """
     from ..deploy.target import device_of, parse_target
+    from ..deploy.tuned import tuning_report
     from ..runtime.kernel_times import schedule_report
 
     threads = timing.set_threads(args.threads)
@@ -43,19 +46,22 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         device_of(target)
     except UserError as error:
         missing = str(error)
-    rules, times = _measure(args, mod, target, model) if missing is None else (_schedule(args, mod, target), None)
+    rules, tuning, times = _measure(args, mod, target, model) if missing is None else _schedule(args, mod, target)
     data = {"model": args.model, "target": target.kind.name, "threads": threads, "not_measured": missing}
     data |= schedule_report(rules, times)
+    data["tuning"] = tuning_report(tuning, len(rules))
+    for each in data["kernels"]:
+        each["tuned"] = data["tuning"]["gains"].get(each["kernel"])
     if args.op is not None:
         data["kernels"] = [each for each in data["kernels"] if args.op.lower() in each["kernel"].lower()]
         if not data["kernels"]:
             raise UserError(f"No kernel has '{args.op}' in its name; leave out --op to see all names.")
-    return Result(data, lambda console: _render(console, data))
+    return Result(data, lambda console: _render(console, data, one_by_one=args.op is not None or args.all))
 
 
 def _measure(
     args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model
-) -> tuple[dict[str, dict], dict[str, KernelTime]]:
+) -> tuple[dict[str, dict], dict[str, dict], dict[str, KernelTime]]:
     from ..deploy.build import compile
     from ..frontend import check_inputs, input_spec
     from ..runtime.kernel_times import kernel_times
@@ -66,22 +72,30 @@ def _measure(
     spec = input_spec(mod)
     arrays = check_inputs(spec, random_inputs(spec, id_limits(model.proto)))
     with step("Running"):
-        return compiled.rules, kernel_times(compiled, arrays)
+        return compiled.rules, compiled.tuning, kernel_times(compiled, arrays)
 
 
-def _schedule(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target) -> dict[str, dict]:
+def _schedule(
+    args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target
+) -> tuple[dict[str, dict], dict[str, dict], None]:
     from ..deploy.build import lower, optimize
     from ..schedule.schedule_kernels import kernel_rules
+    from ..tune.apply_records import tuning_of
 
     chosen = options(args)
     with step("Running the passes"), target:
-        return kernel_rules(lower(optimize(mod, chosen), target, replace(chosen, dump_dir=None))[0])
+        lowered = lower(optimize(mod, chosen), target, replace(chosen, dump_dir=None))[0]
+        return kernel_rules(lowered), tuning_of(lowered), None
 
 
-def _render(console: Console, data: dict) -> None:
+def _render(console: Console, data: dict, one_by_one: bool) -> None:
     kernels = data["kernels"]
-    rows = [(each["kernel"], each["rule"], *_numbers(each)) for each in kernels]
-    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4)))
+    rows = [(each["kernel"], each["rule"], *_numbers(each), _gain(each)) for each in kernels]
+    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4, 5)))
+    tuned = [(each["kernel"], each["tuned"]) for each in kernels if each["tuned"] is not None]
+    if one_by_one and tuned:
+        lines = [(name, t["strategy"], f"{t['gain']:.2f}x", decisions_text(t["decisions"])) for name, t in tuned]
+        console.print(table("Tuned kernels", _DECISIONS, lines, numbers=(2,)))
     console.print(table("Rules", _RULES, _rules(kernels), numbers=(1, 2)))
     caught = sum(each["catch_all"] for each in kernels)
     console.print(f"{caught} of {len(kernels)} kernels come from rules that answer for whatever others leave over.")
@@ -92,6 +106,13 @@ def _render(console: Console, data: dict) -> None:
             f"Their share of the time: {data['catch_all_share']:.2%}. Medians of several inferences on target "
             f"{data['target']}, which was idle before and after each kernel. Threads: {data['threads']}."
         )
+    console.print(tuning_text(data["tuning"]))
+    if tuned and not one_by_one:
+        console.print("--op NAME shows what was decided for the kernels that have NAME in their name, --all for all.")
+
+
+def _gain(kernel: dict) -> str:
+    return f"{kernel['tuned']['gain']:.2f}x" if kernel["tuned"] is not None else "-"
 
 
 def _numbers(kernel: dict) -> tuple[str, str, str]:

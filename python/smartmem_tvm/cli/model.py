@@ -42,6 +42,11 @@ TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (def
 def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> None:
     """Add MODEL and ``--shape``."""
     parser.add_argument("model", metavar="MODEL", help=what)
+    add_shapes(parser)
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """Add ``--shape``."""
     parser.add_argument(
         "--shape",
         action="append",
@@ -56,10 +61,7 @@ def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> N
     group = parser.add_argument_group("compilation")
     group.add_argument("--target", default="cpu", help=TARGET_HELP)
     if profiles:
-        text = "what `smartmem profile` measured (default: tuning_logs/<device>.jsonl here, if there is one)"
-        group.add_argument("--profiles", metavar="FILE", help=text)
-        text = "decide by the cost model instead of what was measured"
-        group.add_argument("--no-profiles", dest="profiles", action="store_const", const="", help=text)
+        add_profiles(group)
     text = "what `smartmem tune` found (default: its file in tuning_logs/ here, if there is one)"
     group.add_argument("--records", metavar="FILE", help=text)
     text = "use the schedules that kernels have without tuning"
@@ -69,6 +71,14 @@ def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> N
     group.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     for name, loss in TECHNIQUES.items():
         group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=loss)
+
+
+def add_profiles(parser: argparse._ActionsContainer) -> None:
+    """Add ``--profiles`` and ``--no-profiles``."""
+    text = "what `smartmem profile` measured (default: tuning_logs/<device>.jsonl here, if there is one)"
+    parser.add_argument("--profiles", metavar="FILE", help=text)
+    text = "decide by the cost model instead of what was measured"
+    parser.add_argument("--no-profiles", dest="profiles", action="store_const", const="", help=text)
 
 
 def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:

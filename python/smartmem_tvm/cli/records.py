@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from . import timing
-from .console import Result
+from .console import Result, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,9 +52,12 @@ def _check(args: argparse.Namespace) -> Result:
     data = {"files": {file: {**each.counts, "problems": each.problems} for file, each in found.items()}}
 
     def render(console: Console) -> None:
+        rows = [(file, *each.counts.values(), len(each.problems)) for file, each in found.items()]
+        columns = ("file", *next(iter(found.values())).counts, "problems")
+        console.print(table("Records", columns, rows, numbers=range(1, len(columns))))
         for file, each in found.items():
-            counted = ", ".join(f"{count} {name}" for name, count in each.counts.items())
-            console.print("\n".join([f"{file}: {counted}, {len(each.problems)} problems.", *each.problems]))
+            for problem in each.problems:
+                console.print(f"{file}: {problem}")
 
     return Result(data, render, int(any(each.problems for each in found.values())))
 
@@ -74,7 +77,7 @@ def _prune(args: argparse.Namespace) -> Result:
 def _rewritten(files: list[str], change: Callable[[list[dict]], list[dict]]) -> Result:
     from ..tune.json_lines import rewrite
 
-    lines = {file: rewrite(_existing(file), change) for file in files}
+    lines = {file: rewrite(_existing(file), _careful(file, change)) for file in files}
     data = {"files": {file: {"lines_before": old, "lines": new} for file, (old, new) in lines.items()}}
 
     def render(console: Console) -> None:
@@ -82,6 +85,19 @@ def _rewritten(files: list[str], change: Callable[[list[dict]], list[dict]]) -> 
             console.print(f"{file}: {old - new} of {old} lines removed.")
 
     return Result(data, render)
+
+
+def _careful(file: str, change: Callable[[list[dict]], list[dict]]) -> Callable[[list[dict]], list[dict]]:
+    """The change, which does not make an empty file of one that is something else than records."""
+
+    def checked(lines: list[dict]) -> list[dict]:
+        from ..tune.record_lines import sift
+
+        if Path(file).stat().st_size and not sift(lines)[1]:
+            raise UserError(f"{file} has no line of tuning records, and is left as it is; name another file.")
+        return change(lines)
+
+    return checked
 
 
 def _merge(args: argparse.Namespace) -> Result:

@@ -16,10 +16,14 @@ from . import timing
 from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
 from .model import add_compilation, add_model, compile_model, import_model, read_model
+from .tuning_text import tuning_text
 
 if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
+
+    from ..deploy.build import Compiled
+    from ..deploy.export import Loaded
 
 NAME = "run"
 HELP = "run a compiled folder, or compile an ONNX model and run it"
@@ -58,6 +62,7 @@ def execute(args: argparse.Namespace) -> Result:
         "repeat": args.repeat,
         "latency_ms": latency * 1e3,
         "peak_mb": peak_mb(),
+        "tuning": _tuning(model),
         "outputs": {name: _summary(array) for name, array in outputs.items()},
     }
     return Result(data, lambda console: _render(console, data))
@@ -81,6 +86,17 @@ def _compile(args: argparse.Namespace):
     mod = import_model(args, model)
     del model  # and with it the weights that the module has in another form
     return compile_model(args, mod), output_names(mod), arrays
+
+
+def _tuning(model: Compiled | Loaded) -> dict | None:
+    """`tuning_report`, as it is or as the manifest has it."""
+    from ..deploy.export import Loaded
+
+    if isinstance(model, Loaded):
+        return model.manifest.get("tuning")
+    from ..deploy.tuned import tuning_report
+
+    return tuning_report(model.tuning, len(model.rules))
 
 
 def _measure(model, arrays: list[np.ndarray], repeat: int) -> float:
@@ -135,5 +151,5 @@ def _render(console: Console, data: dict) -> None:
     console.print(table(data["model"], _COLUMNS, rows, numbers=(3, 4, 5)))
     console.print(
         f"{data['latency_ms']:.2f} ms, the median of {data['repeat']} runs. Threads: {data['threads']}, "
-        f"{peak_text(data)}."
+        f"{peak_text(data)}.\n{tuning_text(data['tuning'])}"
     )

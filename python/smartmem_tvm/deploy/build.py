@@ -26,11 +26,12 @@ from ..pipeline import (
 from ..schedule.gpu_launch import has_textures, is_gpu
 from ..schedule.schedule_kernels import kernel_rules
 from ..transform.capture_graphs import kernels_per_graph
+from ..tune.apply_records import tuning_of
 from .check_opencl import check_opencl, planned_memory
 from .gpu_build import build_for_gpu
 from .opencl_reads import TexelReads
 from .target import device_of, host_target
-from .textures import TIR_PIPELINE, stores_half
+from .textures import tir_pipeline
 from .weights import Machine, Weight, lift_weights
 
 
@@ -49,6 +50,8 @@ class Compiled:
         The large constants and the memory that each goes to, see `deploy.weights`.
     rules : dict
         Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
+    tuning : dict
+        Kernel name -> what is known of its record, if there is one, see `tune.apply_records.tuning_of`.
     kernels_per_graph : list of int
         Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
     texel_reads : dict
@@ -62,6 +65,7 @@ class Compiled:
     target: tvm.target.Target
     weights: list[Weight] = field(default_factory=list)
     rules: dict[str, dict] = field(default_factory=dict)
+    tuning: dict[str, dict] = field(default_factory=dict)
     kernels_per_graph: list[int] = field(default_factory=list)
     texel_reads: dict[str, TexelReads] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -177,8 +181,17 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
     executable = generate(lowered, target)
     texel_reads = check_opencl(executable, planned_memory(lowered))
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
-    rules = kernel_rules(lowered)
-    return Compiled(executable, lift_weights(graph)[0], target, weights, rules, per_graph, texel_reads, seconds)
+    return Compiled(
+        executable=executable,
+        graph=lift_weights(graph)[0],
+        target=target,
+        weights=weights,
+        rules=kernel_rules(lowered),
+        tuning=tuning_of(lowered),
+        kernels_per_graph=per_graph,
+        texel_reads=texel_reads,
+        seconds=seconds,
+    )
 
 
 def lower(
@@ -222,9 +235,7 @@ def _require_threads(target, schedule: bool) -> None:
 def generate(lowered: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     """TVM's code generator, for what `lower` returned."""
     if is_gpu(target):
-        # TVM's own pipeline indexes textures as if they were buffers, and needs half arithmetic to store halves.
-        ours = target.kind.name == "opencl" and (has_textures(target) or stores_half(lowered))
-        return build_for_gpu(lowered, target, TIR_PIPELINE if ours else "default")
+        return build_for_gpu(lowered, target, tir_pipeline(lowered, target))
     return relax.build(lowered, target, relax_pipeline=None)
 
 

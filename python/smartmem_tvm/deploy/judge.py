@@ -3,25 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ..analysis.texels import is_texture
 from ..pipeline import Options
 from ..schedule.gpu_launch import has_textures
-from ..tune.apply_records import ApplyRecords
+from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
 from ..tune.kernel import CONSTANTS
+from ..tune.records import workload_key
 from .build import generate, lower, to_numpy
 from .measure import interleaved, random_arguments
 from .target import device_of
-from .weights import Machine
+from .weights import Machine, Weight
 
 # Of the largest number of an output. Sums in another order differ by 1e-6 of it; one wrong element of a sum of some
 # thousands of about equal ones by more than this.
@@ -80,7 +82,7 @@ def judge(mod: tvm.IRModule, target: Target, records: Sequence[ms.database.Tunin
 
 def _attempt(mod, target, record, want: Sequence[np.ndarray]) -> tuple[_Run | None, str]:
     run = _Run(mod, target, record)
-    wrong = difference(run.outputs(), want)
+    wrong = run.problem or difference(run.outputs(), want)
     return (None, wrong) if wrong else (run, "")
 
 
@@ -107,16 +109,14 @@ class _Run:
     """A kernel compiled as a model is, alone, with random data."""
 
     def __init__(self, mod: tvm.IRModule, target: Target, record: ms.database.TuningRecord | None):
-        func, database = mod["main"], ms.database.MemoryDatabase()
-        if record is not None:
-            database.commit_workload(record.workload.mod)
-            database.commit_tuning_record(record)
-        graph, inputs = _model(func)
-        options = Options(records=ApplyRecords(database) if record is not None else None, cuda_graph=False)
+        graph, inputs = _model(mod["main"], target)
+        records = _pass_of(record) if record is not None else None
         with target:
-            lowered, weights, _ = lower(graph, target, options)
+            lowered, weights, _ = lower(graph, target, Options(records=records, cuda_graph=False))
+        self.problem = _problem(lowered) if record is not None else ""
         machine = Machine(generate(lowered, target), weights, device_of(target), has_textures(target))
-        self._main, self._tensors, self._device = machine["main"], machine.tensors(inputs), machine.device
+        self._main, self._device = machine["main"], machine.device
+        self._tensors = [each.on(machine.device) for each in inputs]
 
     def outputs(self) -> list[np.ndarray]:
         return to_numpy(self._main(*self._tensors))
@@ -127,26 +127,51 @@ class _Run:
         self._device.sync()
 
 
-def _model(func: tirx.PrimFunc) -> tuple[tvm.IRModule, list[np.ndarray]]:
-    """A model that launches a kernel, its constants in it, and random inputs."""
-    constants = {int(position) for position in (func.attrs or {}).get(CONSTANTS) or ()}
+def _pass_of(record: ms.database.TuningRecord) -> ApplyRecords:
+    database = ms.database.MemoryDatabase()
+    database.commit_workload(record.workload.mod)
+    database.commit_tuning_record(record)
+    return ApplyRecords(database, {workload_key(record.workload.mod): {}})
+
+
+def _problem(lowered: tvm.IRModule) -> str:
+    """Why a kernel was not scheduled as its record says; empty if it was."""
+    facts = list(tuning_of(lowered).values())
+    return facts[0].get(LEFT_OUT, "") if facts else "the record is of another kernel"
+
+
+def _model(func: tirx.PrimFunc, target: Target) -> tuple[tvm.IRModule, list[Weight]]:
+    """A model that launches a kernel, its constants in it, and random inputs: textures where it reads textures."""
     first = len(func.params) - _outputs(func)
     builder, plain = relax.BlockBuilder(), tirx.PrimFunc(func.params, func.body, func.ret_type)
     kernel = builder.add_func(plain.with_attrs({"s_tir": True, "tirx.noalias": True}), "kernel")
-    arrays = random_arguments(func)
-    inputs = {
-        position: relax.Var(f"x{position}", relax.TensorType(array.shape, str(array.dtype)))
-        for position, array in enumerate(arrays[:first])
-        if position not in constants
-    }
-    values = [inputs[i] if i in inputs else relax.const(array) for i, array in enumerate(arrays[:first])]
-    types = [relax.TensorType(array.shape, str(array.dtype)) for array in arrays[first:]]
+    places = _places(func, target)
+    arrays, types = random_arguments(func), [_type(param, places) for param in func.params]
+    constants = {int(position) for position in (func.attrs or {}).get(CONSTANTS) or ()}
+    inputs = {n: relax.Var(f"x{n}", types[n]) for n in range(first) if n not in constants}
+    constant = [ir.GenericConst(tvm.runtime.tensor(array), ty) for array, ty in zip(arrays, types, strict=True)]
+    values = [inputs.get(n, constant[n]) for n in range(first)]
+    results = types[first:]
     with builder.function("main", list(inputs.values())):
         with builder.dataflow():
-            call = relax.op.call_tir(kernel, relax.Tuple(values), out_ty=types if len(types) > 1 else types[0])
+            call = relax.op.call_tir(kernel, relax.Tuple(values), out_ty=results if len(results) > 1 else results[0])
             result = builder.emit_output(call)
         builder.emit_func_output(result)
-    return builder.get(), [arrays[position] for position in inputs]
+    mod = builder.get()
+    if places:
+        mod.update_global_info("vdevice", list(places.values()))
+    return mod, [Weight(tvm.runtime.tensor(arrays[n]), str(func.params[n].scope())) for n in inputs]
+
+
+def _places(func: tirx.PrimFunc, target: Target) -> dict[str, relax.VDevice]:
+    """The memory scopes of a kernel with textures, as Relax names them; none where all is in buffers."""
+    scopes = sorted({str(param.scope()) for param in func.params if is_texture(param)})
+    return {scope: relax.VDevice(target, 0, scope) for scope in ("global", *scopes)} if scopes else {}
+
+
+def _type(param: tirx.Buffer, places: Mapping[str, relax.VDevice]) -> relax.TensorType:
+    vdevice = places[str(param.scope())] if is_texture(param) else None
+    return relax.TensorType([int(dim) for dim in param.shape], str(param.dtype), vdevice=vdevice)
 
 
 def _outputs(func: tirx.PrimFunc) -> int:

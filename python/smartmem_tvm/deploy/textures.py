@@ -9,6 +9,7 @@ from tvm.tirx import compilation_pipeline
 
 from .._tvm import texture_tir_pipeline
 from ..pipeline import Options, lower_phases, run_phases
+from ..schedule.gpu_launch import has_textures
 from ..transform.check_textures import SCOPES, CheckTextures
 from ..transform.half_storage import HALF, HalfStorage
 from ..transform.stage_texels import StageTexels
@@ -57,6 +58,13 @@ def stores_half(mod: tvm.IRModule) -> bool:
     """Whether a kernel of `mod` reads or writes half numbers."""
     params = [param for func in mod.functions.values() if isinstance(func, tirx.PrimFunc) for param in func.params]
     return any(str(getattr(param.ty, "dtype", "")) == HALF for param in params)
+
+
+def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
+    """The name of the pipeline that lowers the kernels of `mod` for a GPU."""
+    # TVM's own pipeline indexes textures as if they were buffers, and needs half arithmetic to store halves.
+    ours = target.kind.name == "opencl" and (has_textures(target) or stores_half(mod))
+    return TIR_PIPELINE if ours else "default"
 
 
 def _pipeline():

@@ -4,21 +4,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import tvm
 from tvm.target import Target
 
 from .._version import installed_version
 from ..errors import UserError
 from ..schedule.gpu_launch import has_textures, is_gpu
-from ..tune.apply_records import ApplyRecords
+from ..tune.apply_records import LEFT_OUT, ApplyRecords
+from ..tune.chosen import Winner, choose
 from ..tune.host import RECORDS_VARIABLE, default_file, run_threads
-from ..tune.records import circumstances, winners
+from ..tune.records import circumstances, lines_of
 from ..tune.tasks import Task
 from .judge import untuned_seconds
 from .profile import device_name
+from .target import is_elsewhere
 
+RUN = ("strategy", "date", "device", "driver", "threads")
+"""What is told of the run of ``smartmem tune`` that has found a schedule."""
 _logger = logging.getLogger(__name__)
 
 
@@ -42,20 +48,67 @@ def here(target: Target, threads: int | None = None) -> dict:
     return circumstances(target, None if is_gpu(target) else threads or run_threads())
 
 
-def open_tuned(path: Path, target: Target, threads: int | None = None) -> ApplyRecords | None:
-    """The pass that gives kernels the schedules on record; None if nothing in the file counts here.
+def open_tuned(path: str | Path, target: Target, threads: int | None = None) -> ApplyRecords:
+    """What a model is compiled with: the pass that gives kernels the schedules on record.
+
+    Parameters
+    ----------
+    path : str or Path
+        Is only read; a line that is torn or damaged is passed over, with a warning.
 
     Raises
     ------
     UserError
         If the file cannot be read.
     """
-    found = winners(path, here(target, threads))
-    return ApplyRecords(found) if len(found) else None
+    device = None if is_elsewhere(target) else device_name(target)
+    chosen = choose(lines_of(Path(path)), here(target, threads), device)
+    told = {key: {LEFT_OUT: reason} for key, reason in chosen.left_out.items()}
+    told |= {key: _told(winner) for key, winner in chosen.winners.items()}
+    return ApplyRecords(chosen.database, {key: {"records": str(path), **facts} for key, facts in told.items()})
+
+
+def _told(winner: Winner) -> dict:
+    run = {name: winner.run.get(name) for name in RUN}
+    return {**run, "gain": winner.gain, "seconds": winner.seconds, "untuned": winner.untuned, "record": winner.record}
+
+
+def tuning_report(tuning: Mapping[str, Mapping], kernels: int) -> dict:
+    """What tuning brought to a model, as plain data for JSON.
+
+    Parameters
+    ----------
+    tuning : mapping
+        `Compiled.tuning`.
+    kernels : int
+        Of the model, tuned or not.
+
+    Returns
+    -------
+    dict
+        ``kernels`` and how many of them are ``tuned``; ``runs``, who tuned them: ``records`` (the file), `RUN`, and
+        ``tuned`` by each; ``left_out``: ``reason`` and number of ``kernels`` with records that do not count;
+        ``gains``: kernel -> ``gain``, how many times faster it was than untuned, ``seconds`` of a launch then,
+        ``strategy`` and ``decisions``, None for a schedule of TVM's.
+    """
+    tuned = {name: facts for name, facts in tuning.items() if LEFT_OUT not in facts}
+    runs = Counter(tuple(facts[name] for name in ("records", *RUN)) for facts in tuned.values())
+    reasons = Counter(facts[LEFT_OUT] for facts in tuning.values() if LEFT_OUT in facts)
+    shown = ("gain", "seconds", "strategy", "decisions")
+    return {
+        "kernels": kernels,
+        "tuned": len(tuned),
+        "runs": [{**dict(zip(("records", *RUN), run, strict=True)), "tuned": count} for run, count in runs.items()],
+        "left_out": [{"reason": reason, "kernels": count} for reason, count in reasons.items()],
+        "gains": {name: {key: facts[key] for key in shown} for name, facts in tuned.items()},
+    }
 
 
 def measured(
-    tasks: Sequence[Task], target: Target, progress: Callable[[int, int], None] = lambda done, of: None
+    tasks: Sequence[Task],
+    target: Target,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    seconds_of: Callable[[tvm.IRModule, Target], float] = untuned_seconds,
 ) -> tuple[list[Task], list[float]]:
     """The tasks that can be measured, and the seconds of one launch of each, untuned.
 
@@ -63,6 +116,8 @@ def measured(
     ----------
     progress : callable
         Is told after each how many are done, and of how many.
+    seconds_of : callable
+        Measures one; `apart.Apart.untuned_seconds` does so in another process.
 
     Raises
     ------
@@ -73,7 +128,7 @@ def measured(
     seconds: list[float] = []
     for number, task in enumerate(tasks, start=1):
         try:
-            taken = untuned_seconds(task.mod, target)
+            taken = seconds_of(task.mod, target)
         except UserError:
             raise
         except Exception as error:  # TVM raises several kinds here

@@ -7,7 +7,8 @@ choice depends on. Without given values the answer is the choice itself. A PrimF
 
     {"gpu_matmul.rows": 64, "gpu_matmul.columns": 32, "gpu_matmul.thread_rows": 4, ...}
 
-The second decision of a kind in a kernel is ``gpu_matmul#1``; fields within fields are named with dots.
+The second decision of a kind in a kernel is ``gpu_matmul#1``; fields within fields are named with dots. ``rule`` gives
+the rule itself (`rivals`); decisions of other kinds than this one takes are then those of its rivals, and do not count.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from typing import TypeVar
 from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 
+from .rivals import NUMBERED
+
 DECISIONS = "smartmem.decisions"
+RULE_GENE = "rule"
 Choice = TypeVar("Choice")
 Answer = TypeVar("Answer")
 
@@ -62,13 +66,23 @@ _LEDGER: ContextVar[_Ledger | None] = ContextVar("decisions of the kernel at han
 @contextmanager
 def deciding(func: tirx.PrimFunc) -> Iterator[list[Decision]]:
     """Within the context, the values that `func` gives count; the list is filled with the decisions taken."""
-    given = {str(name): value for name, value in ((func.attrs or {}).get(DECISIONS) or {}).items()}
-    ledger = _Ledger(given)
+    ledger = _Ledger(_given(func))
     token = _LEDGER.set(ledger)
     try:
         yield ledger.taken
     finally:
         _LEDGER.reset(token)
+
+
+def _given(func: tirx.PrimFunc) -> dict[str, int | bool]:
+    return {str(name): value for name, value in ((func.attrs or {}).get(DECISIONS) or {}).items()}
+
+
+def given_rule(func: tirx.PrimFunc | None = None) -> str | None:
+    """The rule that `func`, or the kernel at hand, is to be scheduled by; None if that is left open."""
+    ledger = _LEDGER.get()
+    given = _given(func) if func is not None else ledger.given if ledger is not None else {}
+    return NUMBERED[int(given[RULE_GENE])] if RULE_GENE in given else None
 
 
 def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = None, **facts: int) -> Choice:
@@ -128,9 +142,18 @@ def check_all_asked(func: tirx.PrimFunc, taken: list[Decision]) -> None:
         If `func` gives values for decisions that were not taken.
     """
     known = {f"{each.name}.{name}" for each in taken for name in each.values}
-    unknown = sorted(set(map(str, (func.attrs or {}).get(DECISIONS) or {})) - known)
+    given = set(_given(func)) - {RULE_GENE}
+    if given_rule(func) is not None:
+        given = {name for name in given if any(name.startswith(f"{each.name}.") for each in taken)}
+    unknown = sorted(given - known)
     if unknown:
         raise ScheduleError(f"nothing asks for {', '.join(unknown)}: the decisions are those of another kernel.")
+
+
+def in_force(func: tirx.PrimFunc, taken: list[Decision]) -> dict[str, int | bool]:
+    """The given values without those for rivals of the rule that has taken decisions."""
+    known = {f"{each.name}.{name}" for each in taken for name in each.values} | {RULE_GENE}
+    return {name: value for name, value in _given(func).items() if name in known}
 
 
 def given_values(taken: list[Decision]) -> dict[str, int | bool]:

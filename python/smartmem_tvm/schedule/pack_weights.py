@@ -20,7 +20,7 @@ from ..analysis.graph import CALL_TIR
 from ..analysis.kernel import Kernel, emit, substitute
 from .cpu_matmul import Matmul
 from .cpu_slide import Slide
-from .decisions import deciding
+from .decisions import deciding, given_rule
 from .expressions import Walk, replace_loads, uses
 from .matmul_plan import MatmulPlan
 from .nest import index
@@ -127,7 +127,8 @@ class _Look(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
-        if Slide.convolution(kernel) is not None:
+        rule = given_rule()
+        if rule not in (None, "Matmul") or (rule is None and Slide.convolution(kernel) is not None):
             return
         plan = Matmul.plan(kernel, params, [kernel.inputs[position] for position in self.positions])
         if plan is not None and plan.right_constant:

@@ -12,7 +12,7 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from .decisions import DECISIONS, check_all_asked, deciding
+from .decisions import DECISIONS, check_all_asked, deciding, given_rule, in_force
 from .gpu_loops import on_threads
 from .rule import Rule
 from .rules import default_rules
@@ -58,8 +58,8 @@ class ScheduleKernels:
         return result
 
     def _schedule(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
-        target, refusals = target_of(func, name), []
-        for rule in self.rules:
+        target, wanted, refusals = target_of(func, name), given_rule(func), []
+        for rule in (each for each in self.rules if wanted in (None, each.name)):
             try:
                 with deciding(func) as taken:
                     schedule = rule.apply(func, target)
@@ -71,7 +71,10 @@ class ScheduleKernels:
                 continue
             if schedule is not None:
                 made_by = {"name": rule.name, "family": rule.family, "catch_all": rule.catch_all}
-                return schedule.mod["main"].with_attr(SCHEDULED, True).with_attr(RULE, made_by)
+                attrs = {SCHEDULED: True, RULE: made_by}
+                if DECISIONS in (func.attrs or {}):
+                    attrs[DECISIONS] = in_force(func, taken)
+                return schedule.mod["main"].with_attrs(attrs)
         if DECISIONS in (func.attrs or {}):
             _logger.warning("kernel %s: no rule can do as was decided for it (%s)", name, "; ".join(refusals))
             func = self._schedule(func.without_attr(DECISIONS), name)

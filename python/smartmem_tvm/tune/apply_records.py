@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 import tvm_ffi
 from tvm import IRModule, relax, tirx
@@ -10,12 +12,17 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase
 from tvm.target import Target
 
-from ..schedule.decisions import DECISIONS
+from ..schedule.decisions import DECISIONS, RULE_GENE
 from ..schedule.pack_weights import constant_operands
-from ..schedule.schedule_kernels import SCHEDULED, is_open, target_of
+from ..schedule.schedule_kernels import RULE, SCHEDULED, is_open, target_of
 from .kernel import with_constants, workload
+from .records import workload_key
 from .strategy import seconds_of
 from .trace import with_decisions_taken
+
+TUNING = "smartmem.tuning"
+LEFT_OUT = "left_out"
+"""Why a kernel has no record that counts, among the facts on it."""
 
 # A schedule of TVM's brings the rewriting of its constants along, to be done in every inference.
 _CONSTANTS_REWRITTEN = tvm.transform.Sequential(
@@ -40,10 +47,13 @@ class ApplyRecords:
     ----------
     database : tvm.s_tir.meta_schedule.database.Database
         Only records for a kernel's own target count; TVM's look-up would take any.
+    told : mapping, optional
+        Key of a workload (`records.workload_key`) -> facts on its record, or on why it has none that counts: plain
+        numbers and text, which `tuning_of` reads off the kernel later.
     """
 
-    def __init__(self, database: Database):
-        self.database = database
+    def __init__(self, database: Database, told: Mapping[str, Mapping] | None = None):
+        self.database, self.told = database, dict(told or {})
         self._by_target: dict[str, MemoryDatabase] = {}
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -53,19 +63,51 @@ class ApplyRecords:
         for gvar, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc) and is_open(func):
                 target = target_of(func, gvar.name_hint)
-                found = self._found(with_constants(func, constants.get(gvar, ())), target)
+                kernel = workload(with_constants(func, constants.get(gvar, ())))
+                found, told = self._found(kernel, target), self.told.get(workload_key(kernel))
+                attrs = {TUNING: dict(told)} if told is not None else {}
                 if found is not None:
                     plain = tirx.PrimFunc(found.params, found.body, found.ret_type)
-                    result[gvar] = plain.with_attrs({**dict(func.attrs or {}), **_news(found)})
+                    result[gvar] = plain.with_attrs({**dict(func.attrs or {}), **_news(found), **attrs})
                     rewritten |= DECISIONS not in found.attrs
+                elif attrs:
+                    result[gvar] = func.with_attrs(attrs)
         return _CONSTANTS_REWRITTEN(result) if rewritten else result
 
-    def _found(self, func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
+    def _found(self, kernel: IRModule, target: Target) -> tirx.PrimFunc | None:
         if str(target) not in self._by_target:
             self._by_target[str(target)] = of_target(self.database, target)
         with target, self._by_target[str(target)]:
-            tuned = relax.transform.MetaScheduleApplyDatabase()(workload(func))["main"]
+            tuned = relax.transform.MetaScheduleApplyDatabase()(kernel)["main"]
         return with_decisions_taken(tuned) if int(tuned.attrs.get(SCHEDULED, 0)) else None
+
+
+def tuning_of(mod: IRModule) -> dict[str, dict]:
+    """What `ApplyRecords` was told of each kernel.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        After `ScheduleKernels`, lowered further or not.
+
+    Returns
+    -------
+    dict
+        Name of a kernel -> the facts. Of one that was tuned also ``decisions``, by name; None for a schedule of TVM's.
+        Where no rule could do as was decided, only ``left_out``, which says so.
+    """
+    kernels = [(gvar.name_hint, f.attrs or {}) for gvar, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)]
+    return {name: _facts(attrs) for name, attrs in kernels if TUNING in attrs}
+
+
+def _facts(attrs: Mapping) -> dict:
+    told = {str(name): str(value) if isinstance(value, str) else value for name, value in attrs[TUNING].items()}
+    if LEFT_OUT in told:
+        return told
+    if DECISIONS in attrs:
+        return {**told, "decisions": {str(n): int(v) for n, v in attrs[DECISIONS].items() if str(n) != RULE_GENE}}
+    of_tvm = int(attrs.get(SCHEDULED, 0)) and RULE not in attrs
+    return {**told, "decisions": None} if of_tvm else {LEFT_OUT: "no rule can do as was decided"}
 
 
 def _news(func: tirx.PrimFunc) -> dict:

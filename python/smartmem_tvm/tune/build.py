@@ -3,28 +3,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.builder.local_builder import default_export
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 from tvm.target import Target
 
 from ..schedule.decisions import DECISIONS
+from ..schedule.gpu_launch import is_gpu
+from ..transform.lift_workspaces import with_parameters, workspaces
+from .host import memory_bytes
 from .kernel import scheduled
-from .runner import outlive_interrupts
+from .parameters import with_parameters_told
 from .trace import with_decisions_taken
+from .workers import Confines, Workers
 
-_USES = 256  # candidates, after which a worker makes room for a fresh one
+_LEAST = 2 * 10**9  # bytes of a worker, with TVM in it
+
+Generate = Callable[[tvm.IRModule, Target], tvm.runtime.Module]
+"""Makes code of scheduled kernels (`deploy.kernel_code`)."""
 
 
-def build_candidate(mod: tvm.IRModule, target: Target, _params: object = None) -> tvm.runtime.Module:
+def plain_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    """Code as TVM makes it of itself, without textures."""
+    return tvm.tirx.build(mod, target=target)
+
+
+def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plain_code) -> tvm.runtime.Module:
     """Build one candidate: a kernel named ``main`` with decisions in it, or one that a trace of TVM's has scheduled.
 
-    Nothing is imported for tensor intrinsics, which takes a worker many seconds: a trace has inserted their code.
+    Nothing is imported for tensor intrinsics, which takes a worker many seconds: a trace has inserted their code. What
+    a kernel keeps in a GPU's memory between its launches becomes parameters, as in a network.
+
+    Returns
+    -------
+    tvm.runtime.Module
+        ``main``, and what `parameters.parameters_of` asks.
 
     Raises
     ------
@@ -33,48 +50,48 @@ def build_candidate(mod: tvm.IRModule, target: Target, _params: object = None) -
     """
     func = with_decisions_taken(mod["main"])
     if DECISIONS in (func.attrs or {}):
-        mod = tvm.IRModule({"main": scheduled(func, target)})
+        func = scheduled(func, target)
     else:
-        mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
-    return tvm.tirx.build(mod, target=target)
+        func = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)["main"]
+    if is_gpu(target):
+        func = with_parameters(func, workspaces(func))
+    return generate(with_parameters_told(func), target)
 
 
 @derived_object
-class _Workers(PyBuilder):
+class _Builder(PyBuilder):
     """Builds in processes that stay from batch to batch: to start one takes longer than to build a kernel."""
 
-    def __init__(self, workers: int, patience: float):
-        import psutil  # noqa: F401  TVM imports it in several threads at once, which fails now and then
-
+    def __init__(self, workers: Workers, generate: Generate):
         super().__init__()
-        options = {"initializer": outlive_interrupts, "maximum_process_uses": _USES}
-        self._pool = PopenPoolExecutor(max_workers=workers, timeout=patience, **options)
+        self._workers, self._generate = workers, generate
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """One artifact, or the reason why there is none, for each candidate."""
-        jobs = [(each.mod, each.target) for each in build_inputs]
-        return [_result(each) for each in self._pool.map_with_error_catching(_artifact, jobs)]
+        jobs = [(each.mod, each.target, self._generate) for each in build_inputs]
+        return [BuilderResult(each.value, each.error or None) for each in self._workers.map(_artifact, jobs)]
 
 
-def _artifact(job: tuple[tvm.IRModule, Target]) -> str:
+def _artifact(job: tuple[tvm.IRModule, Target, Generate]) -> str:
     """Build a candidate into a file of its own; runs in a worker."""
     return default_export(build_candidate(*job))
 
 
-def _result(found) -> BuilderResult:
-    if found.status == StatusKind.COMPLETE:
-        return BuilderResult(found.value, None)
-    return BuilderResult(None, f"the builder took too long or failed: {found.value}")
-
-
-def local_builder(workers: int, patience: float = 60.0) -> PyBuilder:
+def local_builder(
+    workers: int, patience: float = 60.0, generate: Generate = plain_code, cores: Collection[int] = ()
+) -> PyBuilder:
     """A builder for candidates of any strategy.
 
     Parameters
     ----------
     workers : int
-        Processes.
+        Processes; all of them together take half of this machine's memory at most.
     patience : float
-        Seconds for one candidate, the start of its worker included.
+        Seconds for one candidate.
+    generate : callable
+        A function of a module, which the workers import.
+    cores : collection of int
+        The CPU cores that the workers run on; empty: as this process.
     """
-    return _Workers(workers, patience)
+    memory = max(_LEAST, memory_bytes() // 2 // workers)
+    return _Builder(Workers(workers, patience, Confines(cores, memory), [__name__, generate.__module__]), generate)

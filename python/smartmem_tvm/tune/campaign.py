@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuning of all kernels of a network: whose turn it is, when it is enough, and what counts in the end.
+"""The tuning of all kernels of some networks: whose turn it is, when it is enough, and what counts in the end.
 
-A batch goes to the kernel that promises the most: its share of the network's time, times what its last batches have
+A batch goes to the kernel that promises the most: its share of the networks' time, times what its last batches have
 gained on average (the older, the less). A kernel that promises next to nothing, or has had its trials, is finished; its
 fastest candidates are then compared with the untuned kernel (`Judge`), and the fastest right one wins.
 """
@@ -11,15 +11,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ..errors import UserError
-from .faults import failure_of
-from .record_lines import is_faster
+from .faults import MachineFailed, failure_of
+from .kernel_run import KernelRun, kernel_runs
 from .records import Records, record_key, workload_key
 from .session import Session, Tools, Trial
 from .strategy import seconds_of
@@ -27,10 +28,11 @@ from .tasks import Task
 from .trace import genome_of
 
 _logger = logging.getLogger(__name__)
-_HOPE = 0.2  # what a kernel may gain in its first batch, before anything is known
 _FINALISTS = 3  # of each kernel are measured in turns at the end: the fastest of many noisy times is partly luck
+_VERDICT = 4.0  # seconds that one takes, before it is known
 _ROUNDS = 4  # of finalists, if all of them were wrong
 _BROKEN = 2  # batches in which the machine failed at everything
+_ROOM, _LOOK = 300.0, 1.0  # seconds to wait for room on a full disk, and between two looks at it
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Effort:
     batch : int
         Candidates that are built and measured together.
     minutes : float
-        After which nothing new begins.
+        Of the search, and of the verdicts on what it found.
     """
 
     trials: int
@@ -62,74 +64,12 @@ EFFORTS = {
 }
 
 
-@dataclass
-class KernelRun:
-    """What is known of one kernel while it is tuned.
-
-    Attributes
-    ----------
-    task : Task
-    untuned : float
-        Seconds of one launch without tuning.
-    share : float
-        Of the network's time, untuned.
-    times : list
-        Seconds of each candidate tried, earlier runs included; None for those that failed.
-    machine_failed : int
-        Candidates that the machine had no room for.
-    spent : float
-        Seconds of this run that went to it, on `tried` candidates.
-    state : str
-        Why it is not tuned further: ``done``, ``nothing to decide`` ...; empty while it is.
-    winner : dict or None
-        The line of the records on it: ``seconds``, ``untuned``.
-    wrong : int
-        Finalists that computed something else.
-    """
-
-    task: Task
-    untuned: float
-    share: float = 0.0
-    times: list[float | None] = field(default_factory=list)
-    tried: int = 0
-    machine_failed: int = 0
-    spent: float = 0.0
-    state: str = ""
-    winner: dict | None = None
-    wrong: int = 0
-
-    @property
-    def name(self) -> str:
-        """The first of its names."""
-        return self.task.names[0]
-
-    @property
-    def best(self) -> float | None:
-        """Seconds of the fastest candidate."""
-        return min((each for each in self.times if each is not None), default=None)
-
-    @property
-    def gain(self) -> float:
-        """How many times faster it is, as measured in turns with the untuned kernel."""
-        return self.winner["untuned"] / self.winner["seconds"] if self.winner and is_faster(self.winner) else 1.0
-
-    def promise(self, batch: int) -> float:
-        """The share of its time that one more batch may save."""
-        promise, best = _HOPE, None
-        for start in range(0, len(self.times), batch):
-            found = [each for each in self.times[start : start + batch] if each is not None]
-            now = min([*found, *([best] if best is not None else [])], default=None)
-            gained = 1 - now / best if best is not None and now is not None else 0.0
-            promise, best = (promise + gained) / 2, now
-        return promise
-
-
 Judge = Callable[[tvm.IRModule, Target, Sequence[ms.database.TuningRecord]], Sequence]
 """Verdicts on records of a kernel (`deploy.judge.judge`)."""
 
 
 class Campaign:
-    """The tuning of the kernels of one network.
+    """The tuning of the kernels of one network, or of several.
 
     Parameters
     ----------
@@ -159,12 +99,9 @@ class Campaign:
     ):
         self.target, self.strategy, self.tools, self.effort, self.seed = target, strategy, tools, effort, seed
         self._judge, self._sessions, self._broken = judge, {}, 0
+        self._verdict_seconds = _VERDICT
         self.current: KernelRun | None = None
-        total = sum(task.launches * each for task, each in zip(tasks, untuned, strict=True))
-        self.kernels = [
-            KernelRun(task, each, task.launches * each / total) for task, each in zip(tasks, untuned, strict=True)
-        ]
-        self.kernels.sort(key=lambda kernel: -kernel.share)
+        self.kernels = kernel_runs(tasks, untuned)
         for kernel in self.kernels:
             self._recall(kernel)
         self.stopping, self.deadline = False, time.monotonic() + 60 * effort.minutes
@@ -216,7 +153,7 @@ class Campaign:
 
     def _next(self) -> KernelRun | None:
         """Who promises the most; those who promise nothing are finished on the way."""
-        if self.stopping or time.monotonic() >= self.deadline:
+        if self.stopping or time.monotonic() >= self._search_end():
             return None
         for kernel in self.kernels:
             enough = len(kernel.times) >= self.effort.trials
@@ -224,6 +161,11 @@ class Campaign:
                 self._finish(kernel, "all trials done" if enough else "no more gain")
         running = [kernel for kernel in self.kernels if not kernel.state]
         return max(running, key=self.expected, default=None)
+
+    def _search_end(self) -> float:
+        """When the time that is left is that of the verdicts to come."""
+        verdicts = sum(kernel.tried > 0 and not kernel.state for kernel in self.kernels)
+        return self.deadline - min(verdicts * self._verdict_seconds, 30 * self.effort.minutes)
 
     def expected(self, kernel: KernelRun) -> float:
         """The share of the network's time that one more batch of a kernel may save."""
@@ -240,22 +182,31 @@ class Campaign:
             _logger.warning("%s", error)
             kernel.state = f"not by {self.strategy}"
             return
+        except Exception as error:  # TVM raises several kinds; one kernel shall not end the night of all others
+            if not any(each.tried for each in self.kernels):
+                raise
+            reason = (str(error).strip().splitlines() or ["no message"])[-1]
+            _logger.warning("Kernel %s is not tuned further, as %s raised %s.", kernel.name, self.strategy, reason)
+            self._finish(kernel, "search failed")
+            return
         finally:
             kernel.spent += time.monotonic() - start
         kernel.tried += len(trials)
         fair = [trial for trial in trials if trial.seconds is not None or failure_of(trial.error).candidate]
         kernel.times += [trial.seconds for trial in fair]
         kernel.machine_failed += len(trials) - len(fair)
+        self._await_room()
         if not trials:
             self._finish(kernel, "all candidates tried")
         self._note_broken(trials, fair)
 
     def _session(self, kernel: KernelRun) -> Session:
-        if kernel.name not in self._sessions:
+        key = id(kernel)
+        if key not in self._sessions:
             left, batch = self.effort.trials - len(kernel.times), self.effort.batch
             facts = (kernel.task.mod, self.target, self.strategy, self.tools, left, min(batch, left), self.seed)
-            self._sessions[kernel.name] = Session(*facts, kernel.name)
-        return self._sessions[kernel.name]
+            self._sessions[key] = Session(*facts, kernel.name)
+        return self._sessions[key]
 
     def _note_broken(self, trials: Sequence[Trial], fair: Sequence[Trial]) -> None:
         self._broken = self._broken + 1 if trials and not fair else 0
@@ -266,16 +217,61 @@ class Campaign:
                 f"in {self.records.path}: run the command again when that is mended."
             )
 
+    def _await_room(self) -> None:
+        """Measure nothing more while what was measured cannot be written.
+
+        Raises
+        ------
+        UserError
+            If there is no room for too long.
+        """
+        end, told = time.monotonic() + _ROOM, False
+        while self.records.pending:
+            try:
+                self.records.flush()
+            except UserError as error:
+                if self.stopping or time.monotonic() >= end:
+                    raise UserError(self._homeless(error)) from error
+                if not told:
+                    _logger.warning("%s Tuning waits for room, %g minutes at most.", error, _ROOM / 60)
+                told = True
+                time.sleep(_LOOK)
+
+    def _homeless(self, error: UserError) -> str:
+        lines, places = (
+            self.records.pending,
+            (self.records.path.parent, Path.cwd(), Path.home(), Path("/tmp"), Path("/dev/shm")),
+        )
+        file = self.records.rescue(places)
+        if file is None:
+            return f"{error} The last {lines} lines could not be written anywhere else, and are lost."
+        return (
+            f"{error} The last {lines} lines are in {file}: when there is room, "
+            f"`smartmem records merge {file} -o {self.records.path}` adds them, and the same command goes on."
+        )
+
     def _finish(self, kernel: KernelRun, why: str) -> None:
         """Judge a kernel's best candidates; once."""
         if kernel.state:
             return
         kernel.state = why
+        try:
+            self._choose(kernel)
+        except MachineFailed as failure:
+            _logger.warning(
+                "The candidates of %s could not be judged (%s); run the command again.", kernel.name, failure
+            )
+            kernel.state = "not judged"
+        self._await_room()
+
+    def _choose(self, kernel: KernelRun) -> None:
         for _ in range(_ROUNDS):
             finalists = self._finalists(kernel)
             if not finalists:
                 return
+            start = time.monotonic()
             verdicts = self._judge(kernel.task.mod, self.target, finalists)
+            self._verdict_seconds = (self._verdict_seconds + time.monotonic() - start) / 2
             for record, verdict in zip(finalists, verdicts, strict=True):
                 if verdict.wrong:
                     self.records.commit_wrong(record, verdict.wrong)
@@ -291,7 +287,7 @@ class Campaign:
 
     def _finalists(self, kernel: KernelRun) -> list[ms.database.TuningRecord]:
         """The fastest records that nobody has found wrong; none if that would say nothing new."""
-        if kernel.winner is not None and not kernel.tried:
+        if self.records.is_settled(workload_key(kernel.task.mod)):
             return []
         keys = {record_key(each): each for each in self._of(kernel) if seconds_of(each) is not None}
         right = [key for key in sorted(keys, key=lambda key: seconds_of(keys[key])) if key not in self.records.wrong]

@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from .genetic import Failure
 
+KILLED = "was killed from outside, as happens when memory runs out"
+NO_WORKER = "No worker process could be started"
 # What an operating system says when it runs out of something; a candidate alone does not do that.
 _MACHINE = (
+    KILLED,
+    NO_WORKER,
     "No space left on device",
     "Disk quota exceeded",
+    "File too large",
     "Cannot allocate memory",
     "Too many open files",
     "Resource temporarily unavailable",
     "Read-only file system",
 )
+
+
+class MachineFailed(Exception):
+    """What was to be found out about a candidate could not be, for a reason that says nothing of it."""
 
 
 def failure_of(message: str) -> Failure:

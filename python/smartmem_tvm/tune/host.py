@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
+
+# What a container may have of the machine's memory, in the second and the first version of control groups.
+_GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 STORE_VARIABLE = "SMARTMEM_PROFILES"
 RECORDS_VARIABLE = "SMARTMEM_RECORDS"
@@ -24,13 +29,22 @@ def cpu_name() -> str:
     return found.group(1).strip() if found else platform.processor() or platform.machine() or "unknown CPU"
 
 
-def usable_cores() -> int:
-    """Cores this process may use; the hardware threads of one core count once."""
+def usable_cores(among: Collection[int] = ()) -> int:
+    """Cores this process may use, or those among some; the hardware threads of one core count once."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    files = {cpu: Path(siblings.format(cpu)) for cpu in os.sched_getaffinity(0)}
+    files = {cpu: Path(siblings.format(cpu)) for cpu in among or os.sched_getaffinity(0)}
     return len({file.read_text() if file.exists() else cpu for cpu, file in files.items()})
+
+
+def memory_bytes() -> int:
+    """Memory of this machine, or of the container that this process is in."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for group in _GROUPS:
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            found.append(int(Path(group).read_text()))
+    return min(found)
 
 
 def run_threads() -> int:

@@ -62,7 +62,7 @@ def read(path: Path) -> tuple[list[dict], list[Damage]]:
 
 
 def append(path: Path, objects: Iterable[dict]) -> None:
-    """Add lines in one write; all of them are in the file afterwards, or none.
+    """Add lines at once; all of them are in the file afterwards, or none. Without lines, see whether that would work.
 
     Raises
     ------
@@ -71,13 +71,15 @@ def append(path: Path, objects: Iterable[dict]) -> None:
     """
     data = b"".join(json.dumps(each).encode() + b"\n" for each in objects)
     with _locked(path) as handle:
+        if not data:
+            return
         size = os.fstat(handle).st_size
         os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
         torn = size > 0 and os.read(handle, 1) != b"\n"
-        data = b"\n" * torn + data
+        left = memoryview(b"\n" * torn + data)
         try:
-            if os.write(handle, data) != len(data):
-                raise OSError(0, "the disk is full")
+            while left:  # a disk takes what there is room for, and says so at the next write
+                left = left[os.write(handle, left) :]
             os.fsync(handle)
         except OSError as err:
             os.ftruncate(handle, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import tvm
@@ -16,8 +16,10 @@ from tvm.target import Target
 
 from ..analysis.kernel import emit
 from ..schedule import ScheduleKernels
-from ..schedule.decisions import DECISIONS, Decision, deciding
+from ..schedule.decisions import DECISIONS, RULE_GENE, Decision, deciding
 from ..schedule.pack_weights import packing_of
+from ..schedule.rivals import NUMBERED, RIVALS
+from ..schedule.rule import Rule
 from ..schedule.rules import default_rules
 from ..schedule.schedule_kernels import REFUSALS
 from .genetic import Space, Value
@@ -40,38 +42,36 @@ class TunableKernel:
         The rule that schedules it.
     decisions : tuple of Decision
         Those that the rule takes by itself.
+    rivals : dict
+        Other rules that could take it -> the decisions that each would take (`schedule.rivals`).
     """
 
     func: tirx.PrimFunc
     target: Target
     rule: str
     decisions: tuple[Decision, ...]
+    rivals: Mapping[str, tuple[Decision, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, func: tirx.PrimFunc, target: Target) -> TunableKernel | None:
         """The kernel, or None if no rule knows it, or the rule decides nothing."""
-        packed, looked = _packed(func, target)
-        for rule in default_rules():
-            try:
-                with deciding(packed) as taken:
-                    found = rule.apply(packed, target)
-            except ScheduleError:
-                continue
-            if found is not None:
-                # Who packs the constants knows of them; their reader does not.
-                decisions = tuple(taken if packed is func else looked)
-                return cls(func, target, rule.name, decisions) if decisions else None
+        rules, packed = default_rules(), _packed(func, target)
+        for rule in rules:
+            decisions = _decisions(func, packed, target, rule)
+            if decisions is not None:
+                rivals = _rivals(func, target, [each for each in rules if each.name in RIVALS.get(rule.name, ())])
+                return cls(func, target, rule.name, decisions, rivals) if decisions else None
         return None
 
     @cached_property
     def space(self) -> Space:
         """What may be decided instead."""
-        return space_of(self.decisions, self.rule)
+        return space_of(self.decisions, self.rule, self.rivals)
 
     @property
     def seed(self) -> dict[str, Value]:
         """What the rule decides."""
-        return seed_of(self.decisions)
+        return seed_of(self.decisions, self.rule, self.rivals)
 
     def scheduled(self, genome: Mapping[str, Value] | None = None) -> tirx.PrimFunc:
         """The scheduled kernel; constants among its parameters have the shapes in which it reads them.
@@ -98,6 +98,30 @@ class TunableKernel:
         """
         func = _packed(_with_decisions(self.func, genome), self.target)[0]
         return [(str(param.dtype), [int(dim) for dim in param.shape]) for param in func.params]
+
+
+def _decisions(
+    func: tirx.PrimFunc, packed: tuple[tirx.PrimFunc, list[Decision]], target: Target, rule: Rule
+) -> tuple[Decision, ...] | None:
+    """What a rule decides about a kernel, None if it is not its business."""
+    reader, looked = packed
+    try:
+        with deciding(reader) as taken:
+            found = rule.apply(reader, target)
+    except ScheduleError:
+        return None
+    # Who packs the constants knows of them; their reader does not.
+    return None if found is None else tuple(taken if reader is func else looked)
+
+
+def _rivals(func: tirx.PrimFunc, target: Target, rules: Iterable[Rule]) -> dict[str, tuple[Decision, ...]]:
+    found = {}
+    for rule in rules:
+        given = _with_decisions(func, {RULE_GENE: NUMBERED.index(rule.name)})
+        decisions = _decisions(given, _packed(given, target), target, rule)
+        if decisions:
+            found[rule.name] = decisions
+    return found
 
 
 def with_constants(func: tirx.PrimFunc, positions: Iterable[int]) -> tirx.PrimFunc:

@@ -83,46 +83,60 @@ class Selected:
         Key of a workload -> the last line on its winner, if that is not known to be wrong.
     wrong : set
         Keys of candidates.
+    settled : set
+        Keys of workloads whose winner was chosen among all of their records.
     """
 
     workloads: dict[str, list] = field(default_factory=dict)
     records: dict[str, dict] = field(default_factory=dict)
     winners: dict[str, dict] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
+    settled: set[str] = field(default_factory=set)
 
 
-def selected(lines: Iterable[Mapping], where: Mapping, any_threads: bool = False) -> Selected:
+def selected(lines: Iterable[Mapping], where: Mapping, device: str | None = None) -> Selected:
     """The lines that count in some circumstances.
 
     Parameters
     ----------
-    any_threads : bool
-        Lines made with another number of threads count too, but winners only where there is none with the same.
+    where : mapping
+        `circumstances`; the cores that a target counts are no part of them: kernels run on as many threads as they say.
+    device : str, optional
+        The only device whose times count; without, any will do.
     """
-    found, runs = Selected(), {}
+    found, runs = Selected(), set()
     for line in lines:
         kind = kind_of(line)
         if kind == "target":
-            same = {name for name in _CIRCUMSTANCES if line[name] == where[name]}
-            if same == set(_CIRCUMSTANCES) or (any_threads and same == set(_CIRCUMSTANCES) - {"threads"}):
-                runs[line["run"]] = "threads" in same
+            if _alike(line, where) and (device is None or line.get("device", device) == device):
+                runs.add(line["run"])
         elif kind == "module":
             found.workloads.setdefault(line["workload"], line["module"])
         elif kind is not None and line["run"] in runs:
-            _take(found, kind, line, runs)
+            _take(found, kind, line)
     found.winners = {key: line for key, line in found.winners.items() if line["winner"] not in found.wrong}
     return found
 
 
-def _take(found: Selected, kind: str, line: Mapping, runs: Mapping[str, bool]) -> None:
+def _alike(run: Mapping, where: Mapping) -> bool:
+    same = all(run[name] == where[name] for name in _CIRCUMSTANCES if name != "target")
+    return same and without_cores(run["target"]) == without_cores(where["target"])
+
+
+def without_cores(target: Mapping) -> dict:
+    """A target, but for its number of cores: what a process may use says nothing of its kernels."""
+    return {name: value for name, value in target.items() if name != "num-cores"}
+
+
+def _take(found: Selected, kind: str, line: Mapping) -> None:
     if kind == "trace":
         found.records[line["record"]] = dict(line)
+        found.settled.discard(line["workload"])
     elif kind == "wrong":
         found.wrong.add(line["wrong"])
     else:
-        known = found.winners.get(line["workload"])
-        if known is None or runs[line["run"]] >= runs[known["run"]]:
-            found.winners[line["workload"]] = dict(line)
+        found.winners[line["workload"]] = dict(line)
+        found.settled.add(line["workload"])
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import tvm
@@ -17,7 +18,7 @@ from tvm.target import Target
 
 from ..errors import UserError
 from . import json_lines, record_lines
-from .record_lines import candidate_key, is_faster, selected
+from .record_lines import candidate_key, selected
 from .strategy import FAILED, seconds_of
 
 _logger = logging.getLogger(__name__)
@@ -44,8 +45,19 @@ def _plain(value: object) -> object:
 
 def _written(record: ms.database.TuningRecord) -> tuple[object, object]:
     """The trace and the arguments of a record."""
-    trace, _, _, arguments = _plain(tvm.get_global_func("s_tir.meta_schedule.TuningRecordAsJSON")(record))
+    trace, _, _, arguments = packed(record)[1]
     return trace, arguments
+
+
+def packed(record: ms.database.TuningRecord) -> tuple:
+    """A record as something that another process can be sent."""
+    return record.workload.as_json(), _plain(tvm.get_global_func("s_tir.meta_schedule.TuningRecordAsJSON")(record))
+
+
+def unpacked(content: tuple) -> ms.database.TuningRecord:
+    """The record that `packed` was given."""
+    workload, fields = content
+    return ms.database.TuningRecord.from_json(fields, ms.database.Workload.from_json(workload))
 
 
 def workload_key(mod: tvm.IRModule) -> str:
@@ -62,21 +74,22 @@ def record_key(record: ms.database.TuningRecord) -> str:
 class Records(ms.database.PyDatabase):
     """The records of a file that were made in the same circumstances, as a database that adds to the file.
 
-    Candidates that turned out wrong are in it as failed ones.
+    Candidates that turned out wrong are in it as failed ones. What cannot be written is kept, and is `pending` until it
+    can be: whoever measures shall not go on meanwhile.
 
     Parameters
     ----------
     path : Path
         Made by the first record. A torn last line is removed, with a warning.
     where : mapping
-        `circumstances`.
+        `circumstances`. On a GPU the device counts too: one target fits many.
     run : mapping
         What else there is to say of this run: ``date``, ``command``, ``device``, ``driver``, ``strategy``.
 
     Raises
     ------
     UserError
-        If the file cannot be read or written.
+        If the file cannot be read.
     """
 
     def __init__(self, path: Path, where: Mapping, run: Mapping):
@@ -90,9 +103,10 @@ class Records(ms.database.PyDatabase):
             _logger.warning(
                 "%s: line %d is damaged and is skipped; `smartmem records repair` removes it.", path, each.line
             )
-        self._known = selected(lines, where)
+        self._known = selected(lines, where, run.get("device") if where["threads"] is None else None)
         self._run = {"run": uuid.uuid4().hex[:12], **run, **where}
         self._begun = False
+        self._pending: list[dict] = []
         self._memory = database(self._known, where)
 
     @property
@@ -104,6 +118,47 @@ class Records(ms.database.PyDatabase):
     def wrong(self) -> set[str]:
         """Keys of the candidates that computed something else than the untuned kernel."""
         return self._known.wrong
+
+    @property
+    def pending(self) -> int:
+        """Lines that are not in the file yet, as there was no room."""
+        return len(self._pending)
+
+    def is_settled(self, key: str) -> bool:
+        """Whether the winner of a workload was chosen among all of its records."""
+        return key in self._known.settled
+
+    def flush(self) -> None:
+        """Write what is pending.
+
+        Raises
+        ------
+        UserError
+            If there is still no room; nothing is lost.
+        """
+        if self._pending:
+            json_lines.append(self.path, self._pending)
+            self._pending = []
+
+    def rescue(self, folders: Iterable[Path]) -> Path | None:
+        """Write what is pending to a file of its own in the first of some folders that can be written to.
+
+        Returns
+        -------
+        Path or None
+            The file, to be merged into the records; None if no folder could be written to.
+        """
+        for folder in folders:
+            path = Path(folder) / f"{self._run['run']}.records.jsonl"
+            try:
+                json_lines.append(path, [self._run, *(line for line in self._pending if line != self._run)])
+            except UserError:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            else:
+                self._pending = []
+                return path
+        return None
 
     def has_workload(self, mod: tvm.IRModule) -> bool:
         """Whether a kernel was committed."""
@@ -124,6 +179,7 @@ class Records(ms.database.PyDatabase):
             news.insert(0, {"workload": key, "module": self._known.workloads[key]})
         self._write(news)
         self._known.records[line["record"]] = news[-1]
+        self._known.settled.discard(key)
         self._memory.commit_tuning_record(record)
 
     def commit_winner(self, record: ms.database.TuningRecord, seconds: float, untuned: float) -> None:
@@ -131,6 +187,7 @@ class Records(ms.database.PyDatabase):
         line = {"winner": record_key(record), **self._about(record), "seconds": seconds, "untuned": untuned}
         self._write([line])
         self._known.winners[line["workload"]] = line
+        self._known.settled.add(line["workload"])
 
     def commit_wrong(self, record: ms.database.TuningRecord, error: str) -> None:
         """Write that a candidate does not compute what the untuned kernel does: it will not be tried again."""
@@ -144,8 +201,10 @@ class Records(ms.database.PyDatabase):
         return {"workload": workload_key(record.workload.mod), "run": self._run["run"]}
 
     def _write(self, lines: list[dict]) -> None:
-        json_lines.append(self.path, lines if self._begun else [self._run, *lines])
+        self._pending += lines if self._begun else [self._run, *lines]
         self._begun = True
+        with contextlib.suppress(UserError):  # whoever measures asks for what is pending
+            self.flush()
 
     def get_all_tuning_records(self) -> list[ms.database.TuningRecord]:
         """All records, in the order in which they were made."""
@@ -185,23 +244,14 @@ def database(known: record_lines.Selected, where: Mapping) -> ms.database.Memory
     return found
 
 
-def winners(path: Path, where: Mapping) -> ms.database.MemoryDatabase:
-    """The winners of a file; the file is only read, and a line that is torn or damaged passed over.
-
-    Those found with another number of threads count where there is none with the same.
+def lines_of(path: Path) -> list[dict]:
+    """The lines of a file, which is only read; one that is torn or damaged is passed over, with a warning.
 
     Raises
     ------
     UserError
         If the file cannot be read.
     """
-    known = selected(_lines(path), where, any_threads=True)
-    chosen = {line["winner"] for line in known.winners.values() if is_faster(line)}
-    known.records = {key: line for key, line in known.records.items() if key in chosen}
-    return database(known, where)
-
-
-def _lines(path: Path) -> list[dict]:
     lines, damaged = json_lines.read(path)
     for each in damaged:
         what = "was not written to its end" if each.torn else "is damaged"
@@ -217,7 +267,7 @@ def export(path: Path, folder: Path) -> int:
     UserError
         If the file cannot be read, or the folder holds such a database already.
     """
-    lines = _lines(path)
+    lines = lines_of(path)
     names = ("target", "threads", "tvm", "schedules")
     runs = [{name: line[name] for name in names} for line in lines if record_lines.kind_of(line) == "target"]
     if list(folder.glob("database_*.json")):

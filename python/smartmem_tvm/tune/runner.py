@@ -3,44 +3,92 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 
-import numpy as np
 import tvm
-from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner, PyRunnerFuture, RunnerInput, RunnerResult
+from tvm.s_tir.meta_schedule.runner.utils import run_evaluator_common
 
-_REPEATS, _READING = 5, 20  # measurements of a candidate, and milliseconds of each at least
+from .parameters import arguments
+from .workers import Confines, Workers
+
+# Many short readings, whose median is not that of a busy moment: milliseconds of each at least; how many, fewer of them
+# where they would take more than so many seconds.
+_READING, _MOST, _FEWEST, _LONGEST = 1, 50, 3, 0.25
+_KEPT = (0.1, 0.3, 0.5, 0.7, 0.9)  # the readings that go on record: so many of them are not slower
 
 
-def local_runner(patience: float = 30.0) -> LocalRunner:
-    """A runner for candidates of any strategy; kernels run on $TVM_NUM_THREADS threads.
+def measuring_worker(patience: float = 30.0, cores: Collection[int] = (), memory: int | None = None) -> Workers:
+    """The one process that runs kernels; on $TVM_NUM_THREADS threads.
 
     Parameters
     ----------
     patience : float
-        Seconds for one candidate, the start of its worker included.
+        Seconds for one candidate.
+    cores : collection of int
+        The only CPU cores that it may run on; empty: as this process.
+    memory : int, optional
+        Bytes that it may have.
     """
-    return LocalRunner(
-        timeout_sec=patience,
-        evaluator_config=EvaluatorConfig(number=1, repeat=_REPEATS, min_repeat_ms=_READING),
-        f_alloc_argument=arguments,
-        initializer=outlive_interrupts,
-    )
+    return Workers(1, patience, Confines(cores, memory), [__name__])
 
 
-def arguments(device: tvm.runtime.Device, infos: Sequence, repeats: int) -> list[list[tvm.runtime.Tensor]]:
-    """Numbers in [0.5, 1.5), and zeros where they may be indices: TVM's own filling is out of bounds of any table."""
-    generator = np.random.default_rng(0)
-    return [[tvm.runtime.tensor(_array(generator, *info[1:]), device) for info in infos] for _ in range(repeats)]
+def local_runner(patience: float = 30.0, cores: Collection[int] = (), worker: Workers | None = None) -> PyRunner:
+    """A runner for candidates of any strategy.
+
+    Parameters
+    ----------
+    patience, cores
+        As for `measuring_worker`.
+    worker : Workers, optional
+        Does the work, in place of one of the runner's own.
+    """
+    return _Runner(worker or measuring_worker(patience, cores))
 
 
-def _array(generator: np.random.Generator, dtype: str, shape: Sequence[int]) -> np.ndarray:
-    if dtype.startswith("float"):
-        return (generator.random(tuple(shape), dtype="float32") + 0.5).astype(dtype)
-    return np.zeros(tuple(shape), dtype)
+@derived_object
+class _Runner(PyRunner):
+    """Measures candidates one after the other, each when its result is asked for."""
+
+    def __init__(self, worker: Workers):
+        super().__init__()
+        self._worker = worker
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[PyRunnerFuture]:
+        """One future for each candidate."""
+        return [_Time(self._worker, (str(each.artifact_path), str(each.device_type))) for each in runner_inputs]
 
 
-def outlive_interrupts() -> None:
-    """Leave Ctrl-C to the process that waits for this one: it ends the batch, and then its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@derived_object
+class _Time(PyRunnerFuture):
+    """The seconds of a candidate, or why there are none."""
+
+    def __init__(self, worker: Workers, job: tuple[str, str]):
+        super().__init__()
+        self._worker, self._job, self._result = worker, job, None
+
+    def done(self) -> bool:
+        """Whether it has been measured."""
+        return self._result is not None
+
+    def result(self) -> RunnerResult:
+        """Measure it, the first time."""
+        if self._result is None:
+            (answer,) = self._worker.map(_seconds, [self._job])
+            self._result = RunnerResult(answer.value, answer.error or None)
+        return self._result
+
+
+def _seconds(job: tuple[str, str]) -> list[float]:
+    """Times of a candidate, ascending; runs in a worker."""
+    artifact, kind = job
+    module, device = tvm.runtime.load_module(artifact), tvm.runtime.device(kind, 0)
+    tensors, once = [arguments(module, device)], EvaluatorConfig(number=1, repeat=1, min_repeat_ms=_READING)
+    readings: list[float] = []
+    end = time.monotonic() + _LONGEST
+    while len(readings) < _FEWEST or (len(readings) < _MOST and time.monotonic() < end):
+        readings += run_evaluator_common(module, device, once, tensors)
+    ordered = sorted(readings)
+    return [ordered[int(len(ordered) * part)] for part in _KEPT]

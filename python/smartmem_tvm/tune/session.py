@@ -6,7 +6,7 @@ MetaSchedule's own loop over tasks does the same in one call; here whoever calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,9 +101,12 @@ class Session:
         if not candidates:
             self.close()
             return []
-        results = self._measured(candidates)
+        kept = self.tools.database.commit_workload(self.context.mod)
+        results = []
+        for candidate, result in zip(candidates, self._measured(candidates), strict=True):
+            self._record(candidate, result, kept)
+            results.append(result)
         self.context.notify_runner_results(candidates, results)
-        self._record(candidates, results)
         if self.tools.model is not None:
             self.tools.model.update(self.context, candidates, results)
         trials = [Trial(median_of(result.run_secs), str(result.error_msg or "")) for result in results]
@@ -116,33 +119,26 @@ class Session:
             self.context.post_tuning()
         self._open = False
 
-    def _measured(self, candidates: Sequence[ms.MeasureCandidate]) -> list[ms.runner.RunnerResult]:
+    def _measured(self, candidates: Sequence[ms.MeasureCandidate]) -> Iterator[ms.runner.RunnerResult]:
+        """The result of each candidate, as soon as it is there."""
         kind = self.context.target.kind.name
         device = "cpu" if kind == "llvm" else kind
         built = self.tools.builder.build([ms.builder.BuilderInput(c.sch.mod, self.context.target) for c in candidates])
-        pairs = list(zip(candidates, built, strict=True))
-        inputs = [
-            ms.runner.RunnerInput(build.artifact_path, device, candidate.args_info)
-            for candidate, build in pairs
-            if build.error_msg is None
-        ]
-        times = iter(self.tools.runner.run(inputs))
-        results = [
-            next(times).result() if build.error_msg is None else ms.runner.RunnerResult(None, build.error_msg)
-            for build in built
-        ]
-        for build in inputs:
+        for candidate, build in zip(candidates, built, strict=True):
+            if build.error_msg is not None:
+                yield ms.runner.RunnerResult(None, build.error_msg)
+                continue
+            job = ms.runner.RunnerInput(build.artifact_path, device, candidate.args_info)
+            (time,) = self.tools.runner.run([job])
+            yield time.result()
             _discard(Path(str(build.artifact_path)))
-        return results
 
-    def _record(self, candidates: Sequence, results: Sequence) -> None:
-        """Keep times, and candidates that failed; what the machine failed at says nothing of a candidate."""
-        kept = self.tools.database.commit_workload(self.context.mod)
-        for candidate, result in zip(candidates, results, strict=True):
-            seconds = list(result.run_secs or ())
-            if seconds or failure_of(str(result.error_msg)).candidate:
-                record = (candidate.sch.trace, kept, seconds or [_NEVER], self.context.target, candidate.args_info)
-                self.tools.database.commit_tuning_record(ms.database.TuningRecord(*record))
+    def _record(self, candidate: ms.MeasureCandidate, result: ms.runner.RunnerResult, kept: ms.database.Workload):
+        """Keep a time, and a candidate that failed; what the machine failed at says nothing of a candidate."""
+        seconds = list(result.run_secs or ())
+        if seconds or failure_of(str(result.error_msg)).candidate:
+            record = (candidate.sch.trace, kept, seconds or [_NEVER], self.context.target, candidate.args_info)
+            self.tools.database.commit_tuning_record(ms.database.TuningRecord(*record))
 
 
 def _discard(artifact: Path) -> None:

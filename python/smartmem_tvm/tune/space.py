@@ -8,11 +8,13 @@ a constraint where a kernel would be wrong, refused or hopeless without it; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from math import prod
+from collections.abc import Callable, Mapping, Sequence
 
-from ..schedule.decisions import Decision, given_values
-from .genetic import AtMost, Constraint, Divides, Gene, Requires, Space, Value, category, divisors, integer
+from ..schedule.decisions import RULE_GENE, Decision, given_values
+from ..schedule.rivals import NUMBERED
+from .genetic import Space, Value, divisors
+from .kind import Kind
+from .rule_space import RuleSpace
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -20,7 +22,9 @@ _WRITTEN_OUT = 2048  # multiplications in the source of a kernel: more of them t
 _FLOAT_BYTES = 4
 
 
-def space_of(decisions: Sequence[Decision], family: str) -> Space:
+def space_of(
+    decisions: Sequence[Decision], family: str, rivals: Mapping[str, Sequence[Decision]] | None = None
+) -> Space:
     """The search space of a kernel.
 
     Parameters
@@ -29,8 +33,20 @@ def space_of(decisions: Sequence[Decision], family: str) -> Space:
         Those that its rule takes by itself.
     family : str
         The rule.
+    rivals : mapping, optional
+        Other rules -> the decisions that they would take by themselves. Which rule it is becomes a gene.
     """
-    kinds = [_Kind(each) for each in decisions]
+    alone = _space(decisions, family)
+    if not rivals:
+        return alone
+    parts = {NUMBERED.index(family): alone}
+    parts |= {NUMBERED.index(rule): _space(taken, rule) for rule, taken in rivals.items()}
+    choices = given_values([each for taken in (decisions, *rivals.values()) for each in taken])
+    return RuleSpace.of(RULE_GENE, parts, choices, family)
+
+
+def _space(decisions: Sequence[Decision], family: str) -> Space:
+    kinds = [Kind(each) for each in decisions]
     for kind in kinds:
         _KINDS.get(kind.decision.kind, _nothing)(kind)
         kind.limited_by_rule()
@@ -39,74 +55,26 @@ def space_of(decisions: Sequence[Decision], family: str) -> Space:
     return Space(genes, tuple(c for kind in kinds for c in kind.constraints), family, facts)
 
 
-def seed_of(decisions: Sequence[Decision]) -> dict[str, Value]:
+def seed_of(
+    decisions: Sequence[Decision], family: str = "", rivals: Mapping[str, Sequence[Decision]] | None = None
+) -> dict[str, Value]:
     """The genome that decides as the rule does."""
-    return given_values(list(decisions))
+    every = [each for taken in (decisions, *(rivals or {}).values()) for each in taken]
+    return {**({RULE_GENE: NUMBERED.index(family)} if rivals else {}), **given_values(every)}
 
 
-class _Kind:
-    """Genes and constraints of one decision; names of fields stand for those of genes."""
-
-    def __init__(self, decision: Decision):
-        self.decision, self.facts = decision, decision.facts
-        self.genes: dict[str, Gene] = {}
-        self.constraints: list[Constraint] = []
-
-    def __getitem__(self, fact: str) -> int:
-        return int(self.facts[fact])
-
-    def default(self, field: str) -> Value:
-        return self.decision.values[field]
-
-    def number(self, field: str, options: Iterable[int], most: int | None = None) -> None:
-        """A gene with the options up to `most`, and the default."""
-        kept = {n for n in options if most is None or n <= most}
-        self.genes[field] = integer(self._name(field), {*kept, self.default(field)})
-
-    def switch(self, field: str) -> None:
-        self.genes[field] = category(self._name(field), (False, True))
-
-    def at_most(self, limit: int, *fields: str) -> None:
-        """The product of some fields is within a limit, or what it is by default."""
-        limit = max(limit, prod(self.default(field) for field in fields))
-        self.constraints.append(AtMost(limit, self._names(fields)))
-
-    def divides(self, extent: int, *fields: str) -> None:
-        self.constraints.append(Divides(extent, self._names(fields)))
-
-    def requires(self, test: Callable[..., bool], *fields: str) -> None:
-        self.constraints.append(Requires(self._names(fields), test))
-
-    def limited_by_rule(self) -> None:
-        """What the rule itself refuses is no part of the space."""
-        fields, allows = tuple(self.decision.values), self.decision.allows
-        if allows is not None:
-            self.requires(lambda *values: allows(dict(zip(fields, values, strict=True))), *fields)
-
-    def all_genes(self) -> list[Gene]:
-        """One for each field, in the order of the choice."""
-        values = self.decision.values.items()
-        return [self.genes.get(field) or category(self._name(field), (value,)) for field, value in values]
-
-    def _name(self, field: str) -> str:
-        return f"{self.decision.name}.{field}"
-
-    def _names(self, fields: Iterable[str]) -> tuple[str, ...]:
-        return tuple(map(self._name, fields))
-
-
-def _nothing(_: _Kind) -> None:
+def _nothing(_: Kind) -> None:
     """A decision that nothing is known of stays as it is."""
 
 
 # -- CPU -------------------------------------------------------------------------------------------------------------
 
 
-def _tasks(kind: _Kind, field: str = "tasks") -> None:
+def _tasks(kind: Kind, field: str = "tasks") -> None:
     kind.number(field, (1, *(n * kind["cores"] for n in (1, 2, 4, 8, 16))))
 
 
-def _register_tile(kind: _Kind, height: str, width: str, columns: int) -> None:
+def _register_tile(kind: Kind, height: str, width: str, columns: int) -> None:
     """A tile that TVM keeps off the heap; what does not fit in the registers is slow, not wrong."""
     lanes = kind["lanes"]
     kind.number(height, range(1, 17))
@@ -115,13 +83,13 @@ def _register_tile(kind: _Kind, height: str, width: str, columns: int) -> None:
     kind.at_most(2 * kind["registers"] * lanes, height, width)
 
 
-def _vectors(kind: _Kind, width: str) -> None:
+def _vectors(kind: Kind, width: str) -> None:
     """Lanes of which whole vectors make up a row of the tile."""
     kind.number("lanes", (kind["lanes"] // 2, kind["lanes"], 2 * kind["lanes"]))
     kind.requires(lambda wide, lanes: wide % lanes == 0 or wide < lanes, width, "lanes")
 
 
-def _matmul(kind: _Kind) -> None:
+def _matmul(kind: Kind) -> None:
     kind.switch("swapped")
     _register_tile(kind, "height", "width", max(kind["columns"], kind["rows"]))
     _vectors(kind, "width")
@@ -144,7 +112,7 @@ def _matmul(kind: _Kind) -> None:
     kind.requires(lambda swapped, packed: not (packed and constants[swapped]), "swapped", "right_packed")
 
 
-def _window(kind: _Kind) -> None:
+def _window(kind: Kind) -> None:
     columns, lanes = kind["columns"], kind["lanes"]
     kind.number("height", range(1, 13), kind["lines"])
     kind.number("width", (n * lanes for n in (1, 2, 3, 4, 6, 8)), columns)
@@ -156,14 +124,23 @@ def _window(kind: _Kind) -> None:
     _tasks(kind)
 
 
-def _rows(kind: _Kind) -> None:
+def _slide(kind: Kind) -> None:
+    _register_tile(kind, "height", "width", kind["places"])
+    kind.at_most(kind["rows"], "height")
+    _vectors(kind, "width")
+    kind.number("lines", divisors(kind["lines"]))
+    kind.switch("written_out")
+    kind.switch("parallel")
+
+
+def _rows(kind: Kind) -> None:
     lanes = kind["lanes"]
     kind.number("vectors", (1, 2, 4, 8))
     kind.number("together", (lanes // 2, lanes, 2 * lanes, 4 * lanes), kind["beside"])
     _tasks(kind)
 
 
-def _row_chain(kind: _Kind) -> None:
+def _row_chain(kind: Kind) -> None:
     rows = kind["rows"]
     kind.number("length", (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, rows), rows)
     kind.at_most((1 << 20) // (_FLOAT_BYTES * kind["widest"]), "length")
@@ -172,15 +149,15 @@ def _row_chain(kind: _Kind) -> None:
     kind.switch("parallel")
 
 
-def _panel(kind: _Kind) -> None:
+def _panel(kind: Kind) -> None:
     _register_tile(kind, "height", "width", kind["columns"])
 
 
-def _elementwise(kind: _Kind) -> None:
+def _elementwise(kind: Kind) -> None:
     _tasks(kind)
 
 
-def _transpose(kind: _Kind) -> None:
+def _transpose(kind: Kind) -> None:
     _tasks(kind)
     kind.number("side", (4, 8, 16, 32, 64))
 
@@ -192,7 +169,7 @@ def _threads_of(rows: int, columns: int, down: int, across: int) -> int:
     return (rows // down) * (columns // across)
 
 
-def _thread_tile(kind: _Kind) -> None:
+def _thread_tile(kind: Kind) -> None:
     """Tiles that threads share evenly."""
     for side in ("rows", "columns"):
         kind.number(side, (8, 16, 32, 64, 128, 256))
@@ -203,7 +180,7 @@ def _thread_tile(kind: _Kind) -> None:
 _TILE = ("rows", "columns", "thread_rows", "thread_columns")
 
 
-def _gpu_matmul(kind: _Kind) -> None:
+def _gpu_matmul(kind: Kind) -> None:
     _thread_tile(kind)
     kind.number("depth", (4, 8, 16, 32, 64))
     kind.number("unroll", (1, 2, 4, 8, 16, 32), 32)
@@ -225,7 +202,7 @@ def _gpu_matmul(kind: _Kind) -> None:
         kind.requires(lambda own: own % 4 == 0, "thread_columns")
 
 
-def _gpu_window_product(kind: _Kind) -> None:
+def _gpu_window_product(kind: Kind) -> None:
     _thread_tile(kind)
     kind.number("depth", {4, 8, 12, 16, 24, 32, kind["window"], 2 * kind["window"]}, min(64, kind["depth"]))
     kind.number("slices", (1, 2, 4, 8))
@@ -243,7 +220,7 @@ def _gpu_window_product(kind: _Kind) -> None:
     kind.requires(lambda slices, deep: slices == 1 or slices * deep <= kind["depth"], "slices", "depth")
 
 
-def _gpu_window_slide(kind: _Kind) -> None:
+def _gpu_window_slide(kind: Kind) -> None:
     for field in ("across", "down", "rows"):
         kind.number(field, divisors(kind[field]), 16)
     kind.at_most(64 // kind["together"], "across", "down", "rows")
@@ -251,12 +228,12 @@ def _gpu_window_slide(kind: _Kind) -> None:
     kind.at_most(_WRITTEN_OUT // kind["together"], "across", "down", "rows", "taps")
 
 
-def _taps(kind: _Kind) -> None:
+def _taps(kind: Kind) -> None:
     kind.number("taps", (1, 3, 4, 9, 16, 25, 36, 49, 64), max(1, kind["terms"]))
     kind.number("threads", (32, 64, 128, 256), kind["threads"])
 
 
-def _gpu_rows(kind: _Kind) -> None:
+def _gpu_rows(kind: Kind) -> None:
     length, most = kind["length"], kind["threads"]
     kind.number("lanes", _POWERS, min(64, 2 * kind["rows"]))
     kind.number("slices", (*_POWERS, *range(96, most, 32)), min(most, 2 * length))
@@ -267,14 +244,14 @@ def _gpu_rows(kind: _Kind) -> None:
         kind.switch("across")
 
 
-def _gpu_elementwise(kind: _Kind) -> None:
+def _gpu_elementwise(kind: Kind) -> None:
     if not kind["texels"]:
         kind.number("vector", (1, kind["vector"]))
     kind.number("threads", (32, 64, 128, 256, 512, 1024), kind["threads"])
     kind.number("each", (1, 2, 4, 8))
 
 
-def _gpu_row_chain(kind: _Kind) -> None:
+def _gpu_row_chain(kind: Kind) -> None:
     kind.number("rows", (8, 16, 32, 64))
     kind.number("threads", (64, 128, 256), kind["threads"])
     kind.requires(lambda rows, threads: threads % rows == 0, "rows", "threads")
@@ -289,9 +266,10 @@ def _shares(rows: int, threads: int, thread_rows: int, slices: int) -> bool:
     return rows % thread_rows == 0 and threads % (slices * (rows // thread_rows)) == 0
 
 
-_KINDS: dict[str, Callable[[_Kind], None]] = {
+_KINDS: dict[str, Callable[[Kind], None]] = {
     "matmul": _matmul,
     "window": _window,
+    "slide": _slide,
     "rows": _rows,
     "row_chain": _row_chain,
     "panel": _panel,

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import tvm
 import tvm_ffi
@@ -32,13 +33,41 @@ class Task:
     kernel : TunableKernel or None
         None where no rule of ours decides anything: a task for TVM's strategies alone.
     launches : int
-        In one inference.
+        In one inference of the model, or of each of them.
+    models : mapping
+        Launches in one inference of each model that it is in.
     """
 
     names: tuple[str, ...]
     mod: tvm.IRModule
     kernel: TunableKernel | None
     launches: int
+    models: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self):
+        object.__setattr__(self, "models", self.models or {"": self.launches})
+
+
+def joined(models: Mapping[str, Sequence[Task]]) -> list[Task]:
+    """The tasks of several models, by name, where kernels that are the same are one task.
+
+    What a kernel is called says in which model.
+    """
+    found: list[Task] = []
+    known: dict[int, list[int]] = {}
+    for model, tasks in models.items():
+        for task in tasks:
+            names = tuple(f"{model}/{name}" for name in task.names)
+            alike = known.setdefault(tvm_ffi.structural_hash(task.mod), [])
+            same = next((n for n in alike if tvm_ffi.structural_equal(found[n].mod, task.mod)), None)
+            if same is None:
+                alike.append(len(found))
+                found.append(replace(task, names=names, models={model: task.launches}))
+            else:
+                one = found[same]
+                launches = {**one.models, model: task.launches}
+                found[same] = replace(one, names=(*one.names, *names), launches=sum(launches.values()), models=launches)
+    return found
 
 
 def tasks_of(graph: tvm.IRModule, target: Target) -> list[Task]:

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `smartmem tune` tunes, on which cores, and with what."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from . import timing
+from .console import step
+from .model import import_model, open_profiles
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+    from ..tune.campaign import Campaign, Effort
+    from ..tune.records import Records
+    from ..tune.tasks import Task
+
+_logger = logging.getLogger(__name__)
+
+
+def models_of(arguments: Sequence[str]) -> dict[str, Path]:
+    """The models that files and folders stand for, by short names.
+
+    Raises
+    ------
+    UserError
+        If one of them does not exist, or a folder has no ONNX file.
+    """
+    found: list[Path] = []
+    for each in map(Path, arguments):
+        files = sorted(each.glob("*.onnx")) if each.is_dir() else [each]
+        if not files:
+            raise UserError(f"Folder {each} has no file that ends with .onnx; name a model, or another folder.")
+        found += files
+    found = list(dict.fromkeys(found))
+    missing = next((each for each in found if not each.exists()), None)
+    if missing is not None:
+        raise UserError(f"Model {missing} does not exist; name an ONNX file, or a folder of them.")
+    stems = [each.stem for each in found]
+    return {each.stem if stems.count(each.stem) == 1 else str(each.with_suffix("")): each for each in found}
+
+
+def cores_to_measure(asked: Collection[int] | None) -> Collection[int]:
+    """The cores asked for; empty if none were.
+
+    Raises
+    ------
+    UserError
+        If this process cannot run on one of them.
+    """
+    if not asked:
+        return ()
+    if not hasattr(os, "sched_setaffinity"):
+        raise UserError("Option --cores needs a system on which processes can be told their cores; leave it out.")
+    before, allowed = os.sched_getaffinity(0), set()
+    try:
+        for core in asked:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, [core])
+                allowed.add(core)
+    finally:
+        os.sched_setaffinity(0, before)
+    for core in asked:
+        if core not in allowed:
+            raise UserError(f"Core {core} of --cores does not exist here, or may not be used; choose others.")
+    return asked
+
+
+@contextlib.contextmanager
+def campaign_of(
+    args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, cores: Collection[int]
+) -> Iterator[Campaign]:
+    """The tuning that the arguments ask for, and the processes that work for it."""
+    from ..deploy.apart import Apart
+    from ..deploy.kernel_code import kernel_code
+    from ..deploy.tuned import measured
+    from ..schedule.gpu_launch import is_gpu
+    from ..tune.build import local_builder
+    from ..tune.campaign import Campaign
+    from ..tune.host import memory_bytes, usable_cores
+    from ..tune.metaschedule import cost_model
+    from ..tune.runner import local_runner, measuring_worker
+    from ..tune.session import Tools, learn
+
+    threads = timing.set_threads(args.threads or (usable_cores(cores) if cores else None))
+    model = cost_model(args.strategy)
+    records = _records(args, models, target, path, threads)
+    tasks = _tasks(args, models, target)
+    # A kernel cannot take the memory of this machine on a GPU, whose driver maps more than there is.
+    worker = measuring_worker(cores=cores, memory=None if is_gpu(target) else memory_bytes() // 2)
+    with contextlib.closing(worker):
+        apart = Apart(worker)
+        with step("Measuring the kernels as they are"):
+            tasks, seconds = measured(tasks, target, seconds_of=apart.untuned_seconds)
+        with step("Learning from earlier records"):
+            learn(model, records, target, args.strategy)
+        others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []
+        builder = local_builder(usable_cores(others), generate=kernel_code, cores=others)
+        tools = Tools(builder, local_runner(worker=worker), records, model)
+        yield Campaign(tasks, seconds, target, args.strategy, tools, apart.judge, _effort(args), args.seed)
+
+
+def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target) -> list[Task]:
+    """The kernels of all models.
+
+    Raises
+    ------
+    UserError
+        If the only model cannot be read; of several, such a one is left out.
+    """
+    from ..tune.tasks import joined
+
+    found: dict[str, list[Task]] = {}
+    for name, path in models.items():
+        try:
+            found[name] = _tasks_of_model(argparse.Namespace(**{**vars(args), "model": str(path)}), target)
+        except UserError as error:
+            if len(models) == 1:
+                raise
+            _logger.warning("model %s is left out: %s", path, error)
+    if not found:
+        raise UserError("None of the models could be read; the reasons are above.")
+    return joined(found) if len(models) > 1 else found[next(iter(models))]
+
+
+def _tasks_of_model(args: argparse.Namespace, target: Target) -> list[Task]:
+    from ..deploy.build import optimize
+    from ..pipeline import Options
+    from ..tune.tasks import tasks_of
+
+    mod = import_model(args)
+    with step(f"Running the passes on {args.model}"), target:
+        return tasks_of(optimize(mod, Options(profiles=open_profiles(args))), target)
+
+
+def _records(args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, threads: int) -> Records:
+    from ..deploy.target import device_of
+    from ..deploy.tuned import here
+    from ..runtime.device import describe
+    from ..schedule.gpu_launch import is_gpu
+    from ..tune.host import cpu_name
+    from ..tune.records import Records
+
+    facts = describe(device_of(target)) if is_gpu(target) else {"name": cpu_name(), "driver": ""}
+    run = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["smartmem", *sys.argv[1:]]),
+        "device": facts["name"],
+        "driver": facts["driver"],
+        "strategy": args.strategy,
+        "models": list(models),
+    }
+    return Records(path, here(target, threads), run)
+
+
+def _effort(args: argparse.Namespace) -> Effort:
+    from ..tune.campaign import EFFORTS
+
+    asked = {"trials": args.trials, "minutes": args.minutes}
+    return replace(EFFORTS[args.effort], **{name: value for name, value in asked.items() if value is not None})

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels measured and judged in a worker process, as a kernel may crash whoever runs it, and hang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from ..errors import UserError
+from ..tune.faults import MachineFailed, failure_of
+from ..tune.records import packed, unpacked
+from ..tune.workers import Answer, Workers
+from . import judge as judge_module
+from .judge import Verdict
+
+_PATIENCE = 600.0  # seconds for one kernel: some compilations, and some seconds of launches
+
+
+class Apart:
+    """What `judge` does, in the worker that also measures candidates: on the same cores.
+
+    Parameters
+    ----------
+    worker : Workers
+        `tune.runner.measuring_worker`.
+    patience : float
+        Seconds for one kernel.
+    """
+
+    def __init__(self, worker: Workers, patience: float = _PATIENCE):
+        self._worker, self._patience = worker, patience
+
+    def untuned_seconds(self, mod: tvm.IRModule, target: Target) -> float:
+        """See `judge.untuned_seconds`.
+
+        Raises
+        ------
+        RuntimeError
+            If the kernel cannot be run.
+        UserError
+            If the machine has no room for it.
+        """
+        answer = self._ask(_untuned_seconds, (mod, target))
+        if answer.error and not failure_of(answer.error).candidate:
+            raise UserError(f"A kernel could not be measured here ({answer.error}); run the command again.")
+        if answer.error:
+            raise RuntimeError(answer.error)
+        return answer.value
+
+    def judge(self, mod: tvm.IRModule, target: Target, records: Sequence[ms.database.TuningRecord]) -> list[Verdict]:
+        """See `judge.judge`; what crashes, hangs or raises there is wrong.
+
+        Raises
+        ------
+        MachineFailed
+            If the untuned kernel fails too, or there is no room for any of them.
+        """
+        answer = self._ask(_judge, (mod, target, [packed(each) for each in records]))
+        if not answer.error:
+            return answer.value
+        if len(records) > 1:  # one of them spoils it for the others
+            return [verdict for record in records for verdict in self.judge(mod, target, [record])]
+        reason = (
+            answer.error if not failure_of(answer.error).candidate else self._ask(_untuned_seconds, (mod, target)).error
+        )
+        if reason:
+            raise MachineFailed(reason)
+        return [Verdict(None, None, answer.error)]
+
+    def _ask(self, function, job: tuple) -> Answer:
+        (answer,) = self._worker.map(function, [job], self._patience)
+        return answer
+
+
+def _untuned_seconds(job: tuple) -> float:
+    return judge_module.untuned_seconds(*job)
+
+
+def _judge(job: tuple) -> list[Verdict]:
+    mod, target, records = job
+    return judge_module.judge(mod, target, [unpacked(each) for each in records])

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts that are found in another process."""
+
+import pytest
+from tvm.s_tir import meta_schedule as ms
+
+from smartmem_tvm.deploy.apart import Apart
+from smartmem_tvm.deploy.judge import Verdict
+from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.tune.faults import KILLED, MachineFailed
+from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
+from smartmem_tvm.tune.runner import measuring_worker
+from smartmem_tvm.tune.trace import schedule_of
+from smartmem_tvm.tune.workers import Answer
+from tunable_kernels import CASES
+
+TARGET = parse_target("llvm")
+
+
+@pytest.fixture(scope="module")
+def mod():
+    return workload(with_constants(CASES["matmul with a weight"].func(), CASES["matmul with a weight"].constants))
+
+
+def record_of(mod, seconds=1e-3):
+    kernel = TunableKernel.of(mod["main"], TARGET)
+    trace = schedule_of(mod, kernel.seed, kernel.space).trace
+    arguments = ms.arg_info.ArgInfo.from_entry_func(mod)
+    return ms.database.TuningRecord(trace, ms.database.Workload(mod), [seconds], TARGET, arguments)
+
+
+@pytest.mark.slow
+def test_a_worker_measures_and_judges(mod):
+    worker = measuring_worker()
+    apart = Apart(worker)
+    assert 0 < apart.untuned_seconds(mod, TARGET) < 1
+    first, second = apart.judge(mod, TARGET, [record_of(mod), record_of(mod)])
+    assert not first.wrong and 0 < first.seconds < 1 and first.untuned == second.untuned
+    worker.close()
+
+
+class Worker:
+    """Answers by rules: the first one whose seconds are among those of the records asked about."""
+
+    def __init__(self, untuned="", **rules):
+        self.untuned, self.rules = untuned, rules
+
+    def map(self, function, jobs, patience):
+        ((_, _, *records),) = jobs
+        if not records:
+            return [Answer(1.0, self.untuned)]
+        seconds = [fields[1][0] for _, fields in records[0]]
+        error = next((rule for name, rule in self.rules.items() if float(name[1:]) in seconds), "")
+        return [Answer([Verdict(each, 1.0) for each in seconds], error)]
+
+
+def test_a_candidate_that_crashes_whoever_judges_it_is_wrong_and_the_others_are_judged(mod):
+    worker = Worker(_2="The worker crashed (SIGSEGV).")
+    records = [record_of(mod, seconds) for seconds in (1.0, 2.0, 3.0)]
+    found = Apart(worker).judge(mod, TARGET, records)
+    assert found == [Verdict(1.0, 1.0), Verdict(None, None, "The worker crashed (SIGSEGV)."), Verdict(3.0, 1.0)]
+
+
+@pytest.mark.parametrize("worker", [Worker(_2=f"The worker {KILLED} (SIGKILL)."), Worker(_2="slow", untuned="slow")])
+def test_what_the_untuned_kernel_fails_at_too_is_no_fault_of_a_candidate(worker, mod):
+    with pytest.raises(MachineFailed, match=r"killed|slow"):
+        Apart(worker).judge(mod, TARGET, [record_of(mod, 2.0)])
+
+
+def test_an_untuned_kernel_that_cannot_be_run_is_told_from_a_machine_that_cannot(mod):
+    with pytest.raises(RuntimeError, match="it fell"):
+        Apart(Worker(untuned="it fell")).untuned_seconds(mod, TARGET)
+    with pytest.raises(UserError, match=r"could not be measured here .*; run the command again"):
+        Apart(Worker(untuned="No worker process could be started")).untuned_seconds(mod, TARGET)

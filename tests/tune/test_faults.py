@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates with faults of every kind, in real builder and runner processes; and whose fault it is."""
+
+from pathlib import Path
+
+import pytest
+
+import faulty_code
+from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.tune.build import local_builder
+from smartmem_tvm.tune.faults import failure_of
+from smartmem_tvm.tune.kernel import with_constants, workload
+from smartmem_tvm.tune.records import Records, circumstances
+from smartmem_tvm.tune.runner import local_runner, measuring_worker
+from smartmem_tvm.tune.session import Session, Tools
+from smartmem_tvm.tune.strategy import seconds_of
+from smartmem_tvm.tune.trace import genome_of
+from tunable_kernels import CASES
+
+TARGET = parse_target("llvm")
+
+
+@pytest.mark.parametrize(
+    ("message", "candidate"),
+    [
+        ("The job took longer than 30 s.", True),
+        ("The worker crashed (SIGSEGV).", True),
+        ("MemoryError: ", True),
+        ("InternalError: std::bad_alloc", True),
+        ("OSError: [Errno 28] no space left on device: '/tmp/x'", False),
+        ("The worker was killed from outside, as happens when memory runs out (SIGKILL).", False),
+        ("No worker process could be started within 120 s.", False),
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", False),
+    ],
+)
+def test_failures_are_told_apart(message, candidate):
+    assert failure_of(message).candidate == candidate
+
+
+def test_the_reason_of_a_machine_is_short():
+    assert failure_of("MemoryError: cannot allocate memory").reason == "Cannot allocate memory"
+
+
+@pytest.mark.slow
+def test_candidates_with_faults_cost_nobody_else_and_are_never_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("smartmem_tvm.tune.build._LEAST", faulty_code.ROOM)
+    monkeypatch.setattr("smartmem_tvm.tune.build.memory_bytes", lambda: 0)
+    mod = workload(with_constants(CASES["layer norm"].func(), ()))
+    builder = local_builder(2, patience=8, generate=faulty_code.faulty_code)
+    runner = local_runner(worker=measuring_worker(patience=9, memory=faulty_code.ROOM))
+    first = Session(mod, TARGET, "genetic", Tools(builder, runner, _records(tmp_path)), trials=30, batch=8)
+    while first.step():
+        pass
+    records = _records(tmp_path)
+    times = {_key(record): seconds_of(record) for record in records.get_all_tuning_records()}
+    wanted = {**faulty_code.MAKING, **faulty_code.RUNNING}
+    (full,) = (key for key, how in wanted.items() if how == "finds the disk full")
+    errors = [trial.error for trial in first.done if trial.seconds is None]
+    failed = {key for key, seconds in times.items() if seconds is None}
+    assert len(times) == 23 and failed == set(wanted) - {full}, errors
+    for sign, count in (("crashed (SIGSEGV)", 2), ("took longer than 8 s", 1), ("took longer than 9 s", 1)):
+        assert sum(sign in error for error in errors) == count, errors
+    assert sum(not failure_of(error).candidate for error in errors) == len(first.done) - 23
+    second = Session(mod, TARGET, "genetic", Tools(builder, runner, records), trials=3, batch=8)
+    while second.step():
+        pass
+    assert {trial.error for trial in second.done} == {"OSError: [Errno 28] No space left on device"}
+
+
+def _records(folder: Path) -> Records:
+    return Records(folder / "records.jsonl", circumstances(TARGET, 2), {"date": "", "command": ""})
+
+
+def _key(record) -> tuple[int, int]:
+    genome = genome_of(record.trace)
+    return genome["rows.vectors"], genome["rows.tasks"]

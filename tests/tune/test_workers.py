@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers that crash, hang, and take too much memory; processes, all of them real."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import worker_jobs as jobs
+from smartmem_tvm.tune import workers as workers_module
+from smartmem_tvm.tune.faults import NO_WORKER, failure_of
+from smartmem_tvm.tune.workers import Answer, Confines, Workers
+
+
+@pytest.fixture(autouse=True)
+def light(monkeypatch):
+    """Workers import TVM for their jobs only, as those of the command do."""
+    monkeypatch.setattr(sys, "argv", ["smartmem"])
+
+
+@pytest.fixture(scope="module")
+def two():
+    workers = Workers(2, patience=30)
+    yield workers
+    workers.close()
+
+
+def test_answers_come_in_the_order_of_the_jobs_and_workers_stay(two):
+    assert [each.value for each in two.map(jobs.double, list(range(7)))] == [0, 2, 4, 6, 8, 10, 12]
+    before = {each.value for each in two.map(jobs.whoami, range(20))}
+    assert 1 <= len(before) <= 2 and os.getpid() not in before
+    assert {each.value for each in two.map(jobs.whoami, range(20))} <= before
+    assert two.map(jobs.double, []) == []
+
+
+def test_what_a_job_raises_is_its_answer(two):
+    answers = two.map(jobs.refuse, ["no space left on device"])
+    assert answers == [Answer(error="ValueError: no space left on device")]
+
+
+def test_a_crash_is_the_fault_of_the_job_and_costs_no_other(two):
+    crashed = two.map(jobs.crash, [None])[0]
+    assert "crashed (SIG" in crashed.error and failure_of(crashed.error).candidate
+    assert [each.value for each in two.map(jobs.double, [1, 2, 3])] == [2, 4, 6]
+
+
+def test_a_job_that_hangs_is_ended_even_where_no_thread_of_its_process_can_run(two):
+    start = time.monotonic()
+    (answer,) = two.map(jobs.loop, [None], patience=0.5)
+    assert answer.error == "The job took longer than 0.5 s." and failure_of(answer.error).candidate
+    assert time.monotonic() - start < 10
+
+
+def test_a_worker_that_is_killed_is_no_fault_of_the_job(two):
+    (answer,) = two.map(jobs.be_killed, [None])
+    assert "was killed from outside" in answer.error and not failure_of(answer.error).candidate
+
+
+def test_a_job_is_not_blamed_for_what_an_earlier_one_has_broken():
+    workers = Workers(1, patience=30)
+    broken, next_one = workers.map(jobs.crash_if_broken, [True, False])
+    assert broken.value and next_one.value and broken.value != next_one.value
+    workers.close()
+
+
+def test_a_job_that_wants_all_memory_gets_an_error_and_the_machine_stays():
+    workers = Workers(1, patience=30, confines=Confines(memory=4 * jobs.MEGABYTES))
+    much, little = workers.map(jobs.take_memory, [8, 1])
+    assert much.error.startswith("MemoryError") and failure_of(much.error).candidate
+    assert little.value == jobs.MEGABYTES
+    workers.close()
+
+
+def test_workers_run_on_the_cores_they_were_given():
+    core = max(os.sched_getaffinity(0))
+    workers = Workers(1, patience=30, confines=Confines(cores=[core]))
+    assert workers.map(jobs.cores, [None])[0].value == {core}
+    workers.close()
+
+
+def test_a_worker_that_cannot_start_is_the_fault_of_the_machine():
+    workers = Workers(1, patience=30, confines=Confines(cores=[10**4]))
+    answers = workers.map(jobs.double, [1, 2])
+    assert all(each.error.startswith(NO_WORKER) for each in answers)
+    assert not any(failure_of(each.error).candidate for each in answers)
+
+
+def test_modules_are_imported_before_the_first_job():
+    workers = Workers(1, patience=30, imports=["colorsys", "missing_module"])
+    assert workers.map(jobs.double, [1])[0].error.startswith(NO_WORKER)
+    workers = Workers(1, patience=30, imports=["colorsys"])
+    assert [each.value for each in workers.map(jobs.imported, ["colorsys", "wave"])] == [True, False]
+
+
+def test_a_worker_that_does_not_get_going_is_the_fault_of_the_machine(monkeypatch):
+    monkeypatch.setattr(workers_module, "_START", 0.01)
+    (answer,) = Workers(1, patience=30).map(jobs.double, [1])
+    assert answer.error == f"{NO_WORKER} within 0.01 s." and not failure_of(answer.error).candidate
+
+
+def test_idle_workers_end_by_themselves_when_the_program_does(tmp_path):
+    (tmp_path / "smartmem").write_text(f"""
+import worker_jobs
+from smartmem_tvm.tune.workers import Workers
+if __name__ == "__main__":
+    workers = Workers(2, 600)
+    workers.map(worker_jobs.tell_at_exit, [{str(tmp_path / "one")!r}, {str(tmp_path / "two")!r}])
+""")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, tmp_path / "smartmem"], env=environment, check=True, timeout=60)
+    assert (tmp_path / "one").read_text() == (tmp_path / "two").read_text() == "ended"
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    told = tmp_path / "pid"
+    code = f"""
+import worker_jobs
+from smartmem_tvm.tune.workers import Workers
+if __name__ == "__main__":
+    Workers(1, 600).map(worker_jobs.loop_and_tell, [{str(told)!r}])
+"""
+    (tmp_path / "smartmem").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    parent = subprocess.Popen([sys.executable, tmp_path / "smartmem"], env=environment)
+    while not (told.exists() and told.read_text()):
+        assert parent.poll() is None
+        time.sleep(0.02)
+    worker = Path("/proc") / told.read_text()
+    assert worker.exists()
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    end = time.monotonic() + 10
+    while worker.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not worker.exists()
