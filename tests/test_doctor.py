@@ -2,6 +2,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import fields
 
 import pytest
 import tvm
@@ -10,6 +11,8 @@ import _smartmem_opencl
 from opencl_package import python
 from smartmem_tvm import _version, doctor
 from smartmem_tvm.doctor import Check
+from smartmem_tvm.runtime import opencl
+from smartmem_tvm.runtime.opencl import DeviceInfo
 
 
 def by_name():
@@ -147,3 +150,12 @@ def test_an_opencl_of_tvms_own_is_a_device_like_others(monkeypatch):
     library, device = doctor.diagnose()[-2:]
     assert library == Check("opencl library", True, "TVM's own", required=False)
     assert (device.name, device.ok, device.detail) == ("device opencl", True, tvm.opencl(0).device_name)
+
+
+@pytest.mark.parametrize("driver, ok", [("3.1+debian", True), ("5.0", False), ("7.1", True)])
+def test_an_opencl_driver_that_is_known_to_be_wrong_is_named(monkeypatch, driver, ok):
+    facts = {field.name: 0 for field in fields(DeviceInfo)}
+    facts |= {"name": "cpu", "platform": "Portable Computing Language", "driver": driver, "type": "cpu"}
+    monkeypatch.setattr(opencl, "devices", lambda: [DeviceInfo(**facts)])
+    check = by_name()["device opencl:0"]
+    assert check.ok == ok and not check.required and ("PoCL 5.0" in check.remedy) != ok

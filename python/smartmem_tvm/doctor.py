@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PYTHON = (3, 10)
 _DEVICES = ("cuda", "vulkan")
+_POCL = "Portable Computing Language"
 # Distributions whose module has another name. What counts is the module: xgboost does as well as xgboost-cpu.
 _MODULES = {"xgboost-cpu": "xgboost", "iree-base-compiler": "iree", "iree-base-runtime": "iree"}
 
@@ -147,6 +148,9 @@ def _opencl_device(device: DeviceInfo) -> Check:
     else:
         images = "textures"
     detail = f"{device.name} ({device.type}), {device.platform}, driver {device.driver}, {images}"
+    if device.platform == _POCL and device.driver.startswith("5.0"):
+        remedy = "PoCL 5.0 computes some kernels wrong (docs/opencl.md): install PoCL 3.1 or 7.1"
+        return Check(f"device opencl:{device.index}", False, detail, remedy, required=False)
     return Check(f"device opencl:{device.index}", True, detail, required=False)
 
 
