@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of ``models/`` that are timm's: exported from there, and run by torch beside their ONNX file."""
+"""The networks of ``models/`` that torch runs beside their ONNX file: timm's, and some that the repository defines."""
 
+from pathlib import Path
 from types import ModuleType
 
 NAMES = {
@@ -13,6 +14,20 @@ NAMES = {
     "efficientvit_b3": "efficientvit_b3",
 }
 """Name of the file without ``.onnx`` -> name of the model in timm."""
+
+
+DEFINED_HERE = ("autoformer_s", "biformer_s", "cswin_s")
+"""Those of ``scripts/models/`` whose ONNX file has all weights; of the others the exporter has merged some."""
+
+
+def definition(path: Path) -> Path:
+    """Where the torch network of a file in ``models/`` is defined if it is one of `DEFINED_HERE`."""
+    return path.resolve().parent.parent / "scripts" / "models" / f"{path.stem}.py"
+
+
+def has_definition(path: Path) -> bool:
+    """Whether the torch network of a model file is known."""
+    return path.stem in NAMES or (path.stem in DEFINED_HERE and definition(path).is_file())
 
 
 def import_timm() -> ModuleType:

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -15,12 +16,13 @@ from smartmem_tvm.bench.child import _Calls
 from smartmem_tvm.cli import bench_mnn, bench_systems
 from smartmem_tvm.cli.bench_iree import Iree
 from smartmem_tvm.cli.bench_mnn import Mnn
+from smartmem_tvm.cli.bench_names import is_defined
 from smartmem_tvm.cli.bench_openvino import OpenVino
 from smartmem_tvm.cli.bench_systems import BASELINES, ON_TARGETS, prepare
 from smartmem_tvm.cli.bench_torch import MODES, build_network
 from smartmem_tvm.cli.torch_weights import _floats_in_order_of_use, _take
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.timm_networks import NAMES
+from smartmem_tvm.timm_networks import DEFINED_HERE, NAMES, definition
 
 
 def request_for(path, **changes) -> dict:
@@ -45,6 +47,13 @@ def test_torch_says_which_models_it_can_run(model_path):
     with pytest.raises(UserError, match=r"no definition of attention\.onnx; it can run swin_t"):
         build_network(model_path)
     assert {"swin_t", "vit_s16", "convnext_t", "resnext50"} <= set(NAMES)
+
+
+def test_torch_runs_networks_that_the_repository_defines(model_path):
+    models = Path(__file__).resolve().parents[2] / "models"
+    assert all(definition(models / f"{name}.onnx").is_file() for name in DEFINED_HERE)
+    assert is_defined("torch-eager", models / "autoformer_s.onnx") and is_defined("tvm", model_path)
+    assert not is_defined("torch-eager", models / "bert_base.onnx") and not is_defined("torch-eager", model_path)
 
 
 def test_openvino_computes_in_float32_on_as_many_threads(monkeypatch, model_path):

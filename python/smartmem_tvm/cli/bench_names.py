@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..timm_networks import NAMES
+from ..timm_networks import has_definition
 from .bench_systems import BASELINES, ON_TARGETS, SMARTMEM
 from .model import TECHNIQUES
 
@@ -69,9 +70,9 @@ def parse_systems(text: str, target: str) -> tuple[System, ...]:
     return tuple(_parse(name, target) for name in names)
 
 
-def is_defined(kind: str, model: str) -> bool:
+def is_defined(kind: str, model: Path) -> bool:
     """Whether a system can run a model of ``models/``: most read the file, torch needs the network's definition."""
-    return not kind.startswith("torch-") or model in NAMES
+    return not kind.startswith("torch-") or has_definition(model)
 
 
 def _parse(text: str, target: str) -> System:

@@ -195,7 +195,7 @@ class Plan:
         return list(requests.values())
 
     def _compared(self, target: Target) -> list[System]:
-        systems = [each for each in self.against if not target.of_suite or is_defined(each.kind, target.path.stem)]
+        systems = [each for each in self.against if not target.of_suite or is_defined(each.kind, target.path)]
         if target.unscheduled and self.against and not self.on_device:
             systems.append(System(UNSCHEDULED, UNSCHEDULED, CPU))
         return systems

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch as a system to compare with: a network of timm's with the weights of its ONNX file, on a CPU or a GPU."""
+"""torch as a system to compare with: a network with the weights of its ONNX file, on a CPU or a GPU."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..timm_networks import NAMES, import_timm
+from ..timm_networks import DEFINED_HERE, NAMES, definition, has_definition, import_timm
 from .peers import missing_package, sleep_between_runs
 from .torch_weights import load_weights
 
@@ -27,34 +29,43 @@ MODES = {
 
 
 def build_network(path: Path) -> tuple[torch.nn.Module, list[torch.Tensor]]:
-    """A network of timm's with the weights of an ONNX file exported from it, and inputs of the shapes it takes.
+    """A network with the weights of an ONNX file exported from it, and inputs of the shapes it takes.
 
     Parameters
     ----------
     path : Path
-        A file named as in `timm_networks.NAMES`.
+        A file named as in `timm_networks.NAMES`, or whose network the repository defines.
 
     Raises
     ------
     UserError
-        If the file is no network of timm's that is known here, or its weights do not fit.
+        If the network is not known here, or its weights do not fit.
     """
-    if path.stem not in NAMES:
-        raise UserError(f"torch has no definition of {path.name}; it can run {', '.join(NAMES)} of models/.")
+    if not has_definition(path):
+        raise UserError(
+            f"torch has no definition of {path.name}; it can run {', '.join((*NAMES, *DEFINED_HERE))} of models/."
+        )
     import onnx
     import torch
 
     from ..light import fill
 
-    try:
-        timm = import_timm()
-    except ImportError as error:
-        raise missing_package("torch", error) from error
-    module = timm.create_model(NAMES[path.stem], pretrained=False).eval()
+    module = _network(path).eval()
     model = fill(onnx.load(path))
     load_weights(module, model)
     shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input]
     return module.requires_grad_(False), [torch.zeros(shape) for shape in shapes]
+
+
+def _network(path: Path) -> torch.nn.Module:
+    """The network, without its weights."""
+    if path.stem not in NAMES:
+        sys.path.insert(0, str(definition(path).parent.parent))  # a package: some definitions share parts
+        return importlib.import_module(f"models.{path.stem}").build()
+    try:
+        return import_timm().create_model(NAMES[path.stem], pretrained=False)
+    except ImportError as error:
+        raise missing_package("torch", error) from error
 
 
 class TorchSystem:
