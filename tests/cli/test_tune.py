@@ -151,6 +151,18 @@ def test_two_searches_share_a_file(one_kernel, smartmem, tmp_path):
 
 
 @pytest.mark.slow
+def test_half_kernels_are_tuned_as_they_are_compiled(two_kernels, smartmem, tmp_path):
+    records, half = tmp_path / "half.jsonl", ("--target", "opencl", "--precision", "half-storage")
+    found = smartmem("tune", two_kernels, *half, *TRIALS[:2], "--trials", 4, "-o", records, "--json")
+    assert found.code == 0 and all(kernel["trials"] == 4 for kernel in found.data["kernels"]), found.err
+    assert sum(kernel["failed"] + kernel["wrong"] for kernel in found.data["kernels"]) == 0
+    _make_winners_count(records)
+    assert smartmem("run", two_kernels, *half, "--records", records, "--json").data["tuning"]["tuned"] == 2
+    plain = smartmem("run", two_kernels, *half[:2], "--records", records, "--json")
+    assert plain.data["tuning"]["tuned"] == 0, "a kernel of float32 is another one"
+
+
+@pytest.mark.slow
 def test_a_full_disk_ends_it_and_nothing_is_lost(one_kernel, smartmem, tmp_path):
     records = tmp_path / "found.jsonl"
     process = _started(one_kernel, records, "--trials", 10)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,10 +68,16 @@ def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> N
     text = "use the schedules that kernels have without tuning"
     group.add_argument("--no-tuned", dest="records", action="store_const", const="", help=text)
     group.add_argument("--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder")
+    add_techniques(group)
+
+
+def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TECHNIQUES) -> None:
+    """Add ``--precision`` and a switch for each technique."""
     text = "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can (default: float32)"
-    group.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
-    for name, loss in TECHNIQUES.items():
-        group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_false", help=loss)
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
+    for name in names:
+        switch = f"--no-{name.replace('_', '-')}"
+        parser.add_argument(switch, dest=name, action="store_false", help=TECHNIQUES[name])
 
 
 def add_profiles(parser: argparse._ActionsContainer) -> None:
@@ -133,22 +140,23 @@ def import_baseline(args: argparse.Namespace, model: Model | None = None) -> tvm
 
 def options(args: argparse.Namespace) -> Options:
     """The pipeline's options that the switches ask for."""
-    from ..deploy.target import parse_target
-    from ..pipeline import Options, require_precision
-
-    require_precision(parse_target(args.target), args.precision)
+    found = graph_options(args)
     if args.dump_dir is not None:
         try:
             Path(args.dump_dir).mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise UserError(f"Dump folder {args.dump_dir} cannot be made ({err.strerror}); give another.") from err
-    return Options(
-        **{name: getattr(args, name) for name in TECHNIQUES},
-        precision=args.precision,
-        dump_dir=args.dump_dir,
-        records=open_records(args),
-        profiles=open_profiles(args),
-    )
+    return replace(found, dump_dir=args.dump_dir, records=open_records(args))
+
+
+def graph_options(args: argparse.Namespace) -> Options:
+    """The options that say which kernels there are."""
+    from ..deploy.target import parse_target
+    from ..pipeline import Options, require_precision
+
+    require_precision(parse_target(args.target), args.precision)
+    techniques = {name: getattr(args, name) for name in TECHNIQUES if hasattr(args, name)}
+    return Options(**techniques, precision=args.precision, profiles=open_profiles(args))
 
 
 def open_profiles(args: argparse.Namespace) -> ProfileStore | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from . import timing
 from .console import Result
-from .model import TARGET_HELP, add_profiles, add_shapes
+from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques
 from .session import handling
 from .tune_table import result_data, show_progress, show_result
 
@@ -44,6 +44,7 @@ file for all commands."""
 
 EFFORTS = ("rapid", "normal", "exhaustive")  # a test compares these: `campaign` and `metaschedule` import TVM
 STRATEGIES = ("genetic", "evolutionary", "replay")
+_OF_ALL = ("schedule", "cuda_graph")  # what is tuned is scheduled, and launched by itself
 _INTERRUPTED = 130
 _logger = logging.getLogger(__name__)
 
@@ -71,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "CPU cores to measure on, as in 0,2-3; candidates are built on the others (default: all, for both)"
     parser.add_argument("--cores", type=core_list, metavar="LIST", help=text)
     timing.add_threads(parser)
-    add_profiles(parser)
+    group = parser.add_argument_group("which kernels there are, as for compile")
+    add_profiles(group)
+    add_techniques(group, [name for name in TECHNIQUES if name not in _OF_ALL])
 
 
 def _minutes(text: str) -> float:

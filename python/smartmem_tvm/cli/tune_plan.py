@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from . import timing
 from .console import step
-from .model import import_model, open_profiles
+from .model import graph_options, import_model
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -137,12 +137,11 @@ def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target)
 
 def _tasks_of_model(args: argparse.Namespace, target: Target) -> list[Task]:
     from ..deploy.build import optimize
-    from ..pipeline import Options
     from ..tune.tasks import tasks_of
 
     mod = import_model(args)
     with step(f"Running the passes on {args.model}"), target:
-        return tasks_of(optimize(mod, Options(profiles=open_profiles(args))), target)
+        return tasks_of(optimize(mod, graph_options(args)), target)
 
 
 def _records(args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, threads: int) -> Records:
