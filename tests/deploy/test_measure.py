@@ -21,10 +21,10 @@ def kernels(build, *shapes, dtype="float32"):
 
 
 def test_more_work_takes_longer():
-    small = kernels(op.matmul, (16, 64), (64, 64))
+    small = kernels(op.matmul, (4, 16), (16, 16))  # one thread does it: to wake others may take long on a busy machine
     large = kernels(op.matmul, (256, 256), (256, 256))
     fast, slow = launch_seconds(small + large, host_target())
-    assert 0 < fast < slow / 4  # 256 times the work
+    assert 0 < fast < slow / 4
 
 
 def test_on_an_opencl_device():
