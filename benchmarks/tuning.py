@@ -33,7 +33,7 @@ from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.profile import device_name, measured_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.schedule.gpu_launch import is_gpu
-from smartmem_tvm.tune.build import local_builder
+from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.host import run_threads, usable_cores
 from smartmem_tvm.tune.metaschedule import cost_model
 from smartmem_tvm.tune.runner import local_runner, measuring_worker
@@ -92,7 +92,7 @@ def tasks(kernels: Sequence[Kernel], target: Target) -> dict[Kernel, Task]:
     return found
 
 
-def compare(task: Task, target: Target, trials: int, batch: int, seed: int, builder, worker: Workers) -> dict:
+def compare(task: Task, target: Target, trials: int, batch: int, seed: int, builders: Workers, worker: Workers) -> dict:
     """Both strategies in turns.
 
     Returns
@@ -102,9 +102,8 @@ def compare(task: Task, target: Target, trials: int, batch: int, seed: int, buil
         as the runner saw it, ``trials``, ``failed``, ``wrong``, ``seconds``.
     """
     databases = {name: ms.database.MemoryDatabase() for name in STRATEGIES}
-    tools = {
-        name: Tools(builder, local_runner(worker=worker), databases[name], cost_model(name)) for name in STRATEGIES
-    }
+    builder, runner = local_builder(builders, kernel_code), local_runner(worker=worker)
+    tools = {name: Tools(builder, runner, databases[name], cost_model(name)) for name in STRATEGIES}
     sessions = {
         name: Session(task.mod, target, name, tools[name], trials, batch, seed, task.names[0]) for name in STRATEGIES
     }
@@ -120,7 +119,8 @@ def compare(task: Task, target: Target, trials: int, batch: int, seed: int, buil
         failed = sum(each.seconds is None for each in session.done)
         facts[name] |= {"trials": len(session.done), "failed": failed, "best_us": _us(session.best)}
     finalists = {name: _fastest(databases[name]) for name in STRATEGIES}
-    verdicts = Apart(worker).judge(task.mod, target, [each for records in finalists.values() for each in records])
+    found = [each for records in finalists.values() for each in records]
+    verdicts = Apart(worker, builders).judge(task.mod, target, found)
     untuned = next(each.untuned for each in verdicts if not each.wrong)
     rest = iter(verdicts)
     for name, records in finalists.items():
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kernels = [each for each in (GPU if is_gpu(target) else CPU) if options.only in each.name]
     found = tasks(kernels, target)
     others = sorted(os.sched_getaffinity(0) - set(options.cores)) if options.cores else []
-    builder = local_builder(usable_cores(others), generate=kernel_code, cores=others)
+    builders = building_workers(usable_cores(others), cores=others)
     head = {
         "target": options.target,
         "device": device_name(target),
@@ -169,8 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for kernel in kernels:
             if (kernel.model, kernel.name, seed) in there or time.monotonic() - start > 60 * options.minutes:
                 continue
-            with closing(measuring_worker(cores=options.cores)) as worker:
-                facts = compare(found[kernel], target, options.trials, options.batch, seed, builder, worker)
+            with closing(measuring_worker(cores=options.cores, gpu=is_gpu(target))) as worker:
+                facts = compare(found[kernel], target, options.trials, options.batch, seed, builders, worker)
             row = {"model": kernel.model, "name": kernel.name, "seed": seed, "date": date.today().isoformat(), **facts}
             rows.append(row)
             write(options.output, json.dumps({**head, "rows": rows}, indent=1) + "\n")

@@ -14,7 +14,7 @@ from tvm.tirx import compilation_pipeline
 from smartmem_tvm import _tvm
 from smartmem_tvm.deploy.textures import TIR_PIPELINE, build_textures, texture_machine
 from smartmem_tvm.errors import UserError
-from texture_modules import TARGET, Program, body, from_texels, opencl, single_numbers, sources, to_texels
+from texture_modules import TARGET, Program, body, emitted, from_texels, opencl, single_numbers, sources, to_texels
 
 
 def without(*names):
@@ -275,13 +275,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_run_through_tvms_own_adreno_pipeline(name):
     function, shapes, textures = NETWORKS[name]
-    block = relax.BlockBuilder()
-    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
-    with block.function("main", params):
-        with block.dataflow():
-            out = block.emit_output(function(block.emit, *params))
-        block.emit_func_output(out)
-    mod = block.finalize()
+    mod = emitted(function, shapes)
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(-1, 1, shape).astype("float32") for shape in shapes]
 

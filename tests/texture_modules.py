@@ -168,3 +168,14 @@ def rounded_alike(found: np.ndarray, nearest: np.ndarray) -> bool:
         return bool(np.array_equal(found, nearest))
     gap = np.abs(found.astype("float32") - nearest.astype("float32"))
     return bool((gap <= np.spacing(np.abs(nearest)).astype("float32")).all())
+
+
+def emitted(function, shapes) -> tvm.IRModule:
+    """A module of what ``function(emit, x0, x1 ...)`` emits and returns, one variable for each operator."""
+    block = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    with block.function("main", params):
+        with block.dataflow():
+            out = block.emit_output(function(block.emit, *params))
+        block.emit_func_output(out)
+    return block.finalize()

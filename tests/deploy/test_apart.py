@@ -4,6 +4,7 @@
 import pytest
 from tvm.s_tir import meta_schedule as ms
 
+from smartmem_tvm.deploy import apart as apart_module
 from smartmem_tvm.deploy.apart import Apart
 from smartmem_tvm.deploy.judge import Verdict
 from smartmem_tvm.deploy.target import parse_target
@@ -73,3 +74,31 @@ def test_an_untuned_kernel_that_cannot_be_run_is_told_from_a_machine_that_cannot
         Apart(Worker(untuned="it fell")).untuned_seconds(mod, TARGET)
     with pytest.raises(UserError, match=r"could not be measured here .*; run the command again"):
         Apart(Worker(untuned="No worker process could be started")).untuned_seconds(mod, TARGET)
+
+
+class Compilers:
+    """Compile here, and tell how much."""
+
+    def __init__(self):
+        self.asked = []
+
+    def map(self, function, jobs, patience):
+        self.asked.append(len(jobs))
+        for job in jobs:
+            function(job)
+
+
+def test_what_a_compiler_leaves_on_disk_is_made_side_by_side(mod, monkeypatch):
+    monkeypatch.setattr(apart_module, "keeps_binaries", lambda target: target.kind.name == "cuda")
+    compilers = Compilers()
+    Apart(Worker(), compilers).compile_ahead([mod], TARGET)
+    assert not compilers.asked
+    Apart(Worker(), compilers).compile_ahead([mod], parse_target("cuda"))
+    assert compilers.asked == [1]
+
+
+def test_finalists_are_compiled_ahead_with_the_untuned_kernel(mod, monkeypatch):
+    monkeypatch.setattr(apart_module, "keeps_binaries", lambda target: True)
+    compilers = Compilers()
+    Apart(Worker(), compilers).judge(mod, TARGET, [record_of(mod, 1.0), record_of(mod, 2.0)])
+    assert compilers.asked == [3]

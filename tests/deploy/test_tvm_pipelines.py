@@ -12,7 +12,7 @@ from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.deploy.tvm_pipelines import PIPELINES, compile_tvm, schedule_tvm
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.transform.check_textures import CheckTextures
-from texture_modules import TARGET, opencl
+from texture_modules import TARGET, emitted, opencl
 
 IMAGE, POINTS = (1, 16, 12, 10), (16, 16, 1, 1)
 
@@ -46,13 +46,7 @@ NETWORKS = {
 
 def network(name):
     function, shapes = NETWORKS[name]
-    block = relax.BlockBuilder()
-    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
-    with block.function("main", params):
-        with block.dataflow():
-            out = block.emit_output(function(block.emit, *params))
-        block.emit_func_output(out)
-    return block.finalize(), shapes
+    return emitted(function, shapes), shapes
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)

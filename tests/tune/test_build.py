@@ -13,7 +13,7 @@ from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.opencl_source import sources
 from smartmem_tvm.deploy.target import device_of, parse_target
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.tune.build import build_candidate, local_builder
+from smartmem_tvm.tune.build import build_candidate, building_workers, local_builder
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context
@@ -32,7 +32,7 @@ def test_one_candidate_that_fails_costs_no_other_in_this_batch_or_the_next():
     kernel = TunableKernel.of(mod["main"], TARGET)
     good = BuilderInput(schedule_of(mod, kernel.seed, kernel.space).mod, TARGET)
     bad = BuilderInput(good.mod, parse_target("cuda"))  # whose rules know nothing of these decisions
-    builder = local_builder(1)
+    builder = local_builder(building_workers(1))
     for _ in range(2):
         results = builder.build([good, bad, good])
         assert [result.error_msg is None for result in results] == [True, False, True]
@@ -46,7 +46,7 @@ def test_one_candidate_that_fails_costs_no_other_in_this_batch_or_the_next():
 def test_a_candidate_that_takes_too_long_is_its_own_fault():
     mod = workload(with_constants(CASES["matmul"].func(), ()))
     kernel = TunableKernel.of(mod["main"], TARGET)
-    (result,) = local_builder(1, patience=0.01).build(
+    (result,) = local_builder(building_workers(1, patience=0.01)).build(
         [BuilderInput(schedule_of(mod, kernel.seed, kernel.space).mod, TARGET)]
     )
     assert "took longer than 0.01 s" in result.error_msg and failure_of(str(result.error_msg)).candidate
@@ -105,7 +105,7 @@ def test_a_schedule_of_tvms_that_writes_no_whole_texels_is_refused():
 @pytest.mark.slow
 def test_textures_go_through_workers_and_are_measured():
     target = parse_target("opencl-texture")
-    tools = Tools(local_builder(1, generate=kernel_code), local_runner(), database.MemoryDatabase())
+    tools = Tools(local_builder(building_workers(1), kernel_code), local_runner(), database.MemoryDatabase())
     for task in textured_tasks(target):
         trials = Session(task.mod, target, "genetic", tools, trials=2, batch=2).step()
         assert len(trials) == 2 and all(trial.seconds is not None for trial in trials), trials

@@ -7,7 +7,7 @@ import pytest
 from tvm.target import Target
 
 import faulty_code
-from smartmem_tvm.tune.build import local_builder
+from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import with_constants, workload
 from smartmem_tvm.tune.records import Records, circumstances
@@ -46,7 +46,7 @@ def test_candidates_with_faults_cost_nobody_else_and_are_never_tried_again(tmp_p
     monkeypatch.setattr("smartmem_tvm.tune.build._LEAST", faulty_code.ROOM)
     monkeypatch.setattr("smartmem_tvm.tune.build.memory_bytes", lambda: 0)
     mod = workload(with_constants(CASES["layer norm"].func(), ()))
-    builder = local_builder(2, patience=8, generate=faulty_code.faulty_code)
+    builder = local_builder(building_workers(2, patience=8), faulty_code.faulty_code)
     runner = local_runner(worker=measuring_worker(patience=9, memory=faulty_code.ROOM))
     first = Session(mod, TARGET, "genetic", Tools(builder, runner, _records(tmp_path)), trials=30, batch=8)
     while first.step():

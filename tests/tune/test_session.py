@@ -10,7 +10,7 @@ from tvm.s_tir.schedule import ScheduleError
 from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.tune import session as session_module
-from smartmem_tvm.tune.build import local_builder
+from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import cost_model
 from smartmem_tvm.tune.session import Session, Tools, learn
@@ -112,7 +112,7 @@ def test_a_cost_model_learns_from_the_records_of_its_space(strategy, tmp_path):
 def test_two_strategies_tune_one_kernel_into_one_database(tmp_path):
     mod, database = mod_of("matmul with a weight"), ms.database.JSONDatabase(work_dir=str(tmp_path))
     config = ms.runner.EvaluatorConfig(number=1, repeat=3, min_repeat_ms=5)
-    runner, builder = ms.runner.LocalRunner(timeout_sec=30, evaluator_config=config), local_builder(2)
+    runner, builder = ms.runner.LocalRunner(timeout_sec=30, evaluator_config=config), local_builder(building_workers(2))
     for strategy in ("genetic", "replay"):
         tools = Tools(builder, runner, database, cost_model(strategy))
         session = Session(mod, TARGET, strategy, tools, trials=8, batch=4)

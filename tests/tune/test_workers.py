@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import worker_jobs as jobs
 from smartmem_tvm.tune import workers as workers_module
 from smartmem_tvm.tune.faults import NO_WORKER, failure_of
+from smartmem_tvm.tune.gpu_turn import gpu_turn
 from smartmem_tvm.tune.workers import Answer, Confines, Workers
 
 
@@ -137,3 +139,30 @@ if __name__ == "__main__":
     while worker.exists() and time.monotonic() < end:
         time.sleep(0.02)
     assert not worker.exists()
+
+
+def test_workers_work_while_it_is_their_turn():
+    heard = []
+
+    @contextmanager
+    def turn():
+        heard.append("mine")
+        yield
+        heard.append("yours")
+
+    workers = Workers(1, 30.0, turn=turn)
+    assert workers.map(abs, [-1, -2]) == [Answer(1), Answer(2)] and heard == ["mine", "yours"]
+    workers.close()
+
+
+def test_two_commands_measure_on_a_gpu_one_after_the_other(tmp_path):
+    waiter = "from smartmem_tvm.tune.gpu_turn import gpu_turn; print('here', flush=True)\n"
+    waiter += f"with gpu_turn(): open({str(tmp_path / 'done')!r}, 'w')"
+    with gpu_turn():
+        other = subprocess.Popen([sys.executable, "-c", waiter], stdout=subprocess.PIPE)
+        assert other.stdout.readline() == b"here\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
+        assert not (tmp_path / "done").exists()
+    assert other.wait(30) == 0 and (tmp_path / "done").exists()
+    other.stdout.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
 from .access_pattern import Unmodelled
 from .facts import flops
@@ -14,7 +15,7 @@ from .memory_access import Accesses, Effort, kernel_accesses
 # Enough to compare two forms of a kernel: on Swin-T's, lines are within 3% of those of the full effort in the mean,
 # and misses of the second level within 6%, in less than half of the time.
 EFFORT = Effort(points=1 << 16, lines=1 << 15, windows=2)
-_TEXEL_BYTES = 16
+_TEXEL_BYTES = 4 * TEXEL
 _ISSUED = 2  # instructions of a thread for an access: itself, and its address
 _SERIAL = 0.15  # of what does not take longest, as far as it adds to that: nothing overlaps without gaps
 

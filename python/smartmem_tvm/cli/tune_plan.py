@@ -87,7 +87,7 @@ def campaign_of(
     from ..deploy.kernel_code import kernel_code
     from ..deploy.tuned import measured
     from ..schedule.gpu_launch import is_gpu
-    from ..tune.build import local_builder
+    from ..tune.build import building_workers, local_builder
     from ..tune.campaign import Campaign
     from ..tune.host import memory_bytes, usable_cores
     from ..tune.metaschedule import cost_model
@@ -99,16 +99,18 @@ def campaign_of(
     records = _records(args, models, target, path, threads)
     tasks = _tasks(args, models, target)
     # A kernel cannot take the memory of this machine on a GPU, whose driver maps more than there is.
-    worker = measuring_worker(cores=cores, memory=None if is_gpu(target) else memory_bytes() // 2)
-    with contextlib.closing(worker):
-        apart = Apart(worker)
+    gpu = is_gpu(target)
+    worker = measuring_worker(cores=cores, memory=None if gpu else memory_bytes() // 2, gpu=gpu)
+    others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []
+    builders = building_workers(usable_cores(others), cores=others)
+    with contextlib.closing(worker), contextlib.closing(builders):
+        apart = Apart(worker, builders)
         with step("Measuring the kernels as they are"):
+            apart.compile_ahead([task.mod for task in tasks], target)
             tasks, seconds = measured(tasks, target, seconds_of=apart.untuned_seconds)
         with step("Learning from earlier records"):
             learn(model, records, target, args.strategy)
-        others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []
-        builder = local_builder(usable_cores(others), generate=kernel_code, cores=others)
-        tools = Tools(builder, local_runner(worker=worker), records, model)
+        tools = Tools(local_builder(builders, kernel_code), local_runner(worker=worker), records, model)
         yield Campaign(tasks, seconds, target, args.strategy, tools, apart.judge, _effort(args), args.seed)
 
 

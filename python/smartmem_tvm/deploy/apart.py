@@ -14,6 +14,7 @@ from ..tune.faults import MachineFailed, failure_of
 from ..tune.records import packed, unpacked
 from ..tune.workers import Answer, Workers
 from . import judge as judge_module
+from .gpu_build import keeps_binaries
 from .judge import Verdict
 
 _PATIENCE = 600.0  # seconds for one kernel: some compilations, and some seconds of launches
@@ -26,12 +27,18 @@ class Apart:
     ----------
     worker : Workers
         `tune.runner.measuring_worker`.
+    compilers : Workers, optional
+        `tune.build.building_workers`: what a compiler leaves on disk they make, side by side, before it is asked for.
     patience : float
         Seconds for one kernel.
     """
 
-    def __init__(self, worker: Workers, patience: float = _PATIENCE):
-        self._worker, self._patience = worker, patience
+    def __init__(self, worker: Workers, compilers: Workers | None = None, patience: float = _PATIENCE):
+        self._worker, self._compilers, self._patience = worker, compilers, patience
+
+    def compile_ahead(self, mods: Sequence[tvm.IRModule], target: Target) -> None:
+        """Compile untuned kernels that `untuned_seconds` will be asked for; what fails will fail there."""
+        self._compile_ahead([(mod, target, None) for mod in mods])
 
     def untuned_seconds(self, mod: tvm.IRModule, target: Target) -> float:
         """See `judge.untuned_seconds`.
@@ -58,7 +65,10 @@ class Apart:
         MachineFailed
             If the untuned kernel fails too, or there is no room for any of them.
         """
-        answer = self._ask(_judge, (mod, target, [packed(each) for each in records]))
+        packages = [packed(each) for each in records]
+        if len(records) > 1:
+            self._compile_ahead([(mod, target, each) for each in (None, *packages)])
+        answer = self._ask(_judge, (mod, target, packages))
         if not answer.error:
             return answer.value
         if len(records) > 1:  # one of them spoils it for the others
@@ -70,9 +80,18 @@ class Apart:
             raise MachineFailed(reason)
         return [Verdict(None, None, answer.error)]
 
+    def _compile_ahead(self, jobs: Sequence[tuple]) -> None:
+        if self._compilers is not None and keeps_binaries(jobs[0][1]):
+            self._compilers.map(_compile, jobs, self._patience)
+
     def _ask(self, function, job: tuple) -> Answer:
         (answer,) = self._worker.map(function, [job], self._patience)
         return answer
+
+
+def _compile(job: tuple) -> None:
+    mod, target, package = job
+    judge_module.Compiled(mod, target, package and unpacked(package))
 
 
 def _untuned_seconds(job: tuple) -> float:

@@ -46,7 +46,7 @@ def build_kernels(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = 
     with ThreadPoolExecutor(cores) as pool:
         lowered = list(pool.map(lambda part: _lower(part, target, pipeline), split(mod, cores)))
         host, kernels = join(part for part, _ in lowered), [each for _, part in lowered for each in part]
-        now = _compiles_now(target)
+        now = keeps_binaries(target)
         if kernels and not now:
             kernels = [join(kernels)]
         with compiling(target) if now else nullcontext():
@@ -65,8 +65,11 @@ def _lower(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str) -> tuple
         return finish_host()(host), [finish_device()(each) for each in kernels.values()]
 
 
-def _compiles_now(target: tvm.target.Target) -> bool:
-    """Whether TVM compiles kernels as it makes a module of them; where it does not, one module is quicker to load."""
+def keeps_binaries(target: tvm.target.Target) -> bool:
+    """Whether TVM compiles kernels, and `compiling` keeps them, as it makes a module of them.
+
+    Where it does not, one module is quicker to load.
+    """
     creates = tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True)
     return target.kind.name == "cuda" and creates is not None
 

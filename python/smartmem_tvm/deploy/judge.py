@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -105,18 +105,36 @@ def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str:
     return ""
 
 
-class _Run:
-    """A kernel compiled as a model is, alone, with random data."""
+class Compiled:
+    """A kernel compiled as a model is, alone, with random data.
+
+    Attributes
+    ----------
+    code : relax.VMExecutable
+    weights, inputs : list of Weight
+        Constants packed for the kernel, and arguments.
+    problem : str
+        Why the kernel was not scheduled as its record says; empty if it was.
+    """
 
     def __init__(self, mod: tvm.IRModule, target: Target, record: ms.database.TuningRecord | None):
-        graph, inputs = _model(mod["main"], target)
+        graph, self.inputs = _model(mod["main"], target)
         records = _pass_of(record) if record is not None else None
         with target:
-            lowered, weights, _ = lower(graph, target, Options(records=records, cuda_graph=False))
+            lowered, self.weights, _ = lower(graph, target, Options(records=records, cuda_graph=False))
         self.problem = _problem(lowered) if record is not None else ""
-        machine = Machine(generate(lowered, target), weights, device_of(target), has_textures(target))
+        self.code = generate(lowered, target)
+
+
+class _Run:
+    """A compiled kernel on its device."""
+
+    def __init__(self, mod: tvm.IRModule, target: Target, record: ms.database.TuningRecord | None):
+        compiled = Compiled(mod, target, record)
+        self.problem = compiled.problem
+        machine = Machine(compiled.code, compiled.weights, device_of(target), has_textures(target))
         self._main, self._device = machine["main"], machine.device
-        self._tensors = [each.on(machine.device) for each in inputs]
+        self._tensors = [each.on(machine.device) for each in compiled.inputs]
 
     def outputs(self) -> list[np.ndarray]:
         return to_numpy(self._main(*self._tensors))
@@ -179,6 +197,3 @@ def _outputs(func: tirx.PrimFunc) -> int:
     written: list = []
     tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: written.append(store.buffer)))
     return sum(any(param.same_as(buffer) for buffer in written) for param in func.params)
-
-
-Judge = Callable[[tvm.IRModule, Target, Sequence[ms.database.TuningRecord]], list[Verdict]]

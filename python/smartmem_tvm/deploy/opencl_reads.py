@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..planner.texture_form import TEXEL
 from .opencl_source import KernelSource, Loop, Use, within_brackets, within_parentheses
 
-LANES = frozenset("0123")
+LANES = frozenset(map(str, range(TEXEL)))
 # Why fewer than four lanes of a texel are used: what the number of the lane depends on.
 CONSTANT, THREAD, LOOP, MEMORY = "constant", "thread", "loop", "memory"
 PARTIAL = {

@@ -34,14 +34,8 @@ class Fallback(CpuRule):
         def at(flat) -> tirx.Stmt:
             place = split_index(flat, stage.spatial, stage.extents)
             start = substitute(stage.init, place) if stage.init is not None else None
-
-            def nest(level: int, point: dict) -> tirx.Stmt:
-                if level == len(stage.reduction):
-                    return substitute(stage.body, {**place, **point})
-                var = stage.reduction[level]
-                return scope.loop(stage.extents[var], lambda v: nest(level + 1, {**point, var: v}), f"r{level}")
-
-            return block(start, nest(0, {}))
+            total = scope.nest(stage.reduction, stage.extents, lambda point: substitute(stage.body, {**place, **point}))
+            return block(start, total)
 
         def task(t):
             first = t * chunk

@@ -163,21 +163,17 @@ class _Emitter:
         for var in suffix:
             length *= extents[var]
 
-        def nest(level: int, point: dict) -> tirx.Stmt:
-            if level == len(outer):
+        def inner(point: dict) -> tirx.Stmt:
+            def at(v):
+                return body({**point, **split_index(v, suffix, extents)})
 
-                def at(v):
-                    return body({**point, **split_index(v, suffix, extents)})
+            if run in (1, length):
+                return self.scope.loop(length, at, "c")
+            return self.scope.loop(
+                length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
+            )
 
-                if run in (1, length):
-                    return self.scope.loop(length, at, "c")
-                return self.scope.loop(
-                    length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
-                )
-            var = outer[level]
-            return self.scope.loop(extents[var], lambda v: nest(level + 1, {**point, var: v}), f"c{level}")
-
-        return nest(0, {})
+        return self.scope.nest(outer, extents, inner, "c")
 
     def _lanes(self, body, stage: Stage) -> tirx.Stmt:
         """`body` for each row handled together; vectors where the code allows."""

@@ -74,7 +74,8 @@ class _Emitter:
     def _choice(self, params: CpuParams) -> SlideChoice:
         wanted = params.tasks if self.reduction.work >= params.serial_below else 1
         batch = prod(self.extents[v] for v in self.outer)
-        lines = next(n for n in _divisors(self.lines) if batch * (self.lines // n) >= wanted or n == 1)
+        whole = (n for n in range(self.lines, 0, -1) if self.lines % n == 0)
+        lines = next(n for n in whole if batch * (self.lines // n) >= wanted or n == 1)
         tile = best_tile(self.rows, self._places(lines), params)
         written_out = prod(self.extents[v] for v in self.image.window) <= _UNROLLED
         return SlideChoice(tile.height, tile.width, params.lanes, lines, written_out, wanted > 1)
@@ -157,9 +158,8 @@ class _Emitter:
         (down, across), (high, wide) = self.image.strides, self.image.sizes
         *lead, _, _ = self.image.load.indices
 
-        def channel(at: list) -> tirx.Stmt:
-            point = {**place, **dict(zip(self._channels, at, strict=True))}
-            front = [substitute(each, point) for each in lead]
+        def channel(point: dict) -> tirx.Stmt:
+            at, front = point.values(), [substitute(each, {**place, **point}) for each in lead]
             return block(*(plane(at, front, a, b) for a in range(down) for b in range(across)))
 
         def plane(at: list, front: list, a: int, b: int) -> tirx.Stmt:
@@ -173,12 +173,7 @@ class _Emitter:
 
             return self.scope.loop(lines, lambda y: self.scope.loop(columns, lambda x: copy(y, x), "x"), "y")
 
-        def nest(level: int, done: list) -> tirx.Stmt:
-            if level == len(self._channels):
-                return channel(done)
-            return self.scope.loop(self.extents[self._channels[level]], lambda v: nest(level + 1, [*done, v]), "i")
-
-        return nest(0, [])
+        return self.scope.nest(self._channels, self.extents, channel, "i")
 
     def _apart(self, planes):
         """Reads the planes."""
@@ -237,16 +232,10 @@ class _Emitter:
         return allocate([acc], block(start, self._over_depth(add), spill))
 
     def _over_depth(self, body) -> tirx.Stmt:
-        depth = (*self._channels, *self.image.window)
+        def kind(var):
+            return UNROLL if self.choice.written_out and var in self.image.window else SERIAL
 
-        def nest(level: int, point: dict) -> tirx.Stmt:
-            if level == len(depth):
-                return body(point)
-            var = depth[level]
-            kind = UNROLL if self.choice.written_out and var in self.image.window else SERIAL
-            return self.scope.loop(self.extents[var], lambda v: nest(level + 1, {**point, var: v}), "k", kind)
-
-        return nest(0, {})
+        return self.scope.nest((*self._channels, *self.image.window), self.extents, body, "k", kind)
 
     def _finish(self, place: Mapping, first, sums) -> tirx.Stmt:
         line, column = self.image.columns
@@ -268,8 +257,3 @@ class _Emitter:
 
     def _vectors(self, width: int, body) -> tirx.Stmt:
         return self.scope.vectors(width, self.params.lanes, body)
-
-
-def _divisors(number: int) -> list[int]:
-    """From the largest to 1."""
-    return [n for n in range(number, 0, -1) if number % n == 0]

@@ -178,16 +178,10 @@ class _Emitter:
     def _reduce(self, body) -> tirx.Stmt:
         vars_, extents = self.reduction.reduce, self.reduction.extents
 
-        def nest(level: int, at: dict) -> tirx.Stmt:
-            if level == len(vars_):
-                return body(at)
-            var = vars_[level]
-            last = level == len(vars_) - 1 and extents[var] <= self.choice.unrolled
-            return self.scope.loop(
-                extents[var], lambda v: nest(level + 1, {**at, var: v}), f"r{level}", UNROLL if last else SERIAL
-            )
+        def kind(var):
+            return UNROLL if var.same_as(vars_[-1]) and extents[var] <= self.choice.unrolled else SERIAL
 
-        return nest(0, {})
+        return self.scope.nest(vars_, extents, body, kind=kind)
 
     def _simple(self, body, i, j) -> tirx.Stmt:
         return self.scope.simplify(body(i, j))

@@ -113,14 +113,7 @@ class SlideNest:
         return self.scope.loop(run, one, "v", VECTOR)
 
     def _reduce(self, body) -> tirx.Stmt:
-        def nest(level: int, at: dict) -> tirx.Stmt:
-            if level == len(self.loops):
-                return body(at)
-            var = self.loops[level]
-            extent = self.reduction.extents[var]
-            return self.scope.loop(extent, lambda v: nest(level + 1, {**at, var: v}), f"r{level}")
-
-        return nest(0, {})
+        return self.scope.nest(self.loops, self.reduction.extents, body)
 
     def _terms(self, acc, points: list, where, at: dict) -> tirx.Stmt:
         """The written out terms; each value is read before the first term that needs it."""

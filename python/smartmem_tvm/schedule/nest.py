@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -62,6 +62,25 @@ class Scope:
 
         return loop(extent, bound, name, kind)
 
+    def nest(
+        self, vars_: Sequence, extents: Mapping, body: Callable, name: str = "r", kind: Callable = lambda var: SERIAL
+    ) -> tirx.Stmt:
+        """Loops over iterators, the first one outermost; `body` takes a dict of each iterator's place.
+
+        Parameters
+        ----------
+        kind : callable
+            Iterator -> the kind of its loop.
+        """
+
+        def at(point: dict) -> tirx.Stmt:
+            if len(point) == len(vars_):
+                return body(point)
+            var = vars_[len(point)]
+            return self.loop(extents[var], lambda v: at({**point, var: v}), f"{name}{len(point)}", kind(var))
+
+        return at({})
+
     def vectors(self, width: int, lanes: int, body: Callable) -> tirx.Stmt:
         """``body(0)`` to ``body(width - 1)``, simplified, as whole vectors of `lanes`, or as one short vector."""
         lanes = min(lanes, width)
@@ -89,17 +108,6 @@ class Scope:
         if isinstance(condition, tirx.IntImm):
             return yes if int(condition) else no
         return tirx.if_then_else(condition, yes, no)
-
-
-def grid(extents: Sequence[int], body: Callable, name: str = "i") -> tirx.Stmt:
-    """Nested serial loops, the first one outermost; `body` takes the list of their variables."""
-
-    def nest(level: int, done: list):
-        if level == len(extents):
-            return body(done)
-        return loop(extents[level], lambda v: nest(level + 1, [*done, v]), f"{name}{level}")
-
-    return nest(0, [])
 
 
 def block(*statements) -> tirx.Stmt:

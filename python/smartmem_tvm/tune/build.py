@@ -77,21 +77,29 @@ def _artifact(job: tuple[tvm.IRModule, Target, Generate]) -> str:
     return default_export(build_candidate(*job))
 
 
-def local_builder(
-    workers: int, patience: float = 60.0, generate: Generate = plain_code, cores: Collection[int] = ()
-) -> PyBuilder:
+def building_workers(count: int, patience: float = 60.0, cores: Collection[int] = ()) -> Workers:
+    """Processes that build candidates.
+
+    Parameters
+    ----------
+    count : int
+        All of them together take half of this machine's memory at most.
+    patience : float
+        Seconds for one candidate.
+    cores : collection of int
+        The CPU cores that they run on; empty: as this process.
+    """
+    return Workers(count, patience, Confines(cores, max(_LEAST, memory_bytes() // 2 // count)), [__name__])
+
+
+def local_builder(workers: Workers, generate: Generate = plain_code) -> PyBuilder:
     """A builder for candidates of any strategy.
 
     Parameters
     ----------
-    workers : int
-        Processes; all of them together take half of this machine's memory at most.
-    patience : float
-        Seconds for one candidate.
+    workers : Workers
+        `building_workers`.
     generate : callable
         A function of a module, which the workers import.
-    cores : collection of int
-        The CPU cores that the workers run on; empty: as this process.
     """
-    memory = max(_LEAST, memory_bytes() // 2 // workers)
-    return _Builder(Workers(workers, patience, Confines(cores, memory), [__name__, generate.__module__]), generate)
+    return _Builder(workers, generate)

@@ -114,16 +114,12 @@ class Campaign:
     def _recall(self, kernel: KernelRun) -> None:
         """What earlier runs have found."""
         key = workload_key(kernel.task.mod)
-        for record in self._of(kernel):
+        for record in self.records.of(key):
             if (genome_of(record.trace) is not None) == (self.strategy == "genetic"):
                 kernel.times.append(seconds_of(record))
         kernel.winner = self.records.winners.get(key)
         if kernel.task.kernel is None and self.strategy == "genetic":
             kernel.state = "nothing to decide"
-
-    def _of(self, kernel: KernelRun) -> list[ms.database.TuningRecord]:
-        key = workload_key(kernel.task.mod)
-        return [each for each in self.records.get_all_tuning_records() if workload_key(each.workload.mod) == key]
 
     def run(self, show: Callable[[Campaign], None] = lambda _: None) -> None:
         """Tune until everything is finished, the time is up, or `stopping` is set; then judge what is left to judge.
@@ -287,9 +283,10 @@ class Campaign:
 
     def _finalists(self, kernel: KernelRun) -> list[ms.database.TuningRecord]:
         """The fastest records that nobody has found wrong; none if that would say nothing new."""
-        if self.records.is_settled(workload_key(kernel.task.mod)):
+        workload = workload_key(kernel.task.mod)
+        if self.records.is_settled(workload):
             return []
-        keys = {record_key(each): each for each in self._of(kernel) if seconds_of(each) is not None}
+        keys = {record_key(each): each for each in self.records.of(workload) if seconds_of(each) is not None}
         right = [key for key in sorted(keys, key=lambda key: seconds_of(keys[key])) if key not in self.records.wrong]
         earlier = [kernel.winner["winner"]] if kernel.winner and kernel.winner["winner"] in right[_FINALISTS:] else []
         return [keys[key] for key in (*right[:_FINALISTS], *earlier)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
-from .record_lines import Selected, is_faster, kind_of, without_cores
+from .record_lines import Selected, is_faster, kind_of, of_runs, without_cores
 from .records import database
 
 NO_FASTER = "no faster than the untuned kernel"
@@ -80,7 +80,7 @@ def choose(lines: Iterable[Mapping], where: Mapping, device: str | None = None) 
     lines = list(lines)
     runs = {line["run"]: line for line in lines if kind_of(line) == "target"}
     refused = {key: _refusal(run, where, device) for key, run in runs.items()}
-    known = _known(lines, {key for key, reason in refused.items() if reason is None})
+    known = of_runs(lines, lambda run: refused[run["run"]] is None)
     best: dict[str, Mapping] = {}
     left_out: dict[str, str] = {}
     for line in (each for each in lines if kind_of(each) == "winner" and each["run"] in runs):
@@ -99,20 +99,6 @@ def choose(lines: Iterable[Mapping], where: Mapping, device: str | None = None) 
     chosen = {winner.record for winner in winners.values()}
     known.records = {key: line for key, line in known.records.items() if key in chosen}
     return Chosen(winners, database(known, where), left_out)
-
-
-def _known(lines: Iterable[Mapping], counting: set[str]) -> Selected:
-    """The kernels, and the records and verdicts of the runs that count."""
-    found = Selected()
-    for line in lines:
-        kind = kind_of(line)
-        if kind == "module":
-            found.workloads.setdefault(line["workload"], line["module"])
-        elif kind == "trace" and line["run"] in counting:
-            found.records[line["record"]] = dict(line)
-        elif kind == "wrong" and line["run"] in counting:
-            found.wrong.add(line["wrong"])
-    return found
 
 
 def _problem(winner: Mapping, known: Selected) -> str | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,11 +104,16 @@ def selected(lines: Iterable[Mapping], where: Mapping, device: str | None = None
     device : str, optional
         The only device whose times count; without, any will do.
     """
+    return of_runs(lines, lambda run: _alike(run, where) and (device is None or run.get("device", device) == device))
+
+
+def of_runs(lines: Iterable[Mapping], counts: Callable[[Mapping], bool]) -> Selected:
+    """What those runs have found that count, by their lines."""
     found, runs = Selected(), set()
     for line in lines:
         kind = kind_of(line)
         if kind == "target":
-            if _alike(line, where) and (device is None or line.get("device", device) == device):
+            if counts(line):
                 runs.add(line["run"])
         elif kind == "module":
             found.workloads.setdefault(line["workload"], line["module"])

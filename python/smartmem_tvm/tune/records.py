@@ -108,6 +108,9 @@ class Records(ms.database.PyDatabase):
         self._begun = False
         self._pending: list[dict] = []
         self._memory = database(self._known, where)
+        self._by_workload: dict[str, list[ms.database.TuningRecord]] = {}
+        for each in self._memory.get_all_tuning_records():
+            self._by_workload.setdefault(workload_key(each.workload.mod), []).append(each)
 
     @property
     def winners(self) -> dict[str, dict]:
@@ -181,6 +184,7 @@ class Records(ms.database.PyDatabase):
         self._known.records[line["record"]] = news[-1]
         self._known.settled.discard(key)
         self._memory.commit_tuning_record(record)
+        self._by_workload.setdefault(key, []).append(record)
 
     def commit_winner(self, record: ms.database.TuningRecord, seconds: float, untuned: float) -> None:
         """Write that a candidate is the fastest right one, and how long it and the untuned kernel took in turns."""
@@ -209,6 +213,10 @@ class Records(ms.database.PyDatabase):
     def get_all_tuning_records(self) -> list[ms.database.TuningRecord]:
         """All records, in the order in which they were made."""
         return self._memory.get_all_tuning_records()
+
+    def of(self, key: str) -> list[ms.database.TuningRecord]:
+        """The records of a workload, in the order in which they were made."""
+        return self._by_workload.get(key, [])
 
     def get_top_k(self, workload: ms.database.Workload, top_k: int) -> list[ms.database.TuningRecord]:
         """The fastest records of a kernel."""

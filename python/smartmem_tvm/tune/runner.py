@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 
 import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner, PyRunnerFuture, RunnerInput, RunnerResult
 from tvm.s_tir.meta_schedule.runner.utils import run_evaluator_common
 
+from .gpu_turn import gpu_turn
 from .parameters import arguments
 from .workers import Confines, Workers
 
@@ -20,7 +22,9 @@ _READING, _MOST, _FEWEST, _LONGEST = 1, 50, 3, 0.25
 _KEPT = (0.1, 0.3, 0.5, 0.7, 0.9)  # the readings that go on record: so many of them are not slower
 
 
-def measuring_worker(patience: float = 30.0, cores: Collection[int] = (), memory: int | None = None) -> Workers:
+def measuring_worker(
+    patience: float = 30.0, cores: Collection[int] = (), memory: int | None = None, gpu: bool = False
+) -> Workers:
     """The one process that runs kernels; on $TVM_NUM_THREADS threads.
 
     Parameters
@@ -31,8 +35,10 @@ def measuring_worker(patience: float = 30.0, cores: Collection[int] = (), memory
         The only CPU cores that it may run on; empty: as this process.
     memory : int, optional
         Bytes that it may have.
+    gpu : bool
+        Kernels run on a GPU, and no other process like this one measures there meanwhile.
     """
-    return Workers(1, patience, Confines(cores, memory), [__name__])
+    return Workers(1, patience, Confines(cores, memory), [__name__], gpu_turn if gpu else nullcontext)
 
 
 def local_runner(patience: float = 30.0, cores: Collection[int] = (), worker: Workers | None = None) -> PyRunner:

@@ -22,6 +22,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -71,10 +72,19 @@ class Workers:
     confines : Confines
     imports : sequence of str
         Modules that a worker imports before it takes a job.
+    turn : callable, optional
+        Makes the context in which they work.
     """
 
-    def __init__(self, count: int, patience: float, confines: Confines = Confines(), imports: Sequence[str] = ()):
-        self.patience, self._terms = patience, (confines, tuple(imports))
+    def __init__(
+        self,
+        count: int,
+        patience: float,
+        confines: Confines = Confines(),
+        imports: Sequence[str] = (),
+        turn: Callable[[], AbstractContextManager] = nullcontext,
+    ):
+        self.patience, self._terms, self._in_turn = patience, (confines, tuple(imports)), turn
         self._slots: list[_Worker | None] = [None] * count
         _open.add(self)
 
@@ -90,9 +100,10 @@ class Workers:
         """
         turn = _Turn(function, jobs, self.patience if patience is None else patience)
         try:
-            while turn.waiting or any(worker is not None and worker.job is not None for worker in self._slots):
-                self._hand_out(turn)
-                self._listen(turn)
+            with self._in_turn():
+                while turn.waiting or any(worker is not None and worker.job is not None for worker in self._slots):
+                    self._hand_out(turn)
+                    self._listen(turn)
         except BaseException:  # whoever is working does so for nobody
             self.close()
             raise
