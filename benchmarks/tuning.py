@@ -29,6 +29,7 @@ from smartmem_tvm.bench.machine import machine
 from smartmem_tvm.bench.results import write
 from smartmem_tvm.deploy.apart import Apart
 from smartmem_tvm.deploy.build import optimize
+from smartmem_tvm.deploy.device_clock import clock_of
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.profile import device_name, measured_target
 from smartmem_tvm.errors import UserError
@@ -102,7 +103,7 @@ def compare(task: Task, target: Target, trials: int, batch: int, seed: int, buil
         as the runner saw it, ``trials``, ``failed``, ``wrong``, ``seconds``.
     """
     databases = {name: ms.database.MemoryDatabase() for name in STRATEGIES}
-    builder, runner = local_builder(builders, kernel_code), local_runner(worker=worker)
+    builder, runner = local_builder(builders, kernel_code), local_runner(worker, clock_of(target))
     tools = {name: Tools(builder, runner, databases[name], cost_model(name)) for name in STRATEGIES}
     sessions = {
         name: Session(task.mod, target, name, tools[name], trials, batch, seed, task.names[0]) for name in STRATEGIES

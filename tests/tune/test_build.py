@@ -9,6 +9,7 @@ import tvm
 from tvm.s_tir.meta_schedule import database
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 
+from smartmem_tvm.deploy.device_clock import clock_of
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.opencl_source import sources
 from smartmem_tvm.deploy.target import device_of, parse_target
@@ -18,7 +19,7 @@ from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context
 from smartmem_tvm.tune.parameters import arguments, parameters_of
-from smartmem_tvm.tune.runner import local_runner
+from smartmem_tvm.tune.runner import local_runner, measuring_worker
 from smartmem_tvm.tune.session import Session, Tools
 from smartmem_tvm.tune.trace import schedule_of
 from tunable_kernels import CASES, textured_tasks
@@ -105,7 +106,11 @@ def test_a_schedule_of_tvms_that_writes_no_whole_texels_is_refused():
 @pytest.mark.slow
 def test_textures_go_through_workers_and_are_measured():
     target = parse_target("opencl-texture")
-    tools = Tools(local_builder(building_workers(1), kernel_code), local_runner(), database.MemoryDatabase())
+    builder, runner = (
+        local_builder(building_workers(1), kernel_code),
+        local_runner(measuring_worker(), clock_of(target)),
+    )
+    tools = Tools(builder, runner, database.MemoryDatabase())
     for task in textured_tasks(target):
         trials = Session(task.mod, target, "genetic", tools, trials=2, batch=2).step()
         assert len(trials) == 2 and all(trial.seconds is not None for trial in trials), trials

@@ -47,7 +47,7 @@ def test_candidates_with_faults_cost_nobody_else_and_are_never_tried_again(tmp_p
     monkeypatch.setattr("smartmem_tvm.tune.build.memory_bytes", lambda: 0)
     mod = workload(with_constants(CASES["layer norm"].func(), ()))
     builder = local_builder(building_workers(2, patience=8), faulty_code.faulty_code)
-    runner = local_runner(worker=measuring_worker(patience=9, memory=faulty_code.ROOM))
+    runner = local_runner(measuring_worker(patience=9, memory=faulty_code.ROOM))
     first = Session(mod, TARGET, "genetic", Tools(builder, runner, _records(tmp_path)), trials=30, batch=8)
     while first.step():
         pass

@@ -84,6 +84,7 @@ def campaign_of(
 ) -> Iterator[Campaign]:
     """The tuning that the arguments ask for, and the processes that work for it."""
     from ..deploy.apart import Apart
+    from ..deploy.device_clock import clock_of
     from ..deploy.kernel_code import kernel_code
     from ..deploy.tuned import measured
     from ..schedule.gpu_launch import is_gpu
@@ -110,7 +111,7 @@ def campaign_of(
             tasks, seconds = measured(tasks, target, seconds_of=apart.untuned_seconds)
         with step("Learning from earlier records"):
             learn(model, records, target, args.strategy)
-        tools = Tools(local_builder(builders, kernel_code), local_runner(worker=worker), records, model)
+        tools = Tools(local_builder(builders, kernel_code), local_runner(worker, clock_of(target)), records, model)
         yield Campaign(tasks, seconds, target, args.strategy, tools, apart.judge, _effort(args), args.seed)
 
 

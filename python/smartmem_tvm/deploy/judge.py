@@ -16,11 +16,12 @@ from tvm.target import Target
 
 from ..analysis.texels import is_texture
 from ..pipeline import Options
-from ..schedule.gpu_launch import has_textures
+from ..schedule.gpu_launch import has_textures, is_gpu
 from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
 from ..tune.kernel import CONSTANTS
 from ..tune.records import workload_key
 from .build import generate, lower, to_numpy
+from .device_clock import device_clock
 from .measure import interleaved, random_arguments
 from .target import device_of
 from .weights import Machine, Weight
@@ -51,7 +52,7 @@ class Verdict:
 
 def untuned_seconds(mod: tvm.IRModule, target: Target) -> float:
     """Seconds of a launch of a kernel with the schedule that it has without tuning."""
-    return interleaved([_Run(mod, target, None).launch], _TURNS)[0]
+    return _in_turns([_Run(mod, target, None)], target)[0]
 
 
 def judge(mod: tvm.IRModule, target: Target, records: Sequence[ms.database.TuningRecord]) -> list[Verdict]:
@@ -73,11 +74,19 @@ def judge(mod: tvm.IRModule, target: Target, records: Sequence[ms.database.Tunin
     want = plain.outputs()
     tuned = [_attempt(mod, target, record, want) for record in records]
     right = [run for run, _ in tuned if run is not None]
-    calls = [plain.launch, *(run.launch for run in right)]
-    rounds = [interleaved(calls, _TURNS) for _ in range(_REPEATS)] if right else []
+    rounds = [_in_turns([plain, *right], target) for _ in range(_REPEATS)] if right else []
     seconds = [median(times) for times in zip(*rounds)]
     found = iter(seconds[1:])
     return [Verdict(None, None, wrong) if run is None else Verdict(next(found), seconds[0]) for run, wrong in tuned]
+
+
+def _in_turns(runs: Sequence[_Run], target: Target) -> list[float]:
+    """Median seconds of a launch of each."""
+    if not is_gpu(target):
+        return interleaved([run.launch for run in runs], _TURNS)
+    clock = device_clock(target.kind.name)
+    turns = [[clock.seconds(run.once) for run in runs] for _ in range(1 + _TURNS)]
+    return [median(times) for times in zip(*turns[1:])]  # the first turn warms up
 
 
 def _attempt(mod, target, record, want: Sequence[np.ndarray]) -> tuple[_Run | None, str]:
@@ -137,11 +146,14 @@ class _Run:
         self._tensors = [each.on(machine.device) for each in compiled.inputs]
 
     def outputs(self) -> list[np.ndarray]:
-        return to_numpy(self._main(*self._tensors))
+        return to_numpy(self.once())
+
+    def once(self):
+        return self._main(*self._tensors)
 
     def launch(self, times: int) -> None:
         for _ in range(times):
-            self._main(*self._tensors)
+            self.once()
         self._device.sync()
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 
 import tvm
@@ -19,6 +19,8 @@ from .workers import Confines, Workers
 # Many short readings, whose median is not that of a busy moment: milliseconds of each at least; how many, fewer of them
 # where they would take more than so many seconds.
 _READING, _MOST, _FEWEST, _LONGEST = 1, 50, 3, 0.25
+Clock = Callable[[str, Callable[[], object]], float]
+"""Takes the seconds of a launch on the device of a kind (`deploy.device_clock.device_seconds`)."""
 _KEPT = (0.1, 0.3, 0.5, 0.7, 0.9)  # the readings that go on record: so many of them are not slower
 
 
@@ -41,37 +43,39 @@ def measuring_worker(
     return Workers(1, patience, Confines(cores, memory), [__name__], gpu_turn if gpu else nullcontext)
 
 
-def local_runner(patience: float = 30.0, cores: Collection[int] = (), worker: Workers | None = None) -> PyRunner:
+def local_runner(worker: Workers, clock: Clock | None = None) -> PyRunner:
     """A runner for candidates of any strategy.
 
     Parameters
     ----------
-    patience, cores
-        As for `measuring_worker`.
-    worker : Workers, optional
-        Does the work, in place of one of the runner's own.
+    worker : Workers
+        `measuring_worker`.
+    clock : callable, optional
+        A function of a module, which the worker imports; by default TVM's, in whose readings is what the host does.
     """
-    return _Runner(worker or measuring_worker(patience, cores))
+    return _Runner(worker, clock)
 
 
 @derived_object
 class _Runner(PyRunner):
     """Measures candidates one after the other, each when its result is asked for."""
 
-    def __init__(self, worker: Workers):
+    def __init__(self, worker: Workers, clock: Clock | None):
         super().__init__()
-        self._worker = worker
+        self._worker, self._clock = worker, clock
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[PyRunnerFuture]:
         """One future for each candidate."""
-        return [_Time(self._worker, (str(each.artifact_path), str(each.device_type))) for each in runner_inputs]
+        return [
+            _Time(self._worker, (str(each.artifact_path), str(each.device_type), self._clock)) for each in runner_inputs
+        ]
 
 
 @derived_object
 class _Time(PyRunnerFuture):
     """The seconds of a candidate, or why there are none."""
 
-    def __init__(self, worker: Workers, job: tuple[str, str]):
+    def __init__(self, worker: Workers, job: tuple[str, str, Clock | None]):
         super().__init__()
         self._worker, self._job, self._result = worker, job, None
 
@@ -87,14 +91,17 @@ class _Time(PyRunnerFuture):
         return self._result
 
 
-def _seconds(job: tuple[str, str]) -> list[float]:
+def _seconds(job: tuple[str, str, Clock | None]) -> list[float]:
     """Times of a candidate, ascending; runs in a worker."""
-    artifact, kind = job
+    artifact, kind, clock = job
     module, device = tvm.runtime.load_module(artifact), tvm.runtime.device(kind, 0)
-    tensors, once = [arguments(module, device)], EvaluatorConfig(number=1, repeat=1, min_repeat_ms=_READING)
-    readings: list[float] = []
+    tensors, once = arguments(module, device), EvaluatorConfig(number=1, repeat=1, min_repeat_ms=_READING)
+    launch, readings = module["main"], []
     end = time.monotonic() + _LONGEST
     while len(readings) < _FEWEST or (len(readings) < _MOST and time.monotonic() < end):
-        readings += run_evaluator_common(module, device, once, tensors)
+        if clock is not None:
+            readings.append(clock(kind, lambda: launch(*tensors)))
+        else:
+            readings += run_evaluator_common(module, device, once, [tensors])
     ordered = sorted(readings)
     return [ordered[int(len(ordered) * part)] for part in _KEPT]

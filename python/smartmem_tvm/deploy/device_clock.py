@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch takes on a GPU by itself, by the device's own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from statistics import median
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import te
+from tvm.target import Target
+
+from ..schedule.gpu_launch import is_gpu
+from ..tune.runner import Clock
+from .gpu_build import build_kernels
+from .target import device_of, parse_target
+
+_BATCH = "smartmem.device_clock.batch"
+_TIMES = 16  # launches of a short kernel in a row
+_SHORT = 100e-6  # seconds: a kernel that takes longer is launched once, for nothing beside it counts
+_SHORTEST = 1e-8  # seconds: nobody divides by nothing
+_REPEATS = 3
+_STEPS = 20_000  # of the kernel that keeps the device busy: about half a millisecond
+
+
+class DeviceClock:
+    """The device's clock around launches of a kernel.
+
+    A kernel is launched several times in a row, behind one that keeps the device busy until the host has handed them
+    all over: where single kernels are shorter than handing them over takes, nothing else shows what they take. Its
+    operands are where the caches of the device keep them.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        A GPU of this machine.
+    """
+
+    def __init__(self, target: Target):
+        device = device_of(target)
+        self.batch: Callable[[], object] = lambda: None
+        tvm_ffi.register_global_func(_BATCH, lambda: self.batch(), override=True)
+        evaluator = tvm.get_global_func("runtime.RPCTimeEvaluator")
+        where = (device.dlpack_device_type(), device.index)
+        self.evaluate = evaluator(None, _BATCH, *where, 1, _REPEATS, 0, 1, 0, 1, 0, "")
+        self.kernel = build_kernels(tvm.IRModule({"busy": _busy()}), target)  # a function does not keep its module
+        busy, arguments = self.kernel["busy"], [tvm.runtime.tensor(np.ones(1, "float32"), device) for _ in range(2)]
+        self.keep_busy = lambda: busy(*arguments)
+
+    def seconds(self, launch: Callable[[], object]) -> float:
+        """Seconds of a launch, from the end of what was before it to its own; no time of the host is in it."""
+        alone = self._measure(launch)
+        if alone > _SHORT:
+            return alone
+        before = self._measure(self.keep_busy)
+        return max(_SHORTEST, self._measure(lambda: self._crowd(launch)) - before) / _TIMES
+
+    def _crowd(self, launch: Callable[[], object]) -> None:
+        self.keep_busy()
+        for _ in range(_TIMES):
+            launch()
+
+    def _measure(self, batch: Callable[[], object]) -> float:
+        self.batch = batch
+        return float(median(np.frombuffer(bytes(self.evaluate()), "float64")))
+
+
+@cache
+def device_clock(kind: str) -> DeviceClock:
+    """The clock of this machine's first GPU for a kind of target: ``cuda``, ``opencl``."""
+    return DeviceClock(parse_target(kind))
+
+
+def clock_of(target: Target) -> Clock | None:
+    """What `tune.runner.local_runner` takes for a target."""
+    return _seconds if is_gpu(target) else None
+
+
+def _seconds(kind: str, launch: Callable[[], object]) -> float:
+    return device_clock(kind).seconds(launch)
+
+
+def _busy() -> tvm.tirx.PrimFunc:
+    """A kernel of one thread that adds up sines, which no compiler foresees."""
+    x, step = te.placeholder((1,), "float32", "x"), te.reduce_axis((0, _STEPS), "step")
+    total = te.compute((1,), lambda i: te.sum(te.sin(x[i] + step.astype("float32")), axis=step), "total")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, total]).with_attr("global_symbol", "busy"))
+    (block,) = schedule.get_child_blocks(schedule.get_sblock("root"))
+    only, _ = schedule.get_loops(block)
+    group, thread = schedule.split(only, [None, 1])
+    schedule.bind(group, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    return schedule.mod["main"].with_attr("global_symbol", "busy")
