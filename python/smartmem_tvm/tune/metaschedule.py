@@ -14,6 +14,7 @@ from tvm.target import Target
 
 from ..errors import UserError
 from .features import DecisionFeatures
+from .host import usable_cores
 from .strategy import Genetic
 
 STRATEGIES = ("genetic", "evolutionary", "replay")
@@ -22,7 +23,7 @@ _UPSTREAM = {"evolutionary": "evolutionary", "replay": "replay-trace"}
 _quiet = logging.getLogger("smartmem_tvm.tune.metaschedule")
 
 
-def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: str = "main", threads: int = 1):
+def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: str = "main"):
     """A task of MetaSchedule's for one kernel.
 
     Parameters
@@ -33,8 +34,6 @@ def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: s
         ``genetic`` searches the decisions of our rules; ``evolutionary`` and ``replay`` are TVM's, in TVM's own space.
     seed : int
         Not negative.
-    threads : int
-        Of the search itself.
 
     Returns
     -------
@@ -56,12 +55,12 @@ def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: s
         search_strategy=Genetic(seed) if ours else _UPSTREAM[strategy],
         task_name=name,
         rand_state=seed + 1,  # it has to be positive
-        num_threads=threads,
+        num_threads=1 if ours else usable_cores(),
         logger=_quiet,
     )
 
 
-def cost_model(strategy: str, threads: int = 1) -> ms.CostModel:
+def cost_model(strategy: str) -> ms.CostModel:
     """XGBoost for a strategy's candidates.
 
     Raises
@@ -74,7 +73,7 @@ def cost_model(strategy: str, threads: int = 1) -> ms.CostModel:
     except ImportError as error:
         raise UserError("Tuning needs xgboost: run `pip install smartmem_tvm[tune]`.") from error
     extractor = DecisionFeatures() if strategy == "genetic" else "per-store-feature"
-    return ms.cost_model.XGBModel(extractor=extractor, num_warmup_samples=_WARM, num_tuning_cores=threads)
+    return ms.cost_model.XGBModel(extractor=extractor, num_warmup_samples=_WARM, num_tuning_cores=1)
 
 
 def _as_it_is(_: tvm.s_tir.Schedule) -> None:
