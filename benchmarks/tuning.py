@@ -148,14 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=64, help="of each strategy (default: 64)")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--only", default="", help="kernels whose name contains this")
-    parser.add_argument("--cores", type=int, nargs="+", default=[], help="where candidates are measured; CPU only")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these kernels, by their names in the models")
+    parser.add_argument("--cores", type=int, nargs="+", default=[], help="where candidates are measured, none built")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after this time")
     options = parser.parse_args(arguments)
     target, start = measured_target(options.target), time.monotonic()
     rows = json.loads(options.output.read_text(encoding="utf-8"))["rows"] if options.output.exists() else []
     there = {(row["model"], row["name"], row["seed"]) for row in rows}
-    kernels = [each for each in (GPU if is_gpu(target) else CPU) if options.only in each.name]
+    kernels = [each for each in (GPU if is_gpu(target) else CPU) if not options.only or each.name in options.only]
     found = tasks(kernels, target)
     others = sorted(os.sched_getaffinity(0) - set(options.cores)) if options.cores else []
     builders = building_workers(usable_cores(others), cores=others)
