@@ -88,17 +88,11 @@ class Compilers:
             function(job)
 
 
-def test_what_a_compiler_leaves_on_disk_is_made_side_by_side(mod, monkeypatch):
-    monkeypatch.setattr(apart_module, "keeps_binaries", lambda target: target.kind.name == "cuda")
-    compilers = Compilers()
-    Apart(Worker(), compilers).compile_ahead([mod], TARGET)
-    assert not compilers.asked
-    Apart(Worker(), compilers).compile_ahead([mod], parse_target("cuda"))
-    assert compilers.asked == [1]
-
-
 def test_finalists_are_compiled_ahead_with_the_untuned_kernel(mod, monkeypatch):
-    monkeypatch.setattr(apart_module, "keeps_binaries", lambda target: True)
     compilers = Compilers()
-    Apart(Worker(), compilers).judge(mod, TARGET, [record_of(mod, 1.0), record_of(mod, 2.0)])
+    records = [record_of(mod, 1.0), record_of(mod, 2.0)]
+    Apart(Worker(), compilers).judge(mod, TARGET, records)
+    assert not compilers.asked  # nothing would be left on disk
+    monkeypatch.setattr(apart_module, "keeps_binaries", lambda target: True)
+    Apart(Worker(), compilers).judge(mod, TARGET, records)
     assert compilers.asked == [3]

@@ -173,7 +173,7 @@ def test_a_kernel_that_cannot_be_measured_is_left_out(model, caplog):
         (task,) = tasks_of(optimize(model), TARGET)
     answers = iter([ValueError("it fell"), 1.5])
 
-    def seconds(mod, target):
+    def seconds(task):
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer

@@ -21,8 +21,10 @@ from .console import step
 from .model import graph_options, import_model
 
 if TYPE_CHECKING:
+    import tvm
     from tvm.target import Target
 
+    from ..deploy.build import Compiled
     from ..tune.campaign import Campaign, Effort
     from ..tune.records import Records
     from ..tune.tasks import Task
@@ -98,7 +100,7 @@ def campaign_of(
     threads = timing.set_threads(args.threads or (usable_cores(cores) if cores else None))
     model = cost_model(args.strategy)
     records = _records(args, models, target, path, threads)
-    tasks = _tasks(args, models, target)
+    tasks, known = _tasks(args, models, target)
     # A kernel cannot take the memory of this machine on a GPU, whose driver maps more than there is.
     gpu = is_gpu(target)
     worker = measuring_worker(cores=cores, memory=None if gpu else memory_bytes() // 2, gpu=gpu)
@@ -107,16 +109,19 @@ def campaign_of(
     with contextlib.closing(worker), contextlib.closing(builders):
         apart = Apart(worker, builders)
         with step("Measuring the kernels as they are"):
-            apart.compile_ahead([task.mod for task in tasks], target)
-            tasks, seconds = measured(tasks, target, seconds_of=apart.untuned_seconds)
+            tasks, seconds = measured(
+                tasks,
+                target,
+                seconds_of=lambda task: known.get(task.names[0]) or apart.untuned_seconds(task.mod, target),
+            )
         with step("Learning from earlier records"):
             learn(model, records, target, args.strategy)
         tools = Tools(local_builder(builders, kernel_code), local_runner(worker, clock_of(target)), records, model)
         yield Campaign(tasks, seconds, target, args.strategy, tools, apart.judge, _effort(args), args.seed)
 
 
-def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target) -> list[Task]:
-    """The kernels of all models.
+def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target) -> tuple[list[Task], dict[str, float]]:
+    """The kernels of all models; and by name the seconds of a launch, of those of which one inference tells.
 
     Raises
     ------
@@ -126,25 +131,47 @@ def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target)
     from ..tune.tasks import joined
 
     found: dict[str, list[Task]] = {}
+    known: dict[str, float] = {}
     for name, path in models.items():
         try:
-            found[name] = _tasks_of_model(argparse.Namespace(**{**vars(args), "model": str(path)}), target)
+            found[name], seconds = _tasks_of_model(argparse.Namespace(**{**vars(args), "model": str(path)}), target)
+            known |= {kernel if len(models) == 1 else f"{name}/{kernel}": each for kernel, each in seconds.items()}
         except UserError as error:
             if len(models) == 1:
                 raise
             _logger.warning("model %s is left out: %s", path, error)
     if not found:
         raise UserError("None of the models could be read; the reasons are above.")
-    return joined(found) if len(models) > 1 else found[next(iter(models))]
+    return joined(found) if len(models) > 1 else found[next(iter(models))], known
 
 
-def _tasks_of_model(args: argparse.Namespace, target: Target) -> list[Task]:
-    from ..deploy.build import optimize
+def _tasks_of_model(args: argparse.Namespace, target: Target) -> tuple[list[Task], dict[str, float]]:
+    """A GPU's clock sees the kernels of an inference one by one, which takes less time than to compile each alone."""
+    from ..deploy.build import compile, optimize
+    from ..schedule.gpu_launch import is_gpu
     from ..tune.tasks import tasks_of
 
-    mod = import_model(args)
-    with step(f"Running the passes on {args.model}"), target:
-        return tasks_of(optimize(mod, graph_options(args)), target)
+    mod, options = import_model(args), graph_options(args)
+    if not is_gpu(target):
+        with step(f"Running the passes on {args.model}"), target:
+            return tasks_of(optimize(mod, options), target), {}
+    after = {}
+    with step(f"Compiling {args.model} as it is"):
+        options = replace(options, cuda_graph=False)
+        compiled = compile(mod, target, options, lambda phase, graph: after.update(graph=graph))
+        tasks = tasks_of(after["graph"], target)
+    with step(f"Measuring the kernels of {args.model} as they are"):
+        return tasks, _launched_seconds(compiled, mod)
+
+
+def _launched_seconds(compiled: Compiled, mod: tvm.IRModule) -> dict[str, float]:
+    from ..frontend import input_spec
+    from ..runtime.launch_times import kernel_seconds
+    from ..tune.gpu_turn import gpu_turn
+    from .inputs import random_inputs
+
+    with gpu_turn():
+        return kernel_seconds(compiled, list(random_inputs(input_spec(mod), {}).values()))
 
 
 def _records(args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, threads: int) -> Records:

@@ -36,10 +36,6 @@ class Apart:
     def __init__(self, worker: Workers, compilers: Workers | None = None, patience: float = _PATIENCE):
         self._worker, self._compilers, self._patience = worker, compilers, patience
 
-    def compile_ahead(self, mods: Sequence[tvm.IRModule], target: Target) -> None:
-        """Compile untuned kernels that `untuned_seconds` will be asked for; what fails will fail there."""
-        self._compile_ahead([(mod, target, None) for mod in mods])
-
     def untuned_seconds(self, mod: tvm.IRModule, target: Target) -> float:
         """See `judge.untuned_seconds`.
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import tvm
 from tvm.target import Target
 
 from .._version import installed_version
@@ -108,7 +107,7 @@ def measured(
     tasks: Sequence[Task],
     target: Target,
     progress: Callable[[int, int], None] = lambda done, of: None,
-    seconds_of: Callable[[tvm.IRModule, Target], float] = untuned_seconds,
+    seconds_of: Callable[[Task], float] | None = None,
 ) -> tuple[list[Task], list[float]]:
     """The tasks that can be measured, and the seconds of one launch of each, untuned.
 
@@ -117,7 +116,7 @@ def measured(
     progress : callable
         Is told after each how many are done, and of how many.
     seconds_of : callable
-        Measures one; `apart.Apart.untuned_seconds` does so in another process.
+        Measures one; by default in this process.
 
     Raises
     ------
@@ -126,9 +125,10 @@ def measured(
     """
     found: list[Task] = []
     seconds: list[float] = []
+    seconds_of = seconds_of or (lambda task: untuned_seconds(task.mod, target))
     for number, task in enumerate(tasks, start=1):
         try:
-            taken = seconds_of(task.mod, target)
+            taken = seconds_of(task)
         except UserError:
             raise
         except Exception as error:  # TVM raises several kinds here

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -26,6 +28,14 @@ class Launch:
 
     kernel: str
     seconds: float
+
+
+def kernel_seconds(compiled: Compiled, inputs: Sequence[np.ndarray]) -> dict[str, float]:
+    """Median seconds of the launches of each kernel, as `launch_times` finds them."""
+    found = defaultdict(list)
+    for launch in launch_times(compiled, inputs):
+        found[launch.kernel].append(launch.seconds)
+    return {name: median(seconds) for name, seconds in found.items()}
 
 
 def launch_times(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[Launch]:
