@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
+.PHONY: demo test test-fast lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
 
 # The demo needs no OpenCL: without a compiler there is no library.
 demo: $(VENV)/installed $(wildcard $(LIBRARY))
@@ -71,6 +71,26 @@ CORE ?= 0
 bench-tuning: $(VENV)/installed-dev
 	TVM_NUM_THREADS=1 $(BIN)/python benchmarks/tuning.py --cores $(CORE) -o benchmarks/tuning.json
 	$(BIN)/python benchmarks/render_tuning.py
+
+# The same on a machine with a CUDA device and nvcc: half an hour.
+bench-tuning-gpu: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/tuning.py --target cuda -o benchmarks/tuning_h100.json
+	$(BIN)/python benchmarks/render_tuning.py
+
+# Networks tuned, beside untuned ones and other libraries: RECORDS names the file of tuning_logs/ for this machine,
+# EVOLUTIONARY one of `smartmem tune --strategy evolutionary -o FILE`.
+BENCH_TUNED = $(BENCH) --records $(RECORDS) --budget 3
+bench-tuned: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+	$(BENCH_TUNED) --suite peers --threads 1 --against no-tuned,tuned=$(EVOLUTIONARY),onnxruntime,openvino -o benchmarks/tuned_1.json
+	$(BENCH_TUNED) --suite peers --threads 4 --against no-tuned,onnxruntime,openvino -o benchmarks/tuned_4.json
+	$(BIN)/python benchmarks/render_tuned.py
+
+TORCH := torch-eager,torch-compile,torch-cuda-graphs,torch-max-autotune
+bench-tuned-gpu: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+	$(BENCH_TUNED) models/swin_t.onnx models/autoformer_s.onnx --target cuda --against no-tuned,$(TORCH),onnxruntime --settle 2 --timeout 900 -o benchmarks/tuned_h100.json
+	$(BIN)/python benchmarks/render_tuned.py
 
 # OPENCL_RESULTS names the device's file; pyopencl is only for the comparison of launches.
 OPENCL_RESULTS ?= benchmarks/opencl_pocl.json

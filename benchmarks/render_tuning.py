@@ -66,11 +66,11 @@ def _means(found: dict) -> str:
     sums = {what: [sum(row[name][what] for row in rows) for name in STRATEGIES] for what in ("failed", "wrong")}
     gain = geometric_mean([_gain(row) for row in rows])
     seeds = len({row["seed"] for row in rows})
+    over = f"{len(_kernels(found))} kernels and {seeds} seed{'s' * (seeds > 1)}, {found['trials']} trials each"
     return (
-        f"Geometric means over {len(_kernels(found))} kernels and {seeds} seeds, {found['trials']} trials each: "
-        f"genetic over evolutionary {_ratio(rows):.2f}x, over untuned {1 / gain:.2f}x. Seconds for a kernel: "
-        f"{seconds[0]:.0f} and {seconds[1]:.0f}. Candidates that failed: {_pair(sums['failed'])}; finalists with wrong "
-        f"results: {_pair(sums['wrong'])}."
+        f"Geometric means over {over}: genetic over evolutionary {_ratio(rows):.2f}x, over untuned {1 / gain:.2f}x. "
+        f"Seconds for a kernel: {seconds[0]:.0f} and {seconds[1]:.0f}. Candidates that failed: {_pair(sums['failed'])}; "
+        f"finalists with wrong results: {_pair(sums['wrong'])}."
     )
 
 

@@ -4,7 +4,7 @@
 A line is one of five things; those that refer to others come after them::
 
     {"run": "4f..", "date": .., "command": .., "target": {..}, "device": .., "driver": .., "threads": 2, "tvm": ..}
-    {"workload": "9c1f..", "module": [..]}                                     a kernel, as MetaSchedule writes it
+    {"workload": "9c1f..", "module": "eNq.."}                   a kernel as MetaSchedule's JSON, by zlib and in base64
     {"record": "a0..", "workload": .., "run": .., "trace": .., "seconds": [..], "arguments": [..]}
     {"winner": "a0..", "workload": .., "run": .., "seconds": .., "untuned": ..}
     {"wrong": "a0..", "workload": .., "run": .., "error": ..}
@@ -76,7 +76,7 @@ class Selected:
     Attributes
     ----------
     workloads : dict
-        Key -> the kernel, as MetaSchedule writes it.
+        Key -> the kernel, as its line has it (`module_text`).
     records : dict
         Key -> the last record of this candidate; the order is that of the file.
     winners : dict
@@ -87,7 +87,7 @@ class Selected:
         Keys of workloads whose winner was chosen among all of their records.
     """
 
-    workloads: dict[str, list] = field(default_factory=dict)
+    workloads: dict[str, str] = field(default_factory=dict)
     records: dict[str, dict] = field(default_factory=dict)
     winners: dict[str, dict] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)

@@ -18,6 +18,7 @@ from tvm.target import Target
 
 from ..errors import UserError
 from . import json_lines, record_lines
+from .module_text import module_text, workload_of
 from .record_lines import candidate_key, selected
 from .strategy import FAILED, seconds_of
 
@@ -178,7 +179,7 @@ class Records(ms.database.PyDatabase):
         line = {"record": candidate_key(key, trace), "workload": key, "run": self._run["run"], "seconds": seconds}
         news = [{**line, "arguments": arguments, "trace": trace}]
         if key not in self._known.workloads:
-            self._known.workloads[key] = record.workload.as_json()
+            self._known.workloads[key] = module_text(record.workload)
             news.insert(0, {"workload": key, "module": self._known.workloads[key]})
         self._write(news)
         self._known.records[line["record"]] = news[-1]
@@ -245,7 +246,7 @@ def database(known: record_lines.Selected, where: Mapping) -> ms.database.Memory
     for key, line in known.records.items():
         name = line["workload"]
         if name not in workloads:
-            workloads[name] = found.commit_workload(ms.database.Workload.from_json(known.workloads[name]).mod)
+            workloads[name] = found.commit_workload(workload_of(known.workloads[name]).mod)
         seconds = [] if key in known.wrong else line["seconds"]
         fields = [line["trace"], seconds or [_NEVER], where["target"], line["arguments"]]
         found.commit_tuning_record(ms.database.TuningRecord.from_json(fields, workloads[name]))
