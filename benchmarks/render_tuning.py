@@ -69,7 +69,8 @@ def _means(found: dict) -> str:
     over = f"{len(_kernels(found))} kernels and {seeds} seed{'s' * (seeds > 1)}, {found['trials']} trials each"
     return (
         f"Geometric means over {over}: genetic over evolutionary {_ratio(rows):.2f}x, over untuned {1 / gain:.2f}x. "
-        f"Seconds for a kernel: {seconds[0]:.0f} and {seconds[1]:.0f}. Candidates that failed: {_pair(sums['failed'])}; "
+        f"Seconds for a kernel: {seconds[0]:.0f} and {seconds[1]:.0f}. "
+        f"Candidates that failed: {_pair(sums['failed'])}; "
         f"finalists with wrong results: {_pair(sums['wrong'])}."
     )
 
