@@ -91,6 +91,7 @@ setup(
     cmdclass={"build_native": BuildNative},
     package_dir={"": "python"},
     packages=find_packages("python"),
+    package_data={"smartmem_tvm.page": ["assets/*"]},
     py_modules=["_smartmem_opencl", "_smartmem_opencl_vectors", "_smartmem_opencl_workers"],
     install_requires=[
         # Exact on purpose, see TVM_PINS.
@@ -105,7 +106,8 @@ setup(
         "dev": [
             *FACTS["EXTRAS"]["plots"],
             *FACTS["EXTRAS"]["tune"],
-            *("pytest>=8", "pytest-xdist", "hypothesis", "ruff", "setuptools>=69", "tomli; python_version < '3.11'"),
+            *("pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4", "setuptools>=69"),
+            "tomli; python_version < '3.11'",
         ],
     },
     entry_points={

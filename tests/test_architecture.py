@@ -13,7 +13,7 @@ ROOT = Path(smartmem_tvm.__file__).parent
 # fmt: off
 LAYERS = [
     "tables", "planner", "analysis", "transform schedule", "texture_trial", "report pipeline", "tune", "deploy",
-    "runtime frontend", "doctor bench", "cli",
+    "runtime frontend", "remote", "doctor bench", "page", "cli",
 ]
 # fmt: on
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages.split()}

@@ -165,6 +165,9 @@ def test_half_kernels_are_tuned_as_they_are_compiled(two_kernels, smartmem, tmp_
 @pytest.mark.slow
 def test_a_full_disk_ends_it_and_nothing_is_lost(one_kernel, smartmem, tmp_path):
     records = tmp_path / "found.jsonl"
+    # The limit holds for each file: that of the records is full before the other one is.
+    other = dict.fromkeys(("date", "tvm", "schedules", "threads"), "0")
+    records.write_text(json.dumps({"run": "0", "target": {}, "command": "-" * 100_000, **other}) + "\n")
     process = _started(one_kernel, records, "--trials", 10)
     _await_records(records, 1, process)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (records.stat().st_size + 4000, resource.RLIM_INFINITY))

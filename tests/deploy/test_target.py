@@ -119,3 +119,8 @@ def test_opencl_has_the_limits_of_the_device_here():
 def test_a_phone_s_device_is_not_looked_for_here():
     with pytest.raises(UserError, match="target 'adreno-740' is the device of another machine"):
         device_of(parse_target("adreno-740"))
+
+
+def test_a_cpu_of_another_machine_is_no_device_here():
+    with pytest.raises(UserError, match="device of another machine"):
+        device_of(parse_target('{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}'))

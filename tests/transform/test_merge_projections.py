@@ -8,6 +8,7 @@ from tvm import ir
 from tvm.script import relax as R
 
 from helpers import assert_same_results, bindings, constant, legalize, module, nodes, op, random, run
+from smartmem_tvm.analysis.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, MergeProjections
 
 
@@ -215,3 +216,17 @@ def test_functions_with_branches_are_left_alone():
             return y
 
     ir.assert_structural_equal(MergeProjections()(Module.clone()), Module)
+
+
+def test_what_is_merged_is_on_record():
+    def build(x):
+        return op.add(op.matmul(x, constant(6, 4)), constant(4)), op.matmul(x, constant(6, 2, seed=1)), op.exp(x)
+
+    before = module(build, (5, 6))
+    after = MergeProjections()(before)
+    first, bias, second = (b.var.name for b in bindings(before) if b.value.op.name in ("relax.matmul", "relax.add"))
+    log = read_log(after)
+    assert {each["operator"] for each in log} == {first, bias, second}
+    assert all(each["action"] == "merged" and each["reason"].startswith("2 linear layers") for each in log)
+    assert set(log[0]["into"]) <= {each.var.name for each in bindings(after)}
+    assert read_log(MergeProjections()(module(lambda x: op.matmul(x, constant(6, 4)), (5, 6)))) == []

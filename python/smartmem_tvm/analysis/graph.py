@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -323,3 +324,12 @@ def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRM
     for graph in list(graphs(mod)):
         mod = write(mod, graph, rewrite(graph))
     return mod
+
+
+def launches(mod: IRModule) -> Counter:
+    """How often each kernel is called; bodies of loops and branches count once."""
+    calls: list[ir.Call] = []
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and calls.append(call)))
+    return Counter(call.args[0] for call in calls)

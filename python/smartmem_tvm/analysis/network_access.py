@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
-from tvm import ir
 
 from ..tables.targets import Row
 from .access_pattern import Unmodelled
-from .graph import CALL_TIR
+from .graph import launches
 from .memory_access import Accesses, Effort, kernel_accesses
 
 
@@ -67,7 +65,7 @@ def network_accesses(
     """
     known = {} if known is None else known
     found = []
-    for gvar, times in _launches(mod).items():
+    for gvar, times in launches(mod).items():
         each = _modelled(mod[gvar].without_attr("global_symbol"), row, effort, known)
         lost = isinstance(each, str)
         found.append(KernelAccesses(gvar.name_hint, times, None if lost else each * times, each if lost else ""))
@@ -77,11 +75,6 @@ def network_accesses(
 def total(kernels: list[KernelAccesses]) -> Accesses:
     """Those of all kernels that can be modelled."""
     return sum((each.accesses for each in kernels if each.accesses), Accesses())
-
-
-def _launches(mod: tvm.IRModule) -> Counter:
-    calls = [getattr(each, "value", None) for block in mod["main"].body.blocks for each in block.bindings]
-    return Counter(call.args[0] for call in calls if isinstance(call, ir.Call) and call.op == CALL_TIR)
 
 
 def _modelled(func: tvm.tirx.PrimFunc, row: Row, effort: Effort | None, known: Known) -> Accesses | str:

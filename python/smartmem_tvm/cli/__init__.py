@@ -19,7 +19,23 @@ from types import ModuleType
 
 from .._version import __version__, version_problem
 from ..errors import UserError
-from . import accesses, bench, doctor, explain, profile, records, run, stats, tune, verify
+from . import (
+    accesses,
+    bench,
+    devices,
+    doctor,
+    explain,
+    export_graph,
+    measure,
+    profile,
+    records,
+    report,
+    rpc,
+    run,
+    stats,
+    tune,
+    verify,
+)
 from . import compile as compile_command
 from .console import emit
 from .session import session
@@ -35,6 +51,11 @@ COMMANDS: tuple[ModuleType, ...] = (
     tune,
     records,
     bench,
+    report,
+    export_graph,
+    rpc,
+    devices,
+    measure,
     doctor,
 )
 INTERRUPTED = 130
@@ -115,6 +136,8 @@ def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
     with session(show_warnings=args.traceback):
         result = args.execute(args)
     emit(result, args.json)
+    if result.follow is not None:
+        result.follow()
     return result.exit_code
 
 

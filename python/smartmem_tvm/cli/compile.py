@@ -44,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> Result:
     """Compile and save."""
     from ..deploy.export import check_destination, save
+    from ..deploy.record_graph import record_graph
+    from ..deploy.signatures import launched
     from ..deploy.target import parse_target
     from ..deploy.tuned import tuning_report
     from ..frontend import input_spec, output_names
@@ -54,6 +56,7 @@ def execute(args: argparse.Namespace) -> Result:
     limits = id_limits(model.proto)
     mod = import_model(args, model)
     del model  # and with it the weights that the module has in another form
+    before = record_graph(mod)
     compiled = compile_model(args, mod)
     cost = graph_cost(compiled.graph)
     facts = {
@@ -69,8 +72,15 @@ def execute(args: argparse.Namespace) -> Result:
         "opencl": _opencl(compiled),
         "tuning": tuning_report(compiled.tuning, len(compiled.rules)),
     }
+    explanation = {
+        **explain(compiled.graph),
+        "graphs": {"before": before, "after": record_graph(compiled.graph)},
+        "rules": compiled.rules,
+        "memory": compiled.memory,
+        "launched": launched(compiled.graph, compiled.signatures),
+    }
     with step(f"Writing {folder}"):
-        manifest = save(compiled, folder, facts, explain(compiled.graph))
+        manifest = save(compiled, folder, facts, explanation)
     seconds = sum(compiled.seconds.values())
     data = {"folder": str(folder), "compile_seconds": seconds, "peak_mb": peak_mb(), "manifest": manifest}
     return Result(data, lambda console: _render(console, data))

@@ -31,11 +31,14 @@ class Result:
         Prints the same for people.
     exit_code : int
         Of the process.
+    follow : callable or None
+        What goes on after that is printed, as a server does.
     """
 
     data: dict[str, Any]
     render: Callable[[Console], None]
     exit_code: int = 0
+    follow: Callable[[], None] | None = None
 
 
 def emit(result: Result, as_json: bool) -> None:

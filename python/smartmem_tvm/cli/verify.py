@@ -26,8 +26,8 @@ EXAMPLE = """\
 An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
 booleans must be equal, NaN and infinities in the same places. The exit code is 1 if an output does not pass."""
 
-# Relative errors by precision.
-_USUAL = {"float32": 1e-4, "half-storage": 3e-3, "half": 1e-2}
+USUAL = {"float32": 1e-4, "half-storage": 3e-3, "half": 1e-2}
+"""Precision -> the relative error that is allowed."""
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
 
 
@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> Result:
 
     model = read_model(args)
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
-    usual = 1e-2 if computes_in_half(model.proto) else _USUAL[args.precision]
+    usual = 1e-2 if computes_in_half(model.proto) else USUAL[args.precision]
     rtol = args.rtol if args.rtol is not None else usual
     # First, so that its copy of the weights is gone before the importer makes its own.
     with step("Running ONNX Runtime"):

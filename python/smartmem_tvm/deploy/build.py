@@ -27,9 +27,12 @@ from ..schedule.gpu_launch import has_textures, is_gpu
 from ..schedule.schedule_kernels import kernel_rules
 from ..transform.capture_graphs import kernels_per_graph
 from ..tune.apply_records import tuning_of
+from .alone import with_kernels_alone
 from .check_opencl import check_opencl, planned_memory
 from .gpu_build import build_for_gpu
+from .memory_plan import memory_plan
 from .opencl_reads import TexelReads
+from .signatures import signatures
 from .target import device_of, host_target
 from .textures import tir_pipeline
 from .weights import Machine, Weight, lift_weights
@@ -56,6 +59,10 @@ class Compiled:
         Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
     texel_reads : dict
         OpenCL kernel -> how much of the texels that it reads it uses, see `deploy.check_opencl.check_opencl`.
+    memory : dict
+        Which memory an inference takes, and what is in it when, see `deploy.memory_plan.memory_plan`.
+    signatures : dict
+        Kernel -> its parameters, see `deploy.signatures.signatures`.
     seconds : dict
         Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
     """
@@ -68,6 +75,8 @@ class Compiled:
     tuning: dict[str, dict] = field(default_factory=dict)
     kernels_per_graph: list[int] = field(default_factory=list)
     texel_reads: dict[str, TexelReads] = field(default_factory=dict)
+    memory: dict = field(default_factory=dict)
+    signatures: dict[str, list[tuple]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -172,13 +181,19 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         require_schedules(target)
     require_precision(target, options.precision)
     _require_threads(target, options.schedule)
+    plans: dict[str, dict] = {}
+
+    def look(phase: str, lowered: tvm.IRModule) -> None:
+        if phase in ("lower", "plan_memory"):
+            plans["memory"] = memory_plan(lowered)
+
     start = time.perf_counter()
     with target:
         graph = run_phases(mod, phases, options, observe)
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
-        lowered, weights, per_graph = lower(graph, target, dump)
+        lowered, weights, per_graph = lower(graph, target, dump, look)
     middle = time.perf_counter()
-    executable = generate(lowered, target)
+    executable = generate(with_kernels_alone(lowered), target)
     texel_reads = check_opencl(executable, planned_memory(lowered))
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     return Compiled(
@@ -190,6 +205,8 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         tuning=tuning_of(lowered),
         kernels_per_graph=per_graph,
         texel_reads=texel_reads,
+        signatures=signatures(lowered),
+        **plans,
         seconds=seconds,
     )
 

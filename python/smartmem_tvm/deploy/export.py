@@ -153,31 +153,35 @@ def load(folder: str | Path) -> Loaded:
 
     folder = Path(folder)
     manifest = read_manifest(folder)
-    library = folder / manifest["library"]
-    for file in (library, folder / WEIGHTS):
-        if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
-            raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
+    check_files(folder, manifest)
     target = tvm.target.Target(manifest["target"])
     device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
-    code = tvm.runtime.load_module(str(library))
+    code = tvm.runtime.load_module(str(folder / manifest["library"]))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
     return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
 
 
-def read_manifest(folder: Path) -> dict:
-    """The manifest of a compiled model that this installation and this CPU can run."""
+def check_files(folder: Path, manifest: Mapping) -> None:
+    """Raise a `UserError` if the library or the weights are not those that the manifest is of."""
+    for file in (folder / manifest["library"], folder / WEIGHTS):
+        if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
+            raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
+
+
+def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
+    """The manifest of a compiled model that this installation can run: on this CPU, or on a device `elsewhere`."""
     from .target import host_target
 
     manifest = _manifest(folder)
     if manifest is None:
         raise UserError(f"{folder} holds no compiled model; make one with `smartmem compile MODEL -o {folder}`.")
     here = {"format": FORMAT, **{name: installed_version(name) for name in TVM_PINS}}
-    if manifest.get("cpu"):  # code for no CPU in particular runs on all of them
+    if manifest.get("cpu") and not elsewhere:  # code for no CPU in particular runs on all of them
         here["cpu"] = str(host_target().attrs["mcpu"])
-    if manifest.get("host"):
+    if manifest.get("host") and not elsewhere:
         raise UserError(
-            f"{folder} was compiled for the CPU {manifest['host']}, which this machine is not: load its "
-            f"{manifest['library']} on the device, over TVM RPC."
+            f"{folder} was compiled for the CPU {manifest['host']}, which this machine is not: run it there with "
+            f"`smartmem measure {folder} --tracker HOST:PORT --key KEY`."
         )
     for key, value in here.items():
         if manifest.get(key) != value:

@@ -158,14 +158,14 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     UserError
         If this machine has none, or fewer.
     """
-    if not is_gpu(target):
-        return tvm.cpu(index)
-    kind = target.kind.name
+    kind = target.kind.name if is_gpu(target) else "cpu"
     if is_elsewhere(target):
         raise UserError(
             f"target '{target.attrs.get('model') or kind}' is the device of another machine: run what is compiled for "
             f"it there, or compile for '{kind}' to run it here."
         )
+    if kind == "cpu":
+        return tvm.cpu(index)
     problem = _problem(kind)
     if problem:
         raise UserError(problem)
@@ -176,8 +176,9 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
 
 
 def is_elsewhere(target: tvm.target.Target) -> bool:
-    """Whether the CPU beside the device is of another kind than this machine's."""
-    triple = str(target.host.attrs.get("mtriple") or "") if target.host is not None else ""
+    """Whether the CPU of the target, or beside its device, is of another kind than this machine's."""
+    host = target.host if is_gpu(target) else target
+    triple = str(host.attrs.get("mtriple") or "") if host is not None else ""
     return bool(triple) and triple.partition("-")[0] != platform.machine()
 
 

@@ -78,6 +78,22 @@ class Machine(relax.VirtualMachine):
         """The arrays on the device, as ``main`` takes them."""
         return [tvm.runtime.tensor(np.asarray(array, order="C"), self.device) for array in arrays]
 
+    def timed(
+        self, tensors: Sequence[tvm.runtime.Tensor], runs: int, function: str = "main", calls: int = 1
+    ) -> list[float]:
+        """Seconds of each of some calls one after the other, by the clock of the machine that runs them.
+
+        Parameters
+        ----------
+        tensors : sequence of tvm.runtime.Tensor
+            For ``main`` what `tensors` returns, otherwise all arguments.
+        calls : int
+            In a row, of which each of the `runs` is the mean.
+        """
+        weights = self._weights if function == "main" else ()
+        clock = self.time_evaluator(function, self.device, number=calls, repeat=runs)
+        return list(clock(*tensors, *weights).results)
+
     def __getitem__(self, name: str):
         function = super().__getitem__(name)
         if name != "main" or not self._weights:

@@ -7,6 +7,8 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
+from ..analysis.graph import append_log
+
 MATMUL, ADD = ir.Op.get("relax.matmul"), ir.Op.get("relax.add")
 
 
@@ -27,23 +29,26 @@ class MergeProjections:
 
     DNNFusion's graph rewriting (distributive law). Refused are matmuls whose weight is not a constant matrix, whose
     operand is one too, or whose dtypes differ. A constant bias is taken along when the addition is the only reader.
+    What is merged is recorded on the module.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        mod = mod.clone()
+        mod, log = mod.clone(), []
         for gvar, function in mod.functions.items():
             if isinstance(function, relax.Function):
-                rewritten = _rewrite(function)
-                if rewritten is not None:
+                rewritten, decisions = _rewrite(function)
+                log += decisions
+                if decisions:
                     mod.update_func(gvar, rewritten)
-        return relax.transform.Normalize()(mod)
+        return append_log(relax.transform.Normalize()(mod), log)
 
 
-def _rewrite(function: relax.Function) -> relax.Function | None:
+def _rewrite(function: relax.Function) -> tuple[relax.Function, list[dict]]:
+    """The function with what can be merged merged, and a decision for each operator that is part of it."""
     blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else []
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
-        return None
+        return function, []
     bindings = list(blocks[0].bindings)
     uses, binding_of = relax.analysis.udchain(blocks[0]), {each.var: each for each in bindings}
     groups: dict = {}
@@ -53,17 +58,26 @@ def _rewrite(function: relax.Function) -> relax.Function | None:
             groups.setdefault(key, []).append(_with_bias(binding, binding_of, uses))
     groups = {key: members for key, members in groups.items() if len(members) > 1}
     if not groups:
-        return None
+        return function, []
     replaced: dict = {}  # variable of an old binding -> bindings that take its place
+    log: list[dict] = []
     for (operand, _), members in groups.items():
         merged, views = _merge(operand, members)
+        log += _decisions(members, merged)
         replaced[members[0][0].var] = merged
         for (matmul, last), view in zip(members, views, strict=True):
             replaced.setdefault(matmul.var, [])
             replaced[last.var] = [*replaced.get(last.var, []), view]
     new = [b for old in bindings for b in replaced.get(old.var, [old])]
     body = relax.SeqExpr([relax.DataflowBlock(new)], function.body.body)
-    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs), log
+
+
+def _decisions(members: list, merged: list) -> list[dict]:
+    operators = dict.fromkeys(each.var.name for member in members for each in member)
+    facts = {"action": "merged", "into": [each.var.name for each in merged]}
+    reason = f"{len(members)} linear layers read one input: one product with all their weights reads it once"
+    return [{"pass": "MergeProjections", "operator": name, **facts, "reason": reason} for name in operators]
 
 
 def _is_projection(binding) -> bool:

@@ -38,10 +38,14 @@ class Parameter:
         return tvm.runtime.empty(self.shape, self.dtype, device, mem_scope=self.scope).copyfrom(array)
 
 
+def parameters(func: tirx.PrimFunc) -> list[Parameter]:
+    """The parameters of a kernel."""
+    return [Parameter(str(p.dtype), tuple(int(dim) for dim in p.shape), str(p.scope())) for p in func.params]
+
+
 def with_parameters_told(func: tirx.PrimFunc) -> tvm.IRModule:
     """A module of a scheduled kernel, ``main``, and of what tells its parameters."""
-    found = [Parameter(str(p.dtype), tuple(int(dim) for dim in p.shape), str(p.scope())) for p in func.params]
-    return tvm.IRModule({"main": func, NAME: _text(json.dumps([astuple(each) for each in found]))})
+    return tvm.IRModule({"main": func, NAME: _text(json.dumps([astuple(each) for each in parameters(func)]))})
 
 
 def _text(text: str) -> tirx.PrimFunc:

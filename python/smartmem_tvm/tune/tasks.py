@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import tvm
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import tirx
 from tvm.target import Target
 
-from ..analysis.graph import CALL_TIR
+from ..analysis.graph import launches
 from ..pipeline import prepare_passes
 from ..schedule.gpu_launch import is_gpu
 from ..schedule.pack_weights import constant_operands
@@ -81,25 +80,16 @@ def tasks_of(graph: tvm.IRModule, target: Target) -> list[Task]:
     """
     with target:
         mod = tvm.transform.Sequential(prepare_passes(is_gpu(target)))(graph)
-    constants, launches = constant_operands(mod), _launches(mod)
+    constants, counts = constant_operands(mod), launches(mod)
     found: list[tuple[list[str], tirx.PrimFunc, int]] = []
     for gvar, func in sorted(mod.functions_items(), key=lambda item: item[0].name_hint):
-        if not (isinstance(func, tirx.PrimFunc) and is_open(func) and launches[gvar]):
+        if not (isinstance(func, tirx.PrimFunc) and is_open(func) and counts[gvar]):
             continue
         plain = with_constants(func, constants.get(gvar, ()))
         same = next((n for n, each in enumerate(found) if tvm_ffi.structural_equal(each[1], plain)), None)
         if same is None:
-            found.append(([gvar.name_hint], plain, launches[gvar]))
+            found.append(([gvar.name_hint], plain, counts[gvar]))
         else:
             names, _, count = found[same]
-            found[same] = ([*names, gvar.name_hint], plain, count + launches[gvar])
+            found[same] = ([*names, gvar.name_hint], plain, count + counts[gvar])
     return [Task(tuple(names), workload(f), TunableKernel.of(f, target), count) for names, f, count in found]
-
-
-def _launches(mod: tvm.IRModule) -> Counter:
-    """How often each kernel is called; bodies of loops and branches count once."""
-    calls: list[ir.Call] = []
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and calls.append(call)))
-    return Counter(call.args[0] for call in calls)

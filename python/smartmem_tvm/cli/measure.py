@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem measure``: what a compiled model does on a device of a tracker."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from . import timing
+from .console import Result, step, table
+from .inputs import add_input, id_limits, make_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from ..remote.session import Session
+
+NAME = "measure"
+HELP = "run a compiled folder on a device of a tracker: latency, kernels, determinism, correctness"
+EXAMPLE = """\
+  smartmem measure swin --tracker 127.0.0.1:9190 --key pixel    a folder made by smartmem compile --target ...
+  smartmem measure swin --tracker ... --key pixel --json        for `smartmem report` and for comparing devices
+  smartmem measure swin --tracker ... --key pixel --model m.onnx    where the model is now
+
+Latencies are those of the device's own clock, without the network. The outputs are compared with ONNX Runtime's on this
+machine's CPU; the exit code is 1 if one is wrong, or if runs on the same input differ."""
+_SESSION = 600.0  # seconds, of one try on one device
+_SHOWN = 12  # kernels
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("folder", metavar="DIR", help="a folder made by `smartmem compile`")
+    parser.add_argument("--tracker", required=True, metavar="ADDRESS", help="host:port of a tracker")
+    parser.add_argument("--key", required=True, help="which kind of device")
+    parser.add_argument("--model", metavar="FILE", help="the ONNX file (default: where it was when compiled)")
+    add_input(parser)
+    parser.add_argument("--runs", type=timing.positive, default=50, metavar="N", help="timed inferences (default: 50)")
+    parser.add_argument("--warm-up", type=timing.positive, default=5, metavar="N", help="before them (default: 5)")
+    text = "inferences whose outputs have to be the same, bit by bit (default: 5)"
+    parser.add_argument("--replays", type=timing.positive, default=5, metavar="N", help=text)
+    parser.add_argument("--rtol", type=float, help="error allowed, as for verify")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds to wait for a free device")
+    parser.add_argument("--limit", type=float, default=_SESSION, metavar="S", help="seconds a device may take for all")
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Measure, and compare with this machine."""
+    from ..deploy.export import read_manifest
+    from ..frontend import read_model, run_onnxruntime
+    from ..remote.attempts import Attempts
+    from ..remote.measure import measure
+
+    folder = Path(args.folder)
+    manifest = read_manifest(folder, elsewhere=True)
+    shapes = {each["name"]: tuple(each["shape"]) for each in manifest["inputs"]}
+    model = read_model(_model_file(args, manifest), shapes)
+    arrays = make_inputs(args, model.inputs, id_limits(model.proto))
+    with step("Running ONNX Runtime"):
+        expected = run_onnxruntime(model, dict(zip(model.inputs, arrays)))
+
+    def work(session: Session) -> tuple[dict, list[np.ndarray]]:
+        counts = {"warm_up": args.warm_up, "runs": args.runs, "replays": args.replays}
+        return measure(session, folder, arrays, **counts)
+
+    with step(f"Measuring on a device of key {args.key}"):
+        attempts = Attempts(args.tracker, args.key, timeout=args.timeout, limit=args.limit)
+        facts, got = attempts.run(work)
+    outputs = _compared(args, manifest, got, expected)
+    correct = all(each["ok"] for each in outputs.values())
+    named = {"folder": args.folder, "model": manifest["model"], "target": manifest["target"]}
+    data = {**named, **facts, "outputs": outputs, "correct": correct}
+    return Result(data, lambda console: _render(console, data), 0 if correct and facts["deterministic"] else 1)
+
+
+def _model_file(args: argparse.Namespace, manifest: dict) -> str:
+    """The ONNX file that the folder was made from.
+
+    Raises
+    ------
+    UserError
+        If it is not where it was.
+    """
+    found = args.model or manifest.get("model", "")
+    if not found or not Path(found).exists():
+        raise UserError(
+            f"Model {found} of folder {args.folder}, with whose results those of the device are compared, does not "
+            f"exist here: name it with --model FILE."
+        )
+    return found
+
+
+def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], expected: list[np.ndarray]) -> dict:
+    from .verify import USUAL, compare
+
+    rtol = args.rtol if args.rtol is not None else USUAL[manifest["precision"]]
+    return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(manifest["outputs"], got, expected, strict=True)}
+
+
+def _render(console: Console, data: dict) -> None:
+    device, latency = data["device"], data["latency_ms"]
+    rows = [
+        (each["kernel"], each["launches"], f"{each['seconds'] * 1e3:.3f}", f"{each['share']:.1%}")
+        for each in data["kernels"][:_SHOWN]
+    ]
+    console.print(table(data["folder"], ("kernel", "launches", "ms", "share"), rows, numbers=(1, 2, 3)))
+    if len(data["kernels"]) > _SHOWN:
+        console.print(f"and {len(data['kernels']) - _SHOWN} more kernels.")
+    console.print(
+        f"{latency['median']:.2f} ms, the median of {latency['runs']} runs; 10th percentile {latency['p10']:.2f}, 90th "
+        f"{latency['p90']:.2f}, 99th {latency['p99']:.2f}. Layout operators take {data['layout_share']:.1%} of the "
+        f"kernels' time.\n"
+        f"On {device.get('name', device['kind'])}, driver {device.get('driver') or 'unknown'} ({data['address']}, key "
+        f"{data['key']}).\n"
+        f"{data['replays']} runs on the same input {'agree' if data['deterministic'] else 'DIFFER'}, bit by bit."
+    )
+    for name, each in data["outputs"].items():
+        verdict = "as ONNX Runtime's" if each["ok"] else f"WRONG ({each.get('reason', 'out of tolerance')})"
+        console.print(f"Output {name}: {verdict}, error {each['max_rel_err']:.1e} of the largest element.")

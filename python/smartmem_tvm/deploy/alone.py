@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each kernel as a function of the virtual machine, so that another machine's clock can be put around it.
+
+TVM's clock takes functions of the module that was loaded, and kernels are in one below it.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import ir, relax, tirx
+
+PREFIX = "alone."
+
+
+def with_kernels_alone(lowered: tvm.IRModule) -> tvm.IRModule:
+    """The module, with a function ``alone.KERNEL`` for each kernel that passes its arguments on.
+
+    Parameters
+    ----------
+    lowered : tvm.IRModule
+        After `deploy.build.lower`.
+    """
+    found = lowered.clone()
+    for gvar, func in lowered.functions_items():
+        if isinstance(func, tirx.PrimFunc):
+            found[PREFIX + gvar.name_hint] = _passing_on(gvar, func)
+    return found
+
+
+def _passing_on(kernel: ir.GlobalVar, func: tirx.PrimFunc) -> relax.Function:
+    params = [relax.Var(p.name, relax.TensorType([int(dim) for dim in p.shape], str(p.dtype))) for p in func.params]
+    call = relax.Call(kernel, params, None, [relax.TupleType([])])
+    done = relax.Var("done", relax.TupleType([]))
+    body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(done, call)])], params[-1])
+    return relax.Function(params, body, params[-1].ty).with_attr("global_symbol", PREFIX + kernel.name_hint)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which memory an inference takes, and which tensor is in it when: the plan that the virtual machine follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax
+
+
+def memory_plan(mod: tvm.IRModule) -> dict:
+    """The storages of ``main``, and what lies in them at which step.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        After TVM's static planning, lowered to the virtual machine or not.
+
+    Returns
+    -------
+    dict
+        ``steps``: what is called, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each.
+        ``tensors``: ``storage`` (its number), ``shape``, ``dtype``, ``bytes``, ``first`` and ``last`` (the numbers of
+        the first step and of the last that has it as an argument; a result of ``main`` is there until the end).
+    """
+    plan = _Plan()
+    main = mod["main"]
+    for binding in (b for block in main.body.blocks for b in block.bindings):
+        plan.read(binding.var, getattr(binding, "value", None))
+    for tensor in plan.of(main.body.body):
+        tensor["last"] = max(len(plan.steps) - 1, 0)
+    used = [each for each in plan.tensors if each["first"] is not None]
+    return {"steps": plan.steps, "storages": plan.storages, "tensors": used}
+
+
+@dataclass
+class _Plan:
+    steps: list[str] = field(default_factory=list)
+    storages: list[dict] = field(default_factory=list)
+    tensors: list[dict] = field(default_factory=list)
+    numbers: dict = field(default_factory=dict)  # variable of a storage -> its number
+    known: dict = field(default_factory=dict)  # variable -> the tensors that it stands for
+
+    def read(self, var: relax.Var, value: relax.Expr) -> None:
+        """One binding."""
+        name = getattr(getattr(value, "op", None), "name", "") if isinstance(value, ir.Call) else ""
+        if name.endswith(".alloc_storage"):
+            self.numbers[var] = len(self.storages)
+            self.storages.append(_storage(value))
+        elif name.endswith(".alloc_tensor"):
+            self.tensors.append(self._tensor(var, value))
+            self.known[var] = self.tensors[-1:]
+        elif isinstance(value, ir.Call) and ".kill_" not in name:
+            self._step(var, value)
+        elif not isinstance(value, ir.Call):
+            self.known[var] = self.of(value)
+
+    def of(self, value: relax.Expr) -> list[dict]:
+        """The tensors that an expression reads, each once."""
+        found: list[dict] = []
+        for var in _variables(value):
+            found += [each for each in self.known.get(var, ()) if each not in found]
+        return found
+
+    def _tensor(self, var: relax.Var, value: ir.Call) -> dict:
+        shape, dtype = [int(dim) for dim in var.ty.shape], str(var.ty.dtype)
+        entry = {"storage": self.numbers.get(value.args[0]), "shape": shape, "dtype": dtype}
+        return {**entry, "bytes": prod(shape) * _item_bytes(dtype), "first": None, "last": None}
+
+    def _step(self, var: relax.Var, value: ir.Call) -> None:
+        tensors = self.of(value)
+        if not tensors:
+            return
+        for each in tensors:
+            each["first"] = len(self.steps) if each["first"] is None else each["first"]
+            each["last"] = len(self.steps)
+        self.known[var] = tensors  # what a call returns may be one of its arguments, by another name
+        self.steps.append(_callee(value))
+
+
+def _variables(value: relax.Expr) -> list[relax.Var]:
+    found: dict = {}
+    tvm_ffi.structural_walk(value, (ir.Var, lambda var: found.setdefault(var) and None))
+    return list(found)
+
+
+def _storage(call: ir.Call) -> dict:
+    shape = next(each for each in call.args if isinstance(each, relax.ShapeExpr))
+    scope = next(each.value for each in call.args if type(each).__name__ == "StringImm")
+    return {"bytes": prod(int(dim) for dim in shape), "scope": scope}
+
+
+def _callee(call: ir.Call) -> str:
+    name = getattr(call.op, "name_hint", None) or getattr(call.op, "global_symbol", None) or call.op.name
+    first = call.args[0] if call.args else None
+    return first.global_symbol if isinstance(first, relax.ExternFunc) else name
+
+
+def _item_bytes(dtype: str) -> int:
+    return 1 if dtype == "bool" else max(1, tvm.DataType(dtype).bits // 8)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph as plain data: what `smartmem report` draws and `smartmem export-graph` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from ..analysis.graph import CALL_TIR
+
+
+def record_graph(mod: tvm.IRModule) -> dict:
+    """The nodes of ``main``, in the order of execution, and the tensors between them.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Of operators or of kernels: an imported model, or one after any of the graph passes.
+
+    Returns
+    -------
+    dict
+        ``inputs``: ``name``, ``shape``, ``dtype`` and ``memory`` of each tensor that the caller gives. ``nodes``:
+        ``name`` (that of its variable), ``operator`` (of a kernel: that of its PrimFunc), ``inputs`` (names of tensors
+        that are no weights, each once), ``outputs`` (as ``inputs`` of the graph), ``weights`` (without names). The
+        outputs of a node with several are called ``name.0``, ``name.1``, ... ``outputs``: names of tensors.
+    """
+    main = mod["main"]
+    count = int((main.attrs or {}).get("num_input", len(main.params)))
+    reader = _Reader({var: _tensors(var.name, var.ty) for var in main.params[:count]}, set(main.params[count:]))
+    inputs = [each for found in reader.known.values() for each in found]
+    nodes = [node for block in main.body.blocks for b in block.bindings for node in reader.read(b)]
+    return {"inputs": inputs, "nodes": nodes, "outputs": reader.names(main.body.body)}
+
+
+class _Reader:
+    """Follows tensors through what is no operator: tuples, items of them, other names.
+
+    Parameters
+    ----------
+    known : dict
+        Variable -> the tensors that it stands for.
+    weights : set
+        Variables of weights.
+    """
+
+    def __init__(self, known: dict, weights: set):
+        self.known, self.weights = known, weights
+
+    def read(self, binding: relax.Binding) -> Iterator[dict]:
+        """The node of a binding, if it is one."""
+        var, value = binding.var, getattr(binding, "value", None)
+        if isinstance(value, (ir.Var, relax.Tuple, ir.TupleGetItem)):
+            self.known[var] = self._stands_for(value)
+            return
+        operands = self._operands(value)
+        self.known[var] = _tensors(var.name, var.ty)
+        yield {
+            "name": var.name,
+            "operator": _operator(value),
+            "inputs": list(dict.fromkeys(each["name"] for o in operands for each in self.known.get(o, ()))),
+            "outputs": self.known[var],
+            "weights": [_facts(o.ty) for o in operands if isinstance(o, ir.Constant) or o in self.weights],
+        }
+
+    def names(self, value: relax.Expr) -> list[str]:
+        """The names of the tensors that an expression stands for."""
+        return [each["name"] for each in self._stands_for(value)]
+
+    def _stands_for(self, value: relax.Expr) -> list[dict]:
+        if isinstance(value, relax.Tuple):
+            return [each for field in value.fields for each in self._stands_for(field)]
+        if isinstance(value, ir.TupleGetItem):
+            whole, fields = self._stands_for(value.tuple_value), value.tuple_value.ty.fields
+            first = sum(len(_tensors("", each)) for each in fields[: value.index])
+            return whole[first : first + len(_tensors("", fields[value.index]))]
+        return self.known.get(value, [])
+
+    def _operands(self, value: relax.Expr) -> list[relax.Expr]:
+        """Variables that an expression reads, each once, and then its constants."""
+        variables: dict = {}
+        constants: list = []
+
+        def see(each: ir.Var | ir.Constant) -> None:
+            if isinstance(each, ir.Var) and not tirx.is_buffer_var(each):
+                variables[each] = None
+            elif isinstance(each, ir.Constant) and isinstance(each.ty, relax.TensorType):  # others are attributes
+                constants.append(each)
+
+        tvm_ffi.structural_walk(value, [(ir.Var, see), (ir.Constant, see)])
+        return [*variables, *constants]
+
+
+def _operator(value: relax.Expr) -> str:
+    if not isinstance(value, ir.Call):
+        return type(value).__name__.lower()
+    if value.op == CALL_TIR:
+        return value.args[0].name_hint
+    name = getattr(value.op, "name", None) or getattr(value.op, "name_hint", "call")
+    first = value.args[0] if value.args else None
+    # A call of a function by its name says more by that name.
+    return first.global_symbol if isinstance(first, relax.ExternFunc) else name.removeprefix("relax.")
+
+
+def _tensors(name: str, ty: ir.Type) -> list[dict]:
+    if isinstance(ty, relax.TupleType):
+        return [each for i, field in enumerate(ty.fields) for each in _tensors(f"{name}.{i}", field)]
+    return [{"name": name, **_facts(ty)}]
+
+
+def _facts(ty: ir.Type) -> dict:
+    shape = [int(dim) for dim in getattr(ty, "shape", None) or ()]
+    dtype = str(getattr(ty, "dtype", "") or "")
+    scope = getattr(getattr(ty, "vdevice", None), "memory_scope", "") or ""
+    return {
+        "shape": shape,
+        "dtype": dtype,
+        "memory": "texture" if "texture" in scope else "buffer",
+        "bytes": prod(shape) * (_item_bytes(dtype) if dtype else 0),
+    }
+
+
+def _item_bytes(dtype: str) -> int:
+    return 1 if dtype == "bool" else max(1, tvm.DataType(dtype).bits // 8)

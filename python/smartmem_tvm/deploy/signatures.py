@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of each kernel in a compiled folder, so that it can be launched by itself, on any device."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import tvm
+from tvm import tirx
+
+from ..analysis.graph import launches
+from ..report import only_moves_data
+from ..tune.parameters import parameters
+
+
+def signatures(lowered: tvm.IRModule) -> dict[str, list[tuple]]:
+    """Kernel -> element type, extents and memory scope of each parameter, workspaces among them.
+
+    Parameters
+    ----------
+    lowered : tvm.IRModule
+        After `deploy.build.lower`.
+    """
+    kernels = {g.name_hint: f for g, f in lowered.functions.items() if isinstance(f, tirx.PrimFunc)}
+    return {name: [astuple(each) for each in parameters(func)] for name, func in kernels.items()}
+
+
+def launched(graph: tvm.IRModule, known: dict[str, list[tuple]]) -> list[dict]:
+    """The kernels that an inference launches.
+
+    Parameters
+    ----------
+    graph : tvm.IRModule
+        After the graph passes.
+    known : dict
+        Their `signatures`.
+
+    Returns
+    -------
+    list of dict
+        ``kernel``, ``launches`` in one inference, ``layout`` (whether it only moves data), ``parameters``.
+    """
+    counts = {gvar.name_hint: (count, graph[gvar]) for gvar, count in launches(graph).items()}
+    return [
+        {"kernel": name, "launches": count, "layout": only_moves_data(func), "parameters": known[name]}
+        for name, (count, func) in counts.items()
+        if name in known and isinstance(func, tirx.PrimFunc)
+    ]

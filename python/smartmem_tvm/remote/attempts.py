@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work that is tried again, on another device of the key, when one is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from .borrow import DeviceLost
+from .session import Session, request
+
+Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
+
+
+class Attempts:
+    """Runs work on devices of a key; a device that was lost is left alone for a while.
+
+    One object may be used by several threads: each has a device of its own, and what one learns of a device counts for
+    all.
+
+    Parameters
+    ----------
+    tracker : str
+        ``host:port``.
+    key : str
+        Which kind of device.
+    tries : int
+        How often work is begun before its error is the caller's.
+    cool_down : float
+        Seconds that a lost device is left alone.
+    timeout : float
+        Seconds to wait for a free device, each time.
+    limit : float
+        Seconds that one session may take, 0 for any time.
+    """
+
+    def __init__(
+        self,
+        tracker: str,
+        key: str,
+        *,
+        tries: int = 3,
+        cool_down: float = 10.0,
+        timeout: float = 60.0,
+        limit: float = 0.0,
+    ):
+        self.tracker, self.key, self.tries, self.cool_down = tracker, key, tries, cool_down
+        self.timeout, self.limit = timeout, limit
+        self._lock = threading.Lock()
+        self._cooling: dict[str, float] = {}
+
+    def run(self, work: Callable[[Session], Result]) -> Result:
+        """The result of `work`, which gets a session and begins anew with each.
+
+        Raises
+        ------
+        DeviceLost
+            If that happened to every try.
+        UserError
+            If there is no device to try on.
+        Exception
+            Whatever else `work` raises, at the first time.
+        """
+        for left in reversed(range(self.tries)):
+            try:
+                with request(self.tracker, self.key, self.timeout, limit=self.limit, avoid=self.cooling()) as session:
+                    return work(session)
+            except DeviceLost as error:
+                with self._lock:
+                    self._cooling[error.address] = time.monotonic() + self.cool_down
+                if not left:
+                    raise
+                _log.warning("%s Trying again.", error)
+        raise ValueError("work that is to be tried no times")
+
+    def cooling(self) -> dict[str, float]:
+        """Addresses of devices that are left alone, and until when, as `time.monotonic` counts."""
+        with self._lock:
+            return {address: until for address, until in self._cooling.items() if until > time.monotonic()}

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tracker says of its devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UserError
+from .wire import Address, Code, Link, address_text
+
+ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """The devices of one key.
+
+    Attributes
+    ----------
+    servers : tuple of str
+        The address of each.
+    free, pending : int
+        Devices that nobody uses, and clients that wait for one.
+    """
+
+    servers: tuple[str, ...]
+    free: int
+    pending: int
+
+    @property
+    def total(self) -> int:
+        """How many devices there are."""
+        return len(self.servers)
+
+    @property
+    def busy(self) -> int:
+        """How many somebody uses."""
+        return max(0, self.total - self.free)
+
+    @property
+    def counts(self) -> dict[str, object]:
+        """All of it, as JSON has it."""
+        found = {"devices": self.total, "free": self.free, "busy": self.busy, "pending": self.pending}
+        return {**found, "servers": list(self.servers)}
+
+
+def tracker_state(tracker: Address) -> dict[str, KeyState]:
+    """Each key that has a device, or a client that waits for one.
+
+    Raises
+    ------
+    UserError
+        If no tracker answers.
+    """
+    try:
+        with Link(tracker, ANSWER_SECONDS) as link:
+            return states(link)
+    except OSError as error:
+        raise unreachable(tracker, error) from error
+
+
+def unreachable(tracker: Address, error: OSError) -> UserError:
+    """What to say where no tracker answers."""
+    return UserError(
+        f"No tracker answers at {address_text(tracker)} ({error}): start one with `smartmem rpc tracker --port "
+        f"{tracker[1]}`, or correct --tracker."
+    )
+
+
+def states(link: Link) -> dict[str, KeyState]:
+    """The same over an open line; OSError if it breaks."""
+    answer = link.ask(Code.SUMMARY)
+    if not isinstance(answer, list) or answer[0] != Code.SUCCESS:
+        raise ConnectionError(f"the tracker refuses: {answer}")
+    servers: dict[str, list[str]] = {}
+    for each in answer[1]["server_info"]:
+        host, port = each["addr"]
+        servers.setdefault(each["key"].removeprefix("server:"), []).append(address_text((host, port)))
+    queues = answer[1]["queue_info"]
+    found = {}
+    for key in sorted({*servers, *(key for key, queue in queues.items() if queue["pending"])}):
+        queue = queues.get(key, {"free": 0, "pending": 0})
+        found[key] = KeyState(tuple(sorted(servers.get(key, ()))), queue["free"], queue["pending"])
+    return found

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compiled model does on a device: how long it takes, where the time goes, whether it computes the right thing.
+
+Wrong results come from drivers more often than from models: the device's name and its driver's version stand beside
+everything that is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .deployed import Deployed, kind_of
+from .devices import inspect
+from .session import Session
+
+PERCENTILES = (10, 50, 90, 99)
+
+
+def measure(
+    session: Session,
+    folder: Path,
+    arrays: Sequence[np.ndarray],
+    *,
+    warm_up: int = 5,
+    runs: int = 50,
+    replays: int = 5,
+    kernels: bool = True,
+) -> tuple[dict, list[np.ndarray]]:
+    """Measure a compiled folder on the device of a session.
+
+    Parameters
+    ----------
+    folder : Path
+        What ``smartmem compile`` wrote.
+    arrays : sequence of numpy.ndarray
+        The model's inputs, in its order.
+    warm_up, runs : int
+        Inferences before those that are timed, and those.
+    replays : int
+        Inferences whose outputs have to be the same, bit by bit.
+    kernels : bool
+        Time each kernel by itself, too.
+
+    Returns
+    -------
+    dict
+        ``address``, ``key``, ``device``: facts of the device; ``latency_ms``: ``median``, ``p10`` ..., ``runs``;
+        ``deterministic``; ``replays``; with `kernels` ``kernels``: ``kernel``, ``launches``, ``seconds`` of all of
+        them, ``share`` of the sum, ``layout`` (it only moves data) of each, the slowest first, and ``layout_share``.
+    list of numpy.ndarray
+        The outputs.
+    """
+    model = Deployed(session, folder)
+    outputs = [model.run(arrays) for _ in range(max(1, replays))]
+    facts = {
+        "address": session.address,
+        "key": session.key,
+        "device": device_facts(session, model),
+        "latency_ms": percentiles(model.seconds(arrays, warm_up, runs)),
+        "replays": len(outputs),
+        "deterministic": len({_digest(each) for each in outputs}) == 1,
+    }
+    if kernels:
+        facts |= shares(model.explanation["launched"], model.kernel_seconds())
+    return facts, outputs[0]
+
+
+def device_facts(session: Session, model: Deployed) -> dict:
+    """The device that runs the model, as `devices.inspect` finds it, and what its server is."""
+    from tvm.target import Target
+
+    kind = kind_of(Target(model.manifest["target"]))
+    found = inspect(session)
+    device = next((each for each in found["devices"] if each["kind"] == kind), {"kind": kind})
+    return {**device, "server": {name: found.get(name) for name in ("tvm", "smartmem", "machine", "system", "cores")}}
+
+
+def percentiles(seconds: Sequence[float]) -> dict:
+    """Milliseconds: the median and others of `PERCENTILES`, the extremes, and how many there were."""
+    named = {f"p{each}": float(np.percentile(seconds, each)) * 1e3 for each in PERCENTILES}
+    ends = {"min": min(seconds) * 1e3, "max": max(seconds) * 1e3}
+    return {"median": named.pop("p50"), **named, **ends, "runs": len(seconds)}
+
+
+def shares(launched: Sequence[Mapping], seconds: Mapping[str, float]) -> dict:
+    """How the time of an inference is shared among its kernels.
+
+    Parameters
+    ----------
+    launched : sequence of mapping
+        `deploy.signatures.launched`.
+    seconds : mapping
+        Of one launch of each.
+    """
+    times = [{**each, "seconds": each["launches"] * seconds[each["kernel"]]} for each in launched]
+    total = sum(each["seconds"] for each in times) or 1.0
+    kernels = [
+        {**{name: each[name] for name in ("kernel", "launches", "layout", "seconds")}, "share": each["seconds"] / total}
+        for each in sorted(times, key=lambda each: -each["seconds"])
+    ]
+    return {"kernels": kernels, "layout_share": sum(each["share"] for each in kernels if each["layout"])}
+
+
+def _digest(outputs: Sequence[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for each in outputs:
+        digest.update(np.ascontiguousarray(each).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's line to its tracker: offers the device, and offers it again when the tracker or a client was lost."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from .wire import Address, Code, Link, address_text
+
+RETRY_SECONDS = 0.5
+_TEND_SECONDS = 2.0
+_ANSWER_SECONDS = 2.0
+_UNUSED_SECONDS = 6.0
+
+_log = logging.getLogger(__name__)
+
+
+class Registration:
+    """What a tracker knows of a server.
+
+    A device is offered under a match key, which is good for one connection: whom the tracker gives it to shows it to
+    the server.
+
+    Parameters
+    ----------
+    tracker : tuple
+        Host and port.
+    key : str
+        The name under which clients ask for devices of this kind.
+    host : str or None
+        Where clients find the server; None for the address that the tracker sees it come from.
+    port : int
+        The server's.
+    """
+
+    def __init__(self, tracker: Address, key: str, host: str | None, port: int):
+        self.tracker, self.key, self.host, self.port = tracker, key, host, port
+        self.match_key = ""
+        self.link: Link | None = None
+        self._due = 0.0
+        self._taken_at: float | None = None
+        self._told = False
+
+    def tend(self, now: float, free: bool) -> float:
+        """Do what is due, and return when to come again; never raises for a tracker that is not there."""
+        if now >= self._due:
+            try:
+                if self.link is None:
+                    self._connect(free)
+                else:
+                    self._look_after(now, free)
+                self._due = now + _TEND_SECONDS
+            except OSError as error:
+                self.lose(error)
+                self._due = now + RETRY_SECONDS
+        return self._due
+
+    def offer(self) -> None:
+        """Say that the device is free, with a new match key."""
+        self.match_key, self._taken_at = f"{self.key}:{secrets.token_hex(8)}", None
+        if self.link is not None:
+            try:
+                self._put()
+            except OSError as error:
+                self.lose(error)
+
+    def lose(self, reason: object) -> None:
+        """Hang up, and let `tend` connect anew."""
+        if self.link is not None:
+            self.link.close()
+        self.link, self._due = None, 0.0
+        if not self._told:
+            _log.warning("No tracker at %s (%s); trying again until there is.", address_text(self.tracker), reason)
+        self._told = True
+
+    def _connect(self, free: bool) -> None:
+        self.link = Link(self.tracker, _ANSWER_SECONDS)
+        facts = {"key": f"server:{self.key}", "addr": [self.host, self.port]}
+        _expect_success(self.link.ask(Code.UPDATE_INFO, facts))
+        _log.info("Registered with the tracker at %s as %s.", address_text(self.tracker), self.key)
+        self._told = False
+        if free:
+            # What an earlier tracker has given away of this device counts no longer.
+            self.match_key, self._taken_at = f"{self.key}:{secrets.token_hex(8)}", None
+            self._put()
+
+    def _put(self) -> None:
+        _expect_success(self.link.ask(Code.PUT, self.key, [self.port, self.match_key], self.host))
+
+    def _look_after(self, now: float, free: bool) -> None:
+        """Offer the device again if a client was given it and does not come."""
+        waiting = self.link.ask(Code.PENDING)
+        if not isinstance(waiting, list):
+            raise ConnectionError(f"the tracker refuses: {waiting}")
+        if not free or self.match_key in waiting:
+            self._taken_at = None
+        elif self._taken_at is None:
+            self._taken_at = now
+        elif now - self._taken_at >= _UNUSED_SECONDS:
+            _log.info("A client asked for the device and did not come.")
+            self.offer()
+
+
+def _expect_success(answer: object) -> None:
+    if answer != Code.SUCCESS:
+        raise ConnectionError(f"the tracker refuses: {answer}")

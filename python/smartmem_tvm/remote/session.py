@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place that asks a tracker for a device: with time limits, always closed, errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from . import about
+from .borrow import DeviceLost, borrow
+from .line import Line
+from .server import EXPIRED
+from .wire import Address, address_text, parse_address
+
+_CONNECT_SECONDS = 20.0
+_PAUSE_SECONDS = 0.1
+_LATE_SECONDS = 2.0  # by which a server may be late in ending a session
+
+
+class Session:
+    """A device that is ours until `close`; `request` makes them.
+
+    Attributes
+    ----------
+    address, key : str
+        The server's.
+    about : dict
+        What the server told of itself (`about.about_json`); ``tvm`` is None where it is TVM's own server, which tells
+        nothing.
+    remote : tvm.rpc.RPCSession
+        TVM's session, for what is not here.
+    """
+
+    def __init__(self, address: Address, key: str, match_key: str, limit: float = 0.0):
+        self.address, self.key, self.about = address_text(address), key, {"tvm": None}
+        self._line, self._doing, self._reason = Line(address), "the session", ""
+        self._end = time.monotonic() + limit if limit else math.inf
+        self._patience = limit and limit + 2 * _LATE_SECONDS  # behind the other two, which know what to say
+        self._expiry = self._cut_after(limit + _LATE_SECONDS, f"its session within {limit:g} s") if limit else None
+        try:
+            with self.limit(_CONNECT_SECONDS, "the greeting"):
+                with self._line.opening():
+                    self.remote = self._connect(address, match_key, limit)
+                self._line.patience(self._patience)
+                if (told := self.function(about.ABOUT, missing_ok=True)) is not None:
+                    self.about = json.loads(str(told()))
+        except BaseException:
+            self.close()
+            raise
+
+    def device(self, kind: str, index: int = 0) -> Any:
+        """A device there, as TVM's functions take it.
+
+        Parameters
+        ----------
+        kind : str
+            ``"cpu"``, ``"opencl"``, ``"cuda"``...
+
+        Raises
+        ------
+        UserError
+            If the server has none.
+        """
+        found = self.remote.device(kind, index)
+        if not self._runs(kind) or not found.exist:
+            here = ", ".join(self.kinds())
+            raise UserError(
+                f"Server {self.address} (key {self.key}) has no device {kind}:{index}{self._why_not(kind)}: compile "
+                f"for what it has ({here}), or install the device's driver there."
+            )
+        return found
+
+    def kinds(self) -> list[str]:
+        """The kinds of devices that the server's TVM can run."""
+        return list(filter(self._runs, about.KINDS))
+
+    def _runs(self, kind: str) -> bool:
+        return self.function(f"device_api.{kind}", missing_ok=True) is not None
+
+    def function(self, name: str, missing_ok: bool = False) -> Callable | None:
+        """A global function of the server's; without `missing_ok`, an error if there is none."""
+        try:
+            return self.remote.get_function(name)
+        except AttributeError:
+            if missing_ok:
+                return None
+            raise UserError(f"Server {self.address} (key {self.key}) has no function {name}.") from None
+
+    def upload(self, path: Path | str, name: str | None = None) -> str:
+        """Send a file, and return the name that it has there.
+
+        Raises
+        ------
+        DeviceLost
+            If the connection is cut off; nothing of the file is there then.
+        """
+        path = Path(path)
+        data = bytearray(path.read_bytes())
+        with self._step(f"the upload of {path.name} ({len(data) / 1e6:.1f} MB)"):
+            self.remote.upload(data, name or path.name)
+        return name or path.name
+
+    def load(self, name: str) -> Any:
+        """The module in an uploaded library; weights and devices are another matter (`deploy.weights.Machine`)."""
+        with self._step(f"loading {name}"):
+            return self.remote.load_module(name)
+
+    @contextlib.contextmanager
+    def limit(self, seconds: float, what: str = "a call") -> Iterator[None]:
+        """Give what is done inside so much time; later, the device is given back, and the caller gets an error.
+
+        Raises
+        ------
+        DeviceLost
+            If it takes longer.
+        """
+        timer, before = self._cut_after(seconds, f"{what} within {seconds:g} s"), self._patience
+        self._wait_for(min(before or seconds + _LATE_SECONDS, seconds + _LATE_SECONDS))
+        try:
+            with self._step(what):
+                yield
+        finally:
+            timer.cancel()
+            self._wait_for(before)
+
+    def close(self) -> None:
+        """Give the device back; tensors and functions that are still held are of no use then."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._line.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        try:
+            if isinstance(error, Exception) and not isinstance(error, UserError):
+                self.explain(error)
+        finally:
+            self.close()
+
+    @contextlib.contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        """Know what is being done, for errors."""
+        before, self._doing = self._doing, what
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:
+            self.explain(error)
+            raise
+        finally:
+            self._doing = before
+
+    def explain(self, error: Exception) -> None:
+        """Raise `DeviceLost` if `error` came from losing the device; an error of what runs there is left as it is."""
+        where, again = f"Device {self.address} (key {self.key})", "see whether it hangs, or allow more time"
+        if self._reason:
+            raise DeviceLost(f"{where} did not finish {self._reason}: {again}.", self.address) from error
+        # What the server says may have been the answer to the freeing of an object, which nobody reads.
+        if EXPIRED in str(error) or (time.monotonic() >= self._end and not self._line.is_open()):
+            raise DeviceLost(f"{where} did not finish its session in time: {again}.", self.address) from error
+        if not self._line.is_open():
+            raise DeviceLost(
+                f"The connection to device {self.address} (key {self.key}) was lost during {self._doing}: what ran "
+                "there crashed, or its server or the network is gone; see whether it is running, and try again.",
+                self.address,
+            ) from error
+
+    def _wait_for(self, seconds: float) -> None:
+        self._patience = seconds
+        self._line.patience(seconds)
+
+    def _cut_after(self, seconds: float, reason: str) -> threading.Timer:
+        def cut() -> None:
+            self._reason = reason
+            self._line.cut()
+
+        timer = threading.Timer(seconds, cut)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _connect(self, address: Address, match_key: str, limit: float) -> Any:
+        from tvm import rpc
+
+        try:
+            return rpc.connect(*address, match_key, limit)
+        except Exception as error:  # TVM raises several kinds
+            first = (str(error).strip().splitlines() or [""])[0]
+            if "protocol version" in str(error):
+                raise UserError(_other_version(self, first)) from error
+            if self._reason:
+                raise
+            raise DeviceLost(
+                f"Device {self.address} (key {self.key}) takes no session ({first}): see whether its server is "
+                "running, and try again.",
+                self.address,
+            ) from error
+
+    def _why_not(self, kind: str) -> str:
+        ask = self.function(f"smartmem.{kind}.problem", missing_ok=True)
+        return f" ({str(ask()).rstrip('.')})" if ask is not None and str(ask()) else ""
+
+
+@contextlib.contextmanager
+def request(
+    tracker: str,
+    key: str,
+    timeout: float = 60.0,
+    *,
+    limit: float = 0.0,
+    avoid: Mapping[str, float] | None = None,
+    any_version: bool = False,
+) -> Iterator[Session]:
+    """Borrow a device from a tracker.
+
+    Parameters
+    ----------
+    tracker : str
+        ``host:port``.
+    key : str
+        Which kind of device.
+    timeout : float
+        Seconds to wait for one that is free.
+    limit : float
+        Seconds that the session may take, after which the server ends it; 0 for any time.
+    avoid : mapping of str to float, optional
+        Servers that are not wanted, by address, until `time.monotonic` has that value.
+    any_version : bool
+        Take a server whose TVM is another one; only to look at it.
+
+    Raises
+    ------
+    UserError
+        If there is no tracker, no such key, or the server's TVM is another one.
+    DeviceBusy
+        If no device was free in time.
+    DeviceLost
+        If the device was lost meanwhile, or did not finish in time.
+    """
+    with _open(parse_address(tracker), key, timeout, limit, avoid or {}) as session:
+        told, ours = session.about["tvm"], about.tvm_version()
+        if told not in (None, ours) and not any_version:
+            raise UserError(_other_version(session, f"it has {told}"))
+        yield session
+
+
+def _open(tracker: Address, key: str, timeout: float, limit: float, avoid: Mapping[str, float]) -> Session:
+    """A session with the first device that is given and answers."""
+    end = time.monotonic() + timeout
+    while True:
+        address, match_key = borrow(tracker, key, end, avoid)
+        try:
+            return Session(address, key, match_key, limit)
+        except DeviceLost:
+            # A server that has just ended, or offers itself anew: the tracker learns of it in a moment.
+            if time.monotonic() > end - _PAUSE_SECONDS:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _other_version(session: Session, found: str) -> str:
+    return (
+        f"Server {session.address} (key {session.key}) has another TVM than this machine's {about.tvm_version()} "
+        f"({found}), which may crash on what is compiled here: install the same version on both."
+    )

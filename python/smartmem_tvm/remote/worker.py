@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process of one session: what a client may call, and TVM's loop that calls it.
+
+A session gets a process of its own, so that whatever it loads, breaks or leaks ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from .processes import die_with
+
+
+def load_tvm() -> None:
+    """Import TVM as a server needs it: its runtime and the devices, without the compiler, in half the time."""
+    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
+    import tvm  # noqa: F401
+
+    import _smartmem_opencl
+
+    _smartmem_opencl.load()  # TVM has done that, where this package is installed and not only on the path
+
+
+def fork(conn: socket.socket, folder: Path, close: Callable[[], None]) -> int:
+    """Start a process that serves a session, and return its id; it leads a process group.
+
+    Parameters
+    ----------
+    conn : socket
+        The connection to the client, greetings exchanged.
+    folder : Path
+        Where uploads go.
+    close : callable
+        Closes what is the server's own, in the new process.
+    """
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        with contextlib.suppress(OSError):  # it has done so itself, and may even have ended
+            os.setpgid(child, child)
+        return child
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        die_with(parent)
+        _default_signals()
+        close()
+        os.chdir(folder)
+        serve(conn.detach(), folder)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def serve(descriptor: int, folder: Path) -> None:
+    """Serve the session behind a socket until the client closes it."""
+    import tvm_ffi
+
+    from . import about
+
+    functions = {
+        "tvm.rpc.server.workpath": lambda name: str(folder / name),
+        "tvm.rpc.server.load_module": lambda name: _load(folder / name),
+        "tvm.rpc.server.listdir": lambda name: ",".join(sorted(path.name for path in (folder / name).iterdir())),
+        about.ABOUT: about.about_json,
+        about.DEVICES: about.devices_json,
+    }
+    for name, function in functions.items():
+        tvm_ffi.register_global_func(name, function, override=True)
+    tvm_ffi.get_global_func("rpc.ServerLoop")(descriptor)
+
+
+def _load(path: Path) -> object:
+    """A library, or an archive of objects, which is linked first if there is a linker."""
+    import tvm
+
+    return tvm.runtime.load_module(str(path))
+
+
+def _default_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(each, signal.SIG_DFL)

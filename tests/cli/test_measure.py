@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem measure``: a compiled folder on a device of another process."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rpc_processes import device, tracker
+
+SMALL = ("--runs", 8, "--warm-up", 1, "--replays", 3)
+
+
+def perceptron(path, seed=0):
+    """Two matmuls with a function between them."""
+    random = np.random.default_rng(seed)
+    weights = {"w": (32, 64), "v": (64, 24)}
+    constants = [numpy_helper.from_array(random.standard_normal(s).astype("float32"), n) for n, s in weights.items()]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [20, 32])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [20, 24])
+    graph = helper.make_graph(nodes, "perceptron", [x], [y], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("device")
+    with tracker(folder) as started, device(folder, started, "here"):
+        yield started.address
+
+
+@pytest.fixture
+def compiled(smartmem, tmp_path):
+    """The model, and a function that compiles it for a target."""
+
+    def for_target(target):
+        outcome = smartmem("compile", model, "--target", target, "-o", tmp_path / "out", "--json")
+        assert outcome.code == 0, outcome.err
+        return tmp_path / "out"
+
+    model = perceptron(tmp_path / "model.onnx")
+    return for_target
+
+
+@pytest.mark.parametrize(("target", "kind"), [("cpu", "cpu"), ("opencl", "opencl"), ("opencl-texture", "opencl")])
+def test_latency_kernels_determinism_and_outputs(smartmem, compiled, address, target, kind):
+    found = smartmem("measure", compiled(target), "--tracker", address, "--key", "here", *SMALL, "--json")
+    assert found.code == 0, found.err
+    data = found.data
+    assert data["device"]["kind"] == kind and data["device"]["name"] and data["device"]["server"]["tvm"]
+    latency = data["latency_ms"]
+    assert 0 < latency["min"] <= latency["p10"] <= latency["median"] <= latency["p99"] <= latency["max"]
+    assert latency["runs"] == 8 and data["replays"] == 3 and data["deterministic"]
+    assert sum(each["share"] for each in data["kernels"]) == pytest.approx(1) and data["layout_share"] == 0
+    assert [each["launches"] for each in data["kernels"]] == [1, 1]
+    assert data["correct"] and data["outputs"]["y"]["max_rel_err"] < 1e-5
+
+
+def test_what_it_prints_and_other_weights_are_wrong(smartmem, compiled, address, tmp_path):
+    where = ("--tracker", address, "--key", "here", *SMALL)
+    shown = smartmem("measure", folder := compiled("cpu"), *where)
+    assert shown.code == 0 and "Layout operators take 0.0%" in shown.out and "as ONNX Runtime's" in shown.out
+    other = perceptron(tmp_path / "other.onnx", seed=1)
+    wrong = smartmem("measure", folder, *where, "--model", other, "--json")
+    assert wrong.code == 1 and not wrong.data["correct"] and wrong.data["outputs"]["y"]["max_rel_err"] > 0.1
+
+
+def test_refusals_name_the_remedy(smartmem, compiled, address, tmp_path):
+    where = ("--tracker", address, "--key", "here")
+    folder = compiled("cpu")
+    (tmp_path / "model.onnx").rename(tmp_path / "moved.onnx")
+    gone = smartmem("measure", folder, *where)
+    assert gone.code == 2 and "--model FILE" in gone.err
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "host": "riscv64-linux-gnu", "cpu": ""}))
+    foreign = smartmem("measure", folder, *where, "--model", tmp_path / "moved.onnx")
+    assert foreign.code == 2 and "compiled for riscv64" in foreign.err and "use another key" in foreign.err
+    (folder / "lib.so").write_bytes(b"changed")
+    changed = smartmem("measure", folder, *where, "--model", tmp_path / "moved.onnx")
+    assert changed.code == 2 and "not the one that was compiled" in changed.err
+    empty = smartmem("measure", tmp_path, *where)
+    assert empty.code == 2 and "holds no compiled model" in empty.err

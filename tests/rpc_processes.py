@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trackers and servers in processes of their own, of which nothing may be left."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import smartmem_tvm
+
+PYTHON = Path(smartmem_tvm.__file__).resolve().parent.parent
+COMMAND = ("-m", "smartmem_tvm")
+_MARK = "SMARTMEM_TEST_MARK"
+_SECONDS = 60
+
+
+class Started:
+    """A process that serves, and its descendants, which inherit a mark in their environment.
+
+    Attributes
+    ----------
+    process : subprocess.Popen
+    facts : dict
+        What it printed.
+    log : Path
+        What it prints on stderr.
+    """
+
+    def __init__(self, process: subprocess.Popen, mark: str, log: Path, facts: dict):
+        self.process, self.mark, self.log, self.facts = process, mark, log, facts
+
+    @property
+    def address(self) -> str:
+        return self.facts["address"]
+
+    def sessions(self) -> list[int]:
+        """The ids of processes that serve a session."""
+        return [each for each in marked(self.mark) if each != self.process.pid]
+
+    def end(self, by: signal.Signals = signal.SIGTERM) -> int:
+        """End it, and return its exit code."""
+        self.process.send_signal(by)
+        return self.process.wait(_SECONDS)
+
+    def end_all(self):
+        """End it and what a server of TVM's own leaves behind."""
+        self.end(signal.SIGKILL)
+        for each in marked(self.mark):
+            os.kill(each, signal.SIGKILL)
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that are alive and have a mark."""
+    wanted, found = f"{_MARK}={mark}".encode(), []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue  # it has just ended, or is another user's
+    return found
+
+
+def until(condition, seconds=_SECONDS):
+    """Wait for something that becomes true, and return it."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+    return value
+
+
+@contextmanager
+def started(folder: Path, *arguments: str, program=COMMAND, python=(sys.executable,), **variables: str):
+    """A `Started` of this package's command; when it ends, so do all its processes, which is checked."""
+    mark = secrets.token_hex(8)
+    log = folder / f"{mark}.log"
+    path = os.pathsep.join([str(PYTHON), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, **variables, _MARK: mark, "TMPDIR": str(folder)}
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [*python, *program, *arguments], stdout=subprocess.PIPE, stderr=errors, env=environment, text=True
+        )
+    with process:
+        try:
+            facts = _facts(process) if "--json" in arguments else {}
+            assert facts or "--json" not in arguments, log.read_text()
+            yield Started(process, mark, log, facts)
+            if process.poll() is None:
+                process.terminate()
+                # The latter if it was about to begin.
+                assert process.wait(_SECONDS) in (0, -signal.SIGTERM), log.read_text()
+            until(lambda: not marked(mark), seconds=5)
+        finally:
+            for each in marked(mark):
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+
+
+def _facts(process: subprocess.Popen) -> dict:
+    """The JSON object that a process prints before it serves."""
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if line.rstrip() == "}":
+            return json.loads(printed)
+    return {}
+
+
+def tracker(folder: Path, *options: str):
+    """A tracker, as `started`."""
+    return started(folder, "rpc", "tracker", "--json", *options)
+
+
+def server(folder: Path, *options: str, **given):
+    """A server, as `started`."""
+    return started(folder, "rpc", "server", "--json", *options, **given)
+
+
+@contextmanager
+def device(folder: Path, tracker: Started, key: str, **given):
+    """A server that has registered with a tracker."""
+    with server(folder, "--tracker", tracker.address, "--key", key, **given) as started:
+        until(lambda: "Registered" in started.log.read_text())
+        yield started
