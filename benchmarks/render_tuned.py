@@ -48,8 +48,11 @@ def _line(row: dict) -> list[str]:
 
 
 def _milliseconds(row: dict, start: str) -> float | None:
-    """Of the system whose name begins so."""
-    return next((latency(facts) for name, facts in row["systems"].items() if name.startswith(start)), None)
+    """Of the system whose name begins so; None where its records are of other networks."""
+    facts = next((facts for name, facts in row["systems"].items() if name.startswith(start)), {})
+    tuning = facts.get("tuning", {})
+    tried = start != EVOLUTIONARY or tuning.get("runs") or tuning.get("left_out")
+    return latency(facts) if tried else None
 
 
 def _text(milliseconds: float | None) -> str:

@@ -23,7 +23,10 @@ def test_folder(compiled_folder):
     assert manifest["inputs"] == [{"name": "x", "shape": [2, 4, 8], "dtype": "float32", "ids_below": None}]
     assert manifest["outputs"] == ["y"]
     assert manifest["layout_kernels"] == 0 < manifest["kernels"] and manifest["precision"] == "float32"
-    assert manifest["sha256"] == {name: checksum(compiled_folder / name) for name in ("lib.so", "weights.bin")}
+    assert manifest["sha256"] == {
+        name: checksum(compiled_folder / name) for name in ("lib.so", "weights.bin", "explain.json")
+    }
+    assert manifest["memory_bytes"]["activations"] > 0 <= manifest["memory_bytes"]["weights"]
     explanation = json.loads((compiled_folder / "explain.json").read_text())
     assert len(explanation["kernels"]) == manifest["kernels"]
 

@@ -1,24 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries for another CPU: objects that a linker of that CPU takes, or a library where an NDK is at hand."""
+"""Libraries for another CPU: objects that a linker of that CPU takes, or a library where a compiler is at hand."""
 
+import io
 import json
-import struct
+import shutil
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 import tvm
+from elftools.elf.elffile import ELFFile
 
 from helpers import constant, module, op
 from smartmem_tvm import UserError, compile
+from smartmem_tvm.deploy.compilers import CrossCompiler
 from smartmem_tvm.deploy.export import check_destination, checksum, load, save
 from smartmem_tvm.deploy.link import is_foreign, link_for
 from smartmem_tvm.deploy.target import host_target, parse_target
 
 PHONE = parse_target("adreno-740")
 MANIFEST = {"inputs": [{"name": "x", "shape": [8, 64], "dtype": "float32"}], "outputs": ["y"]}
-ELF64, LITTLE, RELOCATABLE, AARCH64 = 2, 1, 1, 183
-SYMBOLS, STRINGS_OF = 2, 6  # section type, and the place of its link in the header
+BOARD = "aarch64-linux-gnu"
+BOARDS = {
+    "cpu": {"kind": "llvm", "mtriple": BOARD, "num-cores": 4},
+    "gpu": {"kind": "opencl", "host": {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu"}},
+}
 LINKER = """\
 #!/bin/sh
 [ "$1" = -dumpmachine ] && echo aarch64-unknown-linux-android && exit
@@ -34,10 +41,21 @@ def no_ndk(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def no_compilers(monkeypatch, tmp_path):
+    """Neither Debian's compilers nor zig's."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+
+
+def compiled_for(target):
+    weight = constant(64, 32)
+    return compile(module(lambda x: op.nn.relu(op.matmul(op.add(x, x), weight)), (8, 64)), target)
+
+
 @pytest.fixture(scope="module")
 def compiled():
-    weight = constant(64, 32)
-    return compile(module(lambda x: op.nn.relu(op.matmul(op.add(x, x), weight)), (8, 64)), PHONE)
+    return compiled_for(PHONE)
 
 
 def compiler(path: Path) -> Path:
@@ -48,22 +66,29 @@ def compiler(path: Path) -> Path:
     return path
 
 
-def elf_symbols(data: bytes) -> dict[str, bool]:
-    """The global symbols of a relocatable ELF file of AArch64: name -> whether it is defined there."""
-    assert data[:6] == b"\x7fELF" + bytes([ELF64, LITTLE])
-    kind, machine = struct.unpack_from("<HH", data, 16)
-    assert (kind, machine) == (RELOCATABLE, AARCH64)
-    (table,) = struct.unpack_from("<Q", data, 40)
-    size, count = struct.unpack_from("<HH", data, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + i * size) for i in range(count)]
-    (symbols,) = [each for each in sections if each[1] == SYMBOLS]
-    start = sections[symbols[STRINGS_OF]][4]
-    found = {}
-    for offset in range(symbols[4], symbols[4] + symbols[5], 24):
-        name, info, _other, section = struct.unpack_from("<IBBH", data, offset)
-        if info >> 4:
-            found[data[start + name : data.index(b"\0", start + name)].decode()] = section != 0
-    return found
+def elf_symbols(data: bytes, kind: str) -> dict[str, bool]:
+    """The global symbols of an ELF file of AArch64: name -> whether it is defined there."""
+    file = ELFFile(io.BytesIO(data))
+    assert (file.elfclass, file.little_endian, file["e_machine"], file["e_type"]) == (64, True, "EM_AARCH64", kind)
+    symbols = file.get_section_by_name(".dynsym" if kind == "ET_DYN" else ".symtab").iter_symbols()
+    return {each.name: each["st_shndx"] != "SHN_UNDEF" for each in symbols if each["st_info"]["bind"] != "STB_LOCAL"}
+
+
+def needed(data: bytes) -> set[str]:
+    """The libraries that a shared object asks for."""
+    dynamic = ELFFile(io.BytesIO(data)).get_section_by_name(".dynamic")
+    return {each.needed for each in dynamic.iter_tags("DT_NEEDED")}
+
+
+def check_library(compiled, path: Path) -> None:
+    """A library has all kernels, and leaves open only what is in TVM's runtime and the C library."""
+    library = path.read_bytes()
+    symbols = elf_symbols(library, "ET_DYN")
+    assert compiled.rules and all(symbols[f"__tvm_ffi_{name}"] for name in compiled.rules)
+    assert symbols["__tvm_ffi__library_bin"]
+    assert needed(library) <= {"libc.so.6", "libm.so.6"}
+    runtime = {name for name, defined in symbols.items() if not defined and "tvm" in name.lower()}
+    assert runtime <= {"TVMFFIErrorSetRaisedFromCStrParts", "TVMBackendParallelLaunch"}
 
 
 def objects(archive: Path) -> dict[str, bytes]:
@@ -86,7 +111,7 @@ def test_objects_for_a_phone(compiled, tmp_path):
 
     symbols = {}
     for data in objects(tmp_path / "out" / "lib.tar").values():
-        symbols |= elf_symbols(data)
+        symbols |= elf_symbols(data, "ET_REL")
     assert compiled.rules and all(symbols[f"__tvm_ffi_{name}"] for name in compiled.rules)
     assert symbols["__tvm_ffi__library_bin"]  # the kernels' source and the code of the virtual machine
     # What is left open a phone has: TVM's runtime, and the C library.
@@ -106,7 +131,7 @@ def test_an_ndk_links(compiled, tmp_path, monkeypatch, by):
         compiler(bin / f"aarch64-linux-android{level}-clang++")
     oldest = bin / "aarch64-linux-android21-clang++"
     monkeypatch.setenv(by, str(oldest if by == "TVM_NDK_CC" else tmp_path / "ndk"))
-    assert link_for(PHONE).compiler == str(oldest)
+    assert link_for(PHONE).compiler.command == (str(oldest),)
     manifest = save(compiled, tmp_path / "out", MANIFEST, {})
     assert (manifest["library"], manifest["host"], manifest["link"]) == ("lib.so", "aarch64-linux-android", "")
     assert (tmp_path / "out" / "lib.so").read_bytes() == b"linked"
@@ -125,7 +150,7 @@ def test_an_ndk_that_is_not_there(tmp_path, monkeypatch, by):
 
 def test_this_machine_does_not_load_it(compiled, tmp_path):
     save(compiled, tmp_path / "out", MANIFEST, {})
-    with pytest.raises(UserError, match=r"aarch64-linux-android.*lib\.tar on the device, over TVM RPC"):
+    with pytest.raises(UserError, match=r"aarch64-linux-android.*`smartmem measure"):
         load(tmp_path / "out")
 
 
@@ -135,6 +160,55 @@ def test_this_machine_links_for_itself():
     assert is_foreign("riscv64-unknown-linux-gnu") and is_foreign("x86_64-linux-android")
 
 
-def test_another_cpu_without_an_ndk_names_its_compiler():
-    how = link_for(tvm.target.Target({"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu"})).how
-    assert "a compiler for riscv64-unknown-linux-gnu" in how and "NDK" not in how
+@pytest.mark.parametrize("kind", BOARDS)
+def test_a_board_gets_a_library(kind, tmp_path):
+    compiled = compiled_for(parse_target(json.dumps(BOARDS[kind])))
+    manifest = save(compiled, tmp_path / "out", MANIFEST, {})
+    assert (manifest["library"], manifest["link"]) == ("lib.so", "")
+    assert is_foreign(manifest["host"]) and manifest["sha256"]["lib.so"] == checksum(tmp_path / "out" / "lib.so")
+    check_library(compiled, tmp_path / "out" / "lib.so")
+
+
+def test_what_is_for_a_phone_links(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_NDK_CC", shutil.which(f"{BOARD}-g++"))  # a linker of the same CPU in the NDK's place
+    manifest = save(compiled, tmp_path / "out", MANIFEST, {})
+    assert (manifest["library"], manifest["host"]) == ("lib.so", "aarch64-linux-android")
+    check_library(compiled, tmp_path / "out" / "lib.so")
+
+
+def test_zig_links_where_debian_does_not(no_compilers, tmp_path, monkeypatch):
+    (tmp_path / "ziglang").mkdir()
+    log = tmp_path / "called"
+    (tmp_path / "ziglang" / "__main__.py").write_text(
+        f"import pathlib, sys\n"
+        f"pathlib.Path({str(log)!r}).write_text(' '.join(sys.argv[1:]))\n"
+        f"pathlib.Path(sys.argv[sys.argv.index('-o') + 1]).write_text('linked')\n"
+    )
+    (tmp_path / "ziglang" / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "ziglang")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    link = link_for(tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu"}))
+    link.compiler.link(str(tmp_path / "lib.so"), ["a.o", "b.o"])
+    assert log.read_text() == f"cc -target {BOARD} -shared -fPIC -o {tmp_path / 'lib.so'} a.o b.o -lm"
+    assert (link.file, link.how) == ("lib.so", "")
+
+
+def test_a_compiler_that_fails_says_why(tmp_path):
+    broken = CrossCompiler(BOARD, ("/bin/sh", "-c", "echo cannot find crti.o >&2; exit 1"))
+    with pytest.raises(UserError, match=rf"cannot link for {BOARD} \(cannot find crti.o\)"):
+        broken.link(str(tmp_path / "lib.so"), [])
+    with pytest.raises(UserError, match=r"none/cc cannot be run \(No such file"):
+        CrossCompiler(BOARD, (str(tmp_path / "none" / "cc"),)).link(str(tmp_path / "lib.so"), [])
+
+
+def test_without_a_compiler_both_remedies_are_named(no_compilers):
+    link = link_for(parse_target(json.dumps(BOARDS["gpu"])))
+    assert (link.file, link.compiler) == ("lib.tar", None)
+    assert f"`apt-get install g++-{BOARD}` or `pip install ziglang`" in link.how and "NDK" not in link.how
+    assert f"{BOARD}-g++ -shared -fPIC -o lib.so *.o -lm" in link.how
+
+
+def test_no_linux_names_its_compiler():
+    how = link_for(tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-apple-darwin"})).how
+    assert "a compiler for aarch64-apple-darwin" in how and "NDK" not in how and "apt-get" not in how

@@ -71,6 +71,10 @@ def execute(args: argparse.Namespace) -> Result:
         "layout_kernels": cost.layout_kernels,
         "opencl": _opencl(compiled),
         "tuning": tuning_report(compiled.tuning, len(compiled.rules)),
+        "memory_bytes": {
+            "activations": sum(each["bytes"] for each in compiled.memory.get("storages", ())),
+            "weights": sum(each.nbytes for each in compiled.weights),
+        },
     }
     explanation = {
         **explain(compiled.graph),

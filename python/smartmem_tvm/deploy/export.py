@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .build import Compiled
     from .weights import Machine
 
-FORMAT = 4
+FORMAT = 5
 LIBRARY, OBJECTS = "lib.so", "lib.tar"
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION}
@@ -115,6 +115,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         try:
             link.write(compiled.executable, partial)
             places = write_weights(compiled.weights, partial / WEIGHTS)
+            _write_json(partial / EXPLANATION, explanation)
             full = {
                 "format": FORMAT,
                 "smartmem_tvm": __version__,
@@ -126,10 +127,9 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "link": link.how,
                 **manifest,
                 "weights": places,
-                "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS)},
+                "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS, EXPLANATION)},
             }
-            for name, content in ((MANIFEST, full), (EXPLANATION, explanation)):
-                (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            _write_json(partial / MANIFEST, full)
             _replace(folder, partial)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -162,8 +162,8 @@ def load(folder: str | Path) -> Loaded:
 
 
 def check_files(folder: Path, manifest: Mapping) -> None:
-    """Raise a `UserError` if the library or the weights are not those that the manifest is of."""
-    for file in (folder / manifest["library"], folder / WEIGHTS):
+    """Raise a `UserError` if one of the files is not the one that the manifest is of."""
+    for file in (folder / manifest["library"], folder / WEIGHTS, folder / EXPLANATION):
         if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
             raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
 
@@ -197,6 +197,10 @@ def checksum(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _write_json(path: Path, content: Mapping) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _manifest(folder: Path) -> dict | None:

@@ -161,8 +161,8 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     kind = target.kind.name if is_gpu(target) else "cpu"
     if is_elsewhere(target):
         raise UserError(
-            f"target '{target.attrs.get('model') or kind}' is the device of another machine: run what is compiled for "
-            f"it there, or compile for '{kind}' to run it here."
+            f"target '{target.attrs.get('model') or target.attrs.get('mtriple') or kind}' is the device of another "
+            f"machine: run what is compiled for it there, or compile for '{kind}' to run it here."
         )
     if kind == "cpu":
         return tvm.cpu(index)

@@ -40,6 +40,11 @@ class Weight:
     tensor: tvm.runtime.Tensor
     scope: str = "global"
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        return _nbytes(self.tensor)
+
     def on(self, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
         """The tensor in the memory of a device, which may be another machine's; on a CPU the tensor itself."""
         if device.dlpack_device_type() == self.tensor.device.dlpack_device_type():
