@@ -144,13 +144,15 @@ def test_a_record_may_leave_a_kernel_to_another_rule(rule, tmp_path):
     np.testing.assert_allclose(tuned.run(x)[0], plain, rtol=1e-4, atol=1e-4)
 
 
-def test_records_of_another_target_or_device_are_left_out_and_those_of_other_threads_are_not(model, path):
+def test_records_of_another_target_or_device_or_of_other_threads_are_left_out(model, path):
     def report(target, threads=None):
         with target:
             mod = open_tuned(path, target, threads)(optimize(model))
             return tuning_report(tuning_of(ScheduleKernels()(PackWeights()(mod))), 1)
 
-    assert report(TARGET)["tuned"] == report(TARGET, threads=61)["tuned"] == 1
+    assert report(TARGET)["tuned"] == 1
+    (left_out,) = report(TARGET, threads=61)["left_out"]
+    assert "and this is for 61 threads" in left_out["reason"]
     other = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
     assert "found for target llvm" in report(other)["left_out"][0]["reason"] and report(other)["tuned"] == 0
     text = path.read_text().replace(json.dumps(here(TARGET)["target"]), json.dumps(here(OPENCL)["target"]))

@@ -65,11 +65,8 @@ def test_any_device_of_a_target_will_do_where_none_is_named_and_so_will_another_
     assert choose(lines_of(path), WHERE).winners[KEY].run["driver"] == "2"
 
 
-@pytest.mark.parametrize("circumstance", ["threads", "cores"])
-def test_the_same_threads_and_cores_count_more_than_the_last_run(path, circumstance):
-    other = {**WHERE, "threads": 7}
-    if circumstance == "cores":
-        other = {**WHERE, "target": {**WHERE["target"], "num-cores": 7}}
+def test_the_same_cores_count_more_than_the_last_run(path):
+    other = {**WHERE, "target": {**WHERE["target"], "num-cores": 7}}
     found(path, 2, other)
     assert unroll_of(choose(lines_of(path), WHERE)) == 2
     found(path, 1)

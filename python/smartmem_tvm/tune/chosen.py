@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which winners of a file of records a model is compiled with, and why the others do not count.
 
-A run counts if its kernels would be the same ones and their times say something here: TVM, the version of the schedules
-and the target are the same and, on a GPU, so is the device: one description fits many GPUs, as it has no figures of
-their caches. The CPU's instruction set is in its target; another CPU with the same one counts. Another driver counts
-too, and so do another number of threads or of cores where there is no winner for the same one.
+A run counts if its kernels would be the same ones and their times say something here: TVM, the version of the
+schedules, the target and the number of threads are the same (what is fastest on one thread may give a second one nothing
+to do, and has made Swin-T twice as slow on four) and, on a GPU, so is the device: one description fits many GPUs, as it
+has no figures of their caches. The CPU's instruction set is in its target; another CPU with the same one counts. Another
+driver counts too, and so does another number of cores where there is no winner for the same one.
 """
 
 from __future__ import annotations
@@ -108,10 +109,9 @@ def _problem(winner: Mapping, known: Selected) -> str | None:
     return None if there else NO_RECORD
 
 
-def _likeness(winner: Mapping, runs: Mapping[str, Mapping], where: Mapping) -> tuple[bool, bool]:
-    """How much the circumstances were those of now; of equals, the last one counts."""
-    run = runs[winner["run"]]
-    return run["threads"] == where["threads"], run["target"] == where["target"]
+def _likeness(winner: Mapping, runs: Mapping[str, Mapping], where: Mapping) -> bool:
+    """Whether the cores were as many as now; of equals, the last one counts."""
+    return runs[winner["run"]]["target"] == where["target"]
 
 
 def _refusal(run: Mapping, where: Mapping, device: str | None) -> str | None:
@@ -126,7 +126,13 @@ def _refusal(run: Mapping, where: Mapping, device: str | None) -> str | None:
         return f"found for target {_name(theirs)}{limits}"
     if device is not None and run.get("device", device) != device:
         return f"found on {run['device']}, and this is {device}"
+    if run["threads"] != where["threads"]:
+        return f"found with {_threads(run)}, and this is for {_threads(where)}"
     return None
+
+
+def _threads(run: Mapping) -> str:
+    return f"{run['threads']} thread{'s' * (run['threads'] != 1)}"
 
 
 def _name(target: Mapping) -> str:
