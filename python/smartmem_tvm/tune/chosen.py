@@ -2,10 +2,10 @@
 """Which winners of a file of records a model is compiled with, and why the others do not count.
 
 A run counts if its kernels would be the same ones and their times say something here: TVM, the version of the
-schedules, the target and the number of threads are the same (what is fastest on one thread may leave nothing to do for a
-second one, and made Swin-T half as fast on four) and, on a GPU, so is the device: one description fits many GPUs, as it
-has no figures of their caches. The CPU's instruction set is in its target; another CPU with the same one counts. So does
-another driver, and another number of cores where there is no winner for the same one.
+schedules, the target and the number of threads are the same (what is fastest on one thread may leave nothing to do
+for a second one, and made Swin-T half as fast on four) and, on a GPU, so is the device: one description fits many
+GPUs, as it has no figures of their caches. The CPU's instruction set is in its target; another CPU with the same one
+counts. So does another driver, and another number of cores where there is no winner for the same one.
 """
 
 from __future__ import annotations
