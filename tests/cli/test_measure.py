@@ -52,7 +52,7 @@ def compiled(smartmem, tmp_path):
 
 @pytest.mark.parametrize(("target", "kind"), [("cpu", "cpu"), ("opencl", "opencl"), ("opencl-texture", "opencl")])
 def test_latency_kernels_determinism_and_outputs(smartmem, compiled, address, target, kind):
-    found = smartmem("measure", compiled(target), "--tracker", address, "--key", "here", *SMALL, "--json")
+    found = smartmem("measure", compiled(target), "--tracker", address, "--key", "here", *SMALL, "--layers", "--json")
     assert found.code == 0, found.err
     data = found.data
     assert data["device"]["kind"] == kind and data["device"]["name"] and data["device"]["server"]["tvm"]
@@ -62,6 +62,7 @@ def test_latency_kernels_determinism_and_outputs(smartmem, compiled, address, ta
     assert sum(each["share"] for each in data["kernels"]) == pytest.approx(1) and data["layout_share"] == 0
     assert [each["launches"] for each in data["kernels"]] == [1, 1]
     assert data["correct"] and data["outputs"]["y"]["max_rel_err"] < 1e-5
+    assert len(data["layers"]) == 2 and not any(each["wrong"] for each in data["layers"])
 
 
 def test_what_it_prints_and_other_weights_are_wrong(smartmem, compiled, address, tmp_path):

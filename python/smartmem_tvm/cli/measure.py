@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
+    from ..frontend import Model
+    from ..remote.attempts import Attempts
     from ..remote.session import Session
 
 NAME = "measure"
@@ -42,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-up", type=timing.positive, default=5, metavar="N", help="before them (default: 5)")
     text = "inferences whose outputs have to be the same, bit by bit (default: 5)"
     parser.add_argument("--replays", type=timing.positive, default=5, metavar="N", help=text)
+    text = "run every kernel by itself, too, and compare it with this machine's CPU: which one does a driver get wrong?"
+    parser.add_argument("--layers", action="store_true", help=text)
     parser.add_argument("--rtol", type=float, help="error allowed, as for verify")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds to wait for a free device")
     parser.add_argument("--limit", type=float, default=_SESSION, metavar="S", help="seconds a device may take for all")
@@ -66,14 +71,36 @@ def execute(args: argparse.Namespace) -> Result:
         counts = {"warm_up": args.warm_up, "runs": args.runs, "replays": args.replays}
         return measure(session, folder, arrays, **counts)
 
+    attempts = Attempts(args.tracker, args.key, timeout=args.timeout, limit=args.limit)
     with step(f"Measuring on a device of key {args.key}"):
-        attempts = Attempts(args.tracker, args.key, timeout=args.timeout, limit=args.limit)
         facts, got = attempts.run(work)
     outputs = _compared(args, manifest, got, expected)
-    correct = all(each["ok"] for each in outputs.values())
+    if args.layers:
+        facts["layers"] = _layers(manifest, model, attempts)
+    correct = all(each["ok"] for each in outputs.values()) and not _wrong(facts)
     named = {"folder": args.folder, "model": manifest["model"], "target": manifest["target"]}
     data = {**named, **facts, "outputs": outputs, "correct": correct}
     return Result(data, lambda console: _render(console, data), 0 if correct and facts["deterministic"] else 1)
+
+
+def _layers(manifest: dict, model: Model, attempts: Attempts) -> list[dict]:
+    """What `remote.layers.check_layers` finds, on a device of the same key."""
+    from tvm.target import Target
+
+    from ..frontend import from_onnx
+    from ..pipeline import Options
+    from ..remote.layers import check_layers, layers_of
+
+    target, options = Target(manifest["target"]), Options(precision=manifest["precision"])
+    with tempfile.TemporaryDirectory() as folder:
+        with step("Compiling the kernels one by one"):
+            layers = layers_of(from_onnx(model), target, options, Path(folder))
+        with step("Running them"):
+            return attempts.run(lambda session: check_layers(session, target, layers))
+
+
+def _wrong(facts: dict) -> list[dict]:
+    return [each for each in facts.get("layers", ()) if each["wrong"]]
 
 
 def _model_file(args: argparse.Namespace, manifest: dict) -> str:
@@ -117,6 +144,11 @@ def _render(console: Console, data: dict) -> None:
         f"{data['key']}).\n"
         f"{data['replays']} runs on the same input {'agree' if data['deterministic'] else 'DIFFER'}, bit by bit."
     )
+    if "layers" in data:
+        wrong = _wrong(data)
+        console.print(f"Kernels by themselves: {len(data['layers'])}, of which wrong: {len(wrong)}.")
+        for each in wrong:
+            console.print(f"  {', '.join(each['kernels'])}: {each['wrong']}")
     for name, each in data["outputs"].items():
         verdict = "as ONNX Runtime's" if each["ok"] else f"WRONG ({each.get('reason', 'out of tolerance')})"
         console.print(f"Output {name}: {verdict}, error {each['max_rel_err']:.1e} of the largest element.")
