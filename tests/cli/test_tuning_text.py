@@ -21,8 +21,9 @@ SAYS = "Tuned by strategy genetic: 1 (2026-11-21, a CPU, on 2 threads; "
 
 
 @pytest.fixture
-def records(model_path, tmp_path):
-    """A winner for the kernel of a model that takes most decisions."""
+def records(model_path, tmp_path, monkeypatch):
+    """A winner for the kernel of a model that takes most decisions, on as many threads as commands take now."""
+    monkeypatch.setenv("TVM_NUM_THREADS", "2")
     target = parse_target("llvm")
     with target:
         tasks = tasks_of(optimize(from_onnx(model_path)), target)

@@ -42,7 +42,7 @@ def path(model, tmp_path):
     """Records with a winner for the one kernel of the model: panels of 24 columns."""
     with TARGET:
         (task,) = tasks_of(optimize(model), TARGET)
-    records = Records(tmp_path / "records.jsonl", here(TARGET, 2), {"date": "", "command": ""})
+    records = Records(tmp_path / "records.jsonl", here(TARGET), {"date": "", "command": ""})
     trace = schedule_of(task.mod, {**task.kernel.seed, "matmul.width": 24}, task.kernel.space).trace
     arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod)
     record = ms.database.TuningRecord(trace, records.commit_workload(task.mod), [1e-3], TARGET, arguments)
@@ -84,7 +84,7 @@ def test_records_of_both_spaces_in_one_file_make_one_network(name, tmp_path):
         tasks = tasks_of(optimize(two_matmuls()), target)
     # TVM's schedules write no whole texels: the kernel that does comes first.
     tasks.sort(key=lambda task: "texture" not in str(task.mod["main"].params[-1].scope()))
-    records = Records(tmp_path / "records.jsonl", here(target, 2), {"date": "", "command": ""})
+    records = Records(tmp_path / "records.jsonl", here(target), {"date": "", "command": ""})
     genomes = []
     for number, task in enumerate(tasks):
         genomes.append(task.kernel.space.random(np.random.default_rng(1)))
@@ -129,7 +129,7 @@ def test_a_record_may_leave_a_kernel_to_another_rule(rule, tmp_path):
         (task,) = tasks_of(optimize(model), TARGET)
     rng = np.random.default_rng(3)
     genome = task.kernel.space.repair({**task.kernel.space.random(rng), "rule": NUMBERED.index(rule)}, rng)
-    records = Records(tmp_path / "records.jsonl", here(TARGET, 2), {"date": "", "command": ""})
+    records = Records(tmp_path / "records.jsonl", here(TARGET), {"date": "", "command": ""})
     trace = schedule_of(task.mod, genome, task.kernel.space).trace
     arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod)
     record = ms.database.TuningRecord(trace, records.commit_workload(task.mod), [1e-3], TARGET, arguments)

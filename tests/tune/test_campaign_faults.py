@@ -96,7 +96,7 @@ def test_on_a_full_disk_tuning_waits_for_room_and_loses_nothing(tmp_path, monkey
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     monkeypatch.setattr(campaign_module.time, "sleep", look)
-    with no_room_beyond(tmp_path / "records.jsonl", 45_000):
+    with no_room_beyond(tmp_path / "records.jsonl", 19_000):
         tuned.run()
     assert looks[0] == looks[2] < 12 + 2 and caplog.text.count("Tuning waits for room") == 1
     lines, damaged = json_lines.read(tuned.records.path)
@@ -108,7 +108,7 @@ def test_where_there_is_no_room_for_too_long_the_rest_is_put_elsewhere(tmp_path,
     tuned = campaign(tmp_path)
     monkeypatch.setattr(campaign_module, "_ROOM", 0.0)
     monkeypatch.chdir(tmp_path)
-    with no_room_beyond(tuned.records.path, 45_000), pytest.raises(UserError) as error:
+    with no_room_beyond(tuned.records.path, 19_000), pytest.raises(UserError) as error:
         tuned.run()
     path = tuned.records.path
     assert str(error.value).startswith(f"Records {path} cannot be written (File too large)")

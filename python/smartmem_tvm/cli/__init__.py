@@ -27,6 +27,7 @@ from . import (
     explain,
     export_graph,
     measure,
+    phone,
     profile,
     records,
     report,
@@ -55,6 +56,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     export_graph,
     rpc,
     devices,
+    phone,
     measure,
     doctor,
 )
