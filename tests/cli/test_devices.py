@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem devices`` without a tracker: this machine's; with one: see `test_rpc`."""
 
-from smartmem_tvm.remote.about import cpu_name
 from smartmem_tvm.runtime import opencl
+from smartmem_tvm.tune.host import cpu_name
 
 
 def test_this_machines_devices(smartmem):

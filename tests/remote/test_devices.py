@@ -8,13 +8,14 @@ import tvm
 
 from opencl_package import environment
 from rpc_processes import device, started, tracker, until
-from smartmem_tvm.remote.about import cpu_name, local_devices, tvm_version
+from smartmem_tvm.remote.about import local_devices, tvm_version
 from smartmem_tvm.remote.devices import fitted, row_for, row_text, tracker_devices
 from smartmem_tvm.remote.keys import tracker_state
 from smartmem_tvm.remote.session import request
 from smartmem_tvm.remote.wire import parse_address
 from smartmem_tvm.runtime import opencl
 from smartmem_tvm.tables.targets import TARGETS
+from smartmem_tvm.tune.host import cpu_name
 
 
 @pytest.mark.parametrize(

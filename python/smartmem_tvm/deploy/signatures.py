@@ -40,9 +40,9 @@ def launched(graph: tvm.IRModule, known: dict[str, list[tuple]]) -> list[dict]:
     list of dict
         ``kernel``, ``launches`` in one inference, ``layout`` (whether it only moves data), ``parameters``.
     """
-    counts = {gvar.name_hint: (count, graph[gvar]) for gvar, count in launches(graph).items()}
+    counts = {gvar.name_hint: (count, gvar) for gvar, count in launches(graph).items()}
     return [
-        {"kernel": name, "launches": count, "layout": only_moves_data(func), "parameters": known[name]}
-        for name, (count, func) in counts.items()
-        if name in known and isinstance(func, tirx.PrimFunc)
+        {"kernel": name, "launches": count, "layout": only_moves_data(graph[gvar]), "parameters": known[name]}
+        for name, (count, gvar) in counts.items()
+        if name in known
     ]

@@ -6,17 +6,16 @@ TVM's sessions carry numbers, texts and tensors, and no version of the other sid
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import platform
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from .._version import __version__, installed_version
+from ..tune.host import cpu_name
 
 ABOUT = "smartmem.rpc.about"
 DEVICES = "smartmem.rpc.devices"
@@ -84,12 +83,3 @@ def tvm_devices(kind: str, device: Callable[[int], Any]) -> list[dict[str, Any]]
         told = {name: getattr(each, attribute) for name, attribute in _ATTRIBUTES.items()}
         found.append({"kind": kind, "index": index, **{name: value for name, value in told.items() if value}})
     return found
-
-
-def cpu_name() -> str:
-    """The processor's own name, where the system tells it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("model name", "Hardware")):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -86,18 +87,12 @@ class Deployed:
 def _check_machine(manifest: dict, session: Session) -> None:
     """Refuse a library for another kind of CPU, which the server could not even open."""
     there = session.about.get("machine")
-    compiled = manifest["host"].split("-")[0] if manifest["host"] else _here()
+    compiled = manifest["host"].split("-")[0] or platform.machine()
     if there and _same(there) != _same(compiled):
         raise UserError(
             f"The model was compiled for {compiled}, and device {session.address} (key {session.key}) is {there}: "
             f"compile it for that CPU, or use another key."
         )
-
-
-def _here() -> str:
-    import platform
-
-    return platform.machine()
 
 
 def _same(machine: str) -> str:
