@@ -21,7 +21,7 @@ from smartmem_tvm.bench.columns import (
     latency,
     ratio,
 )
-from smartmem_tvm.bench.results import read, write
+from smartmem_tvm.bench.results import read, write, write_part
 from smartmem_tvm.tables.suite import EXTRA, SMARTMEM18, Entry
 
 HERE = Path(__file__).resolve().parent
@@ -180,8 +180,7 @@ def main() -> None:
     rows = read(RESULTS)
     write(HERE / "README.md", page(rows, read(ABLATION) if ABLATION.exists() else {}))
     readme = ROOT / "README.md"
-    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
-    write(readme, f"{before}{BEGIN}{overview(rows)}\n{END}{rest.partition(END)[2]}")
+    write_part(readme, BEGIN, overview(rows) + "\n", END)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from render import table
 
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.bench.results import write_part
 from smartmem_tvm.cli.accesses import ROWS
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ def main() -> None:
     """Draw the chart and write the tables into the page."""
     networks = json.loads(RESULTS.read_text(encoding="utf-8"))["networks"]
     draw(networks, CHART)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{page(networks)}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, page(networks) + "\n", END)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from render import table
 
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.bench.results import write_part
 
 HERE = Path(__file__).resolve().parent
 PAGE, CHART = HERE.parent / "docs" / "compile_time.md", HERE / "compile_time.svg"
@@ -111,8 +111,7 @@ def page() -> str:
 def main() -> None:
     """Draw the chart and write the tables into the page."""
     draw(json.loads(CPU.read_text(encoding="utf-8")), CHART)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{page()}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, page() + "\n", END)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from render import table
 
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.bench.results import write_part
 
 HERE = Path(__file__).resolve().parent
 PAGE, RESULTS = HERE.parent / "docs" / "memory_accesses.md", HERE / "counters_h100.json"
@@ -68,8 +68,7 @@ def _kernel(row: Mapping) -> tuple:
 def main() -> None:
     """Write the tables into the page."""
     content = json.loads(RESULTS.read_text(encoding="utf-8"))
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{page(content)}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, page(content) + "\n", END)
 
 
 if __name__ == "__main__":

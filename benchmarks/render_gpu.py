@@ -14,7 +14,7 @@ from pathlib import Path
 from render import table
 
 from smartmem_tvm.bench.columns import geometric_mean, latency, per_graph, ratio
-from smartmem_tvm.bench.results import failures, read, write
+from smartmem_tvm.bench.results import failures, read, write_part
 
 HERE = Path(__file__).resolve().parent
 PAGE, RESULTS = HERE.parent / "docs" / "gpu.md", HERE / "h100.json"
@@ -113,8 +113,7 @@ def page(rows: Sequence[dict]) -> str:
 
 def main() -> None:
     """Write the tables into the page."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{page(list(read(RESULTS).values()))}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, page(list(read(RESULTS).values())) + "\n", END)
 
 
 if __name__ == "__main__":

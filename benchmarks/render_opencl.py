@@ -15,7 +15,7 @@ from pathlib import Path
 
 from render import table
 
-from smartmem_tvm.bench.results import read, write
+from smartmem_tvm.bench.results import read, write_part
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "opencl.md"
@@ -95,8 +95,7 @@ def _device(content: dict, rows: list[dict]) -> list[str]:
 
 def main() -> None:
     """Write the tables into the page."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{page()}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, page() + "\n", END)
 
 
 if __name__ == "__main__":

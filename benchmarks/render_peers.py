@@ -13,7 +13,7 @@ from pathlib import Path
 from render import table
 
 from smartmem_tvm.bench.columns import geometric_mean, latency, ratio
-from smartmem_tvm.bench.results import read, write
+from smartmem_tvm.bench.results import read, write_part
 from smartmem_tvm.tables.suite import SUITES
 
 HERE = Path(__file__).resolve().parent
@@ -104,8 +104,7 @@ def figures() -> str:
 
 def main() -> None:
     """Write the page."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{figures()}{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, figures(), END)
 
 
 if __name__ == "__main__":

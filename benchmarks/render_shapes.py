@@ -17,7 +17,7 @@ from shape_list import CONVOLUTIONS, MATMULS, Convolution, Matmul
 from shape_systems import OPENBLAS, ORT, OURS, PEAK, TVM
 
 from smartmem_tvm.bench.columns import geometric_mean
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.bench.results import write_part
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE / "shapes.json", HERE.parent / "docs" / "cpu.md"
@@ -88,9 +88,8 @@ def _where(results: dict) -> str:
 
 def main() -> None:
     """Write the tables into the page."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     tables = page(json.loads(RESULTS.read_text(encoding="utf-8")))
-    write(PAGE, f"{before}{BEGIN}{tables}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, tables + "\n", END)
 
 
 if __name__ == "__main__":

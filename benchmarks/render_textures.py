@@ -15,7 +15,7 @@ from render import table
 
 from smartmem_tvm.analysis.family import FAMILIES
 from smartmem_tvm.bench.columns import geometric_mean, latency, ratio
-from smartmem_tvm.bench.results import failures, read, write
+from smartmem_tvm.bench.results import failures, read, write_part
 from smartmem_tvm.cli.bench_launches import TEXTURE, paired
 from smartmem_tvm.tables.suite import SUITES
 
@@ -148,8 +148,7 @@ def page(rows: Sequence[dict]) -> str:
 
 def main() -> None:
     """Write the tables into the page."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{page(list(read(RESULTS).values()))}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, page(list(read(RESULTS).values())) + "\n", END)
 
 
 if __name__ == "__main__":

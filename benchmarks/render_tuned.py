@@ -14,7 +14,7 @@ from pathlib import Path
 from render import table
 
 from smartmem_tvm.bench.columns import geometric_mean, latency
-from smartmem_tvm.bench.results import read, write
+from smartmem_tvm.bench.results import read, write_part
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "tuning.md"
@@ -97,8 +97,7 @@ def _device(row: dict) -> str:
 
 def main() -> None:
     """Write the table."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{figures()}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, figures() + "\n", END)
 
 
 if __name__ == "__main__":

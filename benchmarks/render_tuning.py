@@ -18,7 +18,7 @@ from render import table
 from tuning import CPU, STRATEGIES, Kernel
 
 from smartmem_tvm.bench.columns import geometric_mean
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.bench.results import write_part
 
 HERE = Path(__file__).resolve().parent
 FILES, PAGE = (HERE / "tuning.json", HERE / "tuning_h100.json"), HERE.parent / "docs" / "tuning.md"
@@ -95,8 +95,7 @@ def figures() -> str:
 
 def main() -> None:
     """Write the tables."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write(PAGE, f"{before}{BEGIN}{figures()}\n{END}{rest.partition(END)[2]}")
+    write_part(PAGE, BEGIN, figures() + "\n", END)
 
 
 if __name__ == "__main__":

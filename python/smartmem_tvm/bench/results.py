@@ -85,6 +85,12 @@ def write(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
+def write_part(page: Path, begin: str, text: str, end: str) -> None:
+    """Put a text between two marks of a page, in the place of what is there."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    write(page, f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
+
+
 def check_writable(path: Path) -> None:
     """Find out before long measuring whether its result can be kept.
 
