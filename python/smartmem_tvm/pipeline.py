@@ -24,6 +24,7 @@ from .texture_trial import Measure, TextureTrial
 from .transform.capture_graphs import CaptureGraphs
 from .transform.compute_half import ComputeHalf
 from .transform.eliminate_layout import EliminateLayout
+from .transform.fit_storages import FitStorages
 from .transform.fold_norm_affine import FoldNormAffine
 from .transform.fold_scales import FoldScales
 from .transform.fuse_attention import FuseAttention
@@ -159,6 +160,7 @@ def _plan_memory(_: Options) -> list:
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
         relax.transform.StaticPlanBlockMemory(),
+        FitStorages(),
     ]
 
 

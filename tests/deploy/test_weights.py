@@ -9,6 +9,7 @@ import smartmem_tvm
 from helpers import constant, module, op, random
 from smartmem_tvm.deploy import weights
 from smartmem_tvm.deploy.export import load, save
+from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.runtime.launches import count_launches
 
@@ -53,6 +54,18 @@ def test_without_large_constants_the_module_is_returned():
     mod = module(lambda x: op.add(x, constant(3)), (2, 3))
     lifted, values = weights.lift_weights(mod)
     assert lifted.same_as(mod) and values == []
+
+
+def test_every_constant_in_a_texture_is_lifted_and_the_export_says_nothing(tmp_path, capfd):
+    kernel, shift = constant(8, 8, 3, 3), constant(8, 1, 1)
+    mod = module(lambda x: op.add(op.nn.conv2d(x, kernel), shift), (1, 8, 6, 6))
+    compiled = smartmem_tvm.compile(mod, parse_target("opencl-texture"))
+    assert [weight.scope for weight in compiled.weights] == ["global.texture"]
+    assert all(weight.nbytes < weights.LARGE for weight in compiled.weights)
+    save(compiled, tmp_path / "out", MANIFEST, {})
+    assert capfd.readouterr().err == ""
+    (x,) = random((1, 8, 6, 6))
+    np.testing.assert_array_equal(load(tmp_path / "out").run(x)[0], compiled.run(x)[0])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "bool"])

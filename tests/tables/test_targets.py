@@ -43,6 +43,7 @@ def test_caches_hold_whole_sets(row):
 def test_images_are_there_or_not(row):
     sizes = (row.image_width, row.image_height, row.image_layers, row.texture_l1_bytes, row.texture_bandwidth)
     assert all(sizes) == row.textures == bool(row.texels) and any(sizes) == row.textures
+    assert row.image_pitch & (row.image_pitch - 1) == 0  # OpenCL: a power of two, or none
     if row.textures:
         assert row.line_bytes % (row.texture_rows * 16) == 0  # texels of four float32 values
         assert row.texture_bandwidth > row.bandwidth

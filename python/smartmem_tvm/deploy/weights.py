@@ -19,7 +19,7 @@ from tvm.ir import GenericConst
 
 from ..transform.check_textures import SCOPES
 
-LARGE = 2**16  # bytes; smaller constants stay in the library
+LARGE = 2**16  # bytes; smaller constants stay in the library, unless they are for a texture
 # Types that numpy has of its own: the others have no array to write to a file.
 _STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
 _ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it
@@ -107,7 +107,7 @@ class Machine(relax.VirtualMachine):
 
 
 def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
-    """Turn the large constants of ``main`` into parameters after the inputs.
+    """Turn the constants of ``main`` that are large, or in textures, into parameters after the inputs.
 
     Parameters
     ----------
@@ -125,7 +125,9 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
 
     def as_parameter(constant: GenericConst) -> relax.Expr:
         tensor = constant.value
-        if not isinstance(tensor, tvm.runtime.Tensor) or _nbytes(tensor) <= LARGE:
+        # Of each constant in a texture TVM's exporter prints a warning without cause, and its machine makes a copy.
+        smallest = LARGE if _scope(constant.ty) == "global" else 0
+        if not isinstance(tensor, tvm.runtime.Tensor) or _nbytes(tensor) <= smallest:
             return constant
         return params.setdefault(tensor, relax.Var(f"weight_{len(params)}", constant.ty))
 
@@ -141,7 +143,8 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
 
 
 def _scope(ty: relax.TensorType) -> str:
-    return ty.vdevice.memory_scope if ty.vdevice is not None else "global"
+    vdevice = getattr(ty, "vdevice", None)  # shapes have none
+    return vdevice.memory_scope if vdevice is not None else "global"
 
 
 def _nbytes(tensor: tvm.runtime.Tensor) -> int:

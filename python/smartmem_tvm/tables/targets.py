@@ -22,6 +22,8 @@ class Row:
         LLVM triple of the CPU beside it, empty for the machine that compiles.
     image_width, image_height, image_layers : int
         Most texels of an image in each direction, and most layers of an array of them; 0 if there are no images.
+    image_pitch : int
+        Where an image is a view of a buffer, its rows begin at multiples of so many texels; 0 where none is.
     texels : tuple of str
         Element types of a texel of four numbers.
     half : bool
@@ -67,6 +69,7 @@ class Row:
     image_width: int = 0
     image_height: int = 0
     image_layers: int = 0
+    image_pitch: int = 0
     texels: tuple[str, ...] = ()
     half: bool = False
     work_group: int = 256
@@ -110,11 +113,12 @@ _ADRENO = {
     "kind": "opencl",
     "family": "adreno",
     "host": _PHONE,
-    # Drivers' own figures, as clinfo lists them for Adreno 505 to 750: 16384x16384 texels, 2048 layers, cl_khr_fp16,
-    # groups of 1024, 32 KiB of local memory, lines of 64 bytes.
+    # Drivers' own figures, as clinfo lists them for Adreno 505 to 750: 16384x16384 texels, 2048 layers, a pitch of 64,
+    # cl_khr_fp16, groups of 1024, 32 KiB of local memory, lines of 64 bytes.
     "image_width": 16384,
     "image_height": 16384,
     "image_layers": 2048,
+    "image_pitch": 64,
     "texels": _BOTH,
     "half": True,
     "work_group": 1024,
@@ -133,11 +137,12 @@ _MALI = {
     "kind": "opencl",
     "family": "mali",
     "host": _PHONE,
-    # clinfo of Bifrost and Valhall drivers: 65536x65536 texels, 2048 layers, cl_khr_fp16, lines of 64 bytes; local
-    # memory of 32 KiB, which is ordinary memory behind the cache.
+    # clinfo of Bifrost and Valhall drivers: 65536x65536 texels, 2048 layers, a pitch of 64, cl_khr_fp16, lines of 64
+    # bytes; local memory of 32 KiB, which is ordinary memory behind the cache.
     "image_width": 65536,
     "image_height": 65536,
     "image_layers": 2048,
+    "image_pitch": 64,
     "texels": _BOTH,
     "half": True,
     "local_bytes": 32 * _KIB,
@@ -221,6 +226,7 @@ _ROWS = (
         image_width=16384,  # OpenCL 3.0, CL_DEVICE_IMAGE2D_MAX_WIDTH: at least
         image_height=16384,  # the same
         image_layers=2048,  # CL_DEVICE_IMAGE_MAX_ARRAY_SIZE: at least
+        image_pitch=64,  # estimate: as Adreno and Mali
         texels=_BOTH,  # formats that every device must read and write
         work_group=256,  # estimate: most devices, none must
         local_bytes=32 * _KIB,  # CL_DEVICE_LOCAL_MEM_SIZE: at least
@@ -235,7 +241,7 @@ _ROWS = (
         buffer_bandwidth=200e9,  # estimate
         texture_bandwidth=200e9,  # estimate
         peak=0.5e12,  # estimate
-        estimates=_HIDDEN | _CACHES | _SPEEDS | {"work_group", "sub_group", "cores", "registers"},
+        estimates=_HIDDEN | _CACHES | _SPEEDS | {"image_pitch", "work_group", "sub_group", "cores", "registers"},
     ),
     Row(
         # SXM5, through CUDA. Held against the counters of one: what its kernels ask for, what passes between the levels

@@ -5,6 +5,7 @@ from .capture_graphs import CaptureGraphs
 from .check_textures import CheckTextures
 from .compute_half import ComputeHalf
 from .eliminate_layout import EliminateLayout
+from .fit_storages import FitStorages
 from .fold_norm_affine import FoldNormAffine
 from .fold_scales import FoldScales
 from .fuse_attention import FuseAttention
@@ -31,6 +32,7 @@ __all__ = [
     "CheckTextures",
     "ComputeHalf",
     "EliminateLayout",
+    "FitStorages",
     "FoldNormAffine",
     "FoldScales",
     "FuseAttention",
