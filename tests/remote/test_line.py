@@ -2,8 +2,10 @@
 """A second handle of a connection finds the right one, sees its end, and ends it."""
 
 import socket
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,3 +96,26 @@ def test_a_wait_ends_without_another_thread(peer):
             connection.recv(1)
         assert 0.15 < time.monotonic() - start < 3
         line.close()
+
+
+def test_lines_of_many_threads_hold_their_own_connections():
+    """Descriptors come and go meanwhile, and their numbers are used again."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def use(_):
+        wrong = 0
+        with listen("127.0.0.1", 0) as listener:
+            for _ in range(60):
+                line, connection, other = opened(listener)
+                with connection, other:
+                    held = line._socket
+                    wrong += (held.getsockname(), held.getpeername()) != (connection.getsockname(), other.getsockname())
+                    line.close()
+        return wrong
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(use, range(4))) == [0] * 4
+    finally:
+        sys.setswitchinterval(before)

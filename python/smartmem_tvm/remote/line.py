@@ -47,7 +47,7 @@ class Line:
         with self._opening:
             if self._cut:
                 raise ConnectionError("the connection was not opened in time")
-            self._before = set(self._sockets())
+            self._before = self._inodes()
             try:
                 yield
                 self._hold()
@@ -55,9 +55,11 @@ class Line:
                 self._before = None
 
     def _hold(self) -> None:
-        new = [descriptor for inode, descriptor in self._sockets().items() if inode not in self._before]
-        if new:
-            self._socket = socket.socket(fileno=os.dup(new[-1]))
+        for inode, handle in self._handles():
+            if self._socket is None and inode not in self._before:
+                self._socket = handle
+            else:
+                handle.close()
 
     def patience(self, seconds: float) -> None:
         """Let the system end each wait for an answer after so many seconds; 0 for never.
@@ -97,25 +99,41 @@ class Line:
         if self._socket is not None:
             self._socket.close()
 
-    def _sockets(self) -> dict[int, int]:
-        """A descriptor of each socket that is connected to the peer, by inode: a number is used again, an inode not."""
-        found = {}
-        for descriptor in [int(path.name) for path in _DESCRIPTORS.iterdir()]:
-            if _peer_of(descriptor) in self._peers:
-                with contextlib.suppress(OSError):
-                    found[os.fstat(descriptor).st_ino] = descriptor
+    def _inodes(self) -> set[int]:
+        """What tells the connections to the peer apart: the number of a descriptor is used again, an inode is not."""
+        found = set()
+        for inode, handle in self._handles():
+            handle.close()
+            found.add(inode)
         return found
 
+    def _handles(self) -> Iterator[tuple[int, socket.socket]]:
+        """Inode and a new handle of each socket that is connected to the peer.
 
-def _peer_of(descriptor: int) -> Address | None:
+        What is looked at is the handle: behind the descriptor that it was made of, another thread may have opened
+        something else by now.
+        """
+        for descriptor in [int(path.name) for path in _DESCRIPTORS.iterdir()]:
+            handle = _socket_of(descriptor)
+            if handle is None:
+                continue
+            try:
+                known = handle.getpeername()[:2] in self._peers
+            except OSError:
+                known = False
+            if known:
+                yield os.fstat(handle.fileno()).st_ino, handle
+            else:
+                handle.close()
+
+
+def _socket_of(descriptor: int) -> socket.socket | None:
+    """A new handle of a socket; None if it is something else, or nothing any more."""
     try:
-        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            return None
-        sock = socket.socket(fileno=os.dup(descriptor))
+        own = os.dup(descriptor)
     except OSError:
         return None
-    with sock:
-        try:
-            return sock.getpeername()[:2]
-        except OSError:
-            return None
+    if not stat.S_ISSOCK(os.fstat(own).st_mode):
+        os.close(own)
+        return None
+    return socket.socket(fileno=own)
