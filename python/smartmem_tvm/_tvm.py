@@ -31,6 +31,8 @@ _smartmem_opencl.load()
 
 # What a pass raises comes back from TVM as the same type, and not as a RuntimeError.
 tvm_ffi.register_error("UserError", UserError)
+# Else Ctrl-C in a callback comes out as a RuntimeError without a message, which looks like that of a kernel.
+tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 
 TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")

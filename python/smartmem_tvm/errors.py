@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one exception that means: the input is at fault, not the program."""
+"""The one exception that means: the input is at fault, not the program; and what others say in one line."""
 
 
 class UserError(Exception):
@@ -14,3 +14,8 @@ class UserError(Exception):
     def __init__(self, message: str):
         # Names come from files, and may hold line breaks.
         super().__init__(" ".join(message.split()))
+
+
+def reason_of(error: BaseException) -> str:
+    """The last line of an error's message, which is where TVM says it; the error's type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -48,3 +48,19 @@ def test_compiled_here_and_measured_there(model, board, compiler, tmp_path, monk
     assert output["max_rel_err"] < 1e-5
     with capsys.disabled():
         print(f"\n{compiler}: {measured['latency_ms']['median']:.1f} ms under qemu, error {output['max_rel_err']:.1e}")
+
+
+def test_tuned_there_compiled_with_that_and_measured(model, board, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SMARTMEM_PROFILES", "")
+    records, folder, aim = str(tmp_path / "found.jsonl"), str(tmp_path / "out"), ("--target", TARGET)
+    search = ("--trials", "4", "--minutes", "1", "-o", records)
+    code, tuned = call(capsys, "tune", model, *aim, *board, *search)
+    kernels = tuned["kernels"]
+    assert code == 0 and sum(each["tried_now"] for each in kernels) >= 4
+    assert not any(each["failed"] or each["machine_failed"] or each["wrong"] for each in kernels)
+    code, compiled = call(capsys, "compile", model, *aim, "--records", records, "-o", folder)
+    assert code == 0 and compiled["manifest"]["tuning"]["tuned"] == sum(each["gain"] > 1 for each in kernels)
+    code, measured = call(capsys, "measure", folder, *board, "--runs", "3", "--replays", "2")
+    assert code == 0 and measured["correct"] and measured["deterministic"]
+    with capsys.disabled():
+        print(f"\n{sum(each['tried_now'] for each in kernels)} candidates tried, gain {tuned['gain']:.2f} under qemu")

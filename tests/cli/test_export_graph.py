@@ -19,7 +19,9 @@ def exported(smartmem, *arguments) -> onnx.ModelProto:
     outcome = smartmem("export-graph", *arguments[:-1], "-o", path, "--json")
     assert outcome.code == 0, outcome.err
     model = onnx.load(path)
-    onnx.checker.check_model(model, full_check=False)
+    onnx.checker.check_model(model, full_check=True)
+    # Nothing is inferred that the file does not say, and nothing contradicts it.
+    assert onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True) == model
     assert outcome.data["kernels"] == len(model.graph.node) and outcome.data["bytes"] == path.stat().st_size
     return model
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import tvm
 
 from smartmem_tvm import __version__
 from smartmem_tvm.cli import COMMANDS, INTERRUPTED, PIPE_CLOSED, doctor
@@ -95,6 +96,21 @@ def test_sigterm_unwinds(smartmem, monkeypatch):
     monkeypatch.setattr(doctor, "execute", execute)
     assert smartmem("doctor").code == INTERRUPTED
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ctrl_c_in_a_callback_of_tvm(smartmem, monkeypatch):
+    @tvm.transform.module_pass(opt_level=0)
+    def stopped(_mod, _context):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(doctor, "execute", lambda _args: stopped(tvm.IRModule()))
+    outcome = smartmem("doctor")
+    assert (outcome.code, outcome.err) == (INTERRUPTED, "smartmem: interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is before
+    fail_with(monkeypatch, RuntimeError("of the next command"))
+    assert smartmem("doctor").code == 2
 
 
 @pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"]])

@@ -3,31 +3,16 @@
 
 import json
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from matmul_model import matmuls
 from rpc_processes import device, tracker
 
 SMALL = ("--runs", 8, "--warm-up", 1, "--replays", 3)
 
 
 def perceptron(path, seed=0):
-    """Two matmuls with a function between them."""
-    random = np.random.default_rng(seed)
-    weights = {"w": (32, 64), "v": (64, 24)}
-    constants = [numpy_helper.from_array(random.standard_normal(s).astype("float32"), n) for n, s in weights.items()]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("MatMul", ["b", "v"], ["y"]),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [20, 32])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [20, 24])
-    graph = helper.make_graph(nodes, "perceptron", [x], [y], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return matmuls(path, (32, 64), (64, 24), seed=seed)
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +41,13 @@ def test_latency_kernels_determinism_and_outputs(smartmem, compiled, address, ta
     assert found.code == 0, found.err
     data = found.data
     assert data["device"]["kind"] == kind and data["device"]["name"] and data["device"]["server"]["tvm"]
+    assert data["threads"] is None if kind == "opencl" else data["threads"] >= 1
     latency = data["latency_ms"]
     assert 0 < latency["min"] <= latency["p10"] <= latency["median"] <= latency["p99"] <= latency["max"]
     assert latency["runs"] == 8 and data["replays"] == 3 and data["deterministic"]
     assert sum(each["share"] for each in data["kernels"]) == pytest.approx(1) and data["layout_share"] == 0
     assert [each["launches"] for each in data["kernels"]] == [1, 1]
-    assert data["correct"] and data["outputs"]["y"]["max_rel_err"] < 1e-5
+    assert data["correct"] and data["outputs"]["y1"]["max_rel_err"] < 1e-5
     assert len(data["layers"]) == 2 and not any(each["wrong"] for each in data["layers"])
 
 
@@ -71,7 +57,7 @@ def test_what_it_prints_and_other_weights_are_wrong(smartmem, compiled, address,
     assert shown.code == 0 and "Layout operators take 0.0%" in shown.out and "as ONNX Runtime's" in shown.out
     other = perceptron(tmp_path / "other.onnx", seed=1)
     wrong = smartmem("measure", folder, *where, "--model", other, "--json")
-    assert wrong.code == 1 and not wrong.data["correct"] and wrong.data["outputs"]["y"]["max_rel_err"] > 0.1
+    assert wrong.code == 1 and not wrong.data["correct"] and wrong.data["outputs"]["y1"]["max_rel_err"] > 0.1
 
 
 def test_refusals_name_the_remedy(smartmem, compiled, address, tmp_path):

@@ -14,7 +14,7 @@ from smartmem_tvm.tune import host
 KEYS = {
     "model", "questions", "answered_fused", "answered_kept", "unanswered", "measured_now", "failed", "sweeps",
     "seconds", "kernels", "store", "target", "cpu", "threads", "kernels_measured", "kernels_in_store", "damaged_lines",
-    "device", "textures",
+    "device", "textures", "servers",
 }  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def test_a_budget_is_a_positive_number(smartmem, model_path, budget):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["profile", "--target", '{"kind": "llvm", "mcpu": "pentium4"}'], "run `smartmem profile` on the machine"),
+        (["profile", "--target", '{"kind": "llvm", "mcpu": "pentium4"}'], "run the command on the machine"),
         (["stats", "--profiles", "missing.jsonl"], "missing.jsonl does not exist; `smartmem profile"),
         (["stats", "--profiles", "."], "Profile store . cannot be read (Is a directory)"),
         (["profile", "--store", "."], "Profile store . cannot be read (Is a directory)"),

@@ -60,6 +60,10 @@ def logs(model_folder, tmp_path_factory):
         "layout_share": 0.0,
         "replays": 5,
         "deterministic": True,
+        "layers": [
+            {"kernels": [times[0]["kernel"]], "wrong": "output 0"},
+            {"kernels": [times[1]["kernel"]], "wrong": ""},
+        ],
         "correct": False,
         "outputs": {"y": {"max_rel_err": 2e-6, "ok": True}, "z": {"max_rel_err": 3e-6, "ok": False}},
     }
@@ -145,7 +149,9 @@ def test_the_data_are_those_of_the_files(full, model_folder, logs):
     device = next(each for each in data["devices"] if each["device"].startswith(DEVICE))
     assert (device["median"], device["p99"], device["relative_error"]) == (1.5, 3.125, 3e-6)
     assert device["model"] == "attention" and (device["correct"], device["deterministic"]) == (False, True)
-    assert "WRONG, same in 5 runs" in driver.find_element(By.ID, "devices").text
+    shown = driver.find_element(By.ID, "devices").text
+    assert f"WRONG, same in 5 runs, kernels WRONG alone: {phone['kernels'][0]['kernel']}" in shown
+    assert f"driver {HOSTILE}" in shown and device["folder"] == model_folder.name
     assert [each["kernels"] for each in data["ablations"][0]["steps"]] == [9, 4]
     assert data["curves"][0]["best"] == [4e-5, 4e-5, 2e-5] and data["curves"][0]["gain"] == 2.5
     assert data["curves"][0]["kernel"] == model["kernels"][0]["kernel"]
@@ -164,6 +170,28 @@ def test_a_click_on_a_decision_shows_its_reason(full):
     assert chosen["reason"] in section.text
     row.click()
     assert chosen["reason"] not in section.text
+
+
+def test_a_click_on_a_tensor_says_why_it_is_where_it_is(full):
+    driver, _ = full
+    rows = driver.find_elements(By.CSS_SELECTOR, "#tensors tr.click")
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", rows[0])
+    rows[0].click()
+    assert "no pass moved it" in driver.find_element(By.CSS_SELECTOR, "#tensors tr.open .why").text
+
+
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_nothing_is_wider_than_the_window(full, width):
+    driver, _ = full
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        wide, inside = driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+        bar, window = (driver.execute_script(f"return {what}") for what in ("nav.offsetHeight", "innerHeight"))
+        assert inside == width and wide <= width
+        assert bar < window / 10  # it stays in sight
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_eliminated_operators_are_struck_out_beside_the_kernel_that_they_went_into(full):

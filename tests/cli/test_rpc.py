@@ -9,7 +9,8 @@ from rpc_processes import device, started, tracker, until
 def test_a_tracker_knows_its_devices(smartmem, tmp_path):
     with tracker(tmp_path) as trackers, device(tmp_path, trackers, "desk") as desk:
         assert desk.facts["pid"] == desk.process.pid and desk.facts["key"] == "desk"
-        until(lambda: smartmem("rpc", "query", "--tracker", trackers.address, "--json").data["keys"])
+        query = ("rpc", "query", "--tracker", trackers.address, "--json")
+        until(lambda: smartmem(*query).data["keys"].get("desk", {}).get("free"))
         outcome = smartmem("rpc", "query", "--tracker", trackers.address, "--json")
         assert outcome.data["keys"] == {
             "desk": {"devices": 1, "free": 1, "busy": 0, "pending": 0, "servers": [desk.address]}

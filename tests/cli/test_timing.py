@@ -3,6 +3,8 @@
 
 import os
 
+import pytest
+
 from smartmem_tvm.cli import timing
 
 
@@ -34,3 +36,12 @@ def test_threads(monkeypatch):
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     assert timing.set_threads(None) == 1
     assert timing.set_threads(1) == 1
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e12"])
+@pytest.mark.parametrize(
+    "options", [("measure", "out", "--timeout"), ("measure", "out", "--limit"), ("tune", "m", "--timeout")]
+)
+def test_no_limit_in_seconds(smartmem, options, text):
+    outcome = smartmem(*options, text, "--tracker", "127.0.0.1:1", "--key", "k")
+    assert outcome.code == 2 and f"{text} is not a number of seconds between 0 and 1e+06" in outcome.err

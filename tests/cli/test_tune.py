@@ -12,11 +12,10 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-import onnx
 import psutil
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from matmul_model import matmuls
 from smartmem_tvm.cli import tune
 from smartmem_tvm.cli.tune_plan import models_of
 from smartmem_tvm.deploy.target import parse_target
@@ -26,21 +25,6 @@ from smartmem_tvm.tune.campaign import EFFORTS
 from smartmem_tvm.tune.metaschedule import STRATEGIES
 
 TRIALS = ("--effort", "rapid", "--trials", 8, "--threads", 2)
-
-
-def matmuls(path: Path, *weights: tuple[int, int]) -> Path:
-    """A model of matmuls with a function between them that keeps them apart."""
-    random, nodes, constants, last = np.random.default_rng(0), [], [], "x"
-    for number, shape in enumerate(weights):
-        constants.append(numpy_helper.from_array(random.standard_normal(shape).astype("float32"), f"w{number}"))
-        nodes.append(helper.make_node("MatMul", [last, f"w{number}"], [f"m{number}"]))
-        nodes.append(helper.make_node("Relu", [f"m{number}"], [f"y{number}"]))
-        last = f"y{number}"
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, weights[0][0]])
-    y = helper.make_tensor_value_info(last, TensorProto.FLOAT, [64, weights[-1][1]])
-    graph = helper.make_graph(nodes, "matmuls", [x], [y], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
 
 
 @pytest.fixture(scope="module")

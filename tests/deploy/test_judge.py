@@ -8,8 +8,8 @@ from tvm import relax, te
 from tvm.s_tir import meta_schedule as ms
 
 from helpers import module
-from smartmem_tvm.deploy import judge as judge_module
 from smartmem_tvm.deploy.judge import difference, judge, untuned_seconds
+from smartmem_tvm.deploy.place import Ready, here
 from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.pipeline import prepare_passes
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
@@ -58,21 +58,28 @@ def test_a_record_that_does_not_apply_is_no_winner(target):
     assert verdicts[1].seconds is not None or verdicts[1].wrong == "no rule can do as was decided"
 
 
-def test_a_wrong_schedule_is_found(monkeypatch):
-    class Wrong(judge_module._Run):
-        """What has a record computes a little too much."""
-
-        def __init__(self, mod, target, record):
-            super().__init__(mod, target, record)
-            self.factor = np.float32(1.0 if record is None else 1.0001)
-
-        def outputs(self):
-            return [self.factor * each for each in super().outputs()]
-
-    monkeypatch.setattr(judge_module, "_Run", Wrong)
+def test_a_wrong_schedule_is_found():
     mod = workload(with_constants(CASES["matmul"].func(), ()))
-    (verdict,) = judge(mod, TARGET, [record_of(mod)])
+    (verdict,) = judge(mod, TARGET, [record_of(mod)], a_little_too_much)
     assert "output 0 differs by" in verdict.wrong and verdict.seconds is None
+
+
+def a_little_too_much(target, work):
+    """A place where every kernel after the first computes more than it should."""
+
+    class Wrong(Ready):
+        def outputs(self):
+            return [np.float32(1.0001) * each for each in super().outputs()]
+
+    class There:
+        def __init__(self, place):
+            self.seconds, self._put, self._kinds = place.seconds, place.put, iter((Ready,))
+
+        def put(self, *model):
+            ready = self._put(*model)
+            return next(self._kinds, Wrong)(ready.machine, ready.tensors)
+
+    return here(target, lambda place: work(There(place)))
 
 
 def test_indices_stay_within_what_they_index():

@@ -2,13 +2,14 @@
 """Filling a profile store: the passes ask until every question has its answer."""
 
 import logging
+import threading
 
 import pytest
 import tvm
 
 from helpers import legal, op
-from smartmem_tvm.deploy.profile import fill, measured_target
-from smartmem_tvm.deploy.target import host_target
+from smartmem_tvm.deploy.profile import fill, measured_target, other_cpu
+from smartmem_tvm.deploy.target import host_target, parse_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.tune.profile_store import ProfileStore, Question, kernel_key
 
@@ -128,3 +129,46 @@ def test_a_target_of_another_cpu_is_refused():
     other = "skylake" if "skylake" not in str(host_target()) else "znver2"
     with pytest.raises(UserError, match=f"is a {other} and this machine a .*on the machine"):
         measured_target(f'{{"kind": "llvm", "mcpu": "{other}"}}')
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("cpu", None),
+        ('{"kind": "llvm"}', None),
+        ("opencl", None),
+        ("adreno-740", None),
+        ('{"kind": "llvm", "mcpu": "pentium4"}', "pentium4"),
+        ('{"kind": "llvm", "mtriple": "riscv64-linux-gnu"}', "riscv64-linux-gnu"),
+        ('{"kind": "llvm", "mtriple": "riscv64-linux-gnu", "mcpu": "sifive-u74"}', "sifive-u74"),
+    ],
+)
+def test_a_cpu_that_this_machine_is_not_goes_by_its_targets_name(target, name):
+    assert other_cpu(parse_target(target)) == name
+
+
+def test_questions_are_measured_side_by_side_and_stored_by_one_thread(store, monkeypatch):
+    """The first of two waits for the second."""
+    meeting, storing = threading.Barrier(2, timeout=20), set()
+    add = ProfileStore.add
+
+    def noted(*given, **named):
+        storing.add(threading.current_thread())
+        return add(*given, **named)
+
+    monkeypatch.setattr(ProfileStore, "add", noted)
+
+    def together(functions):
+        meeting.wait()
+        return measure(functions)
+
+    class Both(Asker):
+        def __call__(self):
+            for each in self.questions:
+                self.store.faster(each)
+            return tvm.IRModule()
+
+    questions = [question((1,), (2,)), question((3,), (4,))]
+    filled = fill(store, Both(store, questions), lambda each: together(each[0]), prepare=lambda each: [each], lanes=2)
+    assert (filled.measured, filled.fused, filled.failed) == (2, 2, 0)
+    assert storing == {threading.current_thread()}

@@ -82,6 +82,7 @@ def test_a_phone_by_name(name):
     assert target.attrs["max_num_threads"] == target.attrs["max_threads_per_block"] == row.work_group
     assert target.attrs["max_shared_memory_per_block"] == row.local_bytes
     assert (target.attrs["texture_spatial_limit"], target.attrs["texture_depth_limit"]) == (row.image_width, 2048)
+    assert target.attrs["image_base_address_alignment"] == 64 * 16  # 64 texels of four float32
     assert target_row(target) is row
     assert str(tvm.target.Target(str(target))) == str(target)  # as a manifest keeps it
 

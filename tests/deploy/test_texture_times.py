@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels with textures, launched alone on arguments where they expect them."""
 
+import threading
+
 import pytest
 import tvm
 
@@ -69,6 +71,37 @@ def test_what_is_known_is_not_measured_again(store, launches):
         times = TextureTimes(store, TARGET)
         placed(lambda x: op.nn.relu(op.matmul(x, constant(64, 64))), (32, 64), measure=times)
         assert (times.measured > 0) == expected
+
+
+class TwoDevices:
+    """On which a kernel is the faster the more textures it has."""
+
+    lanes = 2
+
+    def __init__(self):
+        self.threads = set()
+
+    def prepare(self, kernels):
+        (weights,) = kernels.data.values()
+        return sum("texture" in each.scope for each in weights)
+
+    def seconds(self, textures, sets, turns):
+        self.threads.add(threading.current_thread())
+        return [1e-3 / (1 + textures)]
+
+
+def test_what_passes_will_ask_is_measured_ahead_and_side_by_side(store):
+    def passes(ask):
+        return placed(lambda x: op.nn.softmax(op.matmul(x, constant(64, 64))), (32, 64), measure=ask)
+
+    times = TextureTimes(store, TARGET, elsewhere=TwoDevices())
+    times.ahead(passes)
+    ahead = times.measured
+    assert ahead == store.kernels > 2 and threading.current_thread() not in times.elsewhere.threads
+    passes(times)
+    assert times.measured == ahead, "every texture paid, as was hoped"
+    times.ahead(passes)
+    assert times.measured == ahead, "what is known is not measured again"
 
 
 def test_the_device_goes_by_its_own_name_and_a_phone_by_its_models():

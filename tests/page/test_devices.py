@@ -39,7 +39,14 @@ def test_a_measurement_of_a_folder_is_one_of_its_network():
     (found,) = comparison([("p.json", told)], [], [{"folder": "here/out", "name": "net"}])
     assert (found["model"], found["relative_error"], found["correct"]) == ("net", 0.5, False)
     (other,) = comparison([("p.json", told)], [], [])
-    assert other["model"] == "out" and other["deterministic"] is True
+    assert other["model"] == other["folder"] == "out" and (other["deterministic"], other["wrong"]) == (True, None)
+
+
+def test_kernels_that_are_wrong_by_themselves_are_named():
+    layers = [{"kernels": ["a"], "wrong": ""}, {"kernels": ["b", "c"], "wrong": "output 0 differs"}]
+    for listed, expected in ((layers, ["b", "c"]), (layers[:1], [])):
+        (found,) = comparison([("p.json", {"folder": "out", "latency_ms": {}, "layers": listed})], [])
+        assert found["wrong"] == expected
 
 
 def test_kernels_are_those_of_this_model_and_target():

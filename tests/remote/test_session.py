@@ -18,6 +18,7 @@ from tvm.script import tirx as T
 from cutting_proxy import cutting
 from rpc_processes import PYTHON, Started, device, server, started, tracker, until
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.remote import session as session_module
 from smartmem_tvm.remote.about import tvm_version
 from smartmem_tvm.remote.borrow import DeviceBusy, DeviceLost
 from smartmem_tvm.remote.keys import tracker_state
@@ -231,6 +232,15 @@ def test_a_client_that_dies_leaves_a_free_device(shared_tracker, own):
     until(lambda: free(shared_tracker, "own") and not own.sessions(), seconds=5)
 
 
+def test_nobody_waits_for_the_only_device_when_it_is_gone(tmp_path, shared_tracker):
+    with device(tmp_path, shared_tracker, "mortal") as only, request(shared_tracker.address, "mortal", 10):
+        threading.Timer(0.5, only.process.kill).start()
+        start = time.monotonic()
+        with pytest.raises(UserError, match="has the key mortal"):
+            borrow_for_a_moment(shared_tracker.address, "mortal", timeout=60)
+        assert time.monotonic() - start < 20
+
+
 def test_a_network_cut_in_an_upload_is_named(tmp_path):
     file = tmp_path / "big.bin"
     file.write_bytes(os.urandom(1 << 20))
@@ -241,9 +251,23 @@ def test_a_network_cut_in_an_upload_is_named(tmp_path):
             connect(process, address) as session,
         ):
             session.upload(file)
-        until(lambda: not process.sessions() and not list(tmp_path.glob("smartmem-rpc-*")), seconds=5)
+        until(lambda: not process.sessions() and not list(tmp_path.glob("smartmem-rpc-*/*")), seconds=5)
         with connect(process) as session:
             session.upload(file)
+
+
+def test_a_device_that_hangs_in_an_upload_is_given_up(tmp_path, monkeypatch):
+    file = tmp_path / "big.bin"
+    file.write_bytes(bytes(1 << 20))
+    monkeypatch.setattr(session_module, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(session_module, "_SLOWEST_UPLOAD", 1e9)
+    with (
+        server(tmp_path) as process,
+        pytest.raises(DeviceLost, match=r"did not finish the upload of big\.bin"),
+        connect(process) as session,
+    ):
+        hang(process)
+        session.upload(file)
 
 
 OTHER_TVM = """

@@ -18,7 +18,7 @@ from smartmem_tvm.tune.build import build_candidate, building_workers, local_bui
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context
-from smartmem_tvm.tune.parameters import arguments, parameters_of
+from smartmem_tvm.tune.parameters import FILE, arguments
 from smartmem_tvm.tune.runner import local_runner, measuring_worker
 from smartmem_tvm.tune.session import Session, Tools
 from smartmem_tvm.tune.trace import schedule_of
@@ -39,8 +39,9 @@ def test_one_candidate_that_fails_costs_no_other_in_this_batch_or_the_next():
         assert [result.error_msg is None for result in results] == [True, False, True]
         assert failure_of(str(results[1].error_msg)).candidate
         for result in (results[0], results[2]):
-            Path(result.artifact_path).unlink()
-            Path(result.artifact_path).parent.rmdir()
+            for file in (Path(result.artifact_path), Path(result.artifact_path).with_name(FILE)):
+                file.unlink()
+            file.parent.rmdir()
 
 
 @pytest.mark.slow
@@ -66,32 +67,32 @@ def long_matmul(target):
 
 def test_what_a_kernel_keeps_on_the_device_is_a_parameter():
     target = parse_target("opencl")
-    module = build_candidate(long_matmul(target), target, kernel_code)
-    assert [each.shape for each in parameters_of(module)[:3]] == [(9, 520), (520, 12), (9, 12)]
-    assert len(parameters_of(module)) == 4
-    tensors = arguments(module, device_of(target))
-    module["main"](*tensors)
+    built = build_candidate(long_matmul(target), target, kernel_code)
+    assert [each.shape for each in built.parameters[:3]] == [(9, 520), (520, 12), (9, 12)]
+    assert len(built.parameters) == 4
+    tensors = arguments(built.parameters, device_of(target))
+    built.module["main"](*tensors)
     a, b, found = (each.numpy() for each in tensors[:3])
     np.testing.assert_allclose(found, a @ b, rtol=1e-5)
 
 
 def test_candidates_for_cuda_are_generated_without_a_device():
     target = parse_target("cuda")
-    module = build_candidate(long_matmul(target), target, kernel_code)
+    built = build_candidate(long_matmul(target), target, kernel_code)
     if not tvm.cuda(0).exist:
-        source = "".join(each.inspect_source() for each in module.imports)
+        source = "".join(each.inspect_source() for each in built.module.imports)
         assert source.count("__global__") >= 2
-    assert len(parameters_of(module)) == 4
+    assert len(built.parameters) == 4
 
 
 def test_a_candidate_is_built_with_the_textures_of_its_kernel():
     target = parse_target("opencl-texture")
     for task in textured_tasks(target):
-        module = build_candidate(candidate(task.mod, task.kernel), target, kernel_code)
+        built = build_candidate(candidate(task.mod, task.kernel), target, kernel_code)
         scopes = [str(param.scope()) for param in task.mod["main"].params]
-        assert [each.scope for each in parameters_of(module)] == scopes
-        assert "image2d_array_t" in "".join(sources(module))
-        module["main"](*arguments(module, device_of(target)))
+        assert [each.scope for each in built.parameters] == scopes
+        assert "image2d_array_t" in "".join(sources(built.module))
+        built.module["main"](*arguments(built.parameters, device_of(target)))
 
 
 def test_a_schedule_of_tvms_that_writes_no_whole_texels_is_refused():

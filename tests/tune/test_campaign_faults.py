@@ -3,13 +3,14 @@
 
 import json
 import resource
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tvm_ffi
 from tvm import tirx
 
-from fake_tuning import Verdict, campaign, right
+from fake_tuning import EFFORT, Verdict, campaign, right
 from full_disk import no_room_beyond
 from smartmem_tvm.deploy.judge import judge
 from smartmem_tvm.errors import UserError
@@ -80,9 +81,22 @@ def test_where_all_are_wrong_nothing_wins(tmp_path):
 
 def test_a_machine_that_fails_at_everything_ends_it(tmp_path):
     tuned = campaign(tmp_path, error="OSError: [Errno 28] No space left on device")
-    with pytest.raises(UserError, match=r"fails at every candidate \(No space left on device\); all that was measured"):
+    with pytest.raises(UserError, match=r"no candidate could be measured, .*No space left on device"):
         tuned.run()
     assert tuned.kernels[0].machine_failed == 8 and tuned.kernels[0].times == [] and not tuned.records.path.exists()
+
+
+def test_a_machine_that_fails_at_all_of_two_short_searches_ends_it(tmp_path):
+    effort = replace(EFFORT, trials=4)
+    tuned = campaign(tmp_path, ("matmul", "layer norm"), effort=effort, error="OSError: No space left on device")
+    with pytest.raises(UserError, match="no candidate could be measured"):
+        tuned.run()
+
+
+def test_a_machine_that_fails_at_the_only_batch_ends_it(tmp_path):
+    tuned = campaign(tmp_path, effort=replace(EFFORT, trials=4), error="OSError: No space left on device")
+    with pytest.raises(UserError, match="no candidate could be measured"):
+        tuned.run()
 
 
 def test_on_a_full_disk_tuning_waits_for_room_and_loses_nothing(tmp_path, monkeypatch, caplog):

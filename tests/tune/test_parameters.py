@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a built module tells of the parameters of its kernel."""
+"""What is written beside a built candidate of the parameters of its kernel."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tvm import te
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.target import device_of, parse_target
 from smartmem_tvm.schedule import ScheduleKernels
-from smartmem_tvm.tune.parameters import Parameter, arguments, parameters_of, with_parameters_told
+from smartmem_tvm.tune.parameters import Parameter, arguments, parameters, read_parameters, write_parameters
 
 
 def built(target):
@@ -17,19 +17,21 @@ def built(target):
     func = te.create_prim_func([x, i, te.compute((3, 7), lambda a, b: x[i[a], b] + x[a, b])])
     with target:
         mod = ScheduleKernels()(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}))
-    return kernel_code(with_parameters_told(mod["main"]), target)
+    return kernel_code(mod, target), parameters(mod["main"])
 
 
 @pytest.mark.parametrize("name", ["llvm", "opencl"])
-def test_types_shapes_and_scopes_come_out_as_they_went_in(name):
+def test_types_shapes_and_scopes_come_out_as_they_went_in(name, tmp_path):
     target = parse_target(name)
-    module = built(target)
-    assert parameters_of(module) == [
+    module, known = built(target)
+    write_parameters(known, tmp_path / "built.tar")
+    told = read_parameters(tmp_path / "built.tar")
+    assert told == [
         Parameter("float32", (5, 7)),
         Parameter("int64", (3,)),
         Parameter("float32", (3, 7)),
     ]
-    x, i, y = arguments(module, device_of(target))
+    x, i, y = arguments(told, device_of(target))
     module["main"](x, i, y)
     assert not i.numpy().any() and 0.5 <= x.numpy().min() < x.numpy().max() <= 1.5
     np.testing.assert_array_equal(y.numpy(), x.numpy()[0] + x.numpy()[:3])

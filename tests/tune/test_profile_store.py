@@ -344,6 +344,21 @@ def test_a_gpu_and_the_cpu_share_a_file(path):
     assert store_at(path).latency(RELU) == 2.0
 
 
+# CPUs of other machines
+
+
+def test_another_cpu_goes_by_its_name_and_by_its_threads_where_they_are_known(path):
+    there = ProfileStore(path, TARGET, 8, cpu="Cortex-A76")
+    there.add(RELU, 1.0)
+    (record,) = map(json.loads, path.read_text().splitlines())
+    assert (record["cpu"], record["threads"]) == ("Cortex-A76", 8)
+    assert ProfileStore(path, TARGET, 8, cpu="Cortex-A76").latency(RELU) == 1.0
+    assert ProfileStore(path, TARGET, cpu="Cortex-A76").latency(RELU) == 1.0
+    assert ProfileStore(path, TARGET, 1, cpu="Cortex-A76").latency(RELU) is None
+    assert ProfileStore(path, TARGET, 8, cpu="Cortex-X3").latency(RELU) is None
+    assert store_at(path, threads=8).latency(RELU) is None
+
+
 TAKING_TURNS = """
 import sys, time
 from pathlib import Path

@@ -161,8 +161,8 @@ def test_a_candidate_of_either_space_is_built_and_right():
     case, kernel = CASES["matmul"], kernel_of("matmul")
     genome = kernel.space.random(np.random.default_rng(1))
     check(case, kernel.scheduled(genome), TARGET)
-    built = build_candidate(schedule_of(workload(kernel.func), genome, kernel.space).mod, TARGET)
-    plain = build_candidate(workload(kernel.func), TARGET)
+    built = build_candidate(schedule_of(workload(kernel.func), genome, kernel.space).mod, TARGET).module
+    plain = build_candidate(workload(kernel.func), TARGET).module
     for module in (built, plain):
         arrays = case.arrays()
         out = tvm.runtime.tensor(np.full((37, 45), 7, "float32"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers that crash, hang, and take too much memory; processes, all of them real."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -102,6 +103,23 @@ def test_a_worker_that_does_not_get_going_is_the_fault_of_the_machine(monkeypatc
     monkeypatch.setattr(workers_module, "_START", 0.01)
     (answer,) = Workers(1, patience=30).map(jobs.double, [1])
     assert answer.error == f"{NO_WORKER} within 0.01 s." and not failure_of(answer.error).candidate
+
+
+def test_ctrl_c_is_not_for_workers_not_even_before_they_have_begun(monkeypatch):
+    process = multiprocessing.get_context("spawn").Process
+    start = process.start
+
+    def interrupted(self):
+        start(self)
+        os.kill(self.pid, signal.SIGINT)
+
+    monkeypatch.setattr(process, "start", interrupted)
+    workers = Workers(1, patience=30)
+    assert workers.map(jobs.double, [1]) == [Answer(2)]
+    os.kill(workers.map(jobs.whoami, [0])[0].value, signal.SIGINT)
+    assert workers.map(jobs.double, [2]) == [Answer(4)]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    workers.close()
 
 
 def test_idle_workers_end_by_themselves_when_the_program_does(tmp_path):

@@ -48,8 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "run every kernel by itself, too, and compare it with this machine's CPU: which one does a driver get wrong?"
     parser.add_argument("--layers", action="store_true", help=text)
     parser.add_argument("--rtol", type=float, help="error allowed, as for verify")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds to wait for a free device")
-    parser.add_argument("--limit", type=float, default=_SESSION, metavar="S", help="seconds a device may take for all")
+    text = "seconds to wait for a free device (default: 60)"
+    parser.add_argument("--timeout", type=timing.seconds, default=60.0, metavar="S", help=text)
+    text = f"seconds a device may take for all (default: {_SESSION:g})"
+    parser.add_argument("--limit", type=timing.seconds, default=_SESSION, metavar="S", help=text)
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -167,12 +167,12 @@ def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
     UserError
         If the named file does not exist or cannot be read.
     """
-    from ..deploy.profile import device_name, open_store
+    from ..deploy.profile import device_name, open_store, other_cpu
     from ..deploy.target import parse_target
     from ..tune.host import default_store
 
     named, target = getattr(args, "profiles", ""), parse_target(args.target)
-    path = default_store(device_name(target)) if named is None else Path(named) if named else None
+    path = default_store(device_name(target) or other_cpu(target)) if named is None else Path(named) if named else None
     if path is None or (named is None and not path.exists()):
         return None
     if not path.exists():

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,33 +14,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..tune.host import cpu_name, default_store, usable_cores
+from ..tune.host import cpu_name, default_store
 from . import timing
 from .console import Result, step
 from .model import add_compilation, add_model, import_model, options
+from .profile_site import Site, site_of, warn_if_busy
+from .tune_site import add_tracker, check_tracker
 
 if TYPE_CHECKING:
     import tvm
     from rich.console import Console
 
     from ..deploy.profile import Filled
+    from ..remote.profiling import Library
     from ..tune.profile_store import ProfileStore
 
 NAME = "profile"
-HELP = "measure on this machine which kernels are faster fused, or with textures, and keep the answers"
+HELP = "measure which kernels are faster fused, or with textures, and keep the answers"
 EXAMPLE = """\
   smartmem profile models/swin_t.onnx                     fill tuning_logs/<this cpu>.jsonl
   smartmem profile models/swin_t.onnx --budget 60         for a minute; the next call goes on
   smartmem compile models/swin_t.onnx -o out              finds that file and uses it
   smartmem explain models/swin_t.onnx                     which decisions it made
   smartmem profile models/swin_t.onnx --target opencl-texture    which tensors a GPU should have in textures
+  smartmem profile models/swin_t.onnx --target adreno-740 --tracker 127.0.0.1:9190 --key pixel    on phones
 
 Latencies depend on the CPU and the threads, or on the GPU, on TVM and this package's schedules: a store may hold those
 of several, and only the fitting ones are used. $SMARTMEM_PROFILES names another store for all commands. For a target
 with textures each kernel is measured as often as its tensors may be placed differently."""
-
-
-_logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=_seconds, default=float("inf"), metavar="SECONDS", help="measure for this long (default: all)"
     )
     timing.add_threads(parser)
+    add_tracker(parser)
     add_compilation(parser, profiles=False)
 
 
@@ -65,21 +65,23 @@ def _seconds(text: str) -> float:
 
 def execute(args: argparse.Namespace) -> Result:
     """Run the passes with the store, measure what they ask, until they ask nothing new."""
-    from ..deploy.profile import device_name, measured_target, open_store
+    check_tracker(args)
+    with site_of(args) as site:
+        return _execute(args, site)
+
+
+def _execute(args: argparse.Namespace, site: Site) -> Result:
+    from ..deploy.profile import open_store
     from ..report import graph_cost
 
-    target = measured_target(args.target)
-    device = device_name(target)
-    path = _path(args.store, device)
+    path = _path(args.store, site)
     mod = import_model(args)
-    threads = timing.set_threads(args.threads)
-    store = open_store(path, target, threads)
+    store = open_store(path, site.target, site.threads, site.device, site.cpu)
     known = store.kernels
-    if device is None:
-        _warn_if_busy(threads)
+    warn_if_busy(site)
     start = time.monotonic()
-    modelled, filled = _fill(args, mod, store, target)
-    textures = _place(args, filled.module, store, target, start + args.budget)
+    modelled, filled = _fill(args, mod, store, site)
+    textures = _place(args, filled.module, store, site, start + args.budget)
     data = {
         **_data(args, filled),
         "seconds": time.monotonic() - start,
@@ -89,20 +91,22 @@ def execute(args: argparse.Namespace) -> Result:
         "kernels_in_store": store.kernels,
         "damaged_lines": store.damaged,
         "store": str(path),
-        "target": str(target),
-        "cpu": cpu_name(),
-        "device": device,
-        "threads": threads,
+        "target": str(site.target),
+        "cpu": cpu_name() if site.lent is None else site.cpu,
+        "device": site.device,
+        "threads": site.threads,
+        "servers": dict(site.lent.measured) if site.lent is not None else {},
     }
     return Result(data, lambda console: _render(console, data))
 
 
-def _fill(args: argparse.Namespace, mod, store: ProfileStore, target) -> tuple[tvm.IRModule, Filled]:
+def _fill(args: argparse.Namespace, mod, store: ProfileStore, site: Site) -> tuple[tvm.IRModule, Filled]:
     """The module that the cost model alone makes, and what filling the store came to; no tensor is in a texture yet."""
+    from ..deploy.measure import compiled
     from ..deploy.profile import fill, measure_on
     from ..pipeline import graph_phases, run_phases
 
-    chosen = options(args)
+    target, lent, chosen = site.target, site.lent, options(args)
     asking = replace(chosen, dump_dir=None, profiles=store)
     # The phases before the one that asks run once.
     phases = graph_phases(target)
@@ -113,46 +117,52 @@ def _fill(args: argparse.Namespace, mod, store: ProfileStore, target) -> tuple[t
             legal = run_phases(mod, phases[:first], chosen)
             modelled = run_phases(legal, phases[first:last], replace(asking, profiles=None))
         with _bar() as progress:
-            passes = partial(run_phases, legal, phases[first:last], asking)
-            return modelled, fill(store, passes, measure_on(target), args.budget, progress)
+            ask = partial(fill, store, partial(run_phases, legal, phases[first:last], asking))
+            if lent is None:
+                return modelled, ask(measure_on(target), args.budget, progress)
+
+            def prepare(functions) -> Library:
+                return lent.prepare(compiled(functions, target))
+
+            return modelled, ask(lent.seconds, args.budget, progress, prepare, lent.lanes)
 
 
-def _place(args: argparse.Namespace, mod, store: ProfileStore, target, end: float) -> dict | None:
+def _place(args: argparse.Namespace, mod, store: ProfileStore, site: Site, end: float) -> dict | None:
     """Place tensors in textures, measuring each kernel that this asks about; None where there are no textures."""
     from ..analysis.graph import read_log
     from ..deploy.texture_times import TextureTimes
     from ..pipeline import run_phases, texture_phase
     from ..schedule.gpu_launch import has_textures
 
+    target, lent = site.target, site.lent
     if not (has_textures(target) and args.textures):
         return None
+
+    def placed(ask) -> tvm.IRModule:
+        return run_phases(mod, (texture_phase(target, ask),), replace(options(args), dump_dir=None))
+
     with _bar() as progress, target:
-        times = TextureTimes(store, target, end - time.monotonic(), lambda done: progress(done, None))
-        placed = run_phases(mod, (texture_phase(target, times),), replace(options(args), dump_dir=None))
-    memories = [entry["memory"] for entry in read_log(placed) if entry["pass"] == "PlaceTextures"]
+        times = TextureTimes(store, target, end - time.monotonic(), lambda done: progress(done, None), lent)
+        if lent is not None and lent.lanes > 1:
+            times.ahead(placed)
+        log = read_log(placed(times))
+    memories = [entry["memory"] for entry in log if entry["pass"] == "PlaceTextures"]
     chosen = {memory: memories.count(memory) for memory in ("texture", "buffer")}
     return {**chosen, "measured_now": times.measured, "failed": times.failed, "unanswered": times.open}
 
 
-def _path(text: str | None, device: str | None) -> Path:
-    """The file to fill.
+def _path(text: str | None, site: Site) -> Path:
+    """The file to fill, by default the one where compilations for the target look.
 
     Raises
     ------
     UserError
         If none is named and $SMARTMEM_PROFILES is set to nothing.
     """
-    path = Path(text) if text is not None else default_store(device)
+    path = Path(text) if text is not None else default_store(site.device or site.cpu)
     if path is None:
         raise UserError("SMARTMEM_PROFILES is empty, which means no profile store; name one with --store FILE.")
     return path
-
-
-def _warn_if_busy(threads: int) -> None:
-    """What several threads take says little where other programs take their cores away."""
-    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, usable_cores()
-    if load + threads > cores + 1:
-        _logger.warning("this machine is busy (load %.1f, %d cores): answers are better when it is idle.", load, cores)
 
 
 def _data(args: argparse.Namespace, filled: Filled) -> dict:
@@ -193,8 +203,10 @@ def _render(console: Console, data: dict) -> None:
         f"Faster as one kernel: {data['answered_fused']}. Faster apart: {data['answered_kept']}. "
         f"Left to the cost model: {data['unanswered'] + data['failed']}.\n"
         f"Kernels of the model: {kernels['cost_model']} by the cost model alone, {kernels['profile']} by the profile.\n"
-        f"Kernels measured on this machine so far: {data['kernels_in_store']}, in {data['store']}."
+        f"Kernels measured there so far: {data['kernels_in_store']}, in {data['store']}."
     )
+    for server, count in data["servers"].items():
+        console.print(f"Measured by {server}: {count}.")
     textures = data["textures"] or {"unanswered": 0}
     if data["textures"]:
         console.print(

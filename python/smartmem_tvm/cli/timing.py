@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from ..deploy.weights import Machine
 
-__all__ = ["add_threads", "inference", "interleaved", "positive", "set_threads", "usable_cores"]
+__all__ = ["add_threads", "inference", "interleaved", "positive", "seconds", "set_threads", "usable_cores"]
+
+_LONGEST = 1e6  # seconds
 
 
 def positive(text: str) -> int:
@@ -25,6 +27,14 @@ def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time limit, for argparse; clocks and sockets know no infinite one."""
+    value = float(text)
+    if not 0 < value <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds between 0 and {_LONGEST:g}")
     return value
 
 

@@ -19,6 +19,7 @@ from . import timing
 from .console import Result
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques
 from .session import handling
+from .tune_site import add_tracker, check_tracker
 from .tune_table import result_data, show_progress, show_result
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ EXAMPLE = """\
   smartmem tune models/swin_t.onnx --effort rapid         five minutes
   smartmem tune models --effort exhaustive                over night: all models of a folder, kernels they share once
   smartmem tune models/swin_t.onnx --cores 2-3            measures on these two cores, builds on the others
+  smartmem tune models/swin_t.onnx --target adreno-740 --tracker 127.0.0.1:9190 --key pixel    measures on phones
   smartmem compile models/swin_t.onnx -o out              finds the records and uses them
 
 Time goes to the kernel that promises the most: its share of the models' time, times what its last candidates have
@@ -72,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "CPU cores to measure on, as in 0,2-3; candidates are built on the others (default: all, for both)"
     parser.add_argument("--cores", type=core_list, metavar="LIST", help=text)
     timing.add_threads(parser)
+    add_tracker(parser)
     group = parser.add_argument_group("which kernels there are, as for compile")
     add_profiles(group)
     add_techniques(group, [name for name in TECHNIQUES if name not in _OF_ALL])
@@ -105,11 +108,14 @@ def core_list(text: str) -> tuple[int, ...]:
 def execute(args: argparse.Namespace) -> Result:
     """Tune until it is enough, and say what came of it."""
     from ..deploy.profile import measured_target
+    from ..deploy.target import parse_target
     from ..tune.scratch import scratch
     from .tune_plan import campaign_of, cores_to_measure, models_of
 
     start = time.monotonic()
-    models, cores, target = models_of(args.models), cores_to_measure(args.cores), measured_target(args.target)
+    check_tracker(args)
+    target = measured_target(args.target) if args.tracker is None else parse_target(args.target)
+    models, cores = models_of(args.models), cores_to_measure(args.cores)
     path, plot = _files(args, target)
     with scratch(), campaign_of(args, models, target, path, cores) as campaign:
         campaign.deadline = start + 60 * campaign.effort.minutes

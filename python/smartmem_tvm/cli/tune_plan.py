@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import timing
 from .console import step
 from .model import graph_options, import_model
+from .tune_site import Site, site_of
 
 if TYPE_CHECKING:
-    import tvm
     from tvm.target import Target
 
-    from ..deploy.build import Compiled
     from ..tune.campaign import Campaign, Effort
     from ..tune.records import Records
     from ..tune.tasks import Task
@@ -85,42 +83,35 @@ def campaign_of(
     args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, cores: Collection[int]
 ) -> Iterator[Campaign]:
     """The tuning that the arguments ask for, and the processes that work for it."""
-    from ..deploy.apart import Apart
-    from ..deploy.device_clock import clock_of
     from ..deploy.kernel_code import kernel_code
     from ..deploy.tuned import measured
-    from ..schedule.gpu_launch import is_gpu
     from ..tune.build import building_workers, local_builder
     from ..tune.campaign import Campaign
-    from ..tune.host import memory_bytes, usable_cores
+    from ..tune.host import usable_cores
     from ..tune.metaschedule import cost_model
-    from ..tune.runner import local_runner, measuring_worker
     from ..tune.session import Tools, learn
 
-    threads = timing.set_threads(args.threads or (usable_cores(cores) if cores else None))
     model = cost_model(args.strategy)
-    records = _records(args, models, target, path, threads)
-    tasks, known = _tasks(args, models, target)
-    # A kernel cannot take the memory of this machine on a GPU, whose driver maps more than there is.
-    gpu = is_gpu(target)
-    worker = measuring_worker(cores=cores, memory=None if gpu else memory_bytes() // 2, gpu=gpu)
     others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []
     builders = building_workers(usable_cores(others), cores=others)
-    with contextlib.closing(worker), contextlib.closing(builders):
-        apart = Apart(worker, builders)
+    with contextlib.closing(builders), site_of(args, target, cores, builders) as site:
+        records = _records(args, models, target, path, site)
+        tasks, known = _tasks(args, models, target, site)
         with step("Measuring the kernels as they are"):
             tasks, seconds = measured(
                 tasks,
                 target,
-                seconds_of=lambda task: known.get(task.names[0]) or apart.untuned_seconds(task.mod, target),
+                seconds_of=lambda task: known.get(task.names[0]) or site.apart.untuned_seconds(task.mod, target),
             )
         with step("Learning from earlier records"):
             learn(model, records, target, args.strategy)
-        tools = Tools(local_builder(builders, kernel_code), local_runner(worker, clock_of(target)), records, model)
-        yield Campaign(tasks, seconds, target, args.strategy, tools, apart.judge, _effort(args), args.seed)
+        tools = Tools(local_builder(builders, kernel_code, site.export), site.runner, records, model, site.devices)
+        yield Campaign(tasks, seconds, target, args.strategy, tools, site.apart.judge, _effort(args), args.seed)
 
 
-def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target) -> tuple[list[Task], dict[str, float]]:
+def _tasks(
+    args: argparse.Namespace, models: Mapping[str, Path], target: Target, site: Site
+) -> tuple[list[Task], dict[str, float]]:
     """The kernels of all models; and by name the seconds of a launch, of those of which one inference tells.
 
     Raises
@@ -134,7 +125,9 @@ def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target)
     known: dict[str, float] = {}
     for name, path in models.items():
         try:
-            found[name], seconds = _tasks_of_model(argparse.Namespace(**{**vars(args), "model": str(path)}), target)
+            found[name], seconds = _tasks_of_model(
+                argparse.Namespace(**{**vars(args), "model": str(path)}), target, site
+            )
             known |= {kernel if len(models) == 1 else f"{name}/{kernel}": each for kernel, each in seconds.items()}
         except UserError as error:
             if len(models) == 1:
@@ -145,14 +138,14 @@ def _tasks(args: argparse.Namespace, models: Mapping[str, Path], target: Target)
     return joined(found) if len(models) > 1 else found[next(iter(models))], known
 
 
-def _tasks_of_model(args: argparse.Namespace, target: Target) -> tuple[list[Task], dict[str, float]]:
-    """A GPU's clock sees the kernels of an inference one by one, which takes less time than to compile each alone."""
+def _tasks_of_model(args: argparse.Namespace, target: Target, site: Site) -> tuple[list[Task], dict[str, float]]:
     from ..deploy.build import compile, optimize
-    from ..schedule.gpu_launch import is_gpu
+    from ..frontend import input_spec
     from ..tune.tasks import tasks_of
+    from .inputs import random_inputs
 
     mod, options = import_model(args), graph_options(args)
-    if not is_gpu(target):
+    if site.seconds is None:
         with step(f"Running the passes on {args.model}"), target:
             return tasks_of(optimize(mod, options), target), {}
     after = {}
@@ -161,37 +154,22 @@ def _tasks_of_model(args: argparse.Namespace, target: Target) -> tuple[list[Task
         compiled = compile(mod, target, options, lambda phase, graph: after.update(graph=graph))
         tasks = tasks_of(after["graph"], target)
     with step(f"Measuring the kernels of {args.model} as they are"):
-        return tasks, _launched_seconds(compiled, mod)
+        return tasks, site.seconds(compiled, list(random_inputs(input_spec(mod), {}).values()))
 
 
-def _launched_seconds(compiled: Compiled, mod: tvm.IRModule) -> dict[str, float]:
-    from ..frontend import input_spec
-    from ..runtime.launch_times import kernel_seconds
-    from ..tune.gpu_turn import gpu_turn
-    from .inputs import random_inputs
-
-    with gpu_turn():
-        return kernel_seconds(compiled, list(random_inputs(input_spec(mod), {}).values()))
-
-
-def _records(args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, threads: int) -> Records:
-    from ..deploy.target import device_of
+def _records(args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, site: Site) -> Records:
     from ..deploy.tuned import here
-    from ..runtime.device import describe
-    from ..schedule.gpu_launch import is_gpu
-    from ..tune.host import cpu_name
     from ..tune.records import Records
 
-    facts = describe(device_of(target)) if is_gpu(target) else {"name": cpu_name(), "driver": ""}
     run = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["smartmem", *sys.argv[1:]]),
-        "device": facts["name"],
-        "driver": facts["driver"],
+        "device": site.name,
+        "driver": site.driver,
         "strategy": args.strategy,
         "models": list(models),
     }
-    return Records(path, here(target, threads), run)
+    return Records(path, here(target, site.threads), run)
 
 
 def _effort(args: argparse.Namespace) -> Effort:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -14,6 +15,7 @@ from ..tune.faults import MachineFailed, failure_of
 from ..tune.records import packed, unpacked
 from ..tune.workers import Answer, Workers
 from . import judge as judge_module
+from . import place
 from .gpu_build import keeps_binaries
 from .judge import Verdict
 
@@ -31,10 +33,14 @@ class Apart:
         `tune.build.building_workers`: what a compiler leaves on disk they make, side by side, before it is asked for.
     patience : float
         Seconds for one kernel.
+    at : callable
+        Where the kernels run; picklable.
     """
 
-    def __init__(self, worker: Workers, compilers: Workers | None = None, patience: float = _PATIENCE):
-        self._worker, self._compilers, self._patience = worker, compilers, patience
+    def __init__(
+        self, worker: Workers, compilers: Workers | None = None, patience: float = _PATIENCE, at: place.At = place.here
+    ):
+        self._worker, self._compilers, self._patience, self._at = worker, compilers, patience, at
 
     def untuned_seconds(self, mod: tvm.IRModule, target: Target) -> float:
         """See `judge.untuned_seconds`.
@@ -81,19 +87,19 @@ class Apart:
             self._compilers.map(_compile, jobs, self._patience)
 
     def _ask(self, function, job: tuple) -> Answer:
-        (answer,) = self._worker.map(function, [job], self._patience)
+        (answer,) = self._worker.map(partial(function, self._at), [job], self._patience)
         return answer
 
 
 def _compile(job: tuple) -> None:
     mod, target, package = job
-    judge_module.Compiled(mod, target, package and unpacked(package))
+    judge_module.CompiledKernel(mod, target, package and unpacked(package))
 
 
-def _untuned_seconds(job: tuple) -> float:
-    return judge_module.untuned_seconds(*job)
+def _untuned_seconds(at: place.At, job: tuple) -> float:
+    return judge_module.untuned_seconds(*job, at)
 
 
-def _judge(job: tuple) -> list[Verdict]:
+def _judge(at: place.At, job: tuple) -> list[Verdict]:
     mod, target, records = job
-    return judge_module.judge(mod, target, [unpacked(each) for each in records])
+    return judge_module.judge(mod, target, [unpacked(each) for each in records], at)

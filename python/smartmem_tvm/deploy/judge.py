@@ -16,20 +16,17 @@ from tvm.target import Target
 
 from ..analysis.texels import is_texture
 from ..pipeline import Options
-from ..schedule.gpu_launch import has_textures, is_gpu
 from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
 from ..tune.kernel import CONSTANTS
 from ..tune.records import workload_key
-from .build import generate, lower, to_numpy
-from .device_clock import device_clock
-from .measure import interleaved, random_arguments
-from .target import device_of
-from .weights import Machine, Weight
+from .build import generate, lower
+from .measure import random_arguments
+from .place import At, Place, Ready, here
+from .weights import Weight
 
 # Of the largest number of an output. Sums in another order differ by 1e-6 of it; one wrong element of a sum of some
 # thousands of about equal ones by more than this.
 _TOLERANCE = {"float32": 2e-5, "float64": 1e-9, "float16": 1e-2, "bfloat16": 5e-2}
-_TURNS = 20
 _REPEATS = 3
 
 
@@ -50,12 +47,15 @@ class Verdict:
     wrong: str = ""
 
 
-def untuned_seconds(mod: tvm.IRModule, target: Target) -> float:
+def untuned_seconds(mod: tvm.IRModule, target: Target, at: At = here) -> float:
     """Seconds of a launch of a kernel with the schedule that it has without tuning."""
-    return _in_turns([_Run(mod, target, None)], target)[0]
+    untuned = CompiledKernel(mod, target, None)
+    return at(target, lambda place: place.seconds([untuned.put(place)])[0])
 
 
-def judge(mod: tvm.IRModule, target: Target, records: Sequence[ms.database.TuningRecord]) -> list[Verdict]:
+def judge(
+    mod: tvm.IRModule, target: Target, records: Sequence[ms.database.TuningRecord], at: At = here
+) -> list[Verdict]:
     """Compare records of one kernel with the untuned kernel, on random data within the bounds of what is indexed.
 
     Parameters
@@ -63,36 +63,31 @@ def judge(mod: tvm.IRModule, target: Target, records: Sequence[ms.database.Tunin
     mod : tvm.IRModule
         `tune.tasks.Task.mod`.
     target : tvm.target.Target
-        One that this machine can run.
+    at : callable
+        Where they run: this machine, or a device that is borrowed for it when all are compiled.
 
     Returns
     -------
     list of Verdict
         In the order of `records`.
     """
-    plain = _Run(mod, target, None)
-    want = plain.outputs()
-    tuned = [_attempt(mod, target, record, want) for record in records]
-    right = [run for run, _ in tuned if run is not None]
-    rounds = [_in_turns([plain, *right], target) for _ in range(_REPEATS)] if right else []
+    untuned, *tuned = (CompiledKernel(mod, target, record) for record in (None, *records))
+    return at(target, lambda place: _compared(untuned, tuned, place))
+
+
+def _compared(untuned: CompiledKernel, tuned: Sequence[CompiledKernel], place: Place) -> list[Verdict]:
+    plain = untuned.put(place)
+    want, right, wrong = plain.outputs(), [], []
+    for each in tuned:
+        wrong.append(each.problem)
+        if not each.problem:
+            ready = each.put(place)
+            wrong[-1] = difference(ready.outputs(), want)
+            right += [] if wrong[-1] else [ready]
+    rounds = [place.seconds([plain, *right]) for _ in range(_REPEATS)] if right else []
     seconds = [median(times) for times in zip(*rounds)]
     found = iter(seconds[1:])
-    return [Verdict(None, None, wrong) if run is None else Verdict(next(found), seconds[0]) for run, wrong in tuned]
-
-
-def _in_turns(runs: Sequence[_Run], target: Target) -> list[float]:
-    """Median seconds of a launch of each."""
-    if not is_gpu(target):
-        return interleaved([run.launch for run in runs], _TURNS)
-    clock = device_clock(target.kind.name)
-    turns = [[clock.seconds(run.once) for run in runs] for _ in range(1 + _TURNS)]
-    return [median(times) for times in zip(*turns[1:])]  # the first turn warms up
-
-
-def _attempt(mod, target, record, want: Sequence[np.ndarray]) -> tuple[_Run | None, str]:
-    run = _Run(mod, target, record)
-    wrong = run.problem or difference(run.outputs(), want)
-    return (None, wrong) if wrong else (run, "")
+    return [Verdict(None, None, reason) if reason else Verdict(next(found), seconds[0]) for reason in wrong]
 
 
 def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str:
@@ -114,7 +109,7 @@ def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str:
     return ""
 
 
-class Compiled:
+class CompiledKernel:
     """A kernel compiled as a model is, alone, with random data.
 
     Attributes
@@ -134,27 +129,9 @@ class Compiled:
         self.problem = _problem(lowered) if record is not None else ""
         self.code = generate(lowered, target)
 
-
-class _Run:
-    """A compiled kernel on its device."""
-
-    def __init__(self, mod: tvm.IRModule, target: Target, record: ms.database.TuningRecord | None):
-        compiled = Compiled(mod, target, record)
-        self.problem = compiled.problem
-        machine = Machine(compiled.code, compiled.weights, device_of(target), has_textures(target))
-        self._main, self._device = machine["main"], machine.device
-        self._tensors = [each.on(machine.device) for each in compiled.inputs]
-
-    def outputs(self) -> list[np.ndarray]:
-        return to_numpy(self.once())
-
-    def once(self):
-        return self._main(*self._tensors)
-
-    def launch(self, times: int) -> None:
-        for _ in range(times):
-            self.once()
-        self._device.sync()
+    def put(self, place: Place) -> Ready:
+        """Bring it to where it runs."""
+        return place.put(self.code, self.weights, self.inputs)
 
 
 def _pass_of(record: ms.database.TuningRecord) -> ApplyRecords:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,13 @@ class Link:
         """Export an executable of TVM's into `folder`."""
         options = {"fcompile": self.compiler.link} if self.compiler else {}
         executable.export_library(str(folder / self.file), **options)
+
+
+def linked(executable, target: tvm.target.Target, folder: str | None = None) -> str:
+    """Write code into a folder, by default a new one, and return the file."""
+    place, link = Path(folder or tempfile.mkdtemp()), link_for(target)
+    link.write(executable, place)
+    return str(place / link.file)
 
 
 def link_for(target: tvm.target.Target) -> Link:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -22,6 +24,7 @@ from tvm.target import Target
 from ..analysis.kernel import Kernel, Opaque, Stage, parse
 from ..pipeline import Options, lower_phases, run_phases
 from .target import device_of
+from .weights import Weight
 
 # One reading of the clock spans this long: short enough for many turns, long beside the clock and the call.
 _READING = 1e-3
@@ -47,20 +50,44 @@ def launch_seconds(functions: Sequence[tirx.PrimFunc], target: Target) -> list[f
     return interleaved(launchers(functions, target))
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """Compiled kernels that are launched by themselves.
+
+    Attributes
+    ----------
+    code : tvm.runtime.Executable or tvm.runtime.Module
+        With a function for each.
+    data : mapping
+        Function -> its arguments.
+    """
+
+    code: tvm.runtime.Executable | tvm.runtime.Module
+    data: Mapping[str, Sequence[Weight]]
+
+
 def launchers(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Callable[[int], None]]:
     """Build kernels; each result launches its kernel as often as it is told to, on data of its own."""
-    names = [f"kernel{i}" for i in range(len(functions))]
-    symbols = zip(names, functions, strict=True)
-    mod = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in symbols})
-    schedule = tuple(phase for phase in lower_phases(target) if phase.name == "schedule")
     device = device_of(target)
+    kernels = compiled(functions, target)
+    data = {name: [each.on(device) for each in weights] for name, weights in kernels.data.items()}
+    return [launcher(kernels.code[name], [arguments], device) for name, arguments in data.items()]
+
+
+def compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> Kernels:
+    """Kernels for any machine's `target`, scheduled as in a model, in the order of `functions`, with random data."""
+    named = {f"kernel{number}": func for number, func in enumerate(functions)}
+    mod = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in named.items()})
+    schedule = tuple(phase for phase in lower_phases(target) if phase.name == "schedule")
     with target:
-        built = tvm.compile(run_phases(mod, schedule, Options()), target)
-    calls = []
-    for name, func in zip(names, functions, strict=True):
-        arguments = [tvm.runtime.tensor(array, device) for array in random_arguments(func)]
-        calls.append(launcher(built[name], [arguments], device))
-    return calls
+        code = tvm.compile(run_phases(mod, schedule, Options()), target)
+    return Kernels(code, {name: random_weights(func) for name, func in named.items()})
+
+
+def random_weights(func: tirx.PrimFunc) -> list[Weight]:
+    """The same as `random_arguments`, each with the memory that the kernel expects it in."""
+    arrays = zip(random_arguments(func), func.params, strict=True)
+    return [Weight(tvm.runtime.tensor(array), str(param.scope())) for array, param in arrays]
 
 
 def launcher(function, sets: Sequence[Sequence], device: tvm.runtime.Device) -> Callable[[int], None]:
@@ -76,14 +103,19 @@ def launcher(function, sets: Sequence[Sequence], device: tvm.runtime.Device) -> 
 
 def interleaved(calls: Sequence[Callable[[int], None]], most: int = _ROUNDS) -> list[float]:
     """Median seconds of each call, taken in `most` turns; a short one is made many times per reading of the clock."""
-    first = [min(_seconds(call, 1) for _ in range(3)) for call in calls]
+    return in_turns([partial(_seconds, call) for call in calls], most)
+
+
+def in_turns(clocks: Sequence[Callable[[int], float]], most: int = _ROUNDS) -> list[float]:
+    """The same of calls by other clocks, each of which tells the seconds that so many calls took."""
+    first = [min(clock(1) for _ in range(3)) for clock in clocks]
     times = [max(1, math.ceil(_READING / max(seconds, 1e-7))) for seconds in first]
     turn = sum(seconds * count for seconds, count in zip(first, times, strict=True))
-    rounds = max(_FEWEST_ROUNDS, min(most, int(_LONGEST / turn)))
-    readings: list[list[float]] = [[] for _ in calls]
+    rounds = max(_FEWEST_ROUNDS, min(most, int(_LONGEST / max(turn, 1e-9))))
+    readings: list[list[float]] = [[] for _ in clocks]
     for number in range(1 + rounds):
-        for call, count, found in zip(calls, times, readings, strict=True):
-            seconds = _seconds(call, count) / count
+        for clock, count, found in zip(clocks, times, readings, strict=True):
+            seconds = clock(count) / count
             if number > 0:  # the first turn warms up
                 found.append(seconds)
     return [median(found) for found in readings]

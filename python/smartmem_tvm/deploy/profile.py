@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.target import Target, codegen
 
-from ..errors import UserError
+from ..errors import UserError, reason_of
 from ..schedule.gpu_launch import is_gpu
 from ..tune.profile_store import ProfileStore, Question, kernel_key
 from .measure import launch_seconds
+from .side_by_side import side_by_side
 from .target import device_of, is_elsewhere, parse_target
 
 _logger = logging.getLogger(__name__)
@@ -54,9 +56,11 @@ class Filled:
 def fill(
     store: ProfileStore,
     run_passes: Callable[[], tvm.IRModule],
-    measure: Callable[[Sequence[tirx.PrimFunc]], Sequence[float]],
+    measure: Callable[[Any], Sequence[float]],
     budget: float = float("inf"),
     progress: Callable[[int, int], None] = lambda done, asked: None,
+    prepare: Callable[[Sequence[tirx.PrimFunc]], Any] = lambda functions: functions,
+    lanes: int = 0,
 ) -> Filled:
     """Run passes that ask `store` until it answers all their questions; each answer may raise new ones.
 
@@ -65,11 +69,19 @@ def fill(
     run_passes : callable
         Runs the passes once, with `store`.
     measure : callable
-        Seconds of one launch of each of several kernels, taken in turns (`deploy.measure.launch_seconds`).
+        Seconds of one launch of each of several kernels, taken in turns (`deploy.measure.launch_seconds`), of what
+        `prepare` has made of them.
     budget : float
         Seconds after which nothing more is measured. What was measured is kept.
     progress : callable
         Is told after each measurement how many questions of this sweep are done, and of how many.
+    lanes : int
+        Questions that are measured at a time, each by a thread of its own; 0: one, in this thread.
+
+    Raises
+    ------
+    UserError
+        If nothing can be measured any more; what was measured is in the store.
     """
     start = time.monotonic()
     failed: set[tuple] = set()
@@ -81,14 +93,13 @@ def fill(
         questions = [question for question in store.asked if _key(question) not in failed]
         if not questions or time.monotonic() - start > budget:
             break
-        for done, question in enumerate(questions):
-            if time.monotonic() - start > budget:
-                break
-            if _measure(store, question, measure):
+        answers = side_by_side(questions, lambda each: prepare(_kernels(each)), measure, lanes, start + budget)
+        for done, (question, answer) in enumerate(answers, start=1):
+            if _keep(store, question, answer):
                 measured += 1
             else:
                 failed.add(_key(question))
-            progress(done + 1, len(questions))
+            progress(done, len(questions))
     fused = sum(together <= apart for together, apart in store.answered)
     kept = len(store.answered) - fused
     seconds = time.monotonic() - start
@@ -99,19 +110,18 @@ def _key(question: Question) -> tuple:
     return tuple(tuple(map(kernel_key, side)) for side in (question.fused, question.parts))
 
 
-def _measure(store: ProfileStore, question: Question, measure) -> bool:
-    """Measure all kernels of a question in turns; whether that worked."""
-    kernels = {kernel_key(func): func for func in (*question.fused, *question.parts)}
-    try:
-        seconds = measure(list(kernels.values()))
-    except UserError:
-        raise
-    except Exception as err:  # one kernel that cannot be built must not end an hour's work
-        reason = (str(err).strip().splitlines() or [type(err).__name__])[-1]
-        _logger.warning("a kernel could not be measured (%s); the cost model decides about it.", reason)
+def _kernels(question: Question) -> list[tirx.PrimFunc]:
+    """Each kernel of a question once."""
+    return list({kernel_key(func): func for func in (*question.fused, *question.parts)}.values())
+
+
+def _keep(store: ProfileStore, question: Question, answer: Sequence[float] | Exception) -> bool:
+    """Store what was measured of the kernels of a question, in turns; whether that worked."""
+    if isinstance(answer, Exception):  # one kernel that cannot be built must not end an hour's work
+        _logger.warning("a kernel could not be measured (%s); the cost model decides about it.", reason_of(answer))
         return False
     session = os.urandom(8).hex()
-    for func, each in zip(kernels.values(), seconds, strict=True):
+    for func, each in zip(_kernels(question), answer, strict=True):
         store.add(func, each, together=session)
     return True
 
@@ -133,9 +143,31 @@ def device_name(target: Target) -> str | None:
     return str(device_of(target).device_name)
 
 
-def open_store(path: Path | None, target: Target, threads: int | None = None) -> ProfileStore:
-    """The store of what was measured for `target` on its device; see `ProfileStore` for the rest."""
-    return ProfileStore(path, target, threads, device_name(target))
+def open_store(
+    path: Path | None,
+    target: Target,
+    threads: int | None = None,
+    device: str | None = None,
+    cpu: str | None = None,
+) -> ProfileStore:
+    """The store of what was measured for `target`; see `ProfileStore` for the rest.
+
+    Parameters
+    ----------
+    device, cpu : str, optional
+        Who runs the kernels, if it is neither this machine nor a device of the target's name.
+    """
+    return ProfileStore(path, target, threads, device or device_name(target), cpu or other_cpu(target))
+
+
+def other_cpu(target: Target) -> str | None:
+    """The CPU that a target names, if it is another one than this machine's; None for a GPU."""
+    if is_gpu(target):
+        return None
+    wanted, triple = (str(target.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
+    if is_elsewhere(target):
+        return wanted or triple
+    return wanted if wanted and wanted != codegen.llvm_get_system_cpu() else None
 
 
 def measured_target(text: str | None) -> Target:
@@ -150,10 +182,9 @@ def measured_target(text: str | None) -> Target:
     if is_gpu(target):
         device_of(target)  # says why there is none
         return target
-    wanted, here = str(target.attrs.get("mcpu", "")), codegen.llvm_get_system_cpu()
-    if wanted and wanted != here:
+    if other := other_cpu(target):
         raise UserError(
-            f"target '{text}' is a {wanted} and this machine a {here}: run `smartmem profile` on the machine "
-            f"whose latencies are wanted."
+            f"target '{text}' is a {other} and this machine a {codegen.llvm_get_system_cpu()}: run the command on "
+            f"the machine whose latencies are wanted, or name it with --tracker and --key."
         )
     return target

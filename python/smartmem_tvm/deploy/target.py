@@ -100,13 +100,14 @@ def _opencl_target() -> tvm.target.Target:
 def _with_textures(target: tvm.target.Target) -> tvm.target.Target:
     """The same device with tensors in textures, as large as it takes them."""
     row = TARGETS["opencl"]
-    sides, layers = (row.image_width, row.image_height), row.image_layers
+    sides, layers, pitch = (row.image_width, row.image_height), row.image_layers, row.image_pitch
     ask = tvm.get_global_func("smartmem.opencl.devices", allow_missing=True)
     if ask is not None and not _problem("opencl") and tvm.opencl(0).exist:
         device = ask()[0]
         sides, layers = (device["image2d_width"], device["image2d_height"]), device["image_array_depth"]
+        pitch = device["image_pitch_pixels"] if device["image_from_buffer"] else 1
     facts = {key: value for key, value in target.export().items() if key != "host"}
-    limits = {"texture_spatial_limit": int(min(sides)), "texture_depth_limit": int(layers)}
+    limits = {"texture_spatial_limit": int(min(sides)), "texture_depth_limit": int(layers), **_pitch(int(pitch))}
     return tvm.target.Target({**facts, **limits, "keys": [*facts["keys"], "texture"]}, host="llvm")
 
 
@@ -123,10 +124,19 @@ def _named_target(row: Row) -> tvm.target.Target:
         "max_shared_memory_per_block": row.local_bytes,
         "texture_spatial_limit": min(row.image_width, row.image_height),
         "texture_depth_limit": row.image_layers,
+        **_pitch(row.image_pitch),
     }
     keys = [row.family, row.kind, "gpu", *textures]
     facts = {"kind": row.kind, "device": row.family, "model": row.name, "keys": keys, **limits}
     return tvm.target.Target(facts, host={"kind": "llvm", "mtriple": row.host})
+
+
+def _pitch(texels: int) -> dict[str, int]:
+    """Where rows of an image begin, as TVM's attribute of this name has it: in bytes, of which float32 texels have 16.
+
+    64 at least, TVM's default.
+    """
+    return {"image_base_address_alignment": max(64, 16 * texels)}
 
 
 def _names() -> str:

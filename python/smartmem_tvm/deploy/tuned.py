@@ -19,7 +19,7 @@ from ..tune.host import RECORDS_VARIABLE, default_file, run_threads
 from ..tune.records import circumstances, lines_of
 from ..tune.tasks import Task
 from .judge import untuned_seconds
-from .profile import device_name
+from .profile import device_name, other_cpu
 from .target import is_elsewhere
 
 RUN = ("strategy", "date", "device", "driver", "threads")
@@ -39,12 +39,14 @@ def default_records(target: Target) -> Path | None:
     """
     kind = target.kind.name + ("-texture" if has_textures(target) else "")
     ending = f"-{kind}-tvm-{installed_version('apache-tvm')}.records.jsonl"
-    return default_file(RECORDS_VARIABLE, device_name(target), ending)
+    return default_file(RECORDS_VARIABLE, device_name(target) or other_cpu(target), ending)
 
 
 def here(target: Target, threads: int | None = None) -> dict:
-    """The circumstances of what is measured for `target` now; `threads` are TVM's by default."""
-    return circumstances(target, None if is_gpu(target) else threads or run_threads())
+    """The circumstances of what is measured for `target`; `threads` are TVM's by default, on this machine's CPU."""
+    if is_gpu(target):
+        return circumstances(target, None)
+    return circumstances(target, threads or (None if other_cpu(target) else run_threads()))
 
 
 def open_tuned(path: str | Path, target: Target, threads: int | None = None) -> ApplyRecords:

@@ -24,9 +24,10 @@ def comparison(
     Returns
     -------
     list of dict
-        ``file``, ``model``, ``device``, ``driver``, ``system``, ``median``, ``p10``, ``p90``, ``p99`` (ms), ``runs``,
-        ``kernels``, ``layout_share``, ``relative_error`` (of all outputs the largest), ``correct``, ``replays`` and
-        ``deterministic``; None where it is not told.
+        ``file``, ``model``, ``folder`` (name of the compiled one), ``device``, ``driver``, ``system``, ``median``,
+        ``p10``, ``p90``, ``p99`` (ms), ``runs``, ``kernels``, ``layout_share``, ``relative_error`` (of all outputs the
+        largest), ``correct``, ``replays``, ``deterministic`` and ``wrong`` (kernels that differ from this machine's
+        CPU); None where it is not told.
     """
     timed = [(file, each) for file, each in measurements if isinstance(each.get("latency_ms"), dict)]
     measured = [_measured(file, each, _model(file, each, networks)) for file, each in timed]
@@ -58,6 +59,9 @@ def _measured(file: str, found: Mapping, model: str) -> dict:
     errors = [each.get("max_rel_err") for each in outputs.values()] if isinstance(outputs, dict) else []
     known = [each for each in (found.get("relative_error"), *errors) if each is not None]
     told = {name: found.get(name) for name in ("layout_share", "correct", "replays", "deterministic")}
+    told["folder"] = Path(str(found.get("folder") or "")).name
+    if "layers" in found:
+        told["wrong"] = [name for each in found["layers"] if each.get("wrong") for name in each.get("kernels", ())]
     line = _line(file, model, _device(found), found.get("system") or "smartmem", found)
     return {**line, **told, "relative_error": max(known, default=None)}
 
@@ -68,13 +72,14 @@ def _line(file: str, model: str, device: tuple[str, str], system: str, facts: Ma
     return {
         "file": file,
         "model": model,
+        "folder": "",
         "device": device[0],
         "driver": device[1],
         "system": system,
         **times,
         "kernels": sum(each.get("launches") or 0 for each in kernels) if isinstance(kernels, list) else kernels,
         "relative_error": facts.get("relative_error"),
-        **dict.fromkeys(("layout_share", "correct", "replays", "deterministic")),
+        **dict.fromkeys(("layout_share", "correct", "replays", "deterministic", "wrong")),
     }
 
 

@@ -58,9 +58,10 @@ def borrow(tracker: Address, key: str, end: float, avoid: Mapping[str, float]) -
                 known = states(link)
                 if (state := known.get(key, _NOTHING)).total:
                     patience = time.monotonic() + _ABSENT_SECONDS
-                    if found := _wait(link, key, state, end, avoid):
+                    if found := _wait(link, tracker, key, state, end, avoid):
                         return found
-                    raise _busy(tracker, key, state, time.monotonic() - start, avoid)
+                    if time.monotonic() >= end:
+                        raise _busy(tracker, key, state, time.monotonic() - start, avoid)
                 problem = _unknown(tracker, key, known)
         except OSError as error:
             problem = unreachable(tracker, error)
@@ -70,16 +71,18 @@ def borrow(tracker: Address, key: str, end: float, avoid: Mapping[str, float]) -
         time.sleep(_PAUSE_SECONDS)
 
 
-def _wait(link: Link, key: str, state: KeyState, end: float, avoid: Mapping[str, float]) -> tuple[Address, str] | None:
-    """The first device that the tracker has for us and that is wanted; None if there is none in time."""
+def _wait(
+    link: Link, tracker: Address, key: str, state: KeyState, end: float, avoid: Mapping[str, float]
+) -> tuple[Address, str] | None:
+    """The first device that the tracker has for us and that is wanted; None if there is none in time or any more."""
     # With a request open, a device that nobody wants yet would be given to us and to nobody else.
     wanted_from = min(avoid.get(server, 0.0) for server in state.servers)
     time.sleep(max(0.0, min(wanted_from, end) - time.monotonic()))
-    while (left := end - time.monotonic()) > 0:
-        try:
-            code, given = link.ask(Code.REQUEST, key, "", 1, timeout=left)
-        except TimeoutError:
+    while time.monotonic() < end:
+        link.send(Code.REQUEST, key, "", 1)
+        if not _is_given(link, tracker, key, end):
             return None
+        code, given = link.answer()
         if code != Code.SUCCESS:
             raise ConnectionError(f"the tracker refuses: {given}")
         host, port, match_key = given
@@ -87,6 +90,17 @@ def _wait(link: Link, key: str, state: KeyState, end: float, avoid: Mapping[str,
             return (host, port), match_key
         # A device that is given and not used offers itself again after a while.
     return None
+
+
+def _is_given(link: Link, tracker: Address, key: str, end: float) -> bool:
+    """Whether the tracker answers in time; it would not do so when the last device of the key is gone."""
+    while (left := end - time.monotonic()) > 0:
+        if link.is_answered(min(left, _ABSENT_SECONDS)):
+            return True
+        with Link(tracker, ANSWER_SECONDS) as other:
+            if not states(other).get(key, _NOTHING).total:
+                return False
+    return False
 
 
 def _busy(tracker: Address, key: str, state: KeyState, seconds: float, avoid: Mapping[str, float]) -> DeviceBusy:

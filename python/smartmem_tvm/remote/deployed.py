@@ -9,21 +9,24 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 from tvm.target import Target
 
 from ..deploy.alone import PREFIX
 from ..deploy.build import to_numpy
-from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
+from ..deploy.compilers import remedy
+from ..deploy.export import EXPLANATION, OBJECTS, WEIGHTS, check_files, read_manifest
+from ..deploy.link import host_triple
 from ..deploy.weights import Machine, map_weights
-from ..errors import UserError
+from ..errors import UserError, reason_of
 from ..schedule.gpu_launch import has_textures
-from ..tune.parameters import Parameter
+from ..tune.parameters import arguments, as_parameters
 from .session import Session
 
 _READING = 2e-3  # seconds of launches that one reading of a kernel's time takes at least
-_READINGS = 7
+_READINGS, _FEWEST = 7, 3
 
 
 def kind_of(target: Target) -> str:
@@ -56,9 +59,9 @@ class Deployed:
         check_files(folder, self.manifest)
         self.explanation = json.loads((folder / EXPLANATION).read_text(encoding="utf-8"))
         target = Target(self.manifest["target"])
-        _check_machine(self.manifest, session)
+        check_machine(self.manifest["host"], session)
         self.device = session.device(kind_of(target))
-        code = session.load(session.upload(folder / self.manifest["library"]))
+        code = load_library(session, folder / self.manifest["library"], target)
         weights = map_weights(folder / WEIGHTS, self.manifest["weights"])
         self.machine = Machine(code, weights, self.device, textures=has_textures(target))
 
@@ -76,22 +79,58 @@ class Deployed:
         return {each["kernel"]: self._launch_seconds(each) for each in self.explanation["launched"]}
 
     def _launch_seconds(self, kernel: dict) -> float:
-        generator = np.random.default_rng(0)
-        found = [Parameter(dtype, tuple(shape), scope) for dtype, shape, scope in kernel["parameters"]]
-        arguments = [each.on(self.device, generator) for each in found]
-        function = PREFIX + kernel["kernel"]
-        once = median(self.machine.timed(arguments, 3, function))
-        return median(self.machine.timed(arguments, _READINGS, function, math.ceil(_READING / max(once, 1e-7))))
+        tensors, function = arguments(as_parameters(kernel["parameters"]), self.device), PREFIX + kernel["kernel"]
+        once = median(self.machine.timed(tensors, _FEWEST, function))
+        if once > _READING:
+            return once
+        return median(self.machine.timed(tensors, _READINGS, function, math.ceil(_READING / max(once, 1e-7))))
 
 
-def _check_machine(manifest: dict, session: Session) -> None:
-    """Refuse a library for another kind of CPU, which the server could not even open."""
+def load_library(session: Session, file: Path, target: Target, name: str | None = None) -> Any:
+    """Send a library that `deploy.link` wrote, and load it.
+
+    Parameters
+    ----------
+    target : Target
+        What it was made for.
+    name : str, optional
+        What it is called there.
+
+    Raises
+    ------
+    UserError
+        If it is an archive of objects and the server can link none.
+    """
+    sent = session.upload(file, name)
+    try:
+        return session.load(sent)
+    except Exception as error:
+        if isinstance(error, UserError) or not sent.endswith(Path(OBJECTS).suffix):
+            raise
+        raise UserError(
+            f"Device {session.address} cannot load object files ({reason_of(error).rstrip('.')}): have kernels linked "
+            f"here, by {remedy(host_triple(target))}."
+        ) from error
+
+
+def check_machine(triple: str, session: Session) -> None:
+    """Refuse code for another kind of CPU, which the server could not even open.
+
+    Parameters
+    ----------
+    triple : str
+        What it is compiled for, empty for this machine's kind (`deploy.link.Link.triple`).
+
+    Raises
+    ------
+    UserError
+    """
     there = session.about.get("machine")
-    compiled = manifest["host"].split("-")[0] or platform.machine()
+    compiled = triple.split("-")[0] or platform.machine()
     if there and _same(there) != _same(compiled):
         raise UserError(
-            f"The model was compiled for {compiled}, and device {session.address} (key {session.key}) is {there}: "
-            f"compile it for that CPU, or use another key."
+            f"Code compiled for {compiled} does not run on device {session.address} (key {session.key}), which is "
+            f"{there}: name a target for that CPU, or use another key."
         )
 
 

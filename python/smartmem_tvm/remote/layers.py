@@ -16,7 +16,7 @@ from ..analysis.kernel import emit, parse
 from ..analysis.storage import stored_as
 from ..analysis.texels import is_texture
 from ..deploy.build import optimize, to_numpy
-from ..deploy.judge import Compiled, difference
+from ..deploy.judge import CompiledKernel, difference
 from ..deploy.link import link_for
 from ..deploy.target import host_target
 from ..deploy.weights import Machine, Weight
@@ -78,9 +78,9 @@ def layers_of(
 
 
 def _layer(task: Task, target: Target, place: Path) -> Layer:
-    link, there = link_for(target), Compiled(task.mod, target, None)
+    link, there = link_for(target), CompiledKernel(task.mod, target, None)
     link.write(there.code, place)
-    here = Compiled(workload(_in_buffers(task.mod["main"])), host_target(), None)
+    here = CompiledKernel(workload(_in_buffers(task.mod["main"])), host_target(), None)
     machine = Machine(here.code, here.weights)
     want = to_numpy(machine["main"](*(each.on(machine.device) for each in here.inputs)))
     # Names in a session's folder are one for all, and TVM goes by their ending.

@@ -48,18 +48,21 @@ def measure(
     Returns
     -------
     dict
-        ``address``, ``key``, ``device``: facts of the device; ``latency_ms``: ``median``, ``p10`` ..., ``runs``;
-        ``deterministic``; ``replays``; with `kernels` ``kernels``: ``kernel``, ``launches``, ``seconds`` of all of
-        them, ``share`` of the sum, ``layout`` (it only moves data) of each, the slowest first, and ``layout_share``.
+        ``address``, ``key``, ``device``: facts of the device; ``threads`` of a CPU; ``latency_ms``: ``median``,
+        ``p10`` ..., ``runs``; ``deterministic``; ``replays``; with `kernels` ``kernels``: ``kernel``, ``launches``,
+        ``seconds`` of all of them, ``share`` of the sum, ``layout`` (it only moves data) of each, the slowest first,
+        and ``layout_share``.
     list of numpy.ndarray
         The outputs.
     """
     model = Deployed(session, folder)
     outputs = [model.run(arrays) for _ in range(max(1, replays))]
+    device = device_facts(session, model)
     facts = {
         "address": session.address,
         "key": session.key,
-        "device": device_facts(session, model),
+        "device": device,
+        "threads": session.threads() if device["kind"] == "cpu" else None,
         "latency_ms": percentiles(model.seconds(arrays, warm_up, runs)),
         "replays": len(outputs),
         "deterministic": len({_digest(each) for each in outputs}) == 1,

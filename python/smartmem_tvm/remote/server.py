@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError
+from ..tune.scratch import scratch
 from . import worker
 from .processes import end_group
 from .registration import Registration
@@ -104,7 +105,7 @@ class Server:
 
     def serve(self) -> None:
         """Lend the devices until SIGTERM, SIGINT or SIGHUP; no process of a session is left then."""
-        with self._signals():
+        with self._signals(), scratch("rpc"):
             try:
                 # Clients may come while TVM is being imported, and wait.
                 self._tend()
@@ -188,7 +189,7 @@ class Server:
             self._offer()
 
     def _begin_session(self, conn: socket.socket, peer: str, seconds: float) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="smartmem-rpc-", ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix="session-", ignore_cleanup_errors=True)
         pid = worker.fork(conn, Path(folder.name), self._close)
         self._session = _Session(conn, peer, pid, folder, seconds)
         _log.info("Session of %s, process %d.", peer, pid)

@@ -21,6 +21,8 @@ from .wire import Address, address_text, parse_address
 
 _CONNECT_SECONDS = 20.0
 _PAUSE_SECONDS = 0.1
+_ANSWER_SECONDS = 60.0  # for a server that has all that it needs, a linker to run perhaps
+_SLOWEST_UPLOAD = 100e3  # bytes in a second, over a bad wireless connection
 _LATE_SECONDS = 2.0  # by which a server may be late in ending a session
 
 
@@ -81,6 +83,11 @@ class Session:
         """The kinds of devices that the server's TVM can run."""
         return list(filter(self._runs, about.KINDS))
 
+    def threads(self) -> int:
+        """Threads that the server runs kernels of its CPU on."""
+        known = self.function("runtime.NumThreads", missing_ok=True)
+        return int(known()) if known is not None else int(self.about.get("cores") or 1)
+
     def _runs(self, kind: str) -> bool:
         return self.function(f"device_api.{kind}", missing_ok=True) is not None
 
@@ -103,13 +110,14 @@ class Session:
         """
         path = Path(path)
         data = bytearray(path.read_bytes())
-        with self._step(f"the upload of {path.name} ({len(data) / 1e6:.1f} MB)"):
+        seconds = _ANSWER_SECONDS + len(data) / _SLOWEST_UPLOAD
+        with self.limit(seconds, f"the upload of {path.name} ({len(data) / 1e6:.1f} MB)"):
             self.remote.upload(data, name or path.name)
         return name or path.name
 
     def load(self, name: str) -> Any:
         """The module in an uploaded library; weights and devices are another matter (`deploy.weights.Machine`)."""
-        with self._step(f"loading {name}"):
+        with self.limit(_ANSWER_SECONDS, f"loading {name}"):
             return self.remote.load_module(name)
 
     @contextlib.contextmanager

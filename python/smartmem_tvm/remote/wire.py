@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import select
 import socket
 import struct
 from enum import IntEnum
@@ -149,10 +150,22 @@ class Link:
             self.close()
             raise
 
-    def ask(self, *message: Any, timeout: float | None = None) -> Any:
+    def ask(self, *message: Any) -> Any:
         """The answer to a message; OSError (of which TimeoutError is a kind) if there is none."""
-        self.socket.settimeout(self.timeout if timeout is None else timeout)
+        self.send(*message)
+        return self.answer()
+
+    def send(self, *message: Any) -> None:
+        """Say something."""
+        self.socket.settimeout(self.timeout)
         send_text(self.socket, json.dumps(message))
+
+    def is_answered(self, seconds: float) -> bool:
+        """Whether an answer begins to come within some seconds."""
+        return bool(select.select([self.socket], [], [], seconds)[0])
+
+    def answer(self) -> Any:
+        """What the tracker says."""
         try:
             return json.loads(receive_text(self.socket))
         except ValueError as error:

@@ -68,6 +68,7 @@ def serve(descriptor: int, folder: Path) -> None:
     """Serve the session behind a socket until the client closes it."""
     import tvm_ffi
 
+    from ..tune.host import run_threads
     from . import about
 
     functions = {
@@ -79,6 +80,7 @@ def serve(descriptor: int, folder: Path) -> None:
     }
     for name, function in functions.items():
         tvm_ffi.register_global_func(name, function, override=True)
+    tvm_ffi.get_global_func("runtime.config_threadpool")(1, run_threads())  # TVM's own default is half of them
     tvm_ffi.get_global_func("rpc.ServerLoop")(descriptor)
 
 

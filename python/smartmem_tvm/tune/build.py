@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import tvm
 from tvm.ir.utils import derived_object
@@ -17,7 +19,7 @@ from ..schedule.gpu_launch import is_gpu
 from ..transform.lift_workspaces import with_parameters, workspaces
 from .host import memory_bytes
 from .kernel import scheduled
-from .parameters import with_parameters_told
+from .parameters import Parameter, parameters, write_parameters
 from .trace import with_decisions_taken
 from .workers import Confines, Workers
 
@@ -25,6 +27,8 @@ _LEAST = 2 * 10**9  # bytes of a worker, with TVM in it
 
 Generate = Callable[[tvm.IRModule, Target], tvm.runtime.Module]
 """Makes code of scheduled kernels (`deploy.kernel_code`)."""
+Export = Callable[[tvm.runtime.Module, Target], str]
+"""Writes code into a folder of its own, and returns the file."""
 
 
 def plain_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
@@ -32,16 +36,24 @@ def plain_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     return tvm.tirx.build(mod, target=target)
 
 
-def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plain_code) -> tvm.runtime.Module:
+def archive(module: tvm.runtime.Module, target: Target) -> str:
+    """Objects, which whoever loads them links."""
+    return default_export(module)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A built candidate: its code, in which it is ``main``, and its parameters."""
+
+    module: tvm.runtime.Module
+    parameters: Sequence[Parameter]
+
+
+def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plain_code) -> Candidate:
     """Build one candidate: a kernel named ``main`` with decisions in it, or one that a trace of TVM's has scheduled.
 
     Nothing is imported for tensor intrinsics, which takes a worker many seconds: a trace has inserted their code. What
     a kernel keeps in a GPU's memory between its launches becomes parameters, as in a network.
-
-    Returns
-    -------
-    tvm.runtime.Module
-        ``main``, and what `parameters.parameters_of` asks.
 
     Raises
     ------
@@ -55,26 +67,30 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
         func = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)["main"]
     if is_gpu(target):
         func = with_parameters(func, workspaces(func))
-    return generate(with_parameters_told(func), target)
+    return Candidate(generate(tvm.IRModule({"main": func}), target), parameters(func))
 
 
 @derived_object
 class _Builder(PyBuilder):
     """Builds in processes that stay from batch to batch: to start one takes longer than to build a kernel."""
 
-    def __init__(self, workers: Workers, generate: Generate):
+    def __init__(self, workers: Workers, generate: Generate, export: Export):
         super().__init__()
-        self._workers, self._generate = workers, generate
+        self._workers, self._how = workers, (generate, export)
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """One artifact, or the reason why there is none, for each candidate."""
-        jobs = [(each.mod, each.target, self._generate) for each in build_inputs]
+        jobs = [(each.mod, each.target, *self._how) for each in build_inputs]
         return [BuilderResult(each.value, each.error or None) for each in self._workers.map(_artifact, jobs)]
 
 
-def _artifact(job: tuple[tvm.IRModule, Target, Generate]) -> str:
+def _artifact(job: tuple[tvm.IRModule, Target, Generate, Export]) -> str:
     """Build a candidate into a file of its own; runs in a worker."""
-    return default_export(build_candidate(*job))
+    mod, target, generate, export = job
+    candidate = build_candidate(mod, target, generate)
+    artifact = export(candidate.module, target)
+    write_parameters(candidate.parameters, Path(artifact))
+    return artifact
 
 
 def building_workers(count: int, patience: float = 60.0, cores: Collection[int] = ()) -> Workers:
@@ -92,14 +108,14 @@ def building_workers(count: int, patience: float = 60.0, cores: Collection[int] 
     return Workers(count, patience, Confines(cores, max(_LEAST, memory_bytes() // 2 // count)), [__name__])
 
 
-def local_builder(workers: Workers, generate: Generate = plain_code) -> PyBuilder:
+def local_builder(workers: Workers, generate: Generate = plain_code, export: Export = archive) -> PyBuilder:
     """A builder for candidates of any strategy.
 
     Parameters
     ----------
     workers : Workers
         `building_workers`.
-    generate : callable
-        A function of a module, which the workers import.
+    generate, export : callable
+        Functions of a module, which the workers import.
     """
-    return _Builder(workers, generate)
+    return _Builder(workers, generate, export)

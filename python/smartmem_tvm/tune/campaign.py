@@ -98,7 +98,7 @@ class Campaign:
         seed: int = 0,
     ):
         self.target, self.strategy, self.tools, self.effort, self.seed = target, strategy, tools, effort, seed
-        self._judge, self._sessions, self._broken = judge, {}, 0
+        self._judge, self._sessions, self._broken, self._reason = judge, {}, 0, ""
         self._verdict_seconds = _VERDICT
         self.current: KernelRun | None = None
         self.kernels = kernel_runs(tasks, untuned)
@@ -146,6 +146,8 @@ class Campaign:
             self.current = kernel
             show(self)
             self._finish(kernel, "time is up" if not self.stopping else "stopped")
+        if self._broken and not any(kernel.times for kernel in self.kernels) and not self.stopping:
+            self._give_up()
 
     def _next(self) -> KernelRun | None:
         """Who promises the most; those who promise nothing are finished on the way."""
@@ -205,13 +207,17 @@ class Campaign:
         return self._sessions[key]
 
     def _note_broken(self, trials: Sequence[Trial], fair: Sequence[Trial]) -> None:
-        self._broken = self._broken + 1 if trials and not fair else 0
+        if not trials:  # the search of a kernel is over, which says nothing of the machine
+            return
+        self._broken, self._reason = (0, "") if fair else (self._broken + 1, trials[-1].error.strip().rstrip("."))
         if self._broken == _BROKEN:
-            reason = failure_of(trials[-1].error).reason
-            raise UserError(
-                f"Tuning was given up, as this machine fails at every candidate ({reason}); all that was measured is "
-                f"in {self.records.path}: run the command again when that is mended."
-            )
+            self._give_up()
+
+    def _give_up(self) -> None:
+        raise UserError(
+            f"Tuning was given up, as no candidate could be measured, whatever it was ({self._reason}); all that was "
+            f"measured before is on record: run the command again when that is mended."
+        )
 
     def _await_room(self) -> None:
         """Measure nothing more while what was measured cannot be written.

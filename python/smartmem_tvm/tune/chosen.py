@@ -74,7 +74,7 @@ def choose(lines: Iterable[Mapping], where: Mapping, device: str | None = None) 
     lines : iterable of mapping
         See `record_lines`.
     where : mapping
-        `record_lines.circumstances` of what is compiled.
+        `record_lines.circumstances` of what is compiled; threads None, if another machine decides about them.
     device : str, optional
         The name of the GPU; without, any will do.
     """
@@ -126,7 +126,7 @@ def _refusal(run: Mapping, where: Mapping, device: str | None) -> str | None:
         return f"found for target {_name(theirs)}{limits}"
     if device is not None and run.get("device", device) != device:
         return f"found on {run['device']}, and this is {device}"
-    if run["threads"] != where["threads"]:
+    if where["threads"] is not None and run["threads"] != where["threads"]:
         return f"found with {_threads(run)}, and this is for {_threads(where)}"
     return None
 

@@ -7,10 +7,12 @@ from .genetic import Failure
 
 KILLED = "was killed from outside, as happens when memory runs out"
 NO_WORKER = "No worker process could be started"
+NO_DEVICE = "No device could be used"
 # What an operating system says when it runs out of something; a candidate alone does not do that.
 _MACHINE = (
     KILLED,
     NO_WORKER,
+    NO_DEVICE,
     "No space left on device",
     "Disk quota exceeded",
     "File too large",

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters of a built candidate, told by the candidate itself: types, shapes, and memory scopes.
+"""The parameters of a built candidate, in a file beside it: types, shapes, and memory scopes.
 
 MetaSchedule tells its runner types and shapes only. A texture is no buffer, though, and what a kernel keeps in memory
-between its launches is a parameter that only its schedule knows of; so a function of the built module has it all::
-
-    kernel_parameters(0) == ord("["), kernel_parameters(1) == ord("["), ...    # a JSON text, 0 behind its end
+between its launches is a parameter that only its schedule knows of.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from itertools import count, takewhile
+from pathlib import Path
 
 import numpy as np
 import tvm
 from tvm import tirx
 
-NAME = "kernel_parameters"
+FILE = "parameters.json"
 
 
 @dataclass(frozen=True)
@@ -43,34 +41,23 @@ def parameters(func: tirx.PrimFunc) -> list[Parameter]:
     return [Parameter(str(p.dtype), tuple(int(dim) for dim in p.shape), str(p.scope())) for p in func.params]
 
 
-def with_parameters_told(func: tirx.PrimFunc) -> tvm.IRModule:
-    """A module of a scheduled kernel, ``main``, and of what tells its parameters."""
-    return tvm.IRModule({"main": func, NAME: _text(json.dumps([astuple(each) for each in parameters(func)]))})
+def write_parameters(found: Sequence[Parameter], artifact: Path) -> None:
+    """Write them into a file beside what was built."""
+    text = json.dumps([astuple(each) for each in found])
+    artifact.with_name(FILE).write_text(text, encoding="utf-8")
 
 
-def _text(text: str) -> tirx.PrimFunc:
-    """A function of the host that returns the bytes of a text, one by one."""
-    position = tirx.Var("position", "int32")
-    bytes_ = [
-        tirx.IfThenElse(position == number, tirx.stmt.Return(tirx.const(byte, "int32")), None)
-        for number, byte in enumerate(text.encode())
-    ]
-    end = tirx.stmt.Return(tirx.const(0, "int32"))
-    func = tirx.PrimFunc([position], tirx.SeqStmt([*bytes_, end]), tvm.ir.PrimType("int32"))
-    return func.with_attrs({"global_symbol": NAME, "tirx.is_host_func": True})
+def read_parameters(artifact: Path) -> list[Parameter]:
+    """What `write_parameters` wrote."""
+    return as_parameters(json.loads(artifact.with_name(FILE).read_text(encoding="utf-8")))
 
 
-def parameters_of(module: tvm.runtime.Module) -> list[Parameter]:
-    """What a module that was built from `with_parameters_told` tells."""
-    text = bytes(takewhile(bool, _bytes(module[NAME]))).decode()
-    return [Parameter(dtype, tuple(shape), scope) for dtype, shape, scope in json.loads(text)]
+def as_parameters(rows: Iterable[Sequence]) -> list[Parameter]:
+    """Parameters from JSON, each a list of its fields."""
+    return [Parameter(dtype, tuple(shape), scope) for dtype, shape, scope in rows]
 
 
-def _bytes(tell: tvm.runtime.PackedFunc) -> Iterator[int]:
-    return map(tell, count())
-
-
-def arguments(module: tvm.runtime.Module, device: tvm.runtime.Device) -> list[tvm.runtime.Tensor]:
-    """Tensors for all parameters of a built candidate, the same numbers every time."""
+def arguments(found: Sequence[Parameter], device: tvm.runtime.Device) -> list[tvm.runtime.Tensor]:
+    """Tensors for the parameters of a kernel, the same numbers every time."""
     generator = np.random.default_rng(0)
-    return [each.on(device, generator) for each in parameters_of(module)]
+    return [each.on(device, generator) for each in found]

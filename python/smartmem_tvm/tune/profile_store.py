@@ -65,6 +65,9 @@ class ProfileStore:
         Threads that kernels run on; by default `host.run_threads`.
     device : str, optional
         Name of the GPU that kernels run on; without, they run on the CPU.
+    cpu : str, optional
+        Name of the CPU, by default this machine's. Of another one, whatever number of threads counts unless one is
+        given: its default is not known here.
 
     Attributes
     ----------
@@ -77,15 +80,23 @@ class ProfileStore:
         If the file exists and cannot be read.
     """
 
-    def __init__(self, path: Path | None, target: Target, threads: int | None = None, device: str | None = None):
+    def __init__(
+        self,
+        path: Path | None,
+        target: Target,
+        threads: int | None = None,
+        device: str | None = None,
+        cpu: str | None = None,
+    ):
         self.path = Path(path) if path is not None else None
         self.damaged = 0
         self._asked: dict[tuple, Question] = {}
         self._answered: dict[tuple, tuple[float, float]] = {}
-        runs_on = {"cpu": cpu_name(), "threads": threads or run_threads()} if device is None else {"device": device}
+        threads = threads or (None if cpu else run_threads())
+        runs_on = {"cpu": cpu or cpu_name(), "threads": threads} if device is None else {"device": device}
         self._where = {
             "target": str(target),
-            **runs_on,
+            **{key: value for key, value in runs_on.items() if value is not None},
             "tvm": installed_version("apache-tvm"),
             "schedules": SCHEDULES,
         }

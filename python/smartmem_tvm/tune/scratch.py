@@ -16,16 +16,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PREFIX = "smartmem-tune-"
-
 
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """Meanwhile `tempfile`, and $TMPDIR for other processes, lead to a folder of this process's own."""
-    top, variable = Path(tempfile.gettempdir()), os.environ.get("TMPDIR")
-    for each in top.glob(f"{_PREFIX}*"):
+def scratch(purpose: str = "tune") -> Iterator[Path]:
+    """Meanwhile `tempfile`, and $TMPDIR for other processes, lead to a folder of this process's own.
+
+    Parameters
+    ----------
+    purpose : str
+        In the folder's name, by which the next one with the same purpose knows it.
+    """
+    top, variable, prefix = Path(tempfile.gettempdir()), os.environ.get("TMPDIR"), f"smartmem-{purpose}-"
+    for each in top.glob(f"{prefix}*"):
         _remove_if_abandoned(each)
-    folder, lock = _locked_folder(top)
+    folder, lock = _locked_folder(top, prefix)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     try:
         yield folder
@@ -38,9 +42,9 @@ def scratch() -> Iterator[Path]:
         os.close(lock)
 
 
-def _locked_folder(top: Path) -> tuple[Path, int]:
+def _locked_folder(top: Path, prefix: str) -> tuple[Path, int]:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=top))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=top))
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)

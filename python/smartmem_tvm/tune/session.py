@@ -20,6 +20,7 @@ from tvm.target import Target
 from ..errors import UserError
 from .faults import failure_of
 from .metaschedule import context
+from .parameters import FILE
 from .strategy import FAILED, median_of, seconds_of
 from .trace import genome_of
 
@@ -36,12 +37,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tools:
-    """What all sessions share: MetaSchedule's builder, runner, database and cost model."""
+    """What all sessions share: MetaSchedule's builder, runner, database and cost model.
+
+    Attributes
+    ----------
+    devices : int
+        Candidates that the runner measures at a time.
+    """
 
     builder: ms.Builder
     runner: ms.Runner
     database: ms.Database
     model: ms.CostModel | None = None
+    devices: int = 1
 
 
 class Session:
@@ -124,14 +132,24 @@ class Session:
         kind = self.context.target.kind.name
         device = "cpu" if kind == "llvm" else kind
         built = self.tools.builder.build([ms.builder.BuilderInput(c.sch.mod, self.context.target) for c in candidates])
-        for candidate, build in zip(candidates, built, strict=True):
+        pairs = list(zip(candidates, built, strict=True))
+        for first in range(0, len(pairs), self.tools.devices):
+            yield from self._run(pairs[first : first + self.tools.devices], device)
+
+    def _run(self, pairs: Sequence[tuple], device: str) -> Iterator[ms.runner.RunnerResult]:
+        """The results of some candidates that are measured together."""
+        jobs = [
+            ms.runner.RunnerInput(build.artifact_path, device, candidate.args_info)
+            for candidate, build in pairs
+            if build.error_msg is None
+        ]
+        times = iter(self.tools.runner.run(jobs) if jobs else ())
+        for _, build in pairs:
             if build.error_msg is not None:
                 yield ms.runner.RunnerResult(None, build.error_msg)
-                continue
-            job = ms.runner.RunnerInput(build.artifact_path, device, candidate.args_info)
-            (time,) = self.tools.runner.run([job])
-            yield time.result()
-            _discard(Path(str(build.artifact_path)))
+            else:
+                yield next(times).result()
+                _discard(Path(str(build.artifact_path)))
 
     def _record(self, candidate: ms.MeasureCandidate, result: ms.runner.RunnerResult, kept: ms.database.Workload):
         """Keep a time, and a candidate that failed; what the machine failed at says nothing of a candidate."""
@@ -144,7 +162,8 @@ class Session:
 def _discard(artifact: Path) -> None:
     """Remove what was built, and its folder if nothing else is in there."""
     with suppress(OSError):
-        artifact.unlink(missing_ok=True)
+        for file in (artifact, artifact.with_name(FILE)):
+            file.unlink(missing_ok=True)
         artifact.parent.rmdir()
 
 

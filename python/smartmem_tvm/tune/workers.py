@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from ..errors import UserError
 from .faults import KILLED, NO_WORKER
 
 _START = 120.0  # seconds that a worker may take to import what it needs
@@ -225,9 +226,13 @@ class _Worker:
         self.deadline = time.monotonic() + _START
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, confines, imports), daemon=True)
+        # Ctrl-C goes to the whole group; the parent ends its workers. What is blocked here is so there, from the first
+        # moment on, and in the linkers that they start.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self._process.start()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
 
     @property
@@ -267,7 +272,6 @@ class _Worker:
 def _serve(connection: Connection, confines: Confines, imports: Sequence[str]) -> None:
     """The worker: one job after the other, until the pipe closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its workers
     _confine(confines)
     for name in imports:
         importlib.import_module(name)
@@ -301,5 +305,7 @@ def _answer(message: bytes) -> bytes:
     try:
         function, job = pickle.loads(message)
         return pickle.dumps(Answer(function(job)))
+    except UserError as error:
+        return pickle.dumps(Answer(error=str(error)))
     except Exception as error:  # whatever a job raises is its own business
         return pickle.dumps(Answer(error=f"{type(error).__name__}: {error}"))

@@ -43,7 +43,7 @@ function memorySection(model, number) {
   const path = (key) => ["models", number, "memory", key];
   return section("memory", "Memory over time",
     [figure(path("planned_bytes"), "bytes"), ` in ${plural(plan.storages.length, "storage")} for ${plural(plan.tensors.length, "tensor")}; in use at once at most `, figure(path("live_bytes"), "bytes"),
-      " (the black line). Weights take ", figure(path("weight_bytes"), "bytes"), " more."], null, picture);
+      " (the black line). Weights take ", figure(path("weight_bytes"), "bytes"), " more."], null, wide(picture));
 }
 
 function tuningSection(data) {
@@ -81,7 +81,7 @@ function tuningSection(data) {
       keys: [each.kernel, each.device, each.strategy, each.seconds.length, failed, each.untuned ?? 0, each.winner ?? each.best.at(-1) ?? 0, each.gain ?? 0], text: `${each.kernel} ${each.device} ${each.file}`,
     };
   });
-  return section("tuning", "Tuning", lead, null, picture, table([{ title: "kernel, or its tensors", kind: "name" }, { title: "device" }, { title: "strategy" }, { title: "candidates", kind: "n" }, { title: "failed", kind: "n" },
+  return section("tuning", "Tuning", lead, null, wide(picture), table([{ title: "kernel, or its tensors", kind: "name" }, { title: "device" }, { title: "strategy" }, { title: "candidates", kind: "n" }, { title: "failed", kind: "n" },
     { title: "untuned", kind: "n" }, { title: "best", kind: "n" }, { title: "gain", kind: "n" }], rows, { search: true, height: "40vh" }));
 }
 
@@ -99,10 +99,13 @@ function ablationSection(data) {
   return section("ablation", "What each technique brings", "Techniques added one by one, from the top down; shorter is better.", null, blocks);
 }
 
+const twoLines = (text, more) => [text, more ? h("div", { class: "small" }, more) : null];
+
 function devicesSection(data) {
   const empty = data.devices.length ? null : "No network was timed: `smartmem measure DIR --tracker HOST:PORT --key KEY --json` on each device, or `smartmem bench MODEL -o FILE.json`, brings latencies; give their output to this command too.";
   const verdict = (value, good, bad) => (value === null ? [] : value ? [good] : [bad]);
-  const checks = (each) => [...verdict(each.correct, "correct", "WRONG"), ...verdict(each.deterministic, `same in ${each.replays ?? "all"} runs`, "runs DIFFER")].join(", ") || "–";
+  const alone = (wrong) => (wrong ? [wrong.length ? `kernels WRONG alone: ${wrong.join(", ")}` : "each kernel correct alone"] : []);
+  const checks = (each) => [...verdict(each.correct, "correct", "WRONG"), ...verdict(each.deterministic, `same in ${each.replays ?? "all"} runs`, "runs DIFFER"), ...alone(each.wrong)].join(", ") || "–";
   const blocks = [...new Set(data.devices.map((each) => each.model))].map((model) => {
     const mine = data.devices.map((each, at) => [each, at]).filter(([each]) => each.model === model);
     const most = Math.max(...mine.map(([each]) => each.median || 0), 1e-12);
@@ -110,7 +113,8 @@ function devicesSection(data) {
       const path = (key) => ["devices", at, key];
       const bar = h("div", { class: "bar", style: `width:${(200 * (each.median || 0)) / most}px;background:${each.system === "smartmem" ? "var(--accent)" : "var(--buffer)"}` });
       return {
-        cells: [h("span", { title: `${each.driver} ${each.file}` }, each.device), each.system, figure(path("median"), "ms"), bar, figure(path("p10"), "ms"), figure(path("p90"), "ms"), figure(path("p99"), "ms"), figure(path("kernels"), "count"), figure(path("layout_share"), "percent"), figure(path("relative_error"), "error"), checks(each)],
+        cells: [twoLines(each.device, each.driver && `driver ${each.driver}`), twoLines(each.system, each.folder), figure(path("median"), "ms"), bar, figure(path("p10"), "ms"), figure(path("p90"), "ms"), figure(path("p99"), "ms"), figure(path("kernels"), "count"), figure(path("layout_share"), "percent"), figure(path("relative_error"), "error"), checks(each)],
+        title: each.file,
         keys: [each.device, each.system, each.median ?? 0, each.median ?? 0, each.p10 ?? 0, each.p90 ?? 0, each.p99 ?? 0, each.kernels ?? 0, each.layout_share ?? 0, each.relative_error ?? 0, checks(each)],
       };
     });

@@ -44,14 +44,18 @@ const shape = (dims) => (dims.length ? dims.join("×") : "scalar");
 const plural = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 const chip = (kind, text) => h("span", { class: `chip ${kind}` }, text || kind);
 
+// What stands between two grave accents is something to type.
+const prose = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+const wide = (picture) => h("div", { class: "wide" }, picture);
+
 function section(id, title, lead, empty, ...content) {
-  const body = empty ? [h("p", { class: "none" }, empty)] : [lead ? h("p", { class: "lead" }, lead) : null, ...content];
+  const body = empty ? [h("p", { class: "none" }, prose(empty))] : [lead ? h("p", { class: "lead" }, lead) : null, ...content];
   const element = h("section", { id, "data-empty": empty ? "yes" : null }, h("h2", {}, title), ...body);
   element.title_ = title;
   return element;
 }
 
-// A table whose rows are {cells, keys (to sort by), text (to search in), open (what a click shows), id}.
+// A table whose rows are {cells, keys (to sort by), text (to search in), open (what a click shows), id, title (a tip)}.
 function table(columns, rows, options) {
   const settings = Object.assign({ search: false, height: null }, options);
   const body = h("tbody");
@@ -67,7 +71,7 @@ function table(columns, rows, options) {
   }
   function line(row) {
     const cells = row.cells.map((cell, at) => h("td", { class: columns[at].kind || null }, cell));
-    if (!row.open) return h("tr", { id: row.id }, cells);
+    if (!row.open) return h("tr", { id: row.id, title: row.title }, cells);
     const tr = h("tr", { class: "click", id: row.id, tabindex: 0 }, cells);
     let shownRow = null;
     const toggle = () => {

@@ -107,7 +107,9 @@ function drawGraph(model, number) {
   const input = h("input", { type: "search", placeholder: "find an operator, tensor, kernel or rule", oninput: () => find(input.value) });
   const fold = h("button", { onclick: () => { state.small = !state.small; fold.textContent = state.small ? "show operators" : "kernels only"; build(); } }, "kernels only");
   build();
-  const legend = h("div", { class: "legend" }, Object.entries(FATES).map(([fate, text]) => h("span", {}, h("i", { style: `background:${color(fate)}` }), text)));
+  const textured = model.kernels.some((each) => each.outputs.some((t) => t.memory === "texture"));
+  const legend = h("div", { class: "legend" }, [...Object.entries(FATES).map(([fate, text]) => [color(fate), text]), ...(textured ? [["var(--texture)", "kernel that writes a texture"]] : [])]
+    .map(([shade, text]) => h("span", {}, h("i", { style: `background:${shade}` }), text)));
   return { select, element: h("div", {}, genome(model, select), legend, h("div", { class: "tools" }, input, fold), h("div", { class: "split" }, scroller, aside)) };
 }
 

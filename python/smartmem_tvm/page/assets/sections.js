@@ -19,6 +19,7 @@ const PASSES = {
   EliminateLayout: "its map is part of the index expressions of the kernels that it went into: nothing is copied",
   PlaceTextures: "its kernels read and write whole texels, and none of them takes longer than with a buffer",
 };
+const WHERE = { texture: PASSES.PlaceTextures, buffer: "no pass moved it: tensors are in buffers, in the order of their dimensions" };
 const noReason = (entry) => PASSES[entry.pass] || "the pass gives no other reason than that its conditions hold";
 
 function actionKind(entry) {
@@ -82,7 +83,7 @@ function tensorsSection(model, number) {
     open: () => [
       h("div", {}, h("b", {}, each.tensor), each.writer ? ` is written by the kernel of ${each.writer}` : each.kind === "weight" ? " is a weight" : " is given by the caller", each.readers.length ? `, read by ${each.readers.join(", ")}.` : "."),
       each.strided.length ? h("div", {}, `In another order than wanted by ${each.strided.join("; ")}.`) : null,
-      each.reason ? h("div", { class: "why" }, each.reason) : null],
+      h("div", { class: "why" }, each.reason || WHERE[each.memory])],
   }));
   return section("tensors", "Layouts and memory of tensors", `${sum("texture")}, ${sum("buffer")}. In a texture the last dimension is a texel of four numbers. Click a tensor for the reason.`, empty,
     table([{ title: "tensor", kind: "name" }, { title: "what" }, { title: "memory" }, { title: "shape in memory" }, { title: "type" }, { title: "size", kind: "n" },

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tuner has to know of the devices of a key: how many, what they are, and how fast a model is on them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tvm.target import Target
+
+from ..deploy.build import Compiled
+from ..deploy.export import save
+from ..deploy.link import link_for
+from ..deploy.signatures import launched
+from .attempts import Attempts
+from .deployed import Deployed, check_machine, kind_of
+from .devices import inspect
+from .keys import tracker_state
+from .session import Session
+from .wire import parse_address
+
+_LIMIT = 600.0  # seconds for all kernels of a model
+
+
+@dataclass(frozen=True)
+class Found:
+    """The devices of a key.
+
+    Attributes
+    ----------
+    count : int
+    name, driver : str
+        Of one that was free; the others are taken to be like it.
+    threads : int
+        That kernels run on if it is a CPU.
+    """
+
+    count: int
+    name: str
+    driver: str
+    threads: int
+
+
+def find(tracker: str, key: str, timeout: float, target: Target) -> Found:
+    """Look at the devices of a key.
+
+    Raises
+    ------
+    UserError
+        If there is none, or the one that was looked at does not run code for the target.
+    """
+    kind = kind_of(target)
+
+    def look(session: Session) -> Found:
+        check_machine(link_for(target).triple, session)
+        session.device(kind)
+        device = next(each for each in inspect(session)["devices"] if each["kind"] == kind)
+        count = tracker_state(parse_address(tracker))[key].total
+        return Found(max(1, count), device.get("name", kind), str(device.get("driver") or ""), session.threads())
+
+    return Attempts(tracker, key, timeout=timeout).run(look)
+
+
+def kernel_seconds(
+    compiled: Compiled, _inputs: object, run: Callable[[Callable[[Session], dict]], dict]
+) -> dict[str, float]:
+    """Kernel -> median seconds of a launch by itself, of a model as it is compiled.
+
+    Parameters
+    ----------
+    run : callable
+        Gives work a device (`Borrowed.run`).
+    """
+    explanation = {"launched": launched(compiled.graph, compiled.signatures)}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        save(replace(compiled, weights=[]), folder, {"inputs": [], "outputs": []}, explanation)
+
+        def measure(session: Session) -> dict[str, float]:
+            with session.limit(_LIMIT, "the kernels of a model"):
+                return Deployed(session, folder).kernel_seconds()
+
+        return run(measure)
