@@ -134,6 +134,7 @@ def test_refusals_name_the_remedy(smartmem, two_kernels, tmp_path):
             (("--key", "here"), "Option --key needs --tracker"),
             ((*where(t, "other"),), "has the key other: use one of here"),
             ((*where(t), "--cores", "0"), "leave one of them out"),
+            ((*where(t), "--threads", "3"), "on at most 2 threads, not on 3: give --threads 2, or start it with"),
             ((*where(t), "--target", "cuda"), "has no device cuda"),
             ((*where(t), "--target", '{"kind":"llvm","mtriple":"aarch64-linux-gnu"}'), "compiled for aarch64"),
         ):

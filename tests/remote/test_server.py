@@ -20,6 +20,7 @@ from smartmem_tvm.remote.keys import tracker_state
 from smartmem_tvm.remote.registration import Registration
 from smartmem_tvm.remote.server import Server
 from smartmem_tvm.remote.session import DeviceLost, Session, request
+from smartmem_tvm.tune.host import usable_cores
 
 
 def state_of(tracker, key):
@@ -40,6 +41,12 @@ def test_it_listens_on_loopback_alone(shared_device):
     listening = Path("/proc/net/tcp").read_text().split("\n")[1:]
     mine = [line.split()[1] for line in listening if line and line.split()[3] == "0A"]
     assert f"0100007F:{port:04X}" in mine and f"00000000:{port:04X}" not in mine
+
+
+@pytest.mark.parametrize(("told", "threads"), [("", usable_cores()), ("3", 3)])
+def test_kernels_run_on_all_cores_unless_it_is_told_otherwise(tmp_path, told, threads):
+    with server(tmp_path, TVM_NUM_THREADS=told) as started, connect(started) as session:
+        assert session.threads() == threads
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

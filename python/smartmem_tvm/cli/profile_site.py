@@ -74,14 +74,14 @@ def _there(args: argparse.Namespace) -> Iterator[Site]:
 
     target = parse_target(args.target)
     with step(f"Looking at a device of key {args.key}"):
-        found = find(args.tracker, args.key, args.timeout, target)
+        found = find(args.tracker, args.key, args.timeout, target, args.threads)
     device = cpu = threads = None
     if is_gpu(target):
         device = device_name(target) if is_elsewhere(target) else found.name
     else:
         # A server of TVM's own does not tell what its CPU is.
         told = found.name if found.name != kind_of(target) else args.key
-        cpu, threads = other_cpu(target) or told, args.threads or found.threads
+        cpu, threads = other_cpu(target) or told, found.threads
     attempts = Attempts(args.tracker, args.key, timeout=args.timeout)
     with Lent(attempts, target, found.count, threads) as lent:
         yield Site(target, device, cpu, threads, lent)

@@ -127,13 +127,12 @@ def _there(args: argparse.Namespace, target: Target, cores: Collection[int], bui
 
     if cores:
         raise UserError("Option --cores names cores of this machine, and --tracker another one; leave one of them out.")
-    found = tuning.find(args.tracker, args.key, args.timeout, target)
-    threads = args.threads or found.threads
-    lent = borrowed.Borrowed(args.tracker, args.key, args.timeout, None if is_gpu(target) else threads)
+    found = tuning.find(args.tracker, args.key, args.timeout, target, args.threads)
+    lent = borrowed.Borrowed(args.tracker, args.key, args.timeout, None if is_gpu(target) else found.threads)
     workers = Workers(found.count, lent.patience, imports=[borrowed.__name__])
     with contextlib.closing(workers):
         apart = Apart(workers, builders, at=lent.at)
         seconds = partial(tuning.kernel_seconds, run=lent.run)
         yield Site(
-            found.name, found.driver, threads, found.count, runner(workers, lent.seconds), apart, linked, seconds
+            found.name, found.driver, found.threads, found.count, runner(workers, lent.seconds), apart, linked, seconds
         )

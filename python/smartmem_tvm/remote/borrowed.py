@@ -100,7 +100,7 @@ class Borrowed:
 
     def _prepared(self, session: Session) -> Session:
         if self.threads is not None:
-            session.function("runtime.config_threadpool")(1, self.threads)
+            session.use_threads(self.threads)
         return session
 
 

@@ -122,7 +122,7 @@ class Lent:
     def _clocks(self, session: Session, code: Any, data: Mapping, sets: int) -> list[Callable[[int], float]]:
         device = session.device(kind_of(self._target))
         if self._threads is not None:
-            session.function("runtime.config_threadpool")(1, self._threads)
+            session.use_threads(self._threads)
         return [
             _clock(code, name, device, [[each.on(device) for each in weights] for _ in range(sets)])
             for name, weights in data.items()

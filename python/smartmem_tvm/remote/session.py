@@ -88,6 +88,22 @@ class Session:
         known = self.function("runtime.NumThreads", missing_ok=True)
         return int(known()) if known is not None else int(self.about.get("cores") or 1)
 
+    def use_threads(self, count: int) -> None:
+        """Run kernels of the server's CPU on so many threads.
+
+        Raises
+        ------
+        UserError
+            If the server has fewer.
+        """
+        if (configure := self.function("runtime.config_threadpool", missing_ok=True)) is not None:
+            configure(1, count)
+        if (most := self.threads()) < count:
+            raise UserError(
+                f"Server {self.address} (key {self.key}) runs kernels on at most {most} threads, not on {count}: give "
+                f"--threads {most}, or start it with TVM_NUM_THREADS={count}."
+            )
+
     def _runs(self, kind: str) -> bool:
         return self.function(f"device_api.{kind}", missing_ok=True) is not None
 

@@ -43,19 +43,26 @@ class Found:
     threads: int
 
 
-def find(tracker: str, key: str, timeout: float, target: Target) -> Found:
+def find(tracker: str, key: str, timeout: float, target: Target, threads: int | None = None) -> Found:
     """Look at the devices of a key.
+
+    Parameters
+    ----------
+    threads : int, optional
+        That a CPU's kernels shall run on; by default as the server decides.
 
     Raises
     ------
     UserError
-        If there is none, or the one that was looked at does not run code for the target.
+        If there is none, or the one that was looked at does not run code for the target, or not on so many threads.
     """
     kind = kind_of(target)
 
     def look(session: Session) -> Found:
         check_machine(link_for(target).triple, session)
         session.device(kind)
+        if threads is not None and kind == "cpu":
+            session.use_threads(threads)
         device = next(each for each in inspect(session)["devices"] if each["kind"] == kind)
         count = tracker_state(parse_address(tracker))[key].total
         return Found(max(1, count), device.get("name", kind), str(device.get("driver") or ""), session.threads())
