@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from matmul_model import matmuls
 from smartmem_tvm.cli import timing
 
 
@@ -36,6 +37,16 @@ def test_threads(monkeypatch):
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     assert timing.set_threads(None) == 1
     assert timing.set_threads(1) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [("run",), ("stats", "--run"), ("bench",), ("profile",), ("tune", "-o", "records.jsonl")]
+)
+def test_too_many_threads(smartmem, options, tmp_path, monkeypatch):
+    """Each of TVM's would keep a core busy."""
+    monkeypatch.chdir(tmp_path)
+    outcome = smartmem(*options, matmuls(tmp_path / "m.onnx", (8, 8)), "--threads", 99999)
+    assert outcome.code == 2 and "99999 threads (--threads, or TVM_NUM_THREADS) are too many" in outcome.err
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e12"])

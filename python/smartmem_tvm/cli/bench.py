@@ -161,7 +161,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         from ..bench.plot import require_matplotlib
 
         require_matplotlib(Path(args.plot))
-    threads = args.threads or int(os.environ.get("TVM_NUM_THREADS", 0)) or timing.usable_cores()
+    threads = timing.thread_count(args.threads)
     shapes = parse_shapes(args.shape)
     against = parse_systems(args.against, args.target)
     devices = _devices([args.target, *(system.target for system in against)])

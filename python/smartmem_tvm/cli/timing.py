@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from ..tune.host import run_threads, usable_cores
 
 if TYPE_CHECKING:
@@ -17,9 +18,19 @@ if TYPE_CHECKING:
 
     from ..deploy.weights import Machine
 
-__all__ = ["add_threads", "inference", "interleaved", "positive", "seconds", "set_threads", "usable_cores"]
+__all__ = [
+    "add_threads",
+    "inference",
+    "interleaved",
+    "positive",
+    "seconds",
+    "set_threads",
+    "thread_count",
+    "usable_cores",
+]
 
 _LONGEST = 1e6  # seconds
+_CROWD = 4  # threads for each logical CPU, at most
 
 
 def positive(text: str) -> int:
@@ -44,15 +55,32 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=positive, metavar="N", help=text)
 
 
-def set_threads(count: int | None) -> int:
-    """Let TVM run kernels on `count` threads; returns the number.
+def thread_count(wanted: int | None) -> int:
+    """Threads of this machine's CPU that a command runs kernels on.
+
+    Raises
+    ------
+    UserError
+        If there are so many that they would bring the machine to a halt: TVM's do not sleep while they wait.
+    """
+    count, most = wanted or run_threads(), _CROWD * (os.cpu_count() or 1)
+    if count > most:
+        raise UserError(
+            f"{count} threads (--threads, or TVM_NUM_THREADS) are too many for this machine's {os.cpu_count()} cores: "
+            f"give at most {most}."
+        )
+    return count
+
+
+def set_threads(wanted: int | None) -> int:
+    """Let TVM run kernels on so many threads (`thread_count`); returns the number.
 
     To be called before the first kernel runs: TVM fixes the size of its pool then. Its own default is half the
     logical CPUs, which is wrong where cores have one thread each, as in most virtual machines.
     """
+    count = thread_count(wanted)
     import tvm
 
-    count = count or run_threads()
     os.environ["TVM_NUM_THREADS"] = str(count)
     tvm.get_global_func("runtime.config_threadpool")(1, count)
     return tvm.runtime.num_threads()
