@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import UserError
 
+LIBRARY, OBJECTS = "lib.so", "lib.tar"  # what is linked, and what the device's linker is left to link
 _NDK_PATTERN = "toolchains/llvm/prebuilt/*/bin/{arch}-linux-android*-clang++"
 _NDK_REMEDY = "the NDK's compiler (done for you where TVM_NDK_CC or ANDROID_NDK_HOME is set): "
 _GNU_REMEDY = "a compiler for {triple} (done for you after `apt-get install g++-{triple}` or `pip install ziglang`): "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from .._version import TVM_PINS, __version__, installed_version
 from ..errors import UserError
+from .compilers import LIBRARY, OBJECTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .weights import Machine
 
 FORMAT = 5
-LIBRARY, OBJECTS = "lib.so", "lib.tar"
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION}
 

@@ -11,8 +11,7 @@ import tvm
 from tvm.target import codegen
 
 from ..errors import UserError
-from .compilers import CrossCompiler, cross_compiler, remedy
-from .export import LIBRARY, OBJECTS
+from .compilers import LIBRARY, OBJECTS, CrossCompiler, cross_compiler, remedy
 
 _HOW = (
     "{file} holds object files for {triple}: TVM's RPC server on the device links them when it loads {file}, if it "

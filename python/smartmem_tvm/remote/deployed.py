@@ -16,8 +16,8 @@ from tvm.target import Target
 
 from ..deploy.alone import PREFIX
 from ..deploy.build import to_numpy
-from ..deploy.compilers import remedy
-from ..deploy.export import EXPLANATION, OBJECTS, WEIGHTS, check_files, read_manifest
+from ..deploy.compilers import OBJECTS, remedy
+from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
 from ..deploy.link import host_triple
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
