@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -55,6 +56,20 @@ def loop_and_tell(path):
     Path(path).write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+
+def compile_and_tell(path):
+    """As a job whose compiler takes long."""
+    compiler = subprocess.Popen(["sleep", "600"])
+    Path(path).write_text(str(compiler.pid))
+    compiler.wait()
+
+
+def crash_or_nap(seconds):
+    if seconds is None:
+        crash(None)
+    time.sleep(seconds)
+    return seconds
 
 
 def tell_at_exit(path):

@@ -5,12 +5,17 @@ import itertools
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
-from rpc_processes import device
+from rpc_processes import device, until
 from smartmem_tvm.remote.attempts import Attempts
 from smartmem_tvm.remote.borrow import DeviceBusy, DeviceLost
+from smartmem_tvm.remote.keys import tracker_state
+from smartmem_tvm.remote.session import request
+from smartmem_tvm.remote.wire import parse_address
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +42,19 @@ def test_a_device_that_hangs_is_left_and_another_taken(shared_tracker, two):
     assert list(attempts.cooling()) == [tried[0]]
     # For as long as it cools down, work goes to the other one.
     assert attempts.run(lambda session: session.address) == tried[1]
+
+
+def test_what_one_learns_counts_for_those_who_wait(shared_tracker, two):
+    attempts = Attempts(shared_tracker.address, "two", cool_down=30, timeout=20)
+    with ThreadPoolExecutor(1) as pool, ExitStack() as held:
+        first, second = (held.enter_context(request(shared_tracker.address, "two", 20)) for _ in two)
+        waiting = pool.submit(attempts.run, lambda session: session.address)
+        until(lambda: tracker_state(parse_address(shared_tracker.address))["two"].pending == 1)
+        attempts._cooling[first.address] = time.monotonic() + 30
+        first.close()
+        time.sleep(0.5)
+        second.close()
+        assert waiting.result(20) == second.address
 
 
 def test_a_device_that_is_the_only_one_is_waited_for(shared_tracker, shared_device):

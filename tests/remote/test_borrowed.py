@@ -104,6 +104,30 @@ def test_without_a_device_nobody_is_at_fault(shared_tracker, tmp_path):
     assert not failure_of(str(error.value)).candidate
 
 
+def test_a_device_that_hangs_on_the_way_is_the_machine_s_fault(lent, tmp_path, shared_device, monkeypatch):
+    """In a step that has no time limit of its own."""
+    monkeypatch.setattr(borrowed, "_CANDIDATE", 0.5)
+    ask = Session.device
+
+    def hanging(session, kind):
+        (process,) = shared_device.sessions()
+        os.kill(process, signal.SIGSTOP)
+        return ask(session, kind)
+
+    monkeypatch.setattr(Session, "device", hanging)
+    with pytest.raises(UserError, match=r"did not finish all that was to be done there within 0\.5 s") as error:
+        lent.seconds(job(tmp_path))
+    assert not failure_of(str(error.value)).candidate
+
+
+def test_kernels_that_are_compared_have_the_time_of_all(lent, monkeypatch):
+    monkeypatch.setattr(borrowed, "in_turns", lambda clocks, _: [1.0] * len(clocks))
+    limits, limit = [], Session.limit
+    monkeypatch.setattr(Session, "limit", lambda session, *told: limits.append(told) or limit(session, *told))
+    assert lent.at(TARGET, lambda place: place.seconds([None, None, None])) == [1.0, 1.0, 1.0]
+    assert (3 * borrowed._RUNNING, "a kernel") in limits
+
+
 def test_verdicts_are_found_on_one_device(lent):
     case = CASES["matmul with a weight"]
     mod = workload(with_constants(case.func(), case.constants))

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A second handle of a connection finds the right one, sees its end, and ends it."""
 
+import select
 import socket
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
@@ -69,6 +71,31 @@ def test_a_connection_that_does_not_open_is_cut(peer):
     line.cut()
     waiting.join(5)
     assert errors[0] == b""
+
+
+def test_a_connection_that_nobody_accepts_is_cut():
+    """The system goes on asking for minutes, and has no peer to tell until then."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as full:
+        connected = True
+        while connected:
+            last = full.enter_context(socket.socket())
+            last.setblocking(False)
+            connected = not last.connect_ex(listener.getsockname()) or select.select([], [last], [], 0.2)[1]
+        line, errors = Line(listener.getsockname()), []
+
+        def wait():
+            try:
+                with line.opening():
+                    socket.create_connection(listener.getsockname())
+            except OSError as error:
+                errors.append(error)
+
+        opening = threading.Thread(target=wait)
+        opening.start()
+        time.sleep(0.2)
+        line.cut()
+        opening.join(5)
+        assert len(errors) == 1
 
 
 def test_a_line_that_never_opened_touches_no_other(peer):

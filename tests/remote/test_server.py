@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server outlives its sessions, its tracker and bad clients; nothing outlives the server."""
 
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import tvm
 
-from rpc_processes import COMMAND, device, marked, server, started, tracker, until
+from rpc_processes import COMMAND, PYTHON, device, marked, server, started, tracker, until
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.remote import wire
 from smartmem_tvm.remote.keys import tracker_state
@@ -105,6 +106,39 @@ def test_a_crash_of_a_session_is_that_sessions(tmp_path):
         with connect(started) as again:
             assert "cpu" in again.kinds()
         assert "SIGSEGV" in started.log.read_text()
+
+
+def test_nobody_has_to_read_its_log(tmp_path):
+    """As when a terminal or a supervisor is gone: sessions begin, and what breaks one does not break the server."""
+    environment = {**os.environ, "PYTHONPATH": str(PYTHON), "TMPDIR": str(tmp_path)}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, *COMMAND, "rpc", "server", "--with-parent", "--json"]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, env=environment, text=True) as process:
+        printed = process.stdout.readline()
+        while not printed.endswith("}\n"):
+            printed += process.stdout.readline()
+        address = wire.parse_address(json.loads(printed)["address"])
+        first = Session(address, "", "")
+        process.stderr.close()
+        first._line._socket.sendall(b"\x64" + bytes(17))  # a message of a hundred bytes that ends early
+        first.close()
+        for _ in range(2):
+            with request_directly(address) as session:
+                assert "cpu" in session.kinds()
+                assert list(tmp_path.glob("smartmem-rpc-*/session-*"))
+        process.terminate()
+        assert process.wait(20) == 0 and not list(tmp_path.glob("smartmem-rpc-*"))
+
+
+def request_directly(address):
+    """A session, as soon as the one before has ended."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return Session(address, "", "")
+        except DeviceLost:
+            assert time.monotonic() < end
+            time.sleep(0.1)
 
 
 def test_a_session_that_cannot_begin_is_that_clients_trouble(monkeypatch):

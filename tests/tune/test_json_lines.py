@@ -24,7 +24,7 @@ def test_damaged_lines_are_told_and_the_others_read(tmp_path):
     assert read(path) == ([{"a": 1}, {"b": 2}], [Damage(2, False), Damage(3, False), Damage(6, True)])
 
 
-@pytest.mark.parametrize("torn", [b'{"b', b'{"b": 2}'])  # even a line that could be read is one that was cut off
+@pytest.mark.parametrize("torn", [b'{"b', b'{"b": 2', b"2"])
 def test_a_torn_end_is_mended_or_stays_a_line_of_its_own(torn, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b'{"a": 1}\n' + torn)
@@ -33,6 +33,27 @@ def test_a_torn_end_is_mended_or_stays_a_line_of_its_own(torn, tmp_path):
     path.write_bytes(b'{"a": 1}\n' + torn)
     assert mend_end(path) == len(torn)
     assert path.read_bytes() == b'{"a": 1}\n' and mend_end(path) == 0 and mend_end(tmp_path / "none") == 0
+
+
+def test_a_last_line_may_lack_its_end(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b'{"a": 1}')
+    assert mend_end(path) == 0
+    append(path, [{"b": 2}])
+    assert read(path) == ([{"a": 1}, {"b": 2}], [])
+
+
+def test_lines_that_others_refer_to_are_written_again_when_they_are_gone(tmp_path):
+    path, context = tmp_path / "file", [{"run": 1}, {"kernel": 2}]
+    size = append(path, [{"a": 1}], context)
+    assert size == path.stat().st_size and read(path)[0] == [*context, {"a": 1}]
+    size = append(path, [{"b": 1}], context, size)
+    append(path, [{"other": 1}])
+    append(path, [{"c": 1}], context, size)
+    assert read(path)[0][2:] == [{"a": 1}, {"b": 1}, {"other": 1}, {"c": 1}]
+    rewrite(path, lambda lines: lines[1:3])
+    append(path, [{"d": 1}], context, size)
+    assert read(path)[0] == [{"kernel": 2}, {"a": 1}, {"run": 1}, {"d": 1}]
 
 
 def test_without_room_the_file_is_left_as_it_was(tmp_path):

@@ -10,14 +10,16 @@ from tvm.s_tir import meta_schedule as ms
 from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.tune.chosen import choose
+from smartmem_tvm.tune.json_lines import rewrite
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context, cost_model
+from smartmem_tvm.tune.record_lines import prune
 from smartmem_tvm.tune.records import Records, circumstances, export, lines_of, record_key, workload_key
 from smartmem_tvm.tune.strategy import best_record, seconds_of
 from smartmem_tvm.tune.trace import genome_of, schedule_of
 from tunable_kernels import CASES
 
-TARGET = parse_target("llvm")
+TARGET = parse_target('{"kind": "llvm", "mcpu": "haswell", "num-cores": 2}')  # whose tiles these tests name
 WHERE = circumstances(TARGET, 2)
 RUN = {"date": "today", "command": "smartmem tune", "device": "a CPU", "driver": "", "strategy": "genetic"}
 MOD = workload(with_constants(CASES["matmul with a weight"].func(), (1,)))
@@ -94,6 +96,28 @@ def test_two_runs_may_add_to_one_file(path):
         commit(records, [width * 1e-3], **{"matmul.width": width})
     found = Records(path, WHERE, RUN).get_all_tuning_records()
     assert [genome_of(each.trace)["matmul.width"] for each in found] == [8, 16, 24, 32]
+
+
+@pytest.mark.parametrize("replaced", ["pruned", "another branch"])
+def test_a_run_goes_on_when_its_file_is_replaced(path, replaced):
+    records = Records(path, WHERE, RUN)
+    commit(records, [])
+    if replaced == "pruned":
+        rewrite(path, lambda lines: prune(lines, 1))
+    else:
+        path.unlink()
+        path.write_text('{"other": 1}\n')
+    commit(records, [1e-3], **{"matmul.width": 16})
+    commit(records, [2e-3], **{"matmul.width": 24})
+    found = Records(path, WHERE, RUN).get_all_tuning_records()
+    assert [genome_of(each.trace)["matmul.width"] for each in found] == [16, 24]
+    assert path.read_text().count('"command"') == path.read_text().count('"module"') == 1
+
+
+def test_a_record_whose_kernel_is_gone_does_not_count(path):
+    commit(Records(path, WHERE, RUN), [1e-3])
+    rewrite(path, lambda lines: [each for each in lines if "module" not in each])
+    assert len(Records(path, WHERE, RUN)) == 0
 
 
 def test_schedules_of_tvm_come_back_with_their_index_maps(path):

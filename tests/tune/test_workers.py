@@ -32,6 +32,26 @@ def two():
     workers.close()
 
 
+@contextmanager
+def running(folder, program, told):
+    """A process that runs a program, once a worker of it has told its number in a file."""
+    (folder / "smartmem").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, folder / "smartmem"], env=environment) as process:
+        while not (told.exists() and told.read_text()):
+            assert process.poll() is None
+            time.sleep(0.02)
+        yield process
+
+
+def is_alive(process):
+    """Whether it runs; one that has ended and that nobody asks for does not."""
+    try:
+        return "Z" not in (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
 def test_answers_come_in_the_order_of_the_jobs_and_workers_stay(two):
     assert [each.value for each in two.map(jobs.double, list(range(7)))] == [0, 2, 4, 6, 8, 10, 12]
     before = {each.value for each in two.map(jobs.whoami, range(20))}
@@ -56,6 +76,36 @@ def test_a_job_that_hangs_is_ended_even_where_no_thread_of_its_process_can_run(t
     (answer,) = two.map(jobs.loop, [None], patience=0.5)
     assert answer.error == "The job took longer than 0.5 s." and failure_of(answer.error).candidate
     assert time.monotonic() - start < 10
+
+
+def test_who_has_answered_is_not_late(two, monkeypatch):
+    """Whoever listens may be held up: by another worker's end, or by Ctrl-Z."""
+    two.map(jobs.double, [1, 2])
+    monkeypatch.setattr(workers_module._Worker, "mourn", lambda worker: time.sleep(2) or worker._process.join(5))
+    crashed, slow = two.map(jobs.crash_or_nap, [None, 0.5], patience=1.5)
+    assert "crashed" in crashed.error and slow == Answer(0.5)
+
+
+@pytest.mark.parametrize("by", ["time limit", "death of the parent"])
+def test_compilers_end_with_the_worker(by, tmp_path):
+    told = tmp_path / "pid"
+    program = f"""
+import worker_jobs
+from smartmem_tvm.tune.workers import Workers
+if __name__ == "__main__":
+    workers = Workers(1, {0.5 if by == "time limit" else 600})
+    workers.map(worker_jobs.compile_and_tell, [{str(told)!r}])
+    workers.close()
+"""
+    with running(tmp_path, program, told) as parent:
+        if by == "time limit":
+            assert parent.wait(30) == 0
+        else:
+            parent.kill()
+        end = time.monotonic() + 10
+        while (alive := is_alive(int(told.read_text()))) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not alive
 
 
 def test_a_worker_that_is_killed_is_no_fault_of_the_job(two):
@@ -137,26 +187,21 @@ if __name__ == "__main__":
 
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     told = tmp_path / "pid"
-    code = f"""
+    program = f"""
 import worker_jobs
 from smartmem_tvm.tune.workers import Workers
 if __name__ == "__main__":
     Workers(1, 600).map(worker_jobs.loop_and_tell, [{str(told)!r}])
 """
-    (tmp_path / "smartmem").write_text(code)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    parent = subprocess.Popen([sys.executable, tmp_path / "smartmem"], env=environment)
-    while not (told.exists() and told.read_text()):
-        assert parent.poll() is None
-        time.sleep(0.02)
-    worker = Path("/proc") / told.read_text()
-    assert worker.exists()
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    end = time.monotonic() + 10
-    while worker.exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    assert not worker.exists()
+    with running(tmp_path, program, told) as parent:
+        worker = int(told.read_text())
+        assert is_alive(worker)
+        parent.kill()
+        parent.wait()
+        end = time.monotonic() + 10
+        while is_alive(worker) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not is_alive(worker)
 
 
 def test_workers_work_while_it_is_their_turn():

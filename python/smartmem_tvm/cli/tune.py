@@ -7,8 +7,8 @@ import argparse
 import contextlib
 import importlib.util
 import logging
+import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,7 +178,8 @@ def _interruptible(campaign: Campaign) -> Iterator[None]:
         if campaign.stopping:
             raise KeyboardInterrupt
         campaign.stopping = True
-        print("smartmem: ending after this batch; press Ctrl-C again to end at once", file=sys.stderr)
+        # Not `print`, which this may have interrupted.
+        os.write(2, b"smartmem: ending after this batch; press Ctrl-C again to end at once\n")
 
     with handling(stop, signal.SIGINT, signal.SIGTERM):
         yield

@@ -131,7 +131,7 @@ def _there(args: argparse.Namespace, target: Target, cores: Collection[int], bui
     lent = borrowed.Borrowed(args.tracker, args.key, args.timeout, None if is_gpu(target) else found.threads)
     workers = Workers(found.count, lent.patience, imports=[borrowed.__name__])
     with contextlib.closing(workers):
-        apart = Apart(workers, builders, at=lent.at)
+        apart = Apart(workers, builders, lent.patience_of_verdicts, lent.at)
         seconds = partial(tuning.kernel_seconds, run=lent.run)
         yield Site(
             found.name, found.driver, found.threads, found.count, runner(workers, lent.seconds), apart, linked, seconds

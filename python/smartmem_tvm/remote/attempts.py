@@ -67,7 +67,9 @@ class Attempts:
         """
         for left in reversed(range(self.tries)):
             try:
-                with request(self.tracker, self.key, self.timeout, limit=self.limit, avoid=self.cooling()) as session:
+                # What others learn while this one waits for a device counts for it too.
+                options = {"limit": self.limit, "avoid": self._cooling}
+                with request(self.tracker, self.key, self.timeout, **options) as session:
                     return work(session)
             except DeviceLost as error:
                 with self._lock:

@@ -36,7 +36,8 @@ from .session import Session
 
 TRIES = 2
 _COOL_DOWN = 3.0  # seconds for a device that hung or crashed: servers come back at once, drivers may not
-_RUNNING = 30.0  # seconds that some launches may take, of which the first one compiles
+_RUNNING = 30.0  # seconds that the launches of a kernel may take, of which the first one compiles
+_CANDIDATE, _VERDICT = 300.0, 900.0  # seconds for all that is done for one: compilations, transfers, launches
 _READING, _READINGS, _FEWEST, _LONGEST = 1e-3, 50, 3, 0.25  # seconds and numbers, as of candidates measured here
 _TURNS = 20
 _numbers = itertools.count()
@@ -69,11 +70,16 @@ class Borrowed:
 
     @property
     def patience(self) -> float:
-        """Seconds after which a worker that measures a kernel must hang itself: each step has a limit of its own."""
-        return TRIES * (self.timeout + 10 * _RUNNING)
+        """Seconds after which a worker that measures a candidate must hang itself."""
+        return TRIES * (self.timeout + _CANDIDATE) + _RUNNING
 
-    def run(self, work: Callable[[Session], Result]) -> Result:
-        """The result of work on a device.
+    @property
+    def patience_of_verdicts(self) -> float:
+        """Seconds after which a worker that compares kernels must hang itself."""
+        return TRIES * (self.timeout + _VERDICT) + _RUNNING
+
+    def run(self, work: Callable[[Session], Result], seconds: float = _VERDICT) -> Result:
+        """The result of work on a device, which may take so long there.
 
         Raises
         ------
@@ -82,8 +88,15 @@ class Borrowed:
         UserError
             If there is no device, which `tune.faults` knows to be no fault of a candidate's.
         """
+
+        def limited(session: Session) -> Result:
+            with session.limit(seconds, "all that was to be done there"):
+                if self.threads is not None:
+                    session.use_threads(self.threads)
+                return work(session)
+
         try:
-            return _attempts(self.tracker, self.key, self.timeout).run(lambda session: work(self._prepared(session)))
+            return _attempts(self.tracker, self.key, self.timeout).run(limited)
         except KernelLost:
             raise
         except UserError as error:
@@ -92,16 +105,11 @@ class Borrowed:
     def seconds(self, job: tuple[str, str]) -> list[float]:
         """A `tune.runner.Measure`: times of a candidate that `deploy.link.linked` wrote."""
         artifact, kind = Path(job[0]), job[1]
-        return self.run(lambda session: _candidate_seconds(session, artifact, kind))
+        return self.run(lambda session: _candidate_seconds(session, artifact, kind), _CANDIDATE)
 
     def at(self, target: Target, work: Callable[[Place], Result]) -> Result:
         """A `deploy.place.At`: one device for all that is compared."""
         return self.run(lambda session: work(_There(session, target)))
-
-    def _prepared(self, session: Session) -> Session:
-        if self.threads is not None:
-            session.use_threads(self.threads)
-        return session
 
 
 @cache
@@ -111,10 +119,10 @@ def _attempts(tracker: str, key: str, timeout: float) -> Attempts:
 
 
 @contextlib.contextmanager
-def _running(session: Session) -> Iterator[None]:
-    """Kernels run inside."""
+def _running(session: Session, kernels: int = 1) -> Iterator[None]:
+    """So many kernels run inside."""
     try:
-        with session.limit(_RUNNING, "a kernel"):
+        with session.limit(_RUNNING * kernels, "a kernel"):
             yield
     except DeviceLost as error:
         raise KernelLost(str(error), error.address) from error
@@ -153,11 +161,12 @@ class _There:
             # A library that is in use must not be overwritten by the next one.
             name = f"kernel{next(_numbers)}{file.suffix}"
             library = load_library(self.session, file, self.target, name)
-        machine = Machine(library, weights, device, has_textures(self.target))
-        return _ReadyThere(machine, [each.on(device) for each in inputs], self.session)
+        with self.session.transfer(sum(each.nbytes for each in (*weights, *inputs)), "what a kernel reads"):
+            machine = Machine(library, weights, device, has_textures(self.target))
+            return _ReadyThere(machine, [each.on(device) for each in inputs], self.session)
 
     def seconds(self, models: Sequence[Ready]) -> list[float]:
-        with _running(self.session):
+        with _running(self.session, len(models)):
             return in_turns([_clock(each) for each in models], _TURNS)
 
 

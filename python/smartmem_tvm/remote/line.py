@@ -13,15 +13,18 @@ import socket
 import stat
 import struct
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from .wire import Address
+from .wire import Address, keep_alive
 
 # Of two connections to one peer that are opened at the same time, nobody could tell which is whose.
 _opening: defaultdict[Address, threading.Lock] = defaultdict(threading.Lock)
 _DESCRIPTORS = Path("/dev/fd")
+_TABLES, _CONNECTING = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")), 2
+_PAUSE_SECONDS = 0.05
 
 
 class Line:
@@ -39,7 +42,7 @@ class Line:
         self._peers = {address[:2] for *_, address in found}
         self._before: set[int] | None = None
         self._socket: socket.socket | None = None
-        self._cut = False
+        self._cut, self._holding = False, threading.Lock()
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
@@ -47,19 +50,22 @@ class Line:
         with self._opening:
             if self._cut:
                 raise ConnectionError("the connection was not opened in time")
-            self._before = self._inodes()
+            self._before = before = self._inodes()
             try:
                 yield
-                self._hold()
+                self._hold(before)
+                if self._socket is not None:
+                    keep_alive(self._socket)
             finally:
                 self._before = None
 
-    def _hold(self) -> None:
-        for inode, handle in self._handles():
-            if self._socket is None and inode not in self._before:
-                self._socket = handle
-            else:
-                handle.close()
+    def _hold(self, before: set[int]) -> None:
+        with self._holding:
+            for inode, handle in self._handles():
+                if self._socket is None and inode not in before:
+                    self._socket = handle
+                else:
+                    handle.close()
 
     def patience(self, seconds: float) -> None:
         """Let the system end each wait for an answer after so many seconds; 0 for never.
@@ -76,8 +82,10 @@ class Line:
     def cut(self) -> None:
         """End the connection, open or being opened: whoever waits for it gets an error."""
         self._cut = True
-        if self._socket is None and self._before is not None:
-            self._hold()
+        while self._socket is None and (before := self._before) is not None:
+            self._hold(before)
+            if self._socket is None:
+                time.sleep(_PAUSE_SECONDS)
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -108,7 +116,7 @@ class Line:
         return found
 
     def _handles(self) -> Iterator[tuple[int, socket.socket]]:
-        """Inode and a new handle of each socket that is connected to the peer.
+        """Inode and a new handle of each socket that is connected to the peer, or about to be.
 
         What is looked at is the handle: behind the descriptor that it was made of, another thread may have opened
         something else by now.
@@ -117,12 +125,9 @@ class Line:
             handle = _socket_of(descriptor)
             if handle is None:
                 continue
-            try:
-                known = handle.getpeername()[:2] in self._peers
-            except OSError:
-                known = False
-            if known:
-                yield os.fstat(handle.fileno()).st_ino, handle
+            inode = os.fstat(handle.fileno()).st_ino
+            if _peer_of(handle, inode) in self._peers:
+                yield inode, handle
             else:
                 handle.close()
 
@@ -137,3 +142,29 @@ def _socket_of(descriptor: int) -> socket.socket | None:
         os.close(own)
         return None
     return socket.socket(fileno=own)
+
+
+def _peer_of(handle: socket.socket, inode: int) -> Address | None:
+    try:
+        return handle.getpeername()[:2]
+    except OSError:
+        return _destination(inode) if _is_connecting(handle) else None
+
+
+def _is_connecting(handle: socket.socket) -> bool:
+    try:
+        return handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CONNECTING
+    except (OSError, AttributeError):  # no socket of TCP's, or a system that does not tell
+        return False
+
+
+def _destination(inode: int) -> Address | None:
+    """Where a socket is going that is not connected yet, which only Linux tells."""
+    for table in filter(Path.exists, _TABLES):
+        for fields in map(str.split, table.read_text().splitlines()[1:]):
+            if int(fields[9]) == inode:
+                host, _, port = fields[2].partition(":")
+                words = [int(host[i : i + 8], 16) for i in range(0, len(host), 8)]
+                family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
+                return socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words)), int(port, 16)
+    return None

@@ -30,6 +30,7 @@ from .wire import (
     Address,
     address_text,
     is_loopback,
+    keep_alive,
     listen,
     receive_int,
     receive_text,
@@ -42,7 +43,6 @@ _GREETING_SECONDS = 5.0
 _GONE_SECONDS = 1.0  # for a session to end by itself when its client has closed it
 _FOREVER = float("inf")
 _GONE_EVENT = getattr(select, "POLLRDHUP", 0)
-_IDLE, _INTERVAL, _PROBES = 10, 5, 3
 
 _log = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class Server:
             _log.warning("A connection from %s is refused: %s.", address_text(peer[:2]), error)
             conn.close()
             return
-        _keep_alive(conn)
+        keep_alive(conn)
         try:
             self._begin_session(conn, address_text(peer[:2]), seconds)
         except OSError as error:  # no room for another process or folder
@@ -245,14 +245,6 @@ class Server:
             signal.set_wakeup_fd(before)
             for each, handler in old.items():
                 signal.signal(each, handler)
-
-
-def _keep_alive(conn: socket.socket) -> None:
-    """Have the system notice a client whose machine or network is gone without a word, within half a minute."""
-    conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", _IDLE), ("TCP_KEEPINTVL", _INTERVAL), ("TCP_KEEPCNT", _PROBES)):
-        if hasattr(socket, name):
-            conn.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _return_exception(conn: socket.socket, message: str) -> None:

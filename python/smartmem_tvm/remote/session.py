@@ -126,10 +126,13 @@ class Session:
         """
         path = Path(path)
         data = bytearray(path.read_bytes())
-        seconds = _ANSWER_SECONDS + len(data) / _SLOWEST_UPLOAD
-        with self.limit(seconds, f"the upload of {path.name} ({len(data) / 1e6:.1f} MB)"):
+        with self.transfer(len(data), f"the upload of {path.name}"):
             self.remote.upload(data, name or path.name)
         return name or path.name
+
+    def transfer(self, size: int, what: str) -> contextlib.AbstractContextManager[None]:
+        """A `limit` for sending so many bytes."""
+        return self.limit(_ANSWER_SECONDS + size / _SLOWEST_UPLOAD, f"{what} ({size / 1e6:.1f} MB)")
 
     def load(self, name: str) -> Any:
         """The module in an uploaded library; weights and devices are another matter (`deploy.weights.Machine`)."""
@@ -271,7 +274,7 @@ def request(
     DeviceLost
         If the device was lost meanwhile, or did not finish in time.
     """
-    with _open(parse_address(tracker), key, timeout, limit, avoid or {}) as session:
+    with _open(parse_address(tracker), key, timeout, limit, {} if avoid is None else avoid) as session:
         told, ours = session.about["tvm"], about.tvm_version()
         if told not in (None, ours) and not any_version:
             raise UserError(_other_version(session, f"it has {told}"))

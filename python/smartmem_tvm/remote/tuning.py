@@ -21,7 +21,7 @@ from .keys import tracker_state
 from .session import Session
 from .wire import parse_address
 
-_LIMIT = 600.0  # seconds for all kernels of a model
+_LOOK, _LIMIT = 120.0, 600.0  # seconds for a look at a device, and for all kernels of a model
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,11 @@ def find(tracker: str, key: str, timeout: float, target: Target, threads: int | 
         if threads is not None and kind == "cpu":
             session.use_threads(threads)
         device = next(each for each in inspect(session)["devices"] if each["kind"] == kind)
-        count = tracker_state(parse_address(tracker))[key].total
-        return Found(max(1, count), device.get("name", kind), str(device.get("driver") or ""), session.threads())
+        state = tracker_state(parse_address(tracker)).get(key)  # a tracker that was restarted has yet to hear of it
+        count = max(1, state.total if state else 0)
+        return Found(count, device.get("name", kind), str(device.get("driver") or ""), session.threads())
 
-    return Attempts(tracker, key, timeout=timeout).run(look)
+    return Attempts(tracker, key, timeout=timeout, limit=_LOOK).run(look)
 
 
 def kernel_seconds(

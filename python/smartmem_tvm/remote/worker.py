@@ -41,8 +41,7 @@ def fork(conn: socket.socket, folder: Path, close: Callable[[], None]) -> int:
         Closes what is the server's own, in the new process.
     """
     parent = os.getpid()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     child = os.fork()
     if child:
         with contextlib.suppress(OSError):  # it has done so itself, and may even have ended
@@ -58,10 +57,13 @@ def fork(conn: socket.socket, folder: Path, close: Callable[[], None]) -> int:
         serve(conn.detach(), folder)
         status = 0
     except BaseException:
-        traceback.print_exc()
+        with contextlib.suppress(BaseException):
+            traceback.print_exc()
     finally:
-        sys.stderr.flush()
-        os._exit(status)
+        try:
+            _flush()
+        finally:  # what lies behind the call of this function is the server's
+            os._exit(status)
 
 
 def serve(descriptor: int, folder: Path) -> None:
@@ -91,6 +93,15 @@ def _load(path: Path) -> object:
     import tvm
 
     return tvm.runtime.load_module(str(path))
+
+
+def _flush() -> None:
+    """Write out what both processes would write otherwise; if whoever read it is gone, nobody reads the rest either."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _default_signals() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,19 +61,33 @@ def read(path: Path) -> tuple[list[dict], list[Damage]]:
     return found, damaged
 
 
-def append(path: Path, objects: Iterable[dict]) -> None:
+def append(path: Path, objects: Sequence[dict], context: Sequence[dict] = (), known: int = -1) -> int:
     """Add lines at once; all of them are in the file afterwards, or none. Without lines, see whether that would work.
+
+    Parameters
+    ----------
+    context : sequence of dict
+        Lines that these refer to and that should be in the file; those that are not any more, as somebody has put
+        another file in its place, are written again before them.
+    known : int
+        The file's size when they were there.
+
+    Returns
+    -------
+    int
+        The size of the file.
 
     Raises
     ------
     UserError
         If they cannot be written; what was in the file before stays.
     """
-    data = b"".join(json.dumps(each).encode() + b"\n" for each in objects)
     with _locked(path) as handle:
-        if not data:
-            return
         size = os.fstat(handle).st_size
+        if not objects:
+            return size
+        lost = _missing(path.read_bytes(), context) if size != known else []
+        data = b"".join(map(_line, (*lost, *objects)))
         os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
         torn = size > 0 and os.read(handle, 1) != b"\n"
         left = memoryview(b"\n" * torn + data)
@@ -84,6 +98,16 @@ def append(path: Path, objects: Iterable[dict]) -> None:
         except OSError as err:
             os.ftruncate(handle, size)
             raise _unwritable(path, err) from err
+        return os.fstat(handle).st_size
+
+
+def _line(value: dict) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+def _missing(content: bytes, objects: Iterable[dict]) -> list[dict]:
+    there = set(content.splitlines(keepends=True))
+    return [each for each in objects if _line(each) not in there]
 
 
 def mend_end(path: Path) -> int:
@@ -93,9 +117,17 @@ def mend_end(path: Path) -> int:
     with _locked(path) as handle:
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.ftruncate(handle, whole)
+        if whole == len(content) or _is_object(content[whole:]):  # an editor may have left the end of the line out
+            return 0
+        os.ftruncate(handle, whole)
         return len(content) - whole
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def rewrite(path: Path, change: Callable[[list[dict]], list[dict]]) -> tuple[int, int]:

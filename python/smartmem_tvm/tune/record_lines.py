@@ -117,7 +117,7 @@ def of_runs(lines: Iterable[Mapping], counts: Callable[[Mapping], bool]) -> Sele
                 runs.add(line["run"])
         elif kind == "module":
             found.workloads.setdefault(line["workload"], line["module"])
-        elif kind is not None and line["run"] in runs:
+        elif kind is not None and line["run"] in runs and line["workload"] in found.workloads:
             _take(found, kind, line)
     found.winners = {key: line for key, line in found.winners.items() if line["winner"] not in found.wrong}
     return found

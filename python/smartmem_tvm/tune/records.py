@@ -106,7 +106,9 @@ class Records(ms.database.PyDatabase):
             )
         self._known = selected(lines, where, run.get("device") if where["threads"] is None else None)
         self._run = {"run": uuid.uuid4().hex[:12], **run, **where}
-        self._begun = False
+        # What the lines of this run refer to, and how large the file was when it held that: meanwhile it may be pruned,
+        # and another branch be checked out.
+        self._context, self._size = [self._run], -1
         self._pending: list[dict] = []
         self._memory = database(self._known, where)
         self._by_workload: dict[str, list[ms.database.TuningRecord]] = {}
@@ -141,7 +143,7 @@ class Records(ms.database.PyDatabase):
             If there is still no room; nothing is lost.
         """
         if self._pending:
-            json_lines.append(self.path, self._pending)
+            self._size = json_lines.append(self.path, self._pending, self._context, self._size)
             self._pending = []
 
     def rescue(self, folders: Iterable[Path]) -> Path | None:
@@ -155,7 +157,7 @@ class Records(ms.database.PyDatabase):
         for folder in folders:
             path = Path(folder) / f"{self._run['run']}.records.jsonl"
             try:
-                json_lines.append(path, [self._run, *(line for line in self._pending if line != self._run)])
+                json_lines.append(path, self._pending, self._context)
             except UserError:
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -177,12 +179,11 @@ class Records(ms.database.PyDatabase):
         key, (trace, arguments) = workload_key(record.workload.mod), _written(record)
         seconds = [float(each) for each in record.run_secs] if seconds_of(record) is not None else []
         line = {"record": candidate_key(key, trace), "workload": key, "run": self._run["run"], "seconds": seconds}
-        news = [{**line, "arguments": arguments, "trace": trace}]
+        line |= {"arguments": arguments, "trace": trace}
         if key not in self._known.workloads:
             self._known.workloads[key] = module_text(record.workload)
-            news.insert(0, {"workload": key, "module": self._known.workloads[key]})
-        self._write(news)
-        self._known.records[line["record"]] = news[-1]
+        self._write(line, {"workload": key, "module": self._known.workloads[key]})
+        self._known.records[line["record"]] = line
         self._known.settled.discard(key)
         self._memory.commit_tuning_record(record)
         self._by_workload.setdefault(key, []).append(record)
@@ -190,14 +191,14 @@ class Records(ms.database.PyDatabase):
     def commit_winner(self, record: ms.database.TuningRecord, seconds: float, untuned: float) -> None:
         """Write that a candidate is the fastest right one, and how long it and the untuned kernel took in turns."""
         line = {"winner": record_key(record), **self._about(record), "seconds": seconds, "untuned": untuned}
-        self._write([line])
+        self._write(line)
         self._known.winners[line["workload"]] = line
         self._known.settled.add(line["workload"])
 
     def commit_wrong(self, record: ms.database.TuningRecord, error: str) -> None:
         """Write that a candidate does not compute what the untuned kernel does: it will not be tried again."""
         line = {"wrong": record_key(record), **self._about(record), "error": error}
-        self._write([line])
+        self._write(line)
         self._known.wrong.add(line["wrong"])
         if self._known.winners.get(line["workload"], {}).get("winner") == line["wrong"]:
             del self._known.winners[line["workload"]]
@@ -205,9 +206,11 @@ class Records(ms.database.PyDatabase):
     def _about(self, record: ms.database.TuningRecord) -> dict:
         return {"workload": workload_key(record.workload.mod), "run": self._run["run"]}
 
-    def _write(self, lines: list[dict]) -> None:
-        self._pending += lines if self._begun else [self._run, *lines]
-        self._begun = True
+    def _write(self, line: dict, kernel: dict | None = None) -> None:
+        self._pending.append(line)
+        if kernel is not None and kernel not in self._context:
+            self._context.append(kernel)
+            self._size = -1
         with contextlib.suppress(UserError):  # whoever measures asks for what is pending
             self.flush()
 

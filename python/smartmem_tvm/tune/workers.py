@@ -141,9 +141,9 @@ class Workers:
         if not busy:
             return
         first = min(worker.deadline for worker in busy)
-        heard = wait([worker.connection for worker in busy], max(0.0, first - time.monotonic()))
+        wait([worker.connection for worker in busy], max(0.0, first - time.monotonic()))
         for worker in busy:
-            if worker.connection in heard:
+            if worker.connection.poll():  # who has answered is not late, however long Ctrl-Z has kept us from listening
                 self._hear(worker, turn)
             elif time.monotonic() >= worker.deadline:
                 self._replace(worker)
@@ -263,14 +263,18 @@ class _Worker:
         self._process.join(_GRACE)
 
     def end(self) -> None:
-        """Be gone when this returns, unless a driver holds it."""
+        """Be gone when this returns, with its compilers, unless a driver holds it."""
+        if self._process.is_alive():
+            with contextlib.suppress(ProcessLookupError):  # it has not got to the group of its own
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.join(_GRACE)
         self.connection.close()
 
 
 def _serve(connection: Connection, confines: Confines, imports: Sequence[str]) -> None:
-    """The worker: one job after the other, until the pipe closes."""
+    """The worker: one job after the other, until the pipe closes; what it starts, as compilers, is in its group."""
+    os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _confine(confines)
     for name in imports:
@@ -287,7 +291,7 @@ def _serve(connection: Connection, confines: Confines, imports: Sequence[str]) -
 def _end_with_parent() -> None:
     """A parent that was killed cannot end its workers, and one of them may be in an endless loop."""
     wait([multiprocessing.parent_process().sentinel])
-    os._exit(1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _confine(confines: Confines) -> None:
