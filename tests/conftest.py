@@ -6,6 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,6 +23,16 @@ if "POCL_CACHE_DIR" not in os.environ or "SMARTMEM_OPENCL_CACHE" not in os.envir
     for _variable, _folder in (("POCL_CACHE_DIR", "pocl"), ("SMARTMEM_OPENCL_CACHE", "smartmem")):
         (Path(_caches.name) / _folder).mkdir()
         os.environ.setdefault(_variable, str(Path(_caches.name) / _folder))
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    """A command that runs in this process leaves its number of threads there, and servers would inherit it."""
+    before = os.environ.get("TVM_NUM_THREADS")
+    yield
+    os.environ.pop("TVM_NUM_THREADS", None)
+    if before is not None:
+        os.environ["TVM_NUM_THREADS"] = before
 
 
 def pytest_addoption(parser):

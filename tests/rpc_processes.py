@@ -81,9 +81,7 @@ def started(folder: Path, *arguments: str, program=COMMAND, python=(sys.executab
     mark = secrets.token_hex(8)
     log = folder / f"{mark}.log"
     path = os.pathsep.join([str(PYTHON), os.environ.get("PYTHONPATH", "")])
-    # A command that ran in this process may have left its own number of threads.
-    given = {"PYTHONPATH": path, "TVM_NUM_THREADS": "2", **variables, _MARK: mark, "TMPDIR": str(folder)}
-    environment = {**os.environ, **given}
+    environment = {**os.environ, "PYTHONPATH": path, **variables, _MARK: mark, "TMPDIR": str(folder)}
     with log.open("w") as errors:
         process = subprocess.Popen(
             [*python, *program, *arguments], stdout=subprocess.PIPE, stderr=errors, env=environment, text=True

@@ -84,3 +84,10 @@ def test_a_folder_of_an_older_version(smartmem, compiled_folder, tmp_path):
     outcome = smartmem("export-graph", tmp_path, "-o", tmp_path / "k.onnx")
     assert outcome.code == 2 and "compile the model again" in outcome.err
     assert smartmem("report", tmp_path, "-o", tmp_path / "r.html").code == 0
+
+
+def test_the_model_is_not_written_over(smartmem, model_path):
+    before = model_path.read_bytes()
+    outcome = smartmem("export-graph", model_path, "-o", model_path)
+    assert outcome.code == 2 and "is what is read, and would be lost" in outcome.err
+    assert model_path.read_bytes() == before

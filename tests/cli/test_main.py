@@ -81,6 +81,21 @@ def test_traceback_on_request(smartmem, monkeypatch, order):
     assert outcome.err.endswith("smartmem: error: the file is bad.\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("tune", ""), "An argument"),
+        (("rpc", "server", "--key", ""), "--key"),
+        (("rpc", "server", "--key="), "--key"),
+        (("records", "export", "f", "-o", ""), "-o"),
+    ],
+)
+def test_empty_arguments(smartmem, arguments, name):
+    outcome = smartmem(*arguments)
+    assert outcome.code == 2
+    assert outcome.err == f"smartmem: error: {name} is empty; give it a value, or leave it out.\n"
+
+
 def test_interrupted(smartmem, monkeypatch):
     fail_with(monkeypatch, KeyboardInterrupt())
     outcome = smartmem("doctor")

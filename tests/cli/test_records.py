@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from matmul_model import matmuls
+
 LINES = [
     {"run": "r", "date": "d", "command": "c", "target": {}, "threads": 1, "tvm": "0", "schedules": 1},
     {"workload": "k", "module": []},
@@ -41,11 +43,24 @@ def test_a_good_file_passes_and_a_damaged_one_does_not_until_it_is_repaired(file
     assert lines(file) == LINES and smartmem("records", "check", file).code == 0
 
 
-@pytest.mark.parametrize("action", ["repair", "prune"])
-def test_a_file_of_something_else_is_left_as_it_is(action, smartmem, tmp_path):
-    path = tmp_path / "notes.md"
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("records", "repair", "{path}"),
+        ("records", "prune", "{path}"),
+        ("records", "merge", "{file}", "-o", "{path}"),
+        ("records", "export", "{path}", "-o", "{folder}"),
+        ("tune", "{model}", "-o", "{path}"),
+        ("compile", "{model}", "--records", "{path}", "-o", "{folder}"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_file_of_something_else_is_left_as_it_is(command, file, smartmem, tmp_path, tmp_path_factory):
+    path, folder = tmp_path / "notes.md", tmp_path_factory.mktemp("other") / "new"
     path.write_text("# Notes\n")
-    result = smartmem("records", action, path)
+    model = matmuls(folder.parent / "m.onnx", (8, 8))
+    file = file.rename(folder.parent / "records.jsonl")
+    result = smartmem(*(each.format(path=path, file=file, folder=folder, model=model) for each in command))
     assert result.code == 2 and f"{path} has no line of tuning records, and is left as it is" in result.err
     assert path.read_text() == "# Notes\n" and list(tmp_path.iterdir()) == [path]
 

@@ -279,3 +279,11 @@ def test_a_folder_without_a_model(smartmem, tmp_path):
 def test_a_page_that_cannot_be_written(smartmem, model_folder, tmp_path):
     outcome = smartmem("report", model_folder, "-o", tmp_path / "none" / "r.html")
     assert outcome.code == 2 and "cannot be written" in outcome.err
+
+
+def test_no_other_file_becomes_a_page(smartmem, model_folder):
+    manifest = model_folder / "manifest.json"
+    before = manifest.read_bytes()
+    outcome = smartmem("report", model_folder, "-o", manifest)
+    assert outcome.code == 2 and "does not end in .html" in outcome.err
+    assert manifest.read_bytes() == before

@@ -36,6 +36,13 @@ def test_the_address_is_printed_for_people_too(tmp_path):
         assert line.startswith("Server on 127.0.0.1:") and line.endswith(".\n")
 
 
+@pytest.mark.parametrize("threads", ["99999", "all"])
+def test_a_server_does_not_start_with_threads_that_no_session_could_have(smartmem, monkeypatch, threads):
+    monkeypatch.setenv("TVM_NUM_THREADS", threads)
+    outcome = smartmem("rpc", "server")
+    assert outcome.code == 2 and threads in outcome.err and "TVM_NUM_THREADS" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

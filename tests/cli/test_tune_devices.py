@@ -127,7 +127,7 @@ def test_two_clients_share_a_device(smartmem, two_kernels, tmp_path):
 
 
 def test_refusals_name_the_remedy(smartmem, two_kernels, tmp_path):
-    with tracker(tmp_path) as t, device(tmp_path, t, "here"):
+    with tracker(tmp_path) as t, device(tmp_path, t, "here", TVM_NUM_THREADS="2"):
         words = ("tune", two_kernels, "-o", tmp_path / "found.jsonl")
         for more, says in (
             (("--tracker", t.address), "Option --tracker needs --key"),

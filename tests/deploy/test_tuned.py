@@ -39,11 +39,11 @@ def model():
 
 @pytest.fixture
 def path(model, tmp_path):
-    """Records with a winner for the one kernel of the model: panels of 24 columns."""
+    """Records with a winner for the one kernel of the model: panels of 32 columns."""
     with TARGET:
         (task,) = tasks_of(optimize(model), TARGET)
     records = Records(tmp_path / "records.jsonl", here(TARGET), {"date": "", "command": ""})
-    trace = schedule_of(task.mod, {**task.kernel.seed, "matmul.width": 24}, task.kernel.space).trace
+    trace = schedule_of(task.mod, {**task.kernel.seed, "matmul.width": 32}, task.kernel.space).trace
     arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod)
     record = ms.database.TuningRecord(trace, records.commit_workload(task.mod), [1e-3], TARGET, arguments)
     records.commit_tuning_record(record)
@@ -58,7 +58,7 @@ def test_a_model_is_compiled_with_the_winners(model, path):
         applied = records(optimize(model))
         plain = optimize(model)
     decided = [dict(func.attrs[DECISIONS]) for func in applied.functions.values() if DECISIONS in (func.attrs or {})]
-    assert [int(each["matmul.width"]) for each in decided] == [24]
+    assert [int(each["matmul.width"]) for each in decided] == [32]
     assert not any(DECISIONS in (func.attrs or {}) for func in plain.functions.values())
     x = np.random.default_rng(0).standard_normal((31, 40)).astype("float32")
     for name, found in (("tuned", records), ("plain", None)):

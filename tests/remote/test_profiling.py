@@ -55,7 +55,7 @@ def test_the_order_of_the_results_is_that_of_the_kernels(lent, shared_device, ta
     assert there.measured == {shared_device.address: 1}
 
 
-def test_kernels_run_on_so_many_threads(lent, monkeypatch):
+def test_kernels_run_on_so_many_threads(lent, shared_tracker, tmp_path, monkeypatch):
     told = []
     monkeypatch.setattr(profiling, "in_turns", lambda clocks, _: told.append(threads()) or [1.0] * len(clocks))
     sessions = []
@@ -65,13 +65,14 @@ def test_kernels_run_on_so_many_threads(lent, monkeypatch):
     def threads():
         return int(sessions[-1].function("runtime.NumThreads")())
 
-    for count in (1, 2):
-        there = lent(host_target(), threads=count)
-        there.seconds(there.prepare(compiled(kernels(16), host_target())))
-    assert told == [1, 2]
-    there = lent(host_target(), threads=3)
-    with pytest.raises(UserError, match=r"runs kernels on at most 2 threads, not on 3: give --threads 2, or start"):
-        there.seconds(there.prepare(compiled(kernels(16), host_target())))
+    with device(tmp_path, shared_tracker, "threads", TVM_NUM_THREADS="2"):
+        for count in (1, 2):
+            there = lent(host_target(), key="threads", threads=count)
+            there.seconds(there.prepare(compiled(kernels(16), host_target())))
+        assert told == [1, 2]
+        there = lent(host_target(), key="threads", threads=3)
+        with pytest.raises(UserError, match=r"runs kernels on at most 2 threads, not on 3: give --threads 2, or start"):
+            there.seconds(there.prepare(compiled(kernels(16), host_target())))
 
 
 def test_textures_are_measured_where_kernels_expect_them(lent):

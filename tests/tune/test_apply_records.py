@@ -60,8 +60,8 @@ def finished(mod):
 def test_the_fastest_record_counts_whoever_made_it(model, fastest, tmp_path):
     _, func = matmul_of(model)
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))
-    commit(database, func, ours(func, 8), 3.0)
-    commit(database, func, ours(func, 24), 1.0 if fastest == "ours" else 2.0)
+    commit(database, func, ours(func, 16), 3.0)
+    commit(database, func, ours(func, 32), 1.0 if fastest == "ours" else 2.0)
     commit(database, func, theirs(func), 2.0 if fastest == "ours" else 1.0)
     with TARGET:
         applied = ApplyRecords(ms.database.JSONDatabase(work_dir=str(tmp_path)))(model)
@@ -71,10 +71,10 @@ def test_the_fastest_record_counts_whoever_made_it(model, fastest, tmp_path):
     assert (DECISIONS in found.attrs) == (fastest == "ours")
     assert bool(found.attrs.get("tirx.is_scheduled", 0)) == (fastest == "theirs")
     if fastest == "ours":
-        assert found.attrs[DECISIONS]["matmul.width"] == 24
+        assert found.attrs[DECISIONS]["matmul.width"] == 32
         packed = finished(applied)
         kernel = packed[next(g for g in packed.get_global_vars() if g.name_hint == "matmul")]
-        assert int(kernel.params[1].shape[-1]) == 24
+        assert int(kernel.params[1].shape[-1]) == 32
     (x,) = (np.random.default_rng(0).standard_normal((31, 40)).astype("float32"),)
     np.testing.assert_allclose(run(finished(applied), x)[0], np.exp(x @ WEIGHT.value.numpy()), rtol=1e-4)
 
@@ -82,8 +82,8 @@ def test_the_fastest_record_counts_whoever_made_it(model, fastest, tmp_path):
 def test_records_for_other_targets_and_failures_do_not_count(model):
     _, func = matmul_of(model)
     database = ms.database.MemoryDatabase()
-    commit(database, func, ours(func, 8), 1.0, tvm.target.Target({"kind": "llvm", "num-cores": 61}))
-    commit(database, func, ours(func, 16), 1e10)
+    commit(database, func, ours(func, 16), 1.0, tvm.target.Target({"kind": "llvm", "num-cores": 61}))
+    commit(database, func, ours(func, 32), 1e10)
     assert len(of_target(database, TARGET).get_all_tuning_records()) == 0
     with TARGET:
         tvm.ir.assert_structural_equal(ApplyRecords(database)(model), model)
@@ -92,7 +92,7 @@ def test_records_for_other_targets_and_failures_do_not_count(model):
 def test_what_passes_noted_on_a_kernel_stays_and_hides_no_record(model):
     gvar, func = matmul_of(model)
     database = ms.database.MemoryDatabase()
-    commit(database, func, ours(func, 8), 1.0)
+    commit(database, func, ours(func, 16), 1.0)
     noted = model.clone()
     noted[gvar] = model[gvar].with_attr("smartmem.note", "kept")
     with TARGET:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from smartmem_tvm.errors import UserError
 from smartmem_tvm.tune import host
 
 
@@ -29,6 +30,9 @@ def test_threads(monkeypatch):
     monkeypatch.setenv("TVM_NUM_THREADS", "")
     assert host.run_threads() == host.usable_cores()
     assert 1 <= host.usable_cores() <= len(os.sched_getaffinity(0))
+    monkeypatch.setenv("TVM_NUM_THREADS", "all")
+    with pytest.raises(UserError, match="TVM_NUM_THREADS is 'all', which is no number"):
+        host.run_threads()
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_rewrite_that_fails_leaves_the_old_lines(tmp_path):
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"Records .* cannot be read \(Is a directory\)"):
+    with pytest.raises(UserError, match=r"Records .* are no file; give"):
         read(tmp_path)
     with pytest.raises(UserError, match="cannot be written"):
         append(tmp_path, [json.loads("{}")])

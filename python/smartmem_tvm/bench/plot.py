@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import importlib.util
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..whole_file import whole
 from .columns import activations, latency
 
 if TYPE_CHECKING:
@@ -136,11 +136,5 @@ def save(figure: Figure, path: Path) -> None:
     UserError
         If it cannot be written.
     """
-    partial = path.with_name(f".{path.stem}.{uuid.uuid4().hex}{path.suffix}")
-    try:
+    with whole(path) as partial:
         figure.savefig(partial, dpi=150)
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror or error}); give another name.") from error
-    finally:
-        partial.unlink(missing_ok=True)

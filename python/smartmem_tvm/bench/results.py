@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UserError
+from ..whole_file import whole
 
 FORMAT = 1
 
@@ -75,32 +74,14 @@ def write(path: Path, text: str) -> None:
     UserError
         If it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
+    with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror or error}); give another name.") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_part(page: Path, begin: str, text: str, end: str) -> None:
     """Put a text between two marks of a page, in the place of what is there."""
     before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     write(page, f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
-
-
-def check_writable(path: Path) -> None:
-    """Find out before long measuring whether its result can be kept.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be written.
-    """
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path} cannot be written; give a file in a folder that exists and is writable.")
 
 
 def failures(row: Mapping) -> list[str]:

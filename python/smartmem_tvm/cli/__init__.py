@@ -128,6 +128,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
+    _check_none_empty(sys.argv[1:] if argv is None else argv)
     try:
         build_parser().parse_args(argv, namespace=args)
     except SystemExit as done:  # --help, --version, or wrong usage
@@ -141,6 +142,15 @@ def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
     if result.follow is not None:
         result.follow()
     return result.exit_code
+
+
+def _check_none_empty(argv: list[str]) -> None:
+    """Refuse arguments that are empty, as those from a variable of the shell that is not set."""
+    for number, each in enumerate(map(str, argv)):
+        before = str(argv[number - 1]) if number else ""
+        name = each.removesuffix("=") if each.startswith("-") else before if before.startswith("-") else "An argument"
+        if not each or (each.startswith("--") and each.endswith("=")):
+            raise UserError(f"{name} is empty; give it a value, or leave it out.")
 
 
 def _fail(args: argparse.Namespace, sentence: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..whole_file import check_output
 from .console import Result, step
 from .model import add_compilation, add_model, import_model, options
 
@@ -38,13 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Compile or read, and write the graph."""
-    from ..bench.results import check_writable
     from ..page.network import network
     from ..page.onnx_graph import onnx_graph, write_onnx
     from ..page.sources import read_sources
 
     output = Path(args.output)
-    check_writable(output)
+    check_output(output, ".onnx", Path(args.model))
     sources = read_sources(filter(None, (args.times, args.model if Path(args.model).is_dir() else None)))
     manifest, explanation = sources.models[0][1:] if sources.models else _compiled(args)
     graph = explanation.get("graphs", {}).get("after")

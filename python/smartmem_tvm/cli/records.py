@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import timing
+from . import numbers
 from .console import Result, table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="files of records")
     parser.add_argument("-o", "--output", metavar="PATH", help="of merge: a file; of export: a folder")
     text = "of prune: records of each kernel and run that stay (default: 16)"
-    parser.add_argument("--keep", type=timing.positive, default=16, metavar="N", help=text)
+    parser.add_argument("--keep", type=numbers.positive, default=16, metavar="N", help=text)
 
 
 def execute(args: argparse.Namespace) -> Result:
@@ -76,8 +76,11 @@ def _prune(args: argparse.Namespace) -> Result:
 
 def _rewritten(files: list[str], change: Callable[[list[dict]], list[dict]]) -> Result:
     from ..tune.json_lines import rewrite
+    from ..tune.record_lines import check_is_records
 
-    lines = {file: rewrite(_existing(file), _careful(file, change)) for file in files}
+    for file in files:
+        check_is_records(_existing(file))
+    lines = {file: rewrite(Path(file), change) for file in files}
     data = {"files": {file: {"lines_before": old, "lines": new} for file, (old, new) in lines.items()}}
 
     def render(console: Console) -> None:
@@ -87,23 +90,11 @@ def _rewritten(files: list[str], change: Callable[[list[dict]], list[dict]]) -> 
     return Result(data, render)
 
 
-def _careful(file: str, change: Callable[[list[dict]], list[dict]]) -> Callable[[list[dict]], list[dict]]:
-    """The change, which does not make an empty file of one that is something else than records."""
-
-    def checked(lines: list[dict]) -> list[dict]:
-        from ..tune.record_lines import sift
-
-        if Path(file).stat().st_size and not sift(lines)[1]:
-            raise UserError(f"{file} has no line of tuning records, and is left as it is; name another file.")
-        return change(lines)
-
-    return checked
-
-
 def _merge(args: argparse.Namespace) -> Result:
     from ..tune.json_lines import read, rewrite
-    from ..tune.record_lines import merge
+    from ..tune.record_lines import check_is_records, merge
 
+    check_is_records(Path(args.output))
     files = [read(_existing(file))[0] for file in args.files]
     old, new = rewrite(Path(args.output), lambda lines: merge([lines, *files]))
     data = {"output": args.output, "lines_before": old, "lines": new}
@@ -119,7 +110,9 @@ def _export(args: argparse.Namespace) -> Result:
 
 
 def _existing(file: str) -> Path:
-    if not Path(file).is_file():
+    if Path(file).exists() and not Path(file).is_file():
+        raise UserError(f"Records {file} are no file; give the name of one.")
+    if not Path(file).exists():
         raise UserError(f"Records {file} do not exist; `smartmem tune MODEL -o {file}` makes them.")
     return Path(file)
 

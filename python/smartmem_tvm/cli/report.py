@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..whole_file import check_output
 from .console import Result, plain, step
 
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Read what there is and write the page."""
-    from ..bench.results import check_writable, write
+    from ..bench.results import write
     from ..page.html import page, report_data
     from ..page.sources import read_sources
 
     output = Path(args.output)
-    check_writable(output)
+    check_output(output, ending=".html")
     with step("Reading"):
         found = plain(report_data(read_sources(args.sources)))
     text = page(found)

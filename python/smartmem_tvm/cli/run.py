@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import uuid
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
-from ..errors import UserError
-from . import timing
+from ..whole_file import check_output, whole
+from . import numbers, timing
 from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
 from .model import add_compilation, add_model, compile_model, import_model, read_model
@@ -40,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, "a folder made by `smartmem compile`, or an ONNX file")
     add_input(parser)
     parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
-    parser.add_argument("--repeat", type=timing.positive, default=10, metavar="N", help="timed runs (default: 10)")
+    parser.add_argument("--repeat", type=numbers.positive, default=10, metavar="N", help="timed runs (default: 10)")
     timing.add_threads(parser)
     add_compilation(parser)
 
@@ -48,14 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> Result:
     """Run, summarise the outputs and time it."""
     if args.output is not None:
-        _check_output(Path(args.output))
+        check_output(Path(args.output), source=Path(args.model))
     threads = timing.set_threads(args.threads)
     model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
     with step("Running"):
         outputs = dict(zip(names, model.run(*arrays)))
         latency = _measure(model, arrays, args.repeat)
     if args.output is not None:
-        _write(Path(args.output), outputs)
+        with whole(Path(args.output)) as partial:
+            _save_npz(partial, outputs)
     data = {
         "model": args.model,
         "threads": threads,
@@ -108,24 +107,6 @@ def _summary(array: np.ndarray) -> dict:
     if not array.size:
         return {**facts, "min": None, "mean": None, "max": None}
     return {**facts, "min": array.min(), "mean": float(array.mean()), "max": array.max()}
-
-
-def _check_output(path: Path) -> None:
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"Output file {path} cannot be written; give a file in a folder that exists and is writable.")
-
-
-def _write(path: Path, outputs: dict[str, np.ndarray]) -> None:
-    """Write the outputs; the file is whole or not there."""
-    try:
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            _save_npz(partial, outputs)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as err:
-        raise UserError(f"Output file {path} cannot be written ({err.strerror}); give another.") from err
 
 
 def _save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -7,7 +7,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
-from . import timing
+from . import numbers, timing
 from .console import Result, peak_text, step, table
 from .inputs import id_limits, random_inputs
 from .model import add_compilation, add_model, compile_model, import_baseline, import_model, options, read_model
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_compilation(parser)
     parser.add_argument("--run", action="store_true", help="build and run TVM's graph too, and compare latencies")
-    parser.add_argument("--repeat", type=timing.positive, default=20, metavar="N", help="runs of each (default: 20)")
+    parser.add_argument("--repeat", type=numbers.positive, default=20, metavar="N", help="runs of each (default: 20)")
     timing.add_threads(parser)
 
 

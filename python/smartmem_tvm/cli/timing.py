@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..tune.host import run_threads, usable_cores
+from . import numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,37 +23,18 @@ __all__ = [
     "add_threads",
     "inference",
     "interleaved",
-    "positive",
-    "seconds",
     "set_threads",
     "thread_count",
     "usable_cores",
 ]
 
-_LONGEST = 1e6  # seconds
 _CROWD = 4  # threads for each logical CPU, at most
-
-
-def positive(text: str) -> int:
-    """A count of at least one, for argparse."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
-
-
-def seconds(text: str) -> float:
-    """A time limit, for argparse; clocks and sockets know no infinite one."""
-    value = float(text)
-    if not 0 < value <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds between 0 and {_LONGEST:g}")
-    return value
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """Add ``--threads``."""
     text = "CPU threads to run on (default: TVM_NUM_THREADS, else one per core)"
-    parser.add_argument("--threads", type=positive, metavar="N", help=text)
+    parser.add_argument("--threads", type=numbers.positive, metavar="N", help=text)
 
 
 def thread_count(wanted: int | None) -> int:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import timing
+from ..whole_file import check_output
+from . import numbers, timing
 from .console import Result
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques
 from .session import handling
@@ -61,14 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--effort", choices=EFFORTS, default="normal", help=f"{text} (default: normal)")
     parser.add_argument(
         "--trials",
-        type=timing.positive,
+        type=numbers.positive,
         metavar="N",
         help="candidates of a kernel at most, those of earlier runs included",
     )
     parser.add_argument("--minutes", type=_minutes, metavar="M", help="end about then, verdicts included")
     text = "genetic: the decisions of our schedules; evolutionary, replay: TVM's searches, in TVM's own schedules"
     parser.add_argument("--strategy", choices=STRATEGIES, default="genetic", help=f"{text} (default: genetic)")
-    parser.add_argument("--seed", type=_seed, default=0, help="of the search (default: 0)")
+    parser.add_argument("--seed", type=numbers.seed, default=0, help="of the search (default: 0)")
     text = "draw the best time of each kernel over the trials (default: beside the records, if matplotlib is there)"
     parser.add_argument("--plot", metavar="FILE", help=text)
     text = "CPU cores to measure on, as in 0,2-3; candidates are built on the others (default: all, for both)"
@@ -87,19 +88,12 @@ def _minutes(text: str) -> float:
     return value
 
 
-def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
-
-
 def core_list(text: str) -> tuple[int, ...]:
     """The numbers in a text like ``0,2-3``."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not (first.isdigit() and (last.isdigit() if dash else True)):
+        if not (first.isdecimal() and (last.isdecimal() and int(first) <= int(last) if dash else True)):
             raise argparse.ArgumentTypeError(f"{text} is no list of cores; write it like 0,2-3")
         found |= set(range(int(first), int(last or first) + 1))
     return tuple(sorted(found))
@@ -166,6 +160,7 @@ def _files(args: argparse.Namespace, target: Target) -> tuple[Path, Path | None]
     plot = Path(args.plot) if args.plot is not None else path.with_suffix(".svg") if there else None
     if args.plot is not None:
         require_matplotlib(plot)
+        check_output(plot)
     append(path, [])  # better to know now than when the first candidate is measured
     return path, plot
 

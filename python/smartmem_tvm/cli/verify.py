@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
 from ..errors import UserError
+from . import numbers
 from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
 from .model import add_compilation, add_model, compile_model, import_model, read_model
@@ -38,19 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rtol",
         "--tolerance",
-        type=_tolerance,
+        type=numbers.tolerance,
         help="error allowed relative to the output's largest magnitude (default: 1e-4, 3e-3 with half-storage, "
         "and 1e-2 for what computes in half precision)",
     )
-    parser.add_argument("--atol", type=_tolerance, default=0.0, help="absolute error allowed on top (default: 0)")
+    text = "absolute error allowed on top (default: 0)"
+    parser.add_argument("--atol", type=numbers.tolerance, default=0.0, help=text)
     add_compilation(parser)
-
-
-def _tolerance(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 up")
-    return value
 
 
 def execute(args: argparse.Namespace) -> Result:

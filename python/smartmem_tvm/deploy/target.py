@@ -172,7 +172,8 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     if is_elsewhere(target):
         raise UserError(
             f"target '{target.attrs.get('model') or target.attrs.get('mtriple') or kind}' is the device of another "
-            f"machine: run what is compiled for it there, or compile for '{kind}' to run it here."
+            f"machine: run what is compiled for it there, tune and profile with --tracker and --key, or compile for "
+            f"'{kind}' to run it here."
         )
     if kind == "cpu":
         return tvm.cpu(index)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import onnx
 from onnx import helper
 
 from .._version import __version__
-from ..errors import UserError
+from ..whole_file import whole
 
 DOMAIN = "smartmem.kernels"
 _IR_VERSION = 8
@@ -79,14 +78,8 @@ def write_onnx(model: onnx.ModelProto, path: Path) -> int:
         If it cannot be written.
     """
     content = model.SerializeToString()
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
+    with whole(path) as partial:
         partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror or error}); give another name.") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return len(content)
 
 

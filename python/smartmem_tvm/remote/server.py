@@ -105,16 +105,18 @@ class Server:
 
     def serve(self) -> None:
         """Lend the devices until SIGTERM, SIGINT or SIGHUP; no process of a session is left then."""
-        with self._signals(), scratch("rpc"):
-            try:
-                # Clients may come while TVM is being imported, and wait.
-                self._tend()
-                worker.load_tvm()
-                while not self._stopped:
-                    self._step(self._tend())
-            finally:
-                self._end_session()
-                self._close()
+        try:
+            with self._signals(), scratch("rpc"):
+                try:
+                    # Clients may come while TVM is being imported, and wait.
+                    self._tend()
+                    worker.load_tvm()
+                    while not self._stopped:
+                        self._step(self._tend())
+                finally:
+                    self._end_session()
+        finally:
+            self._close()
 
     def _tend(self) -> float:
         if self._registration is None:

@@ -101,7 +101,7 @@ class Session:
         if (most := self.threads()) < count:
             raise UserError(
                 f"Server {self.address} (key {self.key}) runs kernels on at most {most} threads, not on {count}: give "
-                f"--threads {most}, or start it with TVM_NUM_THREADS={count}."
+                f"--threads {most}, or start it with a larger TVM_NUM_THREADS."
             )
 
     def _runs(self, kind: str) -> bool:
@@ -227,6 +227,12 @@ class Session:
                 raise UserError(_other_version(self, first)) from error
             if self._reason:
                 raise
+            if time.monotonic() >= self._end:
+                raise DeviceLost(
+                    f"Device {self.address} (key {self.key}) did not begin a session within its limit of {limit:g} s: "
+                    "allow more time.",
+                    self.address,
+                ) from error
             raise DeviceLost(
                 f"Device {self.address} (key {self.key}) takes no session ({first}): see whether its server is "
                 "running, and try again.",
@@ -286,11 +292,12 @@ def _open(tracker: Address, key: str, timeout: float, limit: float, avoid: Mappi
     end = time.monotonic() + timeout
     while True:
         address, match_key = borrow(tracker, key, end, avoid)
+        start = time.monotonic()
         try:
             return Session(address, key, match_key, limit)
         except DeviceLost:
             # A server that has just ended, or offers itself anew: the tracker learns of it in a moment.
-            if time.monotonic() > end - _PAUSE_SECONDS:
+            if time.monotonic() > end - _PAUSE_SECONDS or 0 < limit <= time.monotonic() - start:
                 raise
             time.sleep(_PAUSE_SECONDS)
 

@@ -11,6 +11,8 @@ from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
+from ..errors import UserError
+
 # What a container may have of the machine's memory, in the second and the first version of control groups.
 _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -48,8 +50,17 @@ def memory_bytes() -> int:
 
 
 def run_threads() -> int:
-    """Threads that kernels run on unless told otherwise: TVM_NUM_THREADS, else one per core."""
-    return int(os.environ.get("TVM_NUM_THREADS") or 0) or usable_cores()
+    """Threads that kernels run on unless told otherwise: TVM_NUM_THREADS, else one per core.
+
+    Raises
+    ------
+    UserError
+        If the variable holds something else.
+    """
+    told = os.environ.get("TVM_NUM_THREADS") or "0"
+    if not told.isdecimal():
+        raise UserError(f"TVM_NUM_THREADS is '{told}', which is no number of threads; correct it, or leave it out.")
+    return int(told) or usable_cores()
 
 
 def default_store(device: str | None = None) -> Path | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
+from ..whole_file import whole
 
 try:
     import fcntl
@@ -43,6 +43,8 @@ def read(path: Path) -> tuple[list[dict], list[Damage]]:
     UserError
         If the file cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise UserError(f"Records {path} are no file; give the name of one.")
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as err:
@@ -85,6 +87,8 @@ def append(path: Path, objects: Sequence[dict], context: Sequence[dict] = (), kn
     with _locked(path) as handle:
         size = os.fstat(handle).st_size
         if not objects:
+            if not size:  # made by this, perhaps; whoever waits for it makes it again
+                path.unlink()
             return size
         lost = _missing(path.read_bytes(), context) if size != known else []
         data = b"".join(map(_line, (*lost, *objects)))
@@ -148,20 +152,13 @@ def rewrite(path: Path, change: Callable[[list[dict]], list[dict]]) -> tuple[int
     UserError
         If the file cannot be read or written.
     """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with _locked(path):
         found, damaged = read(path)
         lines = change(found)
-        try:
-            with partial.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(each) + "\n" for each in lines)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except OSError as err:
-            raise _unwritable(path, err) from err
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole(path) as partial, partial.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(each) + "\n" for each in lines)
+            file.flush()
+            os.fsync(file.fileno())
     return len(found) + len(damaged), len(lines)
 
 
@@ -169,6 +166,8 @@ def rewrite(path: Path, change: Callable[[list[dict]], list[dict]]) -> tuple[int
 def _locked(path: Path) -> Iterator[int]:
     """The file, made if there is none, while no other process writes to it."""
     while True:
+        if path.exists() and not path.is_file():
+            raise UserError(f"Records {path} cannot be written, as they are no file; give another name.")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .._version import SCHEDULES, installed_version
+from ..errors import UserError
 from . import json_lines
 
 _CIRCUMSTANCES = ("target", "threads", "tvm", "schedules")
@@ -105,6 +106,22 @@ def selected(lines: Iterable[Mapping], where: Mapping, device: str | None = None
         The only device whose times count; without, any will do.
     """
     return of_runs(lines, lambda run: _alike(run, where) and (device is None or run.get("device", device) == device))
+
+
+def check_is_records(path: Path) -> None:
+    """Refuse to add to a file, or to mend it, that holds something else; one that is empty or not there will do.
+
+    Raises
+    ------
+    UserError
+        If it has no line of tuning records, and no beginning of one either.
+    """
+    if not path.exists():
+        return
+    lines, damaged = json_lines.read(path)
+    only_begun = len(damaged) == 1 and damaged[0].torn and not lines and path.read_bytes().startswith(b'{"run"')
+    if (lines or damaged) and not only_begun and not any(map(kind_of, lines)):
+        raise UserError(f"{path} has no line of tuning records, and is left as it is; name another file.")
 
 
 def of_runs(lines: Iterable[Mapping], counts: Callable[[Mapping], bool]) -> Selected:

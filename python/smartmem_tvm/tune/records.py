@@ -96,6 +96,7 @@ class Records(ms.database.PyDatabase):
     def __init__(self, path: Path, where: Mapping, run: Mapping):
         super().__init__()
         self.path, self.where = Path(path), dict(where)
+        record_lines.check_is_records(self.path)
         torn = json_lines.mend_end(self.path)
         if torn:
             _logger.warning("%s: its last line was torn; the %d bytes of it were removed.", path, torn)
@@ -262,9 +263,11 @@ def lines_of(path: Path) -> list[dict]:
     Raises
     ------
     UserError
-        If the file cannot be read.
+        If the file cannot be read, or is one of something else.
     """
     lines, damaged = json_lines.read(path)
+    if damaged:
+        record_lines.check_is_records(path)
     for each in damaged:
         what = "was not written to its end" if each.torn else "is damaged"
         _logger.warning("%s: line %d %s and is skipped; `smartmem records repair` removes it.", path, each.line, what)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers on the command line, for argparse: what is none of its kind is refused with its text."""
+
+from __future__ import annotations
+
+import argparse
+
+_LONGEST = 1e6  # seconds
+_SEEDS = 2**31  # of TVM's generators
+
+
+def positive(text: str) -> int:
+    """A count of at least one."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time limit; clocks and sockets know no infinite one."""
+    value = float(text)
+    if not 0 < value <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds between 0 and {_LONGEST:g}")
+    return value
+
+
+def seed(text: str) -> int:
+    """Of random numbers."""
+    value = int(text)
+    if not 0 <= value < _SEEDS:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to {_SEEDS - 1}")
+    return value
+
+
+def tolerance(text: str) -> float:
+    """A finite error that is allowed."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 up")
+    return value
