@@ -201,7 +201,7 @@ def test_the_models_of_a_folder_are_tuned_together_on_some_cores(smartmem, tmp_p
         (["-o", "new.jsonl", "--plot", "picture.txt"], "picture.txt must end with one of"),
         (["--trials", "0"], "0 is not a positive number"),
         (["--minutes", "-1"], "-1 is not a positive number of minutes"),
-        (["--seed", "-1"], "-1 is negative"),
+        (["--seed", "-1"], "-1 is not a number from 0"),
         (["--strategy", "luck"], "invalid choice: 'luck'"),
         (["-o", "."], "Records . are a folder"),
         (["-o", "/proc/none/new.jsonl"], "Records /proc/none/new.jsonl cannot be written"),

@@ -60,6 +60,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     measure,
     doctor,
 )
+_MAY_BE_EMPTY = ("--profiles", "--records")  # none, as with the variables that they replace
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -149,7 +150,7 @@ def _check_none_empty(argv: list[str]) -> None:
     for number, each in enumerate(map(str, argv)):
         before = str(argv[number - 1]) if number else ""
         name = each.removesuffix("=") if each.startswith("-") else before if before.startswith("-") else "An argument"
-        if not each or (each.startswith("--") and each.endswith("=")):
+        if (not each or (each.startswith("--") and each.endswith("="))) and name not in _MAY_BE_EMPTY:
             raise UserError(f"{name} is empty; give it a value, or leave it out.")
 
 

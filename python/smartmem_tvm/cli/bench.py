@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..tables.suite import SUITES
 from ..tune.host import RECORDS_VARIABLE, STORE_VARIABLE
 from ..whole_file import check_output
-from . import numbers, timing
+from . import argument_types, timing
 from .bench_names import CPU, parse_systems
 from .bench_plan import Plan, Target, techniques
 from .bench_systems import BASELINES, ONNXRUNTIME, SMARTMEM
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "untimed runs of a system before each timed one, so that it finds the device as it left it (default: 0)"
     group.add_argument("--settle", type=_count, default=0, metavar="RUNS", help=text)
     group.add_argument("--apart", action="store_true", help="measure one system after the other: takes less memory")
-    group.add_argument("--seed", type=numbers.seed, default=0, help="of the random input (default: 0)")
+    group.add_argument("--seed", type=argument_types.seed, default=0, help="of the random input (default: 0)")
     group.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="for one step of a system")
     group = parser.add_argument_group("results")
     group.add_argument("-o", "--output", metavar="FILE", help="result file: finished models are not measured again")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import numbers
+from . import argument_types
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an .npz file with one array per model input (or .npy if there is one); default: random",
     )
-    parser.add_argument("--seed", type=numbers.seed, default=0, help="of the random input (default: 0)")
+    parser.add_argument("--seed", type=argument_types.seed, default=0, help="of the random input (default: 0)")
 
 
 def make_inputs(args: argparse.Namespace, spec: Spec, limits: Mapping[str, int]) -> list[np.ndarray]:

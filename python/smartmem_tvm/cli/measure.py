@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import numbers
+from .argument_types import positive, seconds, tolerance
 from .console import Result, step, table
 from .inputs import add_input, id_limits, make_inputs
 
@@ -41,17 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", required=True, help="which kind of device")
     parser.add_argument("--model", metavar="FILE", help="the ONNX file (default: where it was when compiled)")
     add_input(parser)
-    parser.add_argument("--runs", type=numbers.positive, default=50, metavar="N", help="timed inferences (default: 50)")
-    parser.add_argument("--warm-up", type=numbers.positive, default=5, metavar="N", help="before them (default: 5)")
+    parser.add_argument("--runs", type=positive, default=50, metavar="N", help="timed inferences (default: 50)")
+    parser.add_argument("--warm-up", type=positive, default=5, metavar="N", help="before them (default: 5)")
     text = "inferences whose outputs have to be the same, bit by bit (default: 5)"
-    parser.add_argument("--replays", type=numbers.positive, default=5, metavar="N", help=text)
+    parser.add_argument("--replays", type=positive, default=5, metavar="N", help=text)
     text = "run every kernel by itself, too, and compare it with this machine's CPU: which one does a driver get wrong?"
     parser.add_argument("--layers", action="store_true", help=text)
-    parser.add_argument("--rtol", type=numbers.tolerance, help="error allowed, as for verify")
+    parser.add_argument("--rtol", type=tolerance, help="error allowed, as for verify")
     text = "seconds to wait for a free device (default: 60)"
-    parser.add_argument("--timeout", type=numbers.seconds, default=60.0, metavar="S", help=text)
+    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help=text)
     text = f"seconds a device may take for all (default: {_SESSION:g})"
-    parser.add_argument("--limit", type=numbers.seconds, default=_SESSION, metavar="S", help=text)
+    parser.add_argument("--limit", type=seconds, default=_SESSION, metavar="S", help=text)
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import numbers
+from . import argument_types
 from .console import Result, table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="files of records")
     parser.add_argument("-o", "--output", metavar="PATH", help="of merge: a file; of export: a folder")
     text = "of prune: records of each kernel and run that stay (default: 16)"
-    parser.add_argument("--keep", type=numbers.positive, default=16, metavar="N", help=text)
+    parser.add_argument("--keep", type=argument_types.positive, default=16, metavar="N", help=text)
 
 
 def execute(args: argparse.Namespace) -> Result:

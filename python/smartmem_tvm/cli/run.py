@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
 from ..whole_file import check_output, whole
-from . import numbers, timing
+from . import timing
+from .argument_types import positive
 from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
 from .model import add_compilation, add_model, compile_model, import_model, read_model
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, "a folder made by `smartmem compile`, or an ONNX file")
     add_input(parser)
     parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
-    parser.add_argument("--repeat", type=numbers.positive, default=10, metavar="N", help="timed runs (default: 10)")
+    parser.add_argument("--repeat", type=positive, default=10, metavar="N", help="timed runs (default: 10)")
     timing.add_threads(parser)
     add_compilation(parser)
 

@@ -7,7 +7,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
-from . import numbers, timing
+from . import timing
+from .argument_types import positive
 from .console import Result, peak_text, step, table
 from .inputs import id_limits, random_inputs
 from .model import add_compilation, add_model, compile_model, import_baseline, import_model, options, read_model
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_compilation(parser)
     parser.add_argument("--run", action="store_true", help="build and run TVM's graph too, and compare latencies")
-    parser.add_argument("--repeat", type=numbers.positive, default=20, metavar="N", help="runs of each (default: 20)")
+    parser.add_argument("--repeat", type=positive, default=20, metavar="N", help="runs of each (default: 20)")
     timing.add_threads(parser)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..tune.host import run_threads, usable_cores
-from . import numbers
+from . import argument_types
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ _CROWD = 4  # threads for each logical CPU, at most
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """Add ``--threads``."""
     text = "CPU threads to run on (default: TVM_NUM_THREADS, else one per core)"
-    parser.add_argument("--threads", type=numbers.positive, metavar="N", help=text)
+    parser.add_argument("--threads", type=argument_types.positive, metavar="N", help=text)
 
 
 def thread_count(wanted: int | None) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..whole_file import check_output
-from . import numbers, timing
+from . import argument_types, timing
 from .console import Result
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques
 from .session import handling
@@ -62,14 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--effort", choices=EFFORTS, default="normal", help=f"{text} (default: normal)")
     parser.add_argument(
         "--trials",
-        type=numbers.positive,
+        type=argument_types.positive,
         metavar="N",
         help="candidates of a kernel at most, those of earlier runs included",
     )
     parser.add_argument("--minutes", type=_minutes, metavar="M", help="end about then, verdicts included")
     text = "genetic: the decisions of our schedules; evolutionary, replay: TVM's searches, in TVM's own schedules"
     parser.add_argument("--strategy", choices=STRATEGIES, default="genetic", help=f"{text} (default: genetic)")
-    parser.add_argument("--seed", type=numbers.seed, default=0, help="of the search (default: 0)")
+    parser.add_argument("--seed", type=argument_types.seed, default=0, help="of the search (default: 0)")
     text = "draw the best time of each kernel over the trials (default: beside the records, if matplotlib is there)"
     parser.add_argument("--plot", metavar="FILE", help=text)
     text = "CPU cores to measure on, as in 0,2-3; candidates are built on the others (default: all, for both)"

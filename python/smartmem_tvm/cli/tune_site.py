@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import numbers, timing
+from . import argument_types, timing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ def add_tracker(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--key", help="which kind of device")
     text = "seconds to wait for a free device (default: 60)"
-    group.add_argument("--timeout", type=numbers.seconds, default=60.0, metavar="S", help=text)
+    group.add_argument("--timeout", type=argument_types.seconds, default=60.0, metavar="S", help=text)
 
 
 def check_tracker(args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
 from ..errors import UserError
-from . import numbers
+from . import argument_types
 from .console import Result, peak_text, step, table
 from .inputs import add_input, id_limits, make_inputs
 from .model import add_compilation, add_model, compile_model, import_model, read_model
@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rtol",
         "--tolerance",
-        type=numbers.tolerance,
+        type=argument_types.tolerance,
         help="error allowed relative to the output's largest magnitude (default: 1e-4, 3e-3 with half-storage, "
         "and 1e-2 for what computes in half precision)",
     )
     text = "absolute error allowed on top (default: 0)"
-    parser.add_argument("--atol", type=numbers.tolerance, default=0.0, help=text)
+    parser.add_argument("--atol", type=argument_types.tolerance, default=0.0, help=text)
     add_compilation(parser)
 
 
