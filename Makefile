@@ -78,12 +78,14 @@ bench-tuning-gpu: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/render_tuning.py
 
 # Networks tuned, beside untuned ones and other libraries: RECORDS names the file of tuning_logs/ for this machine,
-# EVOLUTIONARY one of `smartmem tune --strategy evolutionary -o FILE`.
+# EVOLUTIONARY one of `smartmem tune --strategy evolutionary -o FILE`, and TUNED the results: benchmarks/tuned_avx512 is
+# another machine's.
 BENCH_TUNED = $(BENCH) --records $(RECORDS) --budget 3
+TUNED ?= benchmarks/tuned
 bench-tuned: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
-	$(BENCH_TUNED) --suite peers --threads 1 --against no-tuned,tuned=$(EVOLUTIONARY),onnxruntime,openvino -o benchmarks/tuned_1.json
-	$(BENCH_TUNED) --suite peers --threads 4 --against no-tuned,onnxruntime,openvino -o benchmarks/tuned_4.json
+	$(BENCH_TUNED) --suite peers --threads 1 --against no-tuned,tuned=$(EVOLUTIONARY),onnxruntime,openvino -o $(TUNED)_1.json
+	$(BENCH_TUNED) --suite peers --threads 4 --against no-tuned,onnxruntime,openvino -o $(TUNED)_4.json
 	$(BIN)/python benchmarks/render_tuned.py
 
 TORCH := torch-eager,torch-compile,torch-cuda-graphs,torch-max-autotune

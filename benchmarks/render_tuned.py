@@ -18,7 +18,7 @@ from smartmem_tvm.bench.results import read, write_part
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "tuning.md"
-FILES = [HERE / f"tuned_{name}.json" for name in ("1", "4", "h100")]
+FILES = [HERE / f"tuned_{name}.json" for name in ("1", "4", "avx512_1", "avx512_4", "h100")]
 BEGIN, END = "<!-- networks -->\n", "<!-- /networks -->"
 GENETIC, UNTUNED, EVOLUTIONARY = "smartmem", "no-tuned", "tuned="
 OTHERS = {
@@ -29,22 +29,24 @@ OTHERS = {
     "torch-cuda-graphs": "torch, reduce-overhead",
     "torch-max-autotune": "torch, max-autotune",
 }
-TITLES = ("network", "on", "untuned, ms", "evolutionary, ms", "**genetic, ms**", "kernels tuned", "ours / others")
+TITLES = ("network", "untuned, ms", "evolutionary, ms", "**genetic, ms**", "kernels tuned", "ours / others")
 
 
 def figures() -> str:
-    """The table of all files that are there, and what it comes to."""
-    found = {path: list(read(path).values()) for path in FILES if path.exists()}
-    rows = [row for mine in found.values() for row in mine]
-    lines = [_line(row) for row in rows]
-    return "\n\n".join([table(TITLES, lines), *(_means(mine) for mine in found.values()), _where(rows)])
+    """A table of each file that is there, and what it comes to."""
+    return "\n\n".join(_figures(list(read(path).values())) for path in FILES if path.exists())
+
+
+def _figures(rows: Sequence[dict]) -> str:
+    title = f"{_device(rows[0])}, {_place(rows[0])}:"
+    return "\n\n".join([title, table(TITLES, [_line(row) for row in rows]), f"{_means(rows)} {_where(rows)}"])
 
 
 def _line(row: dict) -> list[str]:
     times = [_milliseconds(row, start) for start in (UNTUNED, EVOLUTIONARY, GENETIC)]
     tuning = row["systems"][GENETIC].get("tuning", {"tuned": 0, "kernels": 0})
     ratios = ", ".join(f"{OTHERS[name]} {each:.2f}x" for name, each in _against(row).items())
-    return [row["name"], _place(row), *map(_text, times), f"{tuning['tuned']} of {tuning['kernels']}", ratios]
+    return [row["name"], *map(_text, times), f"{tuning['tuned']} of {tuning['kernels']}", ratios]
 
 
 def _milliseconds(row: dict, start: str) -> float | None:
@@ -77,17 +79,16 @@ def _means(rows: Sequence[dict]) -> str:
     known = [name for name in OTHERS if all(name in each for each in ratios)]
     tuned = geometric_mean([_milliseconds(row, GENETIC) / _milliseconds(row, UNTUNED) for row in rows])
     means = [f"{OTHERS[name]} {geometric_mean([each[name] for each in ratios]):.2f}x" for name in known]
-    return f"Geometric means of {len(rows)} networks on {_place(rows[0])}: ours over untuned {tuned:.2f}x, over " + (
+    return f"Geometric means of {len(rows)} networks: ours over untuned {tuned:.2f}x, over " + (
         f"{', over '.join(means)}."
     )
 
 
 def _where(rows: Sequence[dict]) -> str:
     places = dict.fromkeys(
-        f"{_device(row)}; {row['machine']['os']}; apache-tvm {row['machine']['apache-tvm']}; {row['date']}"
-        for row in rows
+        f"{row['machine']['os']}; apache-tvm {row['machine']['apache-tvm']}; {row['date']}" for row in rows
     )
-    return f"Measured on {', and on '.join(places)}."
+    return f"{', and '.join(places)}."
 
 
 def _device(row: dict) -> str:
