@@ -113,7 +113,15 @@ def test_sigterm_unwinds(smartmem, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_ctrl_c_in_a_callback_of_tvm(smartmem, monkeypatch):
+@pytest.fixture
+def interruptible():
+    """As in a terminal: whoever was started in the background of a script inherits that Ctrl-C is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_in_a_callback_of_tvm(smartmem, monkeypatch, interruptible):
     @tvm.transform.module_pass(opt_level=0)
     def stopped(_mod, _context):
         os.kill(os.getpid(), signal.SIGINT)
