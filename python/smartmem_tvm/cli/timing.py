@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
     from ..deploy.weights import Machine
 
-__all__ = [
-    "add_threads",
-    "inference",
-    "interleaved",
-    "set_threads",
-    "thread_count",
-    "usable_cores",
-]
+__all__ = ["add_threads", "inference", "interleaved", "set_threads", "thread_count", "usable_cores"]
 
 _CROWD = 4  # threads for each logical CPU, at most
 
