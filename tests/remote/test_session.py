@@ -192,6 +192,18 @@ def test_a_session_that_hangs_is_ended_by_the_server(shared_tracker, own):
     until(lambda: free(shared_tracker, "own") and not own.sessions(), seconds=5)
 
 
+def test_a_limit_too_short_for_a_session_is_named_and_not_tried_for_long(shared_tracker, own):
+    before = own.log.read_text().count("Session of")
+    with (
+        pytest.raises(DeviceLost, match=r"limit of 0\.001 s|within 0\.001 s|session in time") as error,
+        request(shared_tracker.address, "own", 20, limit=0.001) as session,
+    ):
+        session.kinds()
+    assert error.value.address == own.address
+    assert own.log.read_text().count("Session of") <= before + 2
+    until(lambda: free(shared_tracker, "own") and not own.sessions(), seconds=10)
+
+
 def test_a_server_that_hangs_as_a_whole_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("smartmem_tvm.remote.session._CONNECT_SECONDS", 0.5)
     with tracker(tmp_path) as trackers, device(tmp_path, trackers, "stuck") as stuck:
