@@ -29,15 +29,21 @@ def test_help_shows_every_command_with_an_example(smartmem):
         assert "--json" in page.out and "--traceback" in page.out
 
 
+def processor_seconds():
+    """Of the processes that have ended, which a busy machine does not change much."""
+    used = os.times()
+    return used.children_user + used.children_system
+
+
 def test_help_needs_no_tvm_and_little_time():
     code = "import sys; from smartmem_tvm.cli import main; main(['--help']); sys.exit('tvm' in sys.modules)"
     # As the installed script does: its name is what tells the package that only the command is wanted.
     code = f"import sys; sys.argv[0] = '/usr/bin/smartmem'; {code}"
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = processor_seconds()
         assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
-        seconds.append(time.perf_counter() - start)
+        seconds.append(processor_seconds() - start)
     assert min(seconds) < 0.5
 
 
