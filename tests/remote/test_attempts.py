@@ -39,7 +39,7 @@ def test_a_device_that_hangs_is_left_and_another_taken(shared_tracker, two):
     attempts = Attempts(shared_tracker.address, "two", cool_down=30, timeout=20)
     assert "cpu" in attempts.run(work)
     assert set(tried) == set(two)
-    assert list(attempts.cooling()) == [tried[0]]
+    assert list(attempts.cooling) == [tried[0]]
     # For as long as it cools down, work goes to the other one.
     assert attempts.run(lambda session: session.address) == tried[1]
 
@@ -50,7 +50,7 @@ def test_what_one_learns_counts_for_those_who_wait(shared_tracker, two):
         first, second = (held.enter_context(request(shared_tracker.address, "two", 20)) for _ in two)
         waiting = pool.submit(attempts.run, lambda session: session.address)
         until(lambda: tracker_state(parse_address(shared_tracker.address))["two"].pending == 1)
-        attempts._cooling[first.address] = time.monotonic() + 30
+        attempts.cooling[first.address] = time.monotonic() + 30
         first.close()
         time.sleep(0.5)
         second.close()

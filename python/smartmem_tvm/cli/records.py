@@ -110,8 +110,6 @@ def _export(args: argparse.Namespace) -> Result:
 
 
 def _existing(file: str) -> Path:
-    if Path(file).exists() and not Path(file).is_file():
-        raise UserError(f"Records {file} are no file; give the name of one.")
     if not Path(file).exists():
         raise UserError(f"Records {file} do not exist; `smartmem tune MODEL -o {file}` makes them.")
     return Path(file)

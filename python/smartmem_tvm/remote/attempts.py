@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -36,6 +35,11 @@ class Attempts:
         Seconds to wait for a free device, each time.
     limit : float
         Seconds that one session may take, 0 for any time.
+
+    Attributes
+    ----------
+    cooling : dict of str to float
+        Address of a device that was lost -> until when it is left alone, as `time.monotonic` counts.
     """
 
     def __init__(
@@ -50,8 +54,7 @@ class Attempts:
     ):
         self.tracker, self.key, self.tries, self.cool_down = tracker, key, tries, cool_down
         self.timeout, self.limit = timeout, limit
-        self._lock = threading.Lock()
-        self._cooling: dict[str, float] = {}
+        self.cooling: dict[str, float] = {}
 
     def run(self, work: Callable[[Session], Result]) -> Result:
         """The result of `work`, which gets a session and begins anew with each.
@@ -68,18 +71,12 @@ class Attempts:
         for left in reversed(range(self.tries)):
             try:
                 # What others learn while this one waits for a device counts for it too.
-                options = {"limit": self.limit, "avoid": self._cooling}
+                options = {"limit": self.limit, "avoid": self.cooling}
                 with request(self.tracker, self.key, self.timeout, **options) as session:
                     return work(session)
             except DeviceLost as error:
-                with self._lock:
-                    self._cooling[error.address] = time.monotonic() + self.cool_down
+                self.cooling[error.address] = time.monotonic() + self.cool_down
                 if not left:
                     raise
                 _log.warning("%s Trying again.", error)
         raise ValueError("work that is to be tried no times")
-
-    def cooling(self) -> dict[str, float]:
-        """Addresses of devices that are left alone, and until when, as `time.monotonic` counts."""
-        with self._lock:
-            return {address: until for address, until in self._cooling.items() if until > time.monotonic()}

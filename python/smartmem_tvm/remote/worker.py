@@ -83,8 +83,9 @@ def serve(descriptor: int, folder: Path) -> None:
     for name, function in functions.items():
         tvm_ffi.register_global_func(name, function, override=True)
     # TVM takes half of them by default, and never more than it has read here at first.
-    os.environ["TVM_NUM_THREADS"] = str(run_threads())
-    tvm_ffi.get_global_func("runtime.config_threadpool")(1, run_threads())
+    threads = run_threads()
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    tvm_ffi.get_global_func("runtime.config_threadpool")(1, threads)
     tvm_ffi.get_global_func("rpc.ServerLoop")(descriptor)
 
 
