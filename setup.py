@@ -76,6 +76,15 @@ class BinaryDistribution(Distribution):
         return True
 
 
+def packages() -> list[str]:
+    """Every folder with Python files; one without ``__init__.py`` would be left out without a word."""
+    found = find_packages("python")
+    folders = {path.parent.relative_to(ROOT / "python") for path in (ROOT / "python").rglob("*/*.py")}
+    if lost := {".".join(folder.parts) for folder in folders} - set(found):
+        raise SystemExit(f"setup.py: no __init__.py in {', '.join(sorted(lost))}; add one, or it is not installed.")
+    return found
+
+
 build.sub_commands.append(("build_native", None))
 
 setup(
@@ -90,7 +99,7 @@ setup(
     distclass=BinaryDistribution,
     cmdclass={"build_native": BuildNative},
     package_dir={"": "python"},
-    packages=find_packages("python"),
+    packages=packages(),
     package_data={"smartmem_tvm.page": ["assets/*"]},
     py_modules=["_smartmem_opencl", "_smartmem_opencl_vectors", "_smartmem_opencl_workers"],
     install_requires=[

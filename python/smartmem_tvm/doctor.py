@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import pkgutil
 import platform
 import sys
 from dataclasses import dataclass
@@ -57,7 +59,7 @@ def diagnose() -> list[Check]:
     checks += [_extra(name) for name in EXTRAS]
     checks.append(_cores())
     if version_problem() is None:
-        checks += [_llvm(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
+        checks += [_modules(), _llvm(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
     return checks
 
 
@@ -72,6 +74,19 @@ def _tvm_pair() -> Check:
     problem = version_problem()
     found = ", ".join(f"{name} {installed_version(name) or 'missing'}" for name in TVM_PINS)
     return Check("tvm", problem is None, problem or found, "" if problem is None else pin_command())
+
+
+def _modules() -> Check:
+    """Import every module of this package: an installation that lost some works until one is asked for."""
+    package = importlib.import_module(__package__)
+    names = [each.name for each in pkgutil.walk_packages(package.__path__, f"{__package__}.")]
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            detail = f"module {name} cannot be imported: {error}"
+            return Check("smartmem_tvm", False, detail, "pip install --force-reinstall --no-deps smartmem-tvm")
+    return Check("smartmem_tvm", True, f"{len(names)} modules in {package.__path__[0]}")
 
 
 def _library(name: str) -> Check:
