@@ -39,7 +39,7 @@ def measure(path: str, target_name: str) -> dict:
     """
     from smartmem_tvm import Options, from_onnx, graph_cost, optimize
     from smartmem_tvm.deploy.build import generate, lower
-    from smartmem_tvm.deploy.target import parse_target
+    from smartmem_tvm.target import parse_target
 
     phases, clock = {}, Clock()
     phases["imports"] = clock.split()

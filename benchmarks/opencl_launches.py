@@ -53,7 +53,7 @@ def _launchers(args: argparse.Namespace) -> dict[str, Callable[[], int]]:
     import numpy as np
     import tvm
 
-    from smartmem_tvm.deploy.target import device_of, parse_target
+    from smartmem_tvm.target import device_of, parse_target
 
     target = parse_target(args.target)
     device = device_of(target)

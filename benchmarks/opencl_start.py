@@ -69,8 +69,8 @@ def _measure(model: str, pipeline: str, target: str) -> dict:
 def _compile(model: str, pipeline: str, target: str, folder: Path) -> None:
     import smartmem_tvm
     from smartmem_tvm.deploy.export import save
-    from smartmem_tvm.deploy.target import parse_target
     from smartmem_tvm.frontend.spec import input_spec
+    from smartmem_tvm.target import parse_target
 
     compile_ = {"tvm": smartmem_tvm.compile_baseline, "smartmem": smartmem_tvm.compile}[pipeline]
     mod = smartmem_tvm.from_onnx(str(ROOT / "models" / f"{model}.onnx"))
@@ -103,8 +103,8 @@ def _start(model: str, output: str, answer: str) -> None:
     from smartmem_tvm.deploy.build import to_numpy
     from smartmem_tvm.deploy.compilers import LIBRARY
     from smartmem_tvm.deploy.export import WEIGHTS, read_manifest
-    from smartmem_tvm.deploy.target import has_textures
     from smartmem_tvm.deploy.weights import Machine, map_weights
+    from smartmem_tvm.target import has_textures
 
     folder = Path(model)
     manifest = read_manifest(folder)

@@ -9,9 +9,9 @@ import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
-from smartmem_tvm.deploy.target import host_target
-from smartmem_tvm.schedule.nest import PARALLEL, UNROLL, VECTOR, allocate, block, index, loop, scratch, store
-from smartmem_tvm.schedule.params import CpuParams
+from smartmem_tvm.schedule.core.nest import PARALLEL, UNROLL, VECTOR, allocate, block, index, loop, scratch, store
+from smartmem_tvm.schedule.cpu.params import CpuParams
+from smartmem_tvm.target import host_target
 
 _STEPS = 200_000
 OPERANDS = 2  # registers that hold the factor and the summand

@@ -111,7 +111,7 @@ class Ours(Shapes):
         """The CPU at hand with as many cores as there are threads."""
         import tvm
 
-        from smartmem_tvm.deploy.target import host_target
+        from smartmem_tvm.target import host_target
 
         return tvm.target.Target({**host_target().export(), "num-cores": self.threads})
 

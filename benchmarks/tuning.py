@@ -33,7 +33,7 @@ from smartmem_tvm.deploy.device_clock import clock_of
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.profile import device_name, measured_target
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.schedule.gpu_launch import is_gpu
+from smartmem_tvm.target import is_gpu
 from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.host import run_threads, usable_cores
 from smartmem_tvm.tune.metaschedule import cost_model

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tvm.s_tir import meta_schedule as ms
 
-from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.campaign import Campaign, Effort
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.records import Records, circumstances

@@ -8,7 +8,7 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from smartmem_tvm.schedule.decisions import DECISIONS
+from smartmem_tvm.schedule.core.decisions import DECISIONS
 from smartmem_tvm.tune.build import plain_code
 
 # Decisions (vectors, tasks) -> what goes wrong, where the code is made or where it runs.

@@ -7,9 +7,9 @@ import numpy as np
 import tvm
 from tvm import te
 
-from smartmem_tvm.deploy.target import device_of, parse_target
-from smartmem_tvm.schedule.gpu_launch import GpuParams
-from smartmem_tvm.schedule.rule import Rule
+from smartmem_tvm.schedule.core.rule import Rule
+from smartmem_tvm.schedule.gpu.launch import GpuParams
+from smartmem_tvm.target import device_of, parse_target
 
 TARGET = parse_target("opencl")
 

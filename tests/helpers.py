@@ -6,10 +6,10 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from smartmem_tvm.analysis.classify import movement
-from smartmem_tvm.analysis.graph import Graph, Node, graphs
-from smartmem_tvm.analysis.index_map import evaluate, grid
-from smartmem_tvm.analysis.kernel import shape_of
+from smartmem_tvm.ir.graph import Graph, Node, graphs
+from smartmem_tvm.ir.index_map import evaluate, grid
+from smartmem_tvm.ir.kernel import shape_of
+from smartmem_tvm.ir.movement import movement
 
 op = relax.op
 

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tvm import tirx
 
-from smartmem_tvm.analysis.index_map import evaluate, grid
+from smartmem_tvm.ir.index_map import evaluate, grid
 
 I, J, K = (tirx.Var(name, "int64") for name in "ijk")  # noqa: E741
 VARIABLES = (I, J, K)

@@ -12,16 +12,16 @@ import tvm
 
 import smartmem_tvm
 from smartmem_tvm.deploy.build import optimize
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.frontend import input_spec
 from smartmem_tvm.light import fill
 from smartmem_tvm.pipeline import lower_phases, run_phases
 from smartmem_tvm.report import explain, graph_cost
 from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
-from smartmem_tvm.schedule.gpu_default import gpu_rules
-from smartmem_tvm.schedule.schedule_kernels import kernel_rules
+from smartmem_tvm.schedule.core.schedule_kernels import kernel_rules
+from smartmem_tvm.schedule.gpu.tvm_rules import gpu_rules
 from smartmem_tvm.tables.suite import SUITES
+from smartmem_tvm.target import parse_target
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 # Sixteen of the paper's eighteen networks, and BERT. The two large ones take gigabytes: `make bench-large`.

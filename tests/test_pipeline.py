@@ -16,7 +16,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers import assert_same_results, bindings, calls, legalize, module, op, random, run
-from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import GRAPH_PHASES, LOWER_PHASES, Options, graph_phases, run_phases
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.transform import (

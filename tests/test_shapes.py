@@ -11,9 +11,9 @@ import pytest
 import tvm
 
 from smartmem_tvm.bench.turns import Effort
-from smartmem_tvm.deploy.target import host_target
 from smartmem_tvm.frontend import onnxruntime_session, read_model
 from smartmem_tvm.schedule import CpuParams
+from smartmem_tvm.target import host_target
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from helpers import constant, legal, nodes, op
-from smartmem_tvm.analysis.graph import graphs, read_log
-from smartmem_tvm.analysis.kernel import emit
-from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.ir.graph import graphs, read_log
+from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.planner.texture_choice import Slower, Trial, slower
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.texture_trial import TextureTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 from smartmem_tvm.transform.place_textures import SCOPE, PlaceTextures

@@ -10,9 +10,9 @@ from tvm import te, tirx, topi
 
 from attention_expressions import attention
 from helpers import constant, module, op
-from smartmem_tvm.analysis.texels import is_texture
 from smartmem_tvm.deploy.build import optimize
-from smartmem_tvm.deploy.target import device_of
+from smartmem_tvm.ir.texels import is_texture
+from smartmem_tvm.target import device_of
 from smartmem_tvm.tune.kernel import CONSTANTS
 from smartmem_tvm.tune.tasks import Task, tasks_of
 

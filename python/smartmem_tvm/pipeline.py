@@ -12,21 +12,21 @@ import tvm
 from tvm import relax
 
 from .analysis.fusion import Profiles
-from .analysis.half import FLOAT
-from .analysis.strength_reduction import strength_reduction
 from .errors import UserError
+from .ir.half import FLOAT
+from .ir.strength_reduction import strength_reduction
 from .planner.texture_form import ImageLimits
 from .schedule import CpuParams, PackWeights, ScheduleKernels
-from .schedule.gpu_attention import chain_params, refusal
-from .schedule.gpu_launch import has_textures, is_gpu
+from .schedule.gpu.attention.attention import chain_params, refusal
 from .tables.targets import row_of
+from .target import has_textures, is_gpu
 from .texture_trial import Measure, TextureTrial
 from .transform.capture_graphs import CaptureGraphs
-from .transform.compute_half import ComputeHalf
+from .transform.compute_half.compute_half import ComputeHalf
 from .transform.eliminate_layout import EliminateLayout
 from .transform.fit_storages import FitStorages
-from .transform.fold_norm_affine import FoldNormAffine
-from .transform.fold_scales import FoldScales
+from .transform.fold_scales.fold_norm_affine import FoldNormAffine
+from .transform.fold_scales.fold_scales import FoldScales
 from .transform.fuse_attention import FuseAttention
 from .transform.fuse_operators import FuseOperators
 from .transform.fuse_rows import FuseRows
@@ -37,7 +37,7 @@ from .transform.lower_scans import LowerScans
 from .transform.lower_sorts import LowerSorts
 from .transform.merge_projections import MergeProjections
 from .transform.place_textures import PlaceTextures
-from .transform.rewrite_algebra import RewriteAlgebra
+from .transform.rewrite_algebra.rewrite_algebra import RewriteAlgebra
 from .transform.select_layout import SelectLayout
 from .transform.split_reductions import SplitReductions
 from .transform.split_transposed import SplitTransposed
@@ -55,7 +55,7 @@ class Options:
         Run `FoldScales`, `FoldNormAffine`, `RewriteAlgebra` and `SplitTransposed`; `MergeProjections`;
         `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
     simplify : bool
-        Reduce composed index maps in strength (`analysis.strength_reduction`); without, only TVM simplifies them.
+        Reduce composed index maps in strength (`ir.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool
         Run `FuseAttention`.
     precision : str

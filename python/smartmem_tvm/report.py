@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 import tvm
 from tvm import ir, relax, tirx
 
-from .analysis.classify import movement
-from .analysis.compose import simplify, split_outputs, tidy
 from .analysis.facts import Facts, graph_facts, tensor_bytes
-from .analysis.graph import CALL_TIR, MEMBERS, Node, describe, graphs, read_log
-from .analysis.kernel import Kernel, Opaque, parse
 from .analysis.transitions import Strided, strided
+from .ir.compose import simplify, split_outputs, tidy
+from .ir.graph import CALL_TIR, MEMBERS, Node, describe, graphs, read_log
+from .ir.kernel import Kernel, Opaque, parse
+from .ir.movement import movement
 
 
 @dataclass(frozen=True)

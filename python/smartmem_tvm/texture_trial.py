@@ -10,12 +10,12 @@ import tvm_ffi
 from tvm import tirx
 
 from .analysis.kernel_time import kernel_seconds
-from .analysis.texels import is_texture, read_singly
 from .errors import UserError
+from .ir.texels import is_texture, read_singly
 from .planner.texture_choice import Trial
 from .schedule import ScheduleKernels
-from .schedule.gpu_launch import named_device
-from .schedule.schedule_kernels import kernel_rules
+from .schedule.core.schedule_kernels import kernel_rules
+from .target import named_device
 from .transform.check_textures import CheckTextures
 from .transform.lower_rotations import LowerRotations
 from .transform.stage_texels import StageTexels

@@ -6,14 +6,8 @@ import pytest
 from tvm import relax, tirx
 
 from helpers import legal, module, nodes, only_node, op
-from smartmem_tvm.analysis.classify import (
-    cost,
-    mapping_type,
-    movement,
-    quadrant,
-    readable,
-    reduction_dims,
-)
+from smartmem_tvm.analysis.classify import cost, mapping_type, quadrant, reduction_dims
+from smartmem_tvm.ir.movement import movement, readable
 from smartmem_tvm.tables.mapping_type import MappingType
 from smartmem_tvm.tables.quadrant import TABLE_3, Quadrant
 

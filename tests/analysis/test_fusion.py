@@ -7,8 +7,8 @@ from tvm import relax
 from helpers import assert_same_results, calls, constant, graph, legal, op, random
 from smartmem_tvm.analysis import fusion
 from smartmem_tvm.analysis.fusion import FusionCheck, loads_per_element, local_bytes
-from smartmem_tvm.analysis.graph import read_log
-from smartmem_tvm.analysis.kernel import parse, shape_of
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.kernel import parse, shape_of
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 

@@ -11,8 +11,8 @@ from memory_kernels import N, copy, transposed
 from smartmem_tvm.analysis.memory_access import Accesses, kernel_accesses
 from smartmem_tvm.analysis.network_access import network_accesses, total
 from smartmem_tvm.deploy.schedules import our_schedules, tvm_schedules
-from smartmem_tvm.deploy.target import parse_target, target_row
 from smartmem_tvm.pipeline import Options
+from smartmem_tvm.target import parse_target, target_row
 
 # Not this machine's CPU: with some numbers of cores the last task is a shorter one, which the model does not take.
 TARGETS = ["adreno-740", "opencl", '{"kind": "llvm", "num-cores": 4}']

@@ -10,8 +10,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from helpers import count_up, legalize, move, nodes, run
-from smartmem_tvm.analysis.classify import mapping_type, movement, quadrant
+from smartmem_tvm.analysis.classify import mapping_type, quadrant
 from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.ir.movement import movement
 from smartmem_tvm.tables.mapping_type import MappingType
 from smartmem_tvm.tables.quadrant import Quadrant
 from smartmem_tvm.transform import EliminateLayout

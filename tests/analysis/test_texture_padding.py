@@ -7,9 +7,9 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from helpers import constant, only_node
-from smartmem_tvm.analysis.index_map import evaluate, grid
-from smartmem_tvm.analysis.kernel import shape_of
-from smartmem_tvm.analysis.storage import textured
+from smartmem_tvm.ir.index_map import evaluate, grid
+from smartmem_tvm.ir.kernel import shape_of
+from smartmem_tvm.ir.storage import textured
 from smartmem_tvm.planner.storage_order import Demand
 from smartmem_tvm.planner.texture_form import ImageLimits, TextureForm, texture_form
 

@@ -18,8 +18,8 @@ import pytest
 from matmul_model import matmuls
 from smartmem_tvm.cli import tune
 from smartmem_tvm.cli.tune_plan import models_of
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.deploy.tuned import default_records
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune import json_lines
 from smartmem_tvm.tune.campaign import EFFORTS
 from smartmem_tvm.tune.metaschedule import STRATEGIES

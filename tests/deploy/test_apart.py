@@ -7,8 +7,8 @@ from tvm.s_tir import meta_schedule as ms
 from smartmem_tvm.deploy import apart as apart_module
 from smartmem_tvm.deploy.apart import Apart
 from smartmem_tvm.deploy.judge import Verdict
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.faults import KILLED, MachineFailed
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.runner import measuring_worker

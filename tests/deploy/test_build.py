@@ -8,7 +8,7 @@ import tvm
 import smartmem_tvm
 from helpers import constant, module, nodes, op, random
 from smartmem_tvm import Options, UserError, compile_baseline, graph_cost, optimize
-from smartmem_tvm.deploy.target import device_of, parse_target
+from smartmem_tvm.target import device_of, parse_target
 
 
 def network(x):

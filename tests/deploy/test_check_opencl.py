@@ -12,10 +12,10 @@ from smartmem_tvm.deploy import check_opencl as check_opencl_module
 from smartmem_tvm.deploy.check_opencl import RULES, Planned, check_opencl, check_source, planned_memory
 from smartmem_tvm.deploy.opencl_reads import PARTIAL, TexelReads, summed
 from smartmem_tvm.deploy.opencl_source import sources
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.deploy.textures import build_textures
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.target import parse_target
 from texture_modules import TARGET, Program, from_texels, to_texels
 
 MODELS = Path(__file__).parents[2] / "models"

@@ -14,10 +14,10 @@ from tvm import relax
 from helpers import module, op, random
 from smartmem_tvm import Options
 from smartmem_tvm.deploy import build
-from smartmem_tvm.deploy.target import host_target, parse_target
 from smartmem_tvm.deploy.weights import Machine
 from smartmem_tvm.pipeline import CUDA_LOWER_PHASES, LOWER_PHASES
 from smartmem_tvm.runtime.launches import count_launches
+from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.transform import capture_graphs
 
 SIZE = 192  # of weights that become parameters

@@ -9,8 +9,8 @@ import golden_source
 from golden_source import UPDATE, assert_golden, folded
 from helpers import module
 from smartmem_tvm.deploy.build import compile
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.pipeline import Options
+from smartmem_tvm.target import parse_target
 from texture_modules import body, sources
 from texture_operators import ALONE, IMAGE, ROWS, attention, conv, dense, images, layer_norm, matrices, nn, op, weight
 

@@ -9,8 +9,8 @@ import smartmem_tvm as sm
 from clang import errors, programs
 from half_networks import NETWORKS, TOKENS, transformer
 from helpers import module
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import parse_target
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 

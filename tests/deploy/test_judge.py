@@ -10,8 +10,8 @@ from tvm.s_tir import meta_schedule as ms
 from helpers import module
 from smartmem_tvm.deploy.judge import difference, judge, untuned_seconds
 from smartmem_tvm.deploy.place import Ready, here
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.pipeline import prepare_passes
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.trace import schedule_of
 from tunable_kernels import CASES, textured_tasks

@@ -17,7 +17,7 @@ from smartmem_tvm import UserError, compile
 from smartmem_tvm.deploy.compilers import CrossCompiler
 from smartmem_tvm.deploy.export import check_destination, checksum, load, save
 from smartmem_tvm.deploy.link import is_foreign, link_for
-from smartmem_tvm.deploy.target import host_target, parse_target
+from smartmem_tvm.target import host_target, parse_target
 
 PHONE = parse_target("adreno-740")
 MANIFEST = {"inputs": [{"name": "x", "shape": [8, 64], "dtype": "float32"}], "outputs": ["y"]}

@@ -10,9 +10,9 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from helpers import legal, nodes, op
-from smartmem_tvm.analysis.kernel import emit, parse
 from smartmem_tvm.deploy.measure import index_bounds, interleaved, launch_seconds, launcher, launchers, random_arguments
-from smartmem_tvm.deploy.target import host_target, parse_target
+from smartmem_tvm.ir.kernel import emit, parse
+from smartmem_tvm.target import host_target, parse_target
 
 
 def kernels(build, *shapes, dtype="float32"):

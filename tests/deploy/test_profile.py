@@ -9,8 +9,8 @@ import tvm
 
 from helpers import legal, op
 from smartmem_tvm.deploy.profile import fill, measured_target, other_cpu
-from smartmem_tvm.deploy.target import host_target, parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.tune.profile_store import ProfileStore, Question, kernel_key
 
 TARGET = tvm.target.Target("llvm")

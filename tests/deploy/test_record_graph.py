@@ -4,9 +4,9 @@
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from smartmem_tvm.analysis.graph import graphs
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.deploy.record_graph import record_graph
+from smartmem_tvm.ir.graph import graphs
 
 
 @I.ir_module

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from helpers import graph, legalize, module, random, run
-from smartmem_tvm.analysis.graph import read_log
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.deploy.check_opencl import planned_memory
 from smartmem_tvm.deploy.opencl_source import parse_kernels, sources
+from smartmem_tvm.ir.graph import read_log
 from texture_modules import TARGET
 from texture_operators import CASES, TEXELS
 

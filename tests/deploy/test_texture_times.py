@@ -7,11 +7,11 @@ import pytest
 import tvm
 
 from helpers import constant, legal, nodes, op
-from smartmem_tvm.analysis.kernel import emit
 from smartmem_tvm.deploy import texture_times
 from smartmem_tvm.deploy.profile import device_name, open_store
-from smartmem_tvm.deploy.target import host_target, parse_target
 from smartmem_tvm.deploy.texture_times import TextureTimes
+from smartmem_tvm.ir.kernel import emit
+from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.texture_trial import TextureTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 from smartmem_tvm.transform.place_textures import PlaceTextures

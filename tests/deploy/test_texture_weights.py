@@ -7,10 +7,10 @@ from tvm import relax
 
 import smartmem_tvm
 from helpers import legalize, module, random, run
-from smartmem_tvm.analysis.graph import read_log
 from smartmem_tvm.deploy.export import load, save
 from smartmem_tvm.deploy.opencl_reads import texel_reads, why_partial
 from smartmem_tvm.deploy.opencl_source import parse_kernels, sources
+from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform.place_textures import SCOPE
 from texture_modules import TARGET
 from texture_operators import ALONE, IMAGE, ROWS, conv, dense, images, matrices, weight

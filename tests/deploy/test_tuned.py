@@ -13,13 +13,13 @@ from tvm.s_tir import meta_schedule as ms
 from helpers import constant, module
 from smartmem_tvm.deploy.build import compile, optimize
 from smartmem_tvm.deploy.profile import device_name
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.deploy.tuned import here, measured, open_tuned, tuning_report
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.pipeline import Options
 from smartmem_tvm.schedule import PackWeights, ScheduleKernels
-from smartmem_tvm.schedule.decisions import DECISIONS
-from smartmem_tvm.schedule.rivals import NUMBERED
+from smartmem_tvm.schedule.core.decisions import DECISIONS
+from smartmem_tvm.schedule.core.rivals import NUMBERED
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.apply_records import tuning_of
 from smartmem_tvm.tune.chosen import choose
 from smartmem_tvm.tune.metaschedule import context

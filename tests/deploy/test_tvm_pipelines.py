@@ -8,9 +8,9 @@ from tvm import relax
 from tvm.relax import op
 
 from smartmem_tvm.deploy import tvm_pipelines
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.deploy.tvm_pipelines import PIPELINES, compile_tvm, schedule_tvm
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform.check_textures import CheckTextures
 from texture_modules import TARGET, emitted, opencl
 

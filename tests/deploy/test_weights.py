@@ -9,9 +9,9 @@ import smartmem_tvm
 from helpers import constant, module, op, random
 from smartmem_tvm.deploy import weights
 from smartmem_tvm.deploy.export import load, save
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.runtime.launches import count_launches
+from smartmem_tvm.target import parse_target
 
 MANIFEST = {"inputs": [{"name": "x", "shape": [5, 200], "dtype": "float32"}], "outputs": ["y"]}
 

@@ -12,11 +12,11 @@ from tvm.s_tir import meta_schedule as ms
 import faulty_code
 from smartmem_tvm.deploy.judge import judge, untuned_seconds
 from smartmem_tvm.deploy.link import linked
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.remote import borrowed
 from smartmem_tvm.remote.borrowed import Borrowed, KernelLost
 from smartmem_tvm.remote.session import Session
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.build import plain_code
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload

@@ -7,9 +7,9 @@ import pytest
 
 from helpers import constant, module, op
 from smartmem_tvm import Options
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.remote.layers import check_layers, layers_of
 from smartmem_tvm.remote.session import request
+from smartmem_tvm.target import parse_target
 
 
 def network(x):

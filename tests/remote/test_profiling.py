@@ -11,17 +11,17 @@ from tvm import tirx
 
 from helpers import constant, legal, nodes, op
 from rpc_processes import device
-from smartmem_tvm.analysis.kernel import emit
 from smartmem_tvm.deploy.measure import Kernels, compiled
 from smartmem_tvm.deploy.profile import open_store
-from smartmem_tvm.deploy.target import host_target, parse_target
 from smartmem_tvm.deploy.texture_times import TextureTimes
 from smartmem_tvm.deploy.weights import Weight
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.remote import profiling
 from smartmem_tvm.remote.attempts import Attempts
 from smartmem_tvm.remote.profiling import Lent
 from smartmem_tvm.remote.session import Session
+from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.texture_trial import TextureTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 from smartmem_tvm.transform.place_textures import PlaceTextures

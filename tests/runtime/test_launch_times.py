@@ -5,9 +5,9 @@ import pytest
 
 import smartmem_tvm
 from helpers import constant, module, op, random
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.pipeline import Options
 from smartmem_tvm.runtime.launch_times import launch_times
+from smartmem_tvm.target import parse_target
 
 
 def large_and_small(x):

@@ -6,8 +6,8 @@ import pytest
 
 from helpers import module, op
 from smartmem_tvm import compile
-from smartmem_tvm.deploy.target import parse_target
-from smartmem_tvm.schedule.gpu_default import gpu_rules
+from smartmem_tvm.schedule.gpu.tvm_rules import gpu_rules
+from smartmem_tvm.target import parse_target
 
 TARGET = parse_target("opencl")
 LAST_RESORTS = {rule.name for rule in gpu_rules()} | {"TVM", "-"}

@@ -8,11 +8,11 @@ from tvm import ir, relax
 from tvm.script import tirx as T
 
 from helpers import assert_same_results, calls, legal, nodes, op, random, run
-from smartmem_tvm.analysis.classify import movement
-from smartmem_tvm.analysis.compose import fresh
-from smartmem_tvm.analysis.graph import read_log
-from smartmem_tvm.analysis.index_map import division_count
-from smartmem_tvm.analysis.kernel import emit, parse
+from smartmem_tvm.ir.compose import fresh
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.index_map import division_count
+from smartmem_tvm.ir.kernel import emit, parse
+from smartmem_tvm.ir.movement import movement
 from smartmem_tvm.transform import EliminateLayout
 
 

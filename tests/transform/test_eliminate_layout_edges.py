@@ -9,8 +9,8 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers import assert_same_results, bindings, calls, count_up, legal, move, nodes, op, random, run
-from smartmem_tvm.analysis.classify import movement
-from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.movement import movement
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 
 

@@ -10,8 +10,8 @@ from fake_driver import run_with_fake
 from helpers import constant, module, op
 from opencl_child import fake, load
 from smartmem_tvm.deploy.build import compile
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.pipeline import Options
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform.fit_storages import FitStorages, row_bytes, tensor_bytes
 
 PAGE = 4096  # what storages are rounded to by the OpenCL library

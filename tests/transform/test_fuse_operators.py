@@ -6,8 +6,9 @@ import pytest
 from tvm import ir, relax
 
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
-from smartmem_tvm.analysis.classify import movement, reduces
-from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.analysis.classify import reduces
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.movement import movement
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 

@@ -6,7 +6,7 @@ import pytest
 from tvm import relax
 
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
-from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 from smartmem_tvm.transform import fuse_rows as fuse_rows_module
 

@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from helpers import calls, legal, op, random, run
-from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 

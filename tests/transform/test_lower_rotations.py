@@ -10,7 +10,7 @@ from tvm import ir, s_tir
 from tvm.script import tirx as T
 
 from helpers import assert_same_results, calls, count_up, legal, nodes, op, random, run
-from smartmem_tvm.analysis.index_map import division_count
+from smartmem_tvm.ir.index_map import division_count
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.transform import EliminateLayout, LowerRotations
 

@@ -8,7 +8,7 @@ from tvm import ir
 from tvm.script import relax as R
 
 from helpers import assert_same_results, bindings, constant, legalize, module, nodes, op, random, run
-from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, MergeProjections
 
 

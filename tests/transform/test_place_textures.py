@@ -6,9 +6,9 @@ import pytest
 from tvm import ir, relax, tirx
 
 from helpers import assert_same_results, constant, legal, nodes, op, random
-from smartmem_tvm.analysis.graph import read_log
-from smartmem_tvm.analysis.kernel import emit, parse
-from smartmem_tvm.analysis.storage import stored_as
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.kernel import emit, parse
+from smartmem_tvm.ir.storage import stored_as
 from smartmem_tvm.planner.storage_order import Demand
 from smartmem_tvm.planner.texture_choice import Trial
 from smartmem_tvm.planner.texture_form import ImageLimits, TextureForm, texture_form

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from helpers import legalize, module, nodes, op, random, run
-from smartmem_tvm.analysis.classify import MOST_DIVISIONS, movement
-from smartmem_tvm.analysis.index_map import division_count
+from smartmem_tvm.analysis.classify import MOST_DIVISIONS
+from smartmem_tvm.ir.index_map import division_count
+from smartmem_tvm.ir.movement import movement
 from smartmem_tvm.pipeline import GRAPH_PHASES, LOWER_PHASES, Options, run_phases
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 

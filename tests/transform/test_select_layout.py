@@ -6,9 +6,9 @@ import pytest
 from helpers import assert_same_results, calls, constant, graph, legal, nodes, op, random
 from smartmem_tvm.analysis.classify import quadrant
 from smartmem_tvm.analysis.demands import reader_demands, search
-from smartmem_tvm.analysis.graph import read_log
-from smartmem_tvm.analysis.kernel import shape_of
 from smartmem_tvm.analysis.transitions import strided
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.kernel import shape_of
 from smartmem_tvm.tables.layout_policy import TABLE_6, Search
 from smartmem_tvm.tables.quadrant import Quadrant
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, SelectLayout

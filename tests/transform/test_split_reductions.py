@@ -5,7 +5,7 @@ import pytest
 import tvm_ffi
 
 from helpers import assert_same_results, legal, nodes, op, random
-from smartmem_tvm.analysis.index_map import division_count
+from smartmem_tvm.ir.index_map import division_count
 from smartmem_tvm.transform import EliminateLayout, SplitReductions
 
 

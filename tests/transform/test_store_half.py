@@ -6,7 +6,7 @@ import pytest
 from tvm import ir, relax
 
 from helpers import assert_same_results, constant, legal, nodes, op, random, run
-from smartmem_tvm.analysis.graph import read_log
+from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, StoreHalf
 
 TOLERANCE = 3e-3

@@ -12,8 +12,8 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from smartmem_tvm.deploy.device_clock import clock_of
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.opencl_source import sources
-from smartmem_tvm.deploy.target import device_of, parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import device_of, parse_target
 from smartmem_tvm.tune.build import build_candidate, building_workers, local_builder
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload

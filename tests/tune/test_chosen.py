@@ -4,7 +4,7 @@
 import pytest
 from tvm.s_tir import meta_schedule as ms
 
-from smartmem_tvm.deploy.target import parse_target
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune import chosen as chosen_module
 from smartmem_tvm.tune.chosen import choose
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload

@@ -7,8 +7,8 @@ import tvm
 from tvm import te
 
 from smartmem_tvm.deploy.kernel_code import kernel_code
-from smartmem_tvm.deploy.target import device_of, parse_target
 from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.target import device_of, parse_target
 from smartmem_tvm.tune.parameters import Parameter, arguments, parameters, read_parameters, write_parameters
 
 

@@ -15,8 +15,8 @@ from tvm.script import tirx as T
 from tvm.target import Target
 
 from helpers import legal, nodes, only_node, op
-from smartmem_tvm.analysis.kernel import emit, parse
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.ir.kernel import emit, parse
 from smartmem_tvm.transform import EliminateLayout
 from smartmem_tvm.tune import profile_store
 from smartmem_tvm.tune.profile_store import ProfileStore, Question, kernel_key
@@ -84,7 +84,7 @@ KEYS_ELSEWHERE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from helpers import only_node, op
-from smartmem_tvm.analysis.kernel import emit
+from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.tune.profile_store import kernel_key
 only_node(op.exp, (7, 7))
 print(kernel_key(emit(only_node(op.nn.softmax, (4, 5)).kernel)))
@@ -302,7 +302,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from tvm.target import Target
 from helpers import only_node, op
-from smartmem_tvm.analysis.kernel import emit
+from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.tune.profile_store import ProfileStore
 func = emit(only_node(op.nn.relu, (4, 5)).kernel)
 store = ProfileStore(Path(sys.argv[2]), Target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 4}), 1)

@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.chosen import choose
 from smartmem_tvm.tune.json_lines import rewrite
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload

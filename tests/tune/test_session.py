@@ -7,8 +7,8 @@ import pytest
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import ScheduleError
 
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune import session as session_module
 from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload

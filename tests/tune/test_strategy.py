@@ -9,8 +9,8 @@ import tvm
 from tvm.s_tir import TensorIntrin
 from tvm.s_tir import meta_schedule as ms
 
-from smartmem_tvm.deploy.target import parse_target
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.build import build_candidate
 from smartmem_tvm.tune.features import DecisionFeatures, features
 from smartmem_tvm.tune.kernel import TunableKernel, scheduled, with_constants, workload

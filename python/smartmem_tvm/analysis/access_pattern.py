@@ -16,10 +16,10 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from .guarded_loads import guarded_loads
-from .index_map import variables
-from .texels import is_texture
-from .vectorized import is_scalarized
+from ..ir.guarded_loads import guarded_loads
+from ..ir.index_map import variables
+from ..ir.texels import is_texture
+from ..ir.vectorized import is_scalarized
 
 _UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 

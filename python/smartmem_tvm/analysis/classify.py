@@ -9,18 +9,18 @@ Here the facts are read off the functional form, so that an operator nobody has 
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..ir.compose import reads_once
+from ..ir.index_map import flat_index, is_injective, visits_once
+from ..ir.kernel import Kernel, Stage, shape_of
+from ..ir.movement import Movement, Piece, movement
+from ..ir.strength_reduction import Simplifier
 from ..tables.mapping_type import MappingType
 from ..tables.quadrant import Quadrant
-from .index_map import flat_index, is_if_then_else, is_injective, variables, visits_once
-from .kernel import Kernel, Stage, shape_of
-from .strength_reduction import Simplifier
 
 _RANK = {kind: rank for rank, kind in enumerate(MappingType)}
 _TRANSCENDENTAL_COST = 20
@@ -29,89 +29,8 @@ CHEAP = 8
 # A chain of reshapes whose factors do not line up grows with every step; past this many divisions it is cheaper to
 # store the tensor once than to work out where each element comes from (Swin, with its rolled windows, has 6).
 MOST_DIVISIONS = 8
-# Several maps into one tensor count as one reading of it if together they repeat hardly any element.
-MOST_REPEATED = 9 / 8
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
 _CHEAP_CALLS = ("if_then_else", "fabs", "reinterpret", "isnan")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One branch of a data movement: where `condition` holds, the output element is ``source[indices]``.
-
-    `source` is None for a constant (padding). `condition` is None where there is only one branch.
-    """
-
-    condition: object | None
-    source: object | None
-    indices: tuple
-
-
-@dataclass(frozen=True)
-class Movement:
-    """A pure data movement: its iterators, their extents, and the pieces of its index map (output -> input)."""
-
-    stage: Stage
-    pieces: tuple[Piece, ...]
-
-    @cached_property
-    def index_map(self) -> tirx.IndexMap | None:
-        """The map from output index to input index, None if there are several pieces."""
-        if len(self.pieces) != 1 or self.pieces[0].source is None:
-            return None
-        return tirx.IndexMap(list(self.stage.spatial), list(self.pieces[0].indices), None)
-
-    def __str__(self) -> str:
-        indices = ", ".join(readable(v) for v in self.stage.spatial)
-        return f"[{indices}] -> {readable(self.stage.body.value)}"
-
-
-def readable(expr) -> str:
-    """An index expression without dtype prefixes and ``v_`` names."""
-    text = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(expr))
-    return re.sub(r"\bT\.|\bv_", "", text)
-
-
-def movement(kernel: Kernel) -> Movement | None:
-    """The data movement a kernel performs, or None if it computes.
-
-    A kernel moves data if it is one pointwise stage whose value is a load, a constant, or a select between such
-    values: every output element is a copy of one input element.
-    """
-    stage = kernel.last
-    if len(kernel.stages) != 1 or not stage.is_pointwise:
-        return None
-    pieces = _pieces(stage.body.value, None)
-    if pieces is None or all(p.source is None for p in pieces):
-        return None
-    return Movement(stage, tuple(pieces))
-
-
-def _pieces(value, condition) -> list[Piece] | None:
-    if isinstance(value, ir.TensorLoad):
-        return [Piece(condition, value.source, tuple(value.indices))]
-    if isinstance(value, tirx.IntImm | tirx.FloatImm):
-        return [Piece(condition, None, ())]
-    if is_if_then_else(value):
-        test, yes, no = value.args
-    elif isinstance(value, tirx.Select):
-        test, yes, no = value.condition, value.true_value, value.false_value
-    else:
-        return None
-    if _loads_data(test):
-        return None  # where(mask, a, b) computes
-    first, second = _pieces(yes, _both(condition, test)), _pieces(no, _both(condition, tirx.Not(test)))
-    return first + second if first is not None and second is not None else None
-
-
-def _both(a, b):
-    return b if a is None else tirx.And(a, b)
-
-
-def _loads_data(expr) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
-    return bool(found)
 
 
 def reduces(kernel: Kernel) -> bool:
@@ -168,25 +87,6 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         if len(distinct) > 1 and not one_to_one and not reads_once(stage, buffer):
             kinds.append(MappingType.MANY_TO_MANY)  # interpolation: elements shared between neighbours
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
-
-
-def reads_once(stage: Stage, buffer) -> bool:
-    """Whether following each map through which `stage` reads `buffer` computes hardly more than the buffer's elements.
-
-    One map must visit no element twice. Several maps, each over the iterators it uses, must together visit hardly
-    more elements than there are: the halves of a gated linear unit, or a sum and what is divided by it.
-    """
-    maps, shape = stage.maps(buffer), shape_of(buffer)
-    spatial = {v: stage.extents[v] for v in stage.spatial}
-    if len(maps) == 1:
-        return visits_once(maps[0], spatial, shape)
-    total = 0
-    for indices in maps:
-        used = {v: spatial[v] for index in indices for v in variables(index) if v in spatial}
-        if not visits_once(indices, used, shape):
-            return False
-        total += math.prod(used.values())
-    return total <= MOST_REPEATED * math.prod(shape)
 
 
 def _is_data(piece: Piece, constants: tuple) -> bool:

@@ -7,14 +7,14 @@ from math import prod
 
 from tvm import ir, tirx
 
+from ..ir.graph import Graph, Node
+from ..ir.index_map import variables
+from ..ir.kernel import Kernel, Stage, shape_of, substitute
+from ..ir.strength_reduction import Simplifier
 from ..planner.storage_order import Demand
 from ..planner.texture_form import TEXEL
 from ..tables.layout_policy import TABLE_6, Search
 from .classify import quadrant
-from .graph import Graph, Node
-from .index_map import variables
-from .kernel import Kernel, Stage, shape_of, substitute
-from .strength_reduction import Simplifier
 
 
 def demands(kernel: Kernel, name: str) -> dict:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from ..ir.graph import Graph, Node
+from ..ir.kernel import Kernel
+from ..ir.movement import movement
 from ..tables.mapping_type import TABLE_3, MappingType, Verdict
 from ..tables.quadrant import Quadrant
-from .classify import mapping_type, movement, quadrant, reduction_dims
-from .graph import Graph, Node
-from .kernel import Kernel
+from .classify import mapping_type, quadrant, reduction_dims
 from .laws import laws
 
 _OPERATIONS = (

@@ -6,9 +6,9 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
-from .classify import movement
-from .compose import simplify, tidy
-from .kernel import Kernel, Opaque, Stage, parse
+from ..ir.compose import simplify, tidy
+from ..ir.kernel import Kernel, Opaque, Stage, parse
+from ..ir.movement import movement
 
 ATTENTION, MATMUL, BATCHED = "attention", "matmul", "batched matmul"
 CONVOLUTION, GROUPED, DEPTHWISE = "convolution", "grouped convolution", "depthwise convolution"

@@ -22,24 +22,14 @@ from typing import Protocol
 
 from tvm import ir, tirx
 
+from ..ir.compose import MOST_REPEATED, can_reindex, reads_once
+from ..ir.graph import Graph, Node
+from ..ir.index_map import division_count, variables
+from ..ir.kernel import Kernel, emit, shape_of
+from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
 from ..tables.mapping_type import TABLE_3, MappingType, Verdict
-from .classify import (
-    CHEAP,
-    MOST_DIVISIONS,
-    MOST_REPEATED,
-    cost,
-    mapping_type,
-    movement,
-    quadrant,
-    reads_once,
-    reduces,
-    transcendental_calls,
-)
-from .compose import can_reindex
-from .graph import Graph, Node
-from .index_map import division_count, variables
-from .kernel import Kernel, emit, shape_of
+from .classify import CHEAP, MOST_DIVISIONS, cost, mapping_type, quadrant, reduces, transcendental_calls
 
 # Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
 LAUNCH_BYTES = 64 * 1024

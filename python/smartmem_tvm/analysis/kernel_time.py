@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ..ir.kernel import Opaque, parse
 from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
 from .access_pattern import Unmodelled
 from .facts import flops
-from .kernel import Opaque, parse
 from .memory_access import Accesses, Effort, kernel_accesses
 
 # Enough to compare two forms of a kernel: on Swin-T's, lines are within 3% of those of the full effort in the mean,

@@ -13,10 +13,10 @@ import re
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..ir.index_map import is_if_then_else
+from ..ir.kernel import REDUCE, Kernel, Stage
+from ..ir.movement import movement
 from ..tables.properties import Property, properties
-from .classify import movement
-from .index_map import is_if_then_else
-from .kernel import REDUCE, Kernel, Stage
 
 # Forms of the value: x, y, z are loads (equal letters are equal loads), t is the result of the stage before, a the
 # accumulator, c a constant. A stage's form is that of its value; stages are separated by a semicolon.

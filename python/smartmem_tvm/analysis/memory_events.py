@@ -12,10 +12,10 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..ir.index_map import NotAnIndex, evaluate, flat_index
 from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
 from .access_pattern import Access, Launch, Loop, Unmodelled
-from .index_map import NotAnIndex, evaluate, flat_index
 
 _WIDEST = 16  # bytes that one instruction of a thread loads
 _ALIGNMENT = 4096

@@ -11,11 +11,11 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
+from ..ir.graph import Graph, Node
+from ..ir.kernel import Kernel, shape_of
+from ..ir.storage import beside_results, textured
 from ..planner.texture_form import ImageLimits, TextureForm, texture_form
 from .demands import demands, tensor_demands
-from .graph import Graph, Node
-from .kernel import Kernel, shape_of
-from .storage import beside_results, textured
 
 _OPAQUE = "it is made or read by something without loop structure"
 

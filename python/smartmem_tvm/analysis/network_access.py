@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import tvm
 import tvm_ffi
 
+from ..ir.graph import launches
 from ..tables.targets import Row
 from .access_pattern import Unmodelled
-from .graph import launches
 from .memory_access import Accesses, Effort, kernel_accesses
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from tvm import ir
 
+from ..ir.graph import Graph
+from ..ir.kernel import shape_of
+from ..ir.texels import is_texture
 from ..planner.storage_order import StorageOrder, as_stored
 from .demands import reader_demands, why_fixed
-from .graph import Graph
-from .kernel import shape_of
-from .texels import is_texture
 
 
 @dataclass(frozen=True)

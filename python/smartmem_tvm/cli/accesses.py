@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> Result:
     """Schedule the graph in every way that is compared, and count."""
     from ..analysis.network_access import network_accesses
     from ..deploy.schedules import sides
-    from ..deploy.target import parse_target, target_row
+    from ..target import parse_target, target_row
 
     target = parse_target(args.target)
     row = target_row(target)

@@ -198,9 +198,8 @@ def _devices(targets: Sequence[str]) -> dict[str, dict]:
     """
     found: dict[str, dict] = {}
     for text in dict.fromkeys(each for each in targets if each != CPU):
-        from ..deploy.target import device_of, parse_target
         from ..runtime.device import describe
-        from ..schedule.gpu_launch import is_gpu
+        from ..target import device_of, is_gpu, parse_target
 
         target = parse_target(text)
         if is_gpu(target):

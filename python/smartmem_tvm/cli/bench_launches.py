@@ -35,7 +35,7 @@ def shares(graph: tvm.IRModule, launches: Sequence[Launch], each: bool = False) 
         texture if the kernel reads or writes one.
     """
     from ..analysis.family import OTHER, family_of
-    from ..analysis.texels import is_texture
+    from ..ir.texels import is_texture
     from ..report import only_moves_data
 
     functions = {gvar.name_hint: func for gvar, func in graph.functions.items()}

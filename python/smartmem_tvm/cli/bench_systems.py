@@ -71,9 +71,9 @@ def _kind(request: dict) -> str:
 
 def _smartmem(request: dict) -> TvmSystem | Counted:
     from ..deploy.build import compile, optimize
-    from ..deploy.target import parse_target
     from ..frontend import check_inputs, input_spec
     from ..pipeline import Options
+    from ..target import parse_target
 
     _set_threads(request["threads"])
     target = parse_target(request.get("target"))
@@ -122,9 +122,9 @@ def _import(request: dict) -> tuple:
 
 def _tvm(request: dict) -> TvmSystem:
     from ..deploy.build import compile_baseline
-    from ..deploy.target import as_adreno, parse_target
     from ..deploy.tvm_pipelines import compile_tvm
     from ..frontend import from_onnx_as_tvm
+    from ..target import as_adreno, parse_target
 
     _set_threads(request["threads"])
     seconds, mod = _timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
@@ -164,7 +164,7 @@ class TvmSystem:
     """A model compiled by TVM: our graph, or its own."""
 
     def __init__(self, compiled: Compiled, import_seconds: float, facts: dict, of_ours: bool = False):
-        from ..schedule.gpu_launch import is_gpu
+        from ..target import is_gpu
 
         seconds = {"import": import_seconds, **compiled.seconds}
         device = {}
@@ -210,7 +210,7 @@ class TvmSystem:
     def _times(self) -> dict:
         """What the launches of an inference take one by one, where that can be seen."""
         from ..runtime.launch_times import launch_times
-        from ..schedule.gpu_launch import is_gpu
+        from ..target import is_gpu
         from .bench_launches import shares
 
         if not is_gpu(self.compiled.target) or self.compiled.kernels_per_graph:

@@ -46,10 +46,10 @@ def execute(args: argparse.Namespace) -> Result:
     from ..deploy.export import check_destination, save
     from ..deploy.record_graph import record_graph
     from ..deploy.signatures import launched
-    from ..deploy.target import parse_target
     from ..deploy.tuned import tuning_report
     from ..frontend import input_spec, output_names
     from ..report import explain, graph_cost
+    from ..target import parse_target
 
     folder = check_destination(args.output, parse_target(args.target))
     model = read_model(args)

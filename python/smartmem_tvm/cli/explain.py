@@ -49,8 +49,8 @@ def execute(args: argparse.Namespace) -> Result:
     if args.schedules:
         return explain_schedules(args)
     from ..deploy.build import optimize
-    from ..deploy.target import parse_target
     from ..report import explain, operators
+    from ..target import parse_target
 
     mod = import_model(args)
     seen: list[dict] = []

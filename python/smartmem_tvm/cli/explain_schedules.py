@@ -34,9 +34,9 @@ def explain_schedules(args: argparse.Namespace) -> Result:
     UserError
         If no kernel has ``--op`` in its name.
     """
-    from ..deploy.target import device_of, parse_target
     from ..deploy.tuned import tuning_report
     from ..runtime.kernel_times import schedule_report
+    from ..target import device_of, parse_target
 
     threads = timing.set_threads(args.threads)
     target, model = parse_target(args.target), read_model(args)
@@ -79,7 +79,7 @@ def _schedule(
     args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target
 ) -> tuple[dict[str, dict], dict[str, dict], None]:
     from ..deploy.build import lower, optimize
-    from ..schedule.schedule_kernels import kernel_rules
+    from ..schedule.core.schedule_kernels import kernel_rules
     from ..tune.apply_records import tuning_of
 
     chosen = options(args)

@@ -80,9 +80,9 @@ def _compiled(args: argparse.Namespace) -> tuple[dict, dict]:
     """What a compiled folder would say of the graph; no code is generated."""
     from ..deploy.build import lower, optimize
     from ..deploy.record_graph import record_graph
-    from ..deploy.target import parse_target
     from ..report import explain
-    from ..schedule.schedule_kernels import kernel_rules
+    from ..schedule.core.schedule_kernels import kernel_rules
+    from ..target import parse_target
 
     target, mod, chosen = parse_target(args.target), import_model(args), options(args)
     with step("Running the passes"), target:

@@ -151,8 +151,8 @@ def options(args: argparse.Namespace) -> Options:
 
 def graph_options(args: argparse.Namespace) -> Options:
     """The options that say which kernels there are."""
-    from ..deploy.target import parse_target
     from ..pipeline import Options, require_precision
+    from ..target import parse_target
 
     require_precision(parse_target(args.target), args.precision)
     techniques = {name: getattr(args, name) for name in TECHNIQUES if hasattr(args, name)}
@@ -168,7 +168,7 @@ def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
         If the named file does not exist or cannot be read.
     """
     from ..deploy.profile import device_name, open_store, other_cpu
-    from ..deploy.target import parse_target
+    from ..target import parse_target
     from ..tune.host import default_store
 
     named, target = getattr(args, "profiles", ""), parse_target(args.target)
@@ -188,8 +188,8 @@ def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
     UserError
         If the named file does not exist or cannot be read.
     """
-    from ..deploy.target import parse_target
     from ..deploy.tuned import default_records, open_tuned
+    from ..target import parse_target
 
     named, target = getattr(args, "records", ""), parse_target(args.target)
     path = default_records(target) if named is None else Path(named) if named else None
@@ -205,7 +205,7 @@ def compile_model(
 ) -> Compiled:
     """Compile as the arguments say; `observe` is shown the module after each graph phase."""
     from ..deploy.build import compile
-    from ..deploy.target import parse_target
+    from ..target import parse_target
 
     target = parse_target(args.target)
     with step(f"Compiling {args.model}"):

@@ -129,10 +129,10 @@ def _fill(args: argparse.Namespace, mod, store: ProfileStore, site: Site) -> tup
 
 def _place(args: argparse.Namespace, mod, store: ProfileStore, site: Site, end: float) -> dict | None:
     """Place tensors in textures, measuring each kernel that this asks about; None where there are no textures."""
-    from ..analysis.graph import read_log
     from ..deploy.texture_times import TextureTimes
+    from ..ir.graph import read_log
     from ..pipeline import run_phases, texture_phase
-    from ..schedule.gpu_launch import has_textures
+    from ..target import has_textures
 
     target, lent = site.target, site.lent
     if not (has_textures(target) and args.textures):

@@ -65,12 +65,11 @@ def _here(args: argparse.Namespace) -> Iterator[Site]:
 def _there(args: argparse.Namespace) -> Iterator[Site]:
     """The devices of a key; they go by the target's name where a compilation here knows no other."""
     from ..deploy.profile import device_name, other_cpu
-    from ..deploy.target import is_elsewhere, parse_target
     from ..remote.attempts import Attempts
     from ..remote.deployed import kind_of
     from ..remote.profiling import Lent
     from ..remote.tuning import find
-    from ..schedule.gpu_launch import is_gpu
+    from ..target import is_elsewhere, is_gpu, parse_target
 
     target = parse_target(args.target)
     with step(f"Looking at a device of key {args.key}"):

@@ -41,9 +41,9 @@ def execute(args: argparse.Namespace) -> Result:
 
     For a device of another machine the kernels are those of the graph.
     """
-    from ..deploy.target import device_of, is_elsewhere, parse_target
     from ..frontend import check_inputs
     from ..report import graph_cost
+    from ..target import device_of, is_elsewhere, parse_target
 
     here = args.run or not is_elsewhere(parse_target(args.target))
     if args.run:
@@ -103,8 +103,8 @@ class _BeforeLayouts:
 
 
 def _default_graph(args: argparse.Namespace, mod):
-    from ..deploy.target import parse_target
     from ..pipeline import BASELINE_PHASES, Options, run_phases
+    from ..target import parse_target
 
     with step("TVM's default passes"), parse_target(args.target):
         return run_phases(mod, BASELINE_PHASES, Options())
@@ -112,7 +112,7 @@ def _default_graph(args: argparse.Namespace, mod):
 
 def _compile_default(args: argparse.Namespace, mod):
     from ..deploy.build import compile_baseline
-    from ..deploy.target import parse_target
+    from ..target import parse_target
 
     with step("Compiling TVM's default graph"):
         return compile_baseline(mod, parse_target(args.target), schedule=options(args).schedule)

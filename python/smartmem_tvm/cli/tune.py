@@ -102,7 +102,7 @@ def core_list(text: str) -> tuple[int, ...]:
 def execute(args: argparse.Namespace) -> Result:
     """Tune until it is enough, and say what came of it."""
     from ..deploy.profile import measured_target
-    from ..deploy.target import parse_target
+    from ..target import parse_target
     from ..tune.scratch import scratch
     from .tune_plan import campaign_of, cores_to_measure, models_of
 

@@ -89,9 +89,8 @@ def site_of(args: argparse.Namespace, target: Target, cores: Collection[int], bu
 def _here(args: argparse.Namespace, target: Target, cores: Collection[int], builders: Workers) -> Iterator[Site]:
     from ..deploy.apart import Apart
     from ..deploy.device_clock import clock_of
-    from ..deploy.target import device_of
     from ..runtime.device import describe
-    from ..schedule.gpu_launch import is_gpu
+    from ..target import device_of, is_gpu
     from ..tune.build import archive
     from ..tune.host import cpu_name, memory_bytes, usable_cores
     from ..tune.runner import local_runner, measuring_worker
@@ -121,7 +120,7 @@ def _there(args: argparse.Namespace, target: Target, cores: Collection[int], bui
     from ..deploy.apart import Apart
     from ..deploy.link import linked
     from ..remote import borrowed, tuning
-    from ..schedule.gpu_launch import is_gpu
+    from ..target import is_gpu
     from ..tune.runner import runner
     from ..tune.workers import Workers
 

@@ -12,8 +12,8 @@ from functools import cached_property
 import tvm
 from tvm import relax, tirx
 
-from ..analysis.texels import is_texture
 from ..errors import UserError
+from ..ir.texels import is_texture
 from ..planner.texture_form import TEXEL
 from .opencl_index import changes
 from .opencl_reads import Read, TexelReads, count_reads, texel_reads

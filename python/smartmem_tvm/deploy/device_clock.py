@@ -13,10 +13,9 @@ import tvm_ffi
 from tvm import te
 from tvm.target import Target
 
-from ..schedule.gpu_launch import is_gpu
+from ..target import device_of, is_gpu, parse_target
 from ..tune.runner import Clock
 from .gpu_build import build_kernels
-from .target import device_of, parse_target
 
 _BATCH = "smartmem.device_clock.batch"
 _TIMES = 16  # launches of a short kernel in a row

@@ -147,8 +147,7 @@ def load(folder: str | Path) -> Loaded:
     """
     import tvm
 
-    from ..schedule.gpu_launch import has_textures
-    from .target import device_of
+    from ..target import device_of, has_textures
     from .weights import Machine, map_weights
 
     folder = Path(folder)
@@ -170,7 +169,7 @@ def check_files(folder: Path, manifest: Mapping) -> None:
 
 def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
     """The manifest of a compiled model that this installation can run: on this CPU, or on a device `elsewhere`."""
-    from .target import host_target
+    from ..target import host_target
 
     manifest = _manifest(folder)
     if manifest is None:

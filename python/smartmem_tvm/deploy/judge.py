@@ -14,7 +14,7 @@ from tvm import ir, relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..analysis.texels import is_texture
+from ..ir.texels import is_texture
 from ..pipeline import Options
 from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
 from ..tune.kernel import CONSTANTS

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tvm
 from tvm.target import Target
 
-from ..schedule.gpu_launch import is_gpu
+from ..target import is_gpu
 from .check_opencl import check_opencl, planned_memory
 from .gpu_build import build_kernels
 from .textures import tir_pipeline

@@ -21,9 +21,9 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.target import Target
 
-from ..analysis.kernel import Kernel, Opaque, Stage, parse
+from ..ir.kernel import Kernel, Opaque, Stage, parse
 from ..pipeline import Options, lower_phases, run_phases
-from .target import device_of
+from ..target import device_of
 from .weights import Weight
 
 # One reading of the clock spans this long: short enough for many turns, long beside the clock and the call.

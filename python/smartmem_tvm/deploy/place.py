@@ -12,11 +12,10 @@ import numpy as np
 import tvm
 from tvm.target import Target
 
-from ..schedule.gpu_launch import has_textures, is_gpu
+from ..target import device_of, has_textures, is_gpu
 from .build import to_numpy
 from .device_clock import device_clock
 from .measure import interleaved
-from .target import device_of
 from .weights import Machine, Weight
 
 _TURNS = 20

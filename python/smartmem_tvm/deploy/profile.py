@@ -16,11 +16,10 @@ from tvm import tirx
 from tvm.target import Target, codegen
 
 from ..errors import UserError, reason_of
-from ..schedule.gpu_launch import is_gpu
+from ..target import device_of, is_elsewhere, is_gpu, parse_target
 from ..tune.profile_store import ProfileStore, Question, kernel_key
 from .measure import launch_seconds
 from .side_by_side import side_by_side
-from .target import device_of, is_elsewhere, parse_target
 
 _logger = logging.getLogger(__name__)
 

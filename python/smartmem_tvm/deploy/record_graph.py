@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ..analysis.graph import CALL_TIR
+from ..ir.graph import CALL_TIR
 
 
 def record_graph(mod: tvm.IRModule) -> dict:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import tvm
 
 from ..pipeline import BASELINE_PHASES, Options, graph_phases, lower_phases, run_phases
-from ..schedule.gpu_launch import has_textures, is_gpu
+from ..target import has_textures, is_gpu
 from .tvm_pipelines import schedule_tvm
 
 

@@ -8,7 +8,7 @@ from dataclasses import astuple
 import tvm
 from tvm import tirx
 
-from ..analysis.graph import launches
+from ..ir.graph import launches
 from ..report import only_moves_data
 from ..tune.parameters import parameters
 

@@ -12,15 +12,15 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from ..analysis.texels import is_texture
 from ..errors import UserError, reason_of
+from ..ir.texels import is_texture
+from ..target import device_of
 from ..texture_trial import Measure
 from ..transform.lift_workspaces import with_parameters, workspaces
 from ..tune.profile_store import ProfileStore, kernel_key
 from .gpu_build import build_kernels
 from .measure import Kernels, interleaved, launcher, random_weights
 from .side_by_side import side_by_side
-from .target import device_of
 from .textures import TIR_PIPELINE
 from .weights import Weight
 

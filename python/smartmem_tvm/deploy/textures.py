@@ -9,7 +9,7 @@ from tvm.tirx import compilation_pipeline
 
 from .._tvm import texture_tir_pipeline
 from ..pipeline import Options, lower_phases, run_phases
-from ..schedule.gpu_launch import has_textures
+from ..target import has_textures
 from ..transform.check_textures import SCOPES, CheckTextures
 from ..transform.half_storage import HALF, HalfStorage
 from ..transform.stage_texels import StageTexels

@@ -12,7 +12,7 @@ from tvm.target import Target
 
 from .._version import installed_version
 from ..errors import UserError
-from ..schedule.gpu_launch import has_textures, is_gpu
+from ..target import has_textures, is_elsewhere, is_gpu
 from ..tune.apply_records import LEFT_OUT, ApplyRecords
 from ..tune.chosen import Winner, choose
 from ..tune.host import RECORDS_VARIABLE, default_file, run_threads
@@ -20,7 +20,6 @@ from ..tune.records import circumstances, lines_of
 from ..tune.tasks import Task
 from .judge import untuned_seconds
 from .profile import device_name, other_cpu
-from .target import is_elsewhere
 
 RUN = ("strategy", "date", "device", "driver", "threads")
 """What is told of the run of ``smartmem tune`` that has found a schedule."""

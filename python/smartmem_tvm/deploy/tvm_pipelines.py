@@ -11,7 +11,7 @@ from tvm.relax.backend import adreno, gpu_generic
 from tvm.s_tir import dlight
 
 from ..errors import UserError
-from ..schedule.gpu_launch import has_textures
+from ..target import has_textures
 from .build import Compiled, generate
 from .tvm_texture_mends import SplitByScope, convolve_narrow_groups
 from .weights import lift_weights

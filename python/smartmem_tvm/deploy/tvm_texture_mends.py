@@ -12,8 +12,8 @@ import tvm
 from tvm import relax, te, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.graph import CALL_TIR
-from ..analysis.rewrite_calls import rewrite_calls
+from ..ir.graph import CALL_TIR
+from ..ir.rewrite_calls import rewrite_calls
 
 # By this name TVM's schedule knows a convolution in textures.
 _CONVOLUTION = "conv2d_NCHWc_OIHWo"

@@ -25,7 +25,7 @@ from ..deploy.measure import in_turns
 from ..deploy.place import Place, Ready
 from ..deploy.weights import Machine, Weight
 from ..errors import UserError
-from ..schedule.gpu_launch import has_textures
+from ..target import has_textures
 from ..tune.faults import NO_DEVICE
 from ..tune.parameters import arguments, read_parameters
 from ..tune.runner import kept

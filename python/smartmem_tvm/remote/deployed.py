@@ -21,7 +21,7 @@ from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
 from ..deploy.link import host_triple
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
-from ..schedule.gpu_launch import has_textures
+from ..target import has_textures
 from ..tune.parameters import arguments, as_parameters
 from .session import Session
 

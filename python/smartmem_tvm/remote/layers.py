@@ -12,16 +12,15 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from ..analysis.kernel import emit, parse
-from ..analysis.storage import stored_as
-from ..analysis.texels import is_texture
 from ..deploy.build import optimize, to_numpy
 from ..deploy.judge import CompiledKernel, difference
 from ..deploy.link import link_for
-from ..deploy.target import host_target
 from ..deploy.weights import Machine, Weight
+from ..ir.kernel import emit, parse
+from ..ir.storage import stored_as
+from ..ir.texels import is_texture
 from ..pipeline import Options
-from ..schedule.gpu_launch import has_textures
+from ..target import has_textures, host_target
 from ..tune.kernel import CONSTANTS, workload
 from ..tune.tasks import Task, tasks_of
 from .deployed import kind_of

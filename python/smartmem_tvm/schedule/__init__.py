@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules: one rule per kernel family and target, and the pass that applies them."""
 
-from .cpu_elementwise import Elementwise
-from .cpu_fallback import Fallback
-from .cpu_matmul import Matmul
-from .cpu_rows import Rows
-from .cpu_window import Window
-from .pack_weights import PackWeights
-from .params import CpuParams
-from .rule import CpuRule, Rule
-from .rules import default_rules
-from .schedule_kernels import ScheduleKernels
-from .sequence import InSequence
+from .core.rule import CpuRule, Rule
+from .core.rules import default_rules
+from .core.schedule_kernels import ScheduleKernels
+from .core.sequence import InSequence
+from .cpu.elementwise import Elementwise
+from .cpu.fallback import Fallback
+from .cpu.matmul import Matmul
+from .cpu.pack_weights import PackWeights
+from .cpu.params import CpuParams
+from .cpu.rows import Rows
+from .cpu.window import Window
 
 __all__ = [
     "CpuParams",

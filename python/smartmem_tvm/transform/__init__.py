@@ -3,11 +3,11 @@
 
 from .capture_graphs import CaptureGraphs
 from .check_textures import CheckTextures
-from .compute_half import ComputeHalf
+from .compute_half.compute_half import ComputeHalf
 from .eliminate_layout import EliminateLayout
 from .fit_storages import FitStorages
-from .fold_norm_affine import FoldNormAffine
-from .fold_scales import FoldScales
+from .fold_scales.fold_norm_affine import FoldNormAffine
+from .fold_scales.fold_scales import FoldScales
 from .fuse_attention import FuseAttention
 from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
@@ -19,7 +19,7 @@ from .lower_scans import LowerScans
 from .lower_sorts import LowerSorts
 from .merge_projections import MergeProjections
 from .place_textures import PlaceTextures
-from .rewrite_algebra import RewriteAlgebra
+from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
 from .select_layout import SelectLayout
 from .split_reductions import SplitReductions
 from .split_transposed import SplitTransposed

@@ -8,10 +8,10 @@ import tvm_ffi
 from tvm import ir, relax, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from ..analysis.index_map import variables
-from ..analysis.kernel import substitute
-from ..analysis.texels import is_texture
 from ..errors import UserError
+from ..ir.index_map import variables
+from ..ir.kernel import substitute
+from ..ir.texels import is_texture
 from ..planner.texture_form import TEXEL
 
 CHANNELS = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")

@@ -6,10 +6,11 @@ from __future__ import annotations
 import tvm
 from tvm import ir
 
-from ..analysis.classify import MOST_DIVISIONS, movement, quadrant
-from ..analysis.graph import Graph, Node, rewrite_graphs
-from ..analysis.index_map import division_count, is_identity
-from ..analysis.kernel import shape_of
+from ..analysis.classify import MOST_DIVISIONS, quadrant
+from ..ir.graph import Graph, Node, rewrite_graphs
+from ..ir.index_map import division_count, is_identity
+from ..ir.kernel import shape_of
+from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
 
 _ELIMINATES_FIRST = (Action.ELIMINATE_FIRST, Action.ELIMINATE_BOTH)

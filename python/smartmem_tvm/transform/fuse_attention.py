@@ -11,14 +11,14 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..analysis.change_axes import aligned
 from ..analysis.classify import reduces
-from ..analysis.compose import can_reindex, fresh, merge, replace_loads
 from ..analysis.fusion import SINGLE_ROW_BYTES
-from ..analysis.graph import Graph, Node, rewrite_graphs
-from ..analysis.index_map import variables
-from ..analysis.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
 from ..analysis.row_chain import RowChain, factors, row_chain_of, summand
+from ..ir.change_axes import aligned
+from ..ir.compose import can_reindex, fresh, merge, replace_loads
+from ..ir.graph import Graph, Node, rewrite_graphs
+from ..ir.index_map import variables
+from ..ir.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
 
 FLOAT_BYTES = 4
 # Rows worked on at a time at the least, and how many row-sized buffers that takes.

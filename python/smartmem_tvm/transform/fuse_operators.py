@@ -7,7 +7,7 @@ import tvm
 
 from ..analysis.classify import reduces
 from ..analysis.fusion import MEASURED, Decision, FusionCheck, Profiles, result_bytes, work
-from ..analysis.graph import Graph, Node, rewrite_graphs
+from ..ir.graph import Graph, Node, rewrite_graphs
 from ..tables.mapping_type import MappingType
 
 _IMPEDANCE = {kind: rank for rank, kind in enumerate(MappingType)}

@@ -9,10 +9,10 @@ import tvm
 from tvm import ir
 
 from ..analysis.classify import CHEAP, cost, reduces
-from ..analysis.compose import single_map
 from ..analysis.fusion import SINGLE_ROW_BYTES, tensor_bytes
-from ..analysis.graph import Graph, Node, rewrite_graphs
-from ..analysis.kernel import Stage, shape_of
+from ..ir.compose import single_map
+from ..ir.graph import Graph, Node, rewrite_graphs
+from ..ir.kernel import Stage, shape_of
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseRows")

@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from .._tvm import TEXTURE_LOAD, TEXTURE_STORE, texture_of, texture_params
-from ..analysis.index_map import is_if_then_else
+from ..ir.index_map import is_if_then_else
 from ..planner.texture_form import TEXEL
 
 HALF, FLOAT = "float16", "float32"

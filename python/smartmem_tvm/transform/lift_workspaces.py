@@ -12,7 +12,7 @@ from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.graph import CALL_TIR
+from ..ir.graph import CALL_TIR
 
 
 @module_pass(opt_level=0, name="LiftWorkspaces")

@@ -11,7 +11,7 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.rewrite_calls import is_static, rewrite_calls
+from ..ir.rewrite_calls import is_static, rewrite_calls
 
 # Operator -> the reduction that finds the value, and whether an element is that value or beyond.
 _KINDS = {

@@ -7,7 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from ..analysis.kernel import Stage, rewrite_stages
+from ..ir.kernel import Stage, rewrite_stages
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.LowerRotations")

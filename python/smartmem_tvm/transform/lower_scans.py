@@ -12,7 +12,7 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.rewrite_calls import is_static, rewrite_calls
+from ..ir.rewrite_calls import is_static, rewrite_calls
 
 _BLOCK = 256  # elements, each of which adds up all before it by itself
 

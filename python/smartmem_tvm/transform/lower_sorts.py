@@ -9,7 +9,7 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.rewrite_calls import is_static, rewrite_calls
+from ..ir.rewrite_calls import is_static, rewrite_calls
 
 _TOPK, _SORT, _ARGSORT = (ir.Op.get(f"relax.{name}") for name in ("topk", "sort", "argsort"))
 _MOST_COMPARED = 1 << 28  # beyond, sorting proper is less work

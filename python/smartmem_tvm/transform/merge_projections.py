@@ -7,7 +7,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ..analysis.graph import append_log
+from ..ir.graph import append_log
 
 MATMUL, ADD = ir.Op.get("relax.matmul"), ir.Op.get("relax.add")
 

@@ -12,9 +12,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.target import Target
 
-from ..analysis.graph import Graph, Node, graphs, write
-from ..analysis.kernel import Kernel, Opaque, emit, shape_of
 from ..analysis.movable import Movable, computed, weights
+from ..ir.graph import Graph, Node, graphs, write
+from ..ir.kernel import Kernel, Opaque, emit, shape_of
 from ..planner.texture_choice import Slower, Trial, slower
 from ..planner.texture_form import ImageLimits, TextureForm
 

@@ -7,9 +7,9 @@ import tvm
 from tvm import relax
 
 from ..analysis.demands import search, tensor_demands, why_fixed
-from ..analysis.graph import Graph, Node, rewrite_graphs
-from ..analysis.kernel import shape_of
-from ..analysis.storage import reordered
+from ..ir.graph import Graph, Node, rewrite_graphs
+from ..ir.kernel import shape_of
+from ..ir.storage import reordered
 from ..planner.storage_order import Demand, StorageOrder, as_stored, storage_order
 
 

@@ -9,9 +9,9 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..analysis.compose import simplified
-from ..analysis.kernel import REDUCE, Kernel, Opaque, Stage, rewrite_stages, substitute
 from ..analysis.row_chain import row_chain_of
+from ..ir.compose import simplified
+from ..ir.kernel import REDUCE, Kernel, Opaque, Stage, rewrite_stages, substitute
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SplitReductions")

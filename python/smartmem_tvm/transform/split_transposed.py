@@ -10,8 +10,8 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis.block import constant, weight
-from ..analysis.rewrite_calls import is_static
+from ..ir.block import constant, weight
+from ..ir.rewrite_calls import is_static
 
 TRANSPOSED = ir.Op.get("relax.nn.conv2d_transpose")
 

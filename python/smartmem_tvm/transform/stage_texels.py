@@ -7,10 +7,10 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from ..analysis.index_map import is_if_then_else, variables
-from ..analysis.kernel import substitute
-from ..analysis.texels import is_texture
-from ..analysis.vectorized import has_no_vector
+from ..ir.index_map import is_if_then_else, variables
+from ..ir.kernel import substitute
+from ..ir.texels import is_texture
+from ..ir.vectorized import has_no_vector
 from ..planner.texture_form import TEXEL
 
 

@@ -8,8 +8,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ..analysis.graph import Graph, Node, rewrite_graphs
-from ..analysis.half import FLOAT, HALF, LARGEST, exceeds_half, halved
+from ..ir.graph import Graph, Node, rewrite_graphs
+from ..ir.half import FLOAT, HALF, LARGEST, exceeds_half, halved
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.StoreHalf")

@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, te, tirx, topi
 
-from ..analysis.kernel import parse, substitute
+from ..ir.kernel import parse, substitute
 
 
 def _sigmoid(x):

@@ -14,8 +14,8 @@ from tvm.s_tir.meta_schedule.builder.local_builder import default_export
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 
-from ..schedule.decisions import DECISIONS
-from ..schedule.gpu_launch import is_gpu
+from ..schedule.core.decisions import DECISIONS
+from ..target import is_gpu
 from ..transform.lift_workspaces import with_parameters, workspaces
 from .host import memory_bytes
 from .kernel import scheduled

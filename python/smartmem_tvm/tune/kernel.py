@@ -14,14 +14,14 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from ..analysis.kernel import emit
+from ..ir.kernel import emit
 from ..schedule import ScheduleKernels
-from ..schedule.decisions import DECISIONS, RULE_GENE, Decision, deciding
-from ..schedule.pack_weights import packing_of
-from ..schedule.rivals import NUMBERED, RIVALS
-from ..schedule.rule import Rule
-from ..schedule.rules import default_rules
-from ..schedule.schedule_kernels import REFUSALS
+from ..schedule.core.decisions import DECISIONS, RULE_GENE, Decision, deciding
+from ..schedule.core.rivals import NUMBERED, RIVALS
+from ..schedule.core.rule import Rule
+from ..schedule.core.rules import default_rules
+from ..schedule.core.schedule_kernels import REFUSALS
+from ..schedule.cpu.pack_weights import packing_of
 from .genetic import Space, Value
 from .space import seed_of, space_of
 
@@ -43,7 +43,7 @@ class TunableKernel:
     decisions : tuple of Decision
         Those that the rule takes by itself.
     rivals : dict
-        Other rules that could take it -> the decisions that each would take (`schedule.rivals`).
+        Other rules that could take it -> the decisions that each would take (`schedule.core.rivals`).
     """
 
     func: tirx.PrimFunc

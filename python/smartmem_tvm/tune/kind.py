@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import prod
 
-from ..schedule.decisions import Decision
+from ..schedule.core.decisions import Decision
 from .genetic import AtMost, Constraint, Divides, Gene, Requires, Value, category, integer
 
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tuner may vary of each decision of the schedule rules: genes, and the constraints between them.
 
-One function for each kind of `schedule.decisions.decide`, by its name. Every field of a choice is a gene, named like
-the value in the attribute ``smartmem.decisions``; what a kind says nothing about stays as the rule chose it. There is
-a constraint where a kernel would be wrong, refused or hopeless without it; the rest is for measurements to say.
+One function for each kind of `schedule.core.decisions.decide`, by its name. Every field of a choice is a gene, named
+like the value in the attribute ``smartmem.decisions``; what a kind says nothing about stays as the rule chose it. There
+is a constraint where a kernel would be wrong, refused or hopeless without it; the rest is for measurements to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..schedule.decisions import RULE_GENE, Decision, given_values
-from ..schedule.rivals import NUMBERED
+from ..schedule.core.decisions import RULE_GENE, Decision, given_values
+from ..schedule.core.rivals import NUMBERED
 from .genetic import Space, Value, divisors
 from .kind import Kind
 from .rule_space import RuleSpace

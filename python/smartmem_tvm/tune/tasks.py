@@ -11,11 +11,11 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
-from ..analysis.graph import launches
+from ..ir.graph import launches
 from ..pipeline import prepare_passes
-from ..schedule.gpu_launch import is_gpu
-from ..schedule.pack_weights import constant_operands
-from ..schedule.schedule_kernels import is_open
+from ..schedule.core.schedule_kernels import is_open
+from ..schedule.cpu.pack_weights import constant_operands
+from ..target import is_gpu
 from .kernel import TunableKernel, with_constants, workload
 
 

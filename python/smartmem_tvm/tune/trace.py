@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from tvm import IRModule, s_tir, tirx
 from tvm.s_tir.schedule import Schedule, Trace
 
-from ..schedule.decisions import DECISIONS
+from ..schedule.core.decisions import DECISIONS
 from .genetic import Genome, Space, Value
 
 _PREFIX = f"{DECISIONS}."

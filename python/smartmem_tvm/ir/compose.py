@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compose kernels: substitute a producer into its consumer.
+
+One mechanism serves layout elimination and fusion. A pointwise producer is a value per index, so a consumer's load
+``t[f(i)]`` becomes that value at ``f(i)``: the consumer *reads through the map*. A reduction cannot be substituted, so
+it is put in front of the consumer and *re-indexed*: if the consumer reads it once per element through the map ``g``,
+the reduction runs over the consumer's own index space and computes element ``g(o)`` where it is needed, which is what
+"the producer writes through the inverse map" means, without having to invert anything.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from .index_map import is_identity, variables, visits_once
+from .kernel import Kernel, Opaque, Stage, shape_of, substitute
+from .strength_reduction import Simplifier
+
+# A value read n times is written out n times when it is inlined; past this many loads it keeps a stage of its own.
+_MAX_COPIED_LOADS = 64
+
+# Several maps into one tensor count as one reading of it if together they repeat hardly any element.
+MOST_REPEATED = 9 / 8
+
+
+def fresh(kernel: Kernel) -> Kernel:
+    """A copy with buffers and iterators of its own, so that two uses of one PrimFunc can be merged."""
+    buffers = [*kernel.inputs, *kernel.outputs, *kernel.intermediates]
+    mapping: dict = {b: tirx.decl_buffer(b.shape, b.dtype, b.name, scope=b.scope()) for b in buffers}
+    stages = []
+    for stage in kernel.stages:
+        iters = [tirx.IterVar(it.dom, tirx.Var(it.var.name, it.var.ty), it.iter_type) for it in stage.iters]
+        inner = {**mapping, **{old.var: new.var for old, new in zip(stage.iters, iters, strict=True)}}
+        stages.append(_rebuilt(stage, tuple(iters), lambda node, inner=inner: substitute(node, inner)))
+    return Kernel(
+        tuple(mapping[b] for b in kernel.inputs),
+        tuple(mapping[b] for b in kernel.outputs),
+        tuple(stages),
+    )
+
+
+def _rebuilt(stage: Stage, iters: tuple, rewrite) -> Stage:
+    init = rewrite(stage.init) if stage.init is not None else None
+    return Stage(stage.name, iters, rewrite(stage.body), init, stage.annotations)
+
+
+def replace_loads(stage: Stage, buffer, value_at) -> Stage:
+    """Replace every load ``buffer[indices]`` of a stage by ``value_at(indices)``."""
+
+    def rewrite(node):
+        return tvm_ffi.structural_map(
+            node,
+            (ir.TensorLoad, lambda load: value_at(load.indices) if load.source.same_as(buffer) else load),
+        )
+
+    return _rebuilt(stage, stage.iters, rewrite)
+
+
+def inline(consumer: Stage, producer: Stage) -> Stage:
+    """Read a pointwise producer through its value: no buffer remains between the two stages."""
+    buffer, value, vars_ = producer.outputs[0], producer.body.value, producer.spatial
+
+    def value_at(indices):
+        # A gathered index may be narrower than the iterator it takes the place of.
+        fitting = [
+            i if i.ty.dtype == v.ty.dtype else tirx.Cast(v.ty.dtype, i) for v, i in zip(vars_, indices, strict=True)
+        ]
+        return substitute(value, dict(zip(vars_, fitting, strict=True)))
+
+    return simplified(replace_loads(consumer, buffer, value_at))
+
+
+def simplified(stage: Stage) -> Stage:
+    """Strength-reduce every index of a stage."""
+    simplifier = Simplifier(stage.extents)
+    return _rebuilt(stage, stage.iters, simplifier.body)
+
+
+def simplify(kernel: Kernel) -> Kernel:
+    """Strength-reduce every index of a kernel."""
+    return replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
+
+
+def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stage]:
+    """Run a reduction over its consumer's index space.
+
+    Parameters
+    ----------
+    stage : Stage
+        Reduction that writes `buffer` at its spatial iterators.
+    indices : sequence of Expr
+        A map ``g`` through which `consumer` reads `buffer`, over the consumer's spatial iterators.
+
+    Returns
+    -------
+    (Stage, Stage)
+        The re-indexed reduction, over those iterators of the consumer that ``g`` uses, and the consumer, which now
+        reads it at these iterators where it read `buffer` through ``g``.
+    """
+    used = {var for index in indices for var in variables(index)}
+    spatial = [it for it in consumer.iters if it.var in used or int(it.dom.extent) == 1]
+    fresh_vars = {it.var: tirx.Var(it.var.name, it.var.ty) for it in spatial}
+    iters = [tirx.IterVar(it.dom, fresh_vars[it.var], it.iter_type) for it in spatial]
+    iters += [it for it in stage.iters if it.var in stage.reduction]
+    position = [fresh_vars[it.var] for it in spatial]
+    local = tirx.decl_buffer([it.dom.extent for it in spatial], buffer.dtype, buffer.name)
+    mapped = [substitute(i, fresh_vars) for i in indices]
+
+    def rewrite(node):
+        node = substitute(node, dict(zip(stage.spatial, mapped, strict=True)))
+        node = tvm_ffi.structural_map(
+            node, (ir.TensorLoad, lambda ld: local[tuple(position)] if ld.source.same_as(buffer) else ld)
+        )
+        return tvm_ffi.structural_map(node, (tirx.BufferStore, lambda st: tirx.BufferStore(local, st.value, position)))
+
+    def value_at(read):
+        same = tvm_ffi.structural_equal(list(read), list(indices))
+        return local[tuple(it.var for it in spatial)] if same else buffer[tuple(read)]
+
+    return simplified(_rebuilt(stage, tuple(iters), rewrite)), replace_loads(consumer, buffer, value_at)
+
+
+def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Kernel:
+    """Put `producer` inside `consumer`, which reads its output as input `buffer`.
+
+    Parameters
+    ----------
+    inline_output : bool
+        Substitute the producer's last (pointwise) stage into every reader, reductions included, unless that would
+        write out a long expression many times; otherwise the stage is kept and only `tidy` decides.
+    """
+    out = producer.outputs[0]
+    stages = [replace_loads(s, buffer, lambda indices: out[tuple(indices)]) for s in consumer.stages]
+    kept = list(producer.stages)
+    if inline_output and _loads_when_inlined(stages, kept[-1]) <= _MAX_COPIED_LOADS:
+        last = kept.pop()
+        stages = [inline(s, last) if _reads(s, out) else s for s in stages]
+    inputs = [b for b in consumer.inputs if not b.same_as(buffer)]
+    return tidy(Kernel((*inputs, *producer.inputs), consumer.outputs, (*kept, *stages)))
+
+
+def _reads(stage: Stage, buffer) -> bool:
+    return any(load.source.same_as(buffer) for load in stage.loads)
+
+
+def merge_equal_inputs(kernel: Kernel, first, second) -> Kernel:
+    """Read input `first` wherever `second` was read (both are bound to the same tensor)."""
+    stages = [
+        simplified(replace_loads(s, second, lambda indices: first[tuple(indices)])) if _reads(s, second) else s
+        for s in kernel.stages
+    ]
+    inputs = tuple(b for b in kernel.inputs if not b.same_as(second))
+    return replace(kernel, inputs=inputs, stages=tuple(stages))
+
+
+def tidy(kernel: Kernel) -> Kernel:
+    """Bring a kernel to its normal form.
+
+    1. a copy is read through; a pointwise stage read only by pointwise stages is inlined, unless that would write out
+       a long expression several times;
+    2. a reduction whose elements the last stage reads once, through a map or several, is re-indexed along each;
+    3. stages nobody reads are dropped, and so are inputs nobody reads.
+    """
+    kernel = _collapse(kernel)
+    kernel = _reindex_reductions(kernel)
+    return _drop_dead(kernel)
+
+
+def _collapse(kernel: Kernel) -> Kernel:
+    stages = list(kernel.stages)
+    position = 0
+    while position < len(stages) - 1:
+        stage = stages[position]
+        readers = [s for s in stages if _reads(s, stage.outputs[0])]
+        if _collapses(kernel, stage, readers):
+            stages = [inline(s, stage) if s in readers else s for s in stages if s is not stage]
+        else:
+            position += 1
+    return replace(kernel, stages=tuple(stages))
+
+
+def _collapses(kernel: Kernel, stage: Stage, readers: list[Stage]) -> bool:
+    if not stage.is_pointwise or any(stage.outputs[0].same_as(o) for o in kernel.outputs):
+        return False
+    if not readers or any(len(r.outputs) > 1 for r in readers):
+        return False
+    if _is_copy(stage):  # the padding of a convolution without padding
+        return True
+    if any(r.reduction for r in readers):
+        return False
+    return _loads_when_inlined(readers, stage) <= _MAX_COPIED_LOADS
+
+
+def _is_copy(stage: Stage) -> bool:
+    value = stage.body.value
+    return isinstance(value, ir.TensorLoad) and is_identity(value.indices, stage.spatial, stage.extents)
+
+
+def _loads_when_inlined(readers: list[Stage], stage: Stage) -> int:
+    """Loads that the copies of a pointwise stage would add to its readers; none if it is read once."""
+    copies = sum(load.source.same_as(stage.outputs[0]) for reader in readers for load in reader.loads)
+    return copies * len(stage.loads) if copies > 1 else 0
+
+
+def single_map(stage: Stage, buffer):
+    """The one index map through which `stage` reads `buffer`, or None if it reads it in several ways."""
+    maps = stage.maps(buffer)
+    return maps[0] if len(maps) == 1 else None
+
+
+def _reindex_reductions(kernel: Kernel) -> Kernel:
+    stages: list = []
+    last = kernel.last
+    if not last.is_pointwise:
+        return kernel
+    for stage in kernel.stages[:-1]:
+        maps = _maps_to_follow(kernel, stage)
+        stages += [] if maps else [stage]
+        for indices in maps:
+            moved, last = reindex(stage, stage.outputs[0], indices, last)
+            stages.append(moved)
+    return replace(kernel, stages=(*stages, last))
+
+
+def _maps_to_follow(kernel: Kernel, stage: Stage) -> list[list]:
+    """The maps through which the last stage reads reduction `stage`, if it should be re-indexed along them."""
+    last, out = kernel.last, stage.outputs[0]
+    if not stage.reduction or not can_reindex(stage) or kernel.readers(out) != [last]:
+        return []
+    maps = last.maps(out)
+    same_space = shape_of(out) == tuple(last.extents[v] for v in last.spatial)
+    if len(maps) == 1 and same_space and is_identity(maps[0], last.spatial, last.extents):
+        return []
+    return maps if reads_once(last, out) else []
+
+
+def reads_once(stage: Stage, buffer) -> bool:
+    """Whether following each map through which `stage` reads `buffer` computes hardly more than the buffer's elements.
+
+    One map must visit no element twice. Several maps, each over the iterators it uses, must together visit hardly
+    more elements than there are: the halves of a gated linear unit, or a sum and what is divided by it.
+    """
+    maps, shape = stage.maps(buffer), shape_of(buffer)
+    spatial = {v: stage.extents[v] for v in stage.spatial}
+    if len(maps) == 1:
+        return visits_once(maps[0], spatial, shape)
+    total = 0
+    for indices in maps:
+        used = {v: spatial[v] for index in indices for v in variables(index) if v in spatial}
+        if not visits_once(indices, used, shape):
+            return False
+        total += math.prod(used.values())
+    return total <= MOST_REPEATED * math.prod(shape)
+
+
+def can_reindex(stage: Stage) -> bool:
+    """Whether a reduction is one store at exactly its spatial iterators."""
+    if not isinstance(stage.body, tirx.BufferStore) or not isinstance(stage.init, tirx.BufferStore):
+        return False
+    return all(is_identity(s.indices, stage.spatial, stage.extents) for s in (stage.body, stage.init))
+
+
+def _drop_dead(kernel: Kernel) -> Kernel:
+    stages: list = []
+    for stage in reversed(kernel.stages):
+        is_output = any(o.same_as(b) for o in kernel.outputs for b in stage.outputs)
+        if is_output or any(_reads(s, b) for s in stages for b in stage.outputs):
+            stages.insert(0, stage)
+    inputs = tuple(b for b in kernel.inputs if any(_reads(s, b) for s in stages))
+    return Kernel(inputs, kernel.outputs, tuple(stages))
+
+
+def split_outputs(kernel: Kernel) -> list[Kernel]:
+    """One kernel per output of a kernel whose outputs are computed by separate stages (split, unstack).
+
+    Raises
+    ------
+    Opaque
+        If one stage writes several outputs (argmax with its value, top-k).
+    """
+    if any(len(stage.outputs) > 1 for stage in kernel.stages):
+        raise Opaque("one block writes several outputs")
+    return [tidy(simplify(Kernel(kernel.inputs, (out,), kernel.stages))) for out in kernel.outputs]

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dataflow graph of a legalised Relax function: nodes are kernels, edges are tensors.
+
+`read` turns every ``call_tir`` of a dataflow function into a `Node` whose kernel can be rewritten freely, `write` turns
+the nodes back into an IRModule, sharing equal PrimFuncs. Anything else (packed calls, opaque PrimFuncs, tuples) stays a
+node without a kernel: its operands are kept alive and it is written back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import tvm_ffi
+from tvm import IRModule, ir, relax, tirx
+
+from .compose import fresh, merge, merge_equal_inputs, simplify, split_outputs, tidy
+from .kernel import Kernel, Opaque, emit, parse, substitute
+from .movement import movement
+
+MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
+LOG = "smartmem.log"  # module attribute: decisions of the passes, one JSON object each
+CALL_TIR = ir.Op.get("relax.call_tir")
+# A tensor that is overwritten later cannot be read later through a view: such functions are left alone.
+IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
+
+
+@dataclass(eq=False)
+class Node:
+    """One binding: ``var = kernel(args)``, or ``var = value`` when `kernel` is None (for `reason`)."""
+
+    var: relax.Var
+    value: relax.Expr
+    args: list = field(default_factory=list)
+    kernel: Kernel | None = None
+    reason: str = ""
+    members: list[str] = field(default_factory=list)  # operators computed here
+    views: list[str] = field(default_factory=list)  # layout operators eliminated into this kernel
+    cast: ir.Type | None = None  # of a match_cast: the type that is checked at run time
+
+    @property
+    def operands(self) -> list:
+        """Variables this node reads."""
+        if self.kernel is not None:
+            return [a for a in self.args if isinstance(a, ir.Var)]
+        found: list = []
+        tvm_ffi.structural_walk(
+            self.value, (ir.Var, lambda v: None if v in found or tirx.is_buffer_var(v) else found.append(v))
+        )
+        return found
+
+    @property
+    def constants(self) -> tuple:
+        """Inputs of the kernel that are bound to constants: part of the operator, not data operands."""
+        return tuple(b for b, arg in zip(self.kernel.inputs, self.args, strict=True) if isinstance(arg, ir.Constant))
+
+
+class Graph:
+    """The nodes of one dataflow function in execution order, with an index of who reads what.
+
+    Nodes are removed and merged only through the methods, which keep the index right in time proportional to the
+    node, not to the graph.
+    """
+
+    def __init__(self, name: str, function: relax.Function, nodes: list[Node]):
+        self.name = name
+        self.function = function
+        self._nodes = dict.fromkeys(nodes)
+        self._producer = {node.var: node for node in nodes}
+        self._readers: dict = {}
+        for node in nodes:
+            self._register(node)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._nodes))
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._nodes
+
+    def _register(self, node: Node) -> None:
+        for operand in node.operands:
+            self._readers.setdefault(operand, {})[node] = None
+
+    def _forget(self, node: Node) -> None:
+        for operand in node.operands:
+            self._readers[operand].pop(node, None)
+
+    def readers(self, var) -> list[Node]:
+        """Nodes that read `var`, each once."""
+        return list(self._readers.get(var, ()))
+
+    def producer(self, var) -> Node | None:
+        """Node that computes `var`; None for graph inputs and constants."""
+        return self._producer.get(var) if isinstance(var, ir.Var) else None
+
+    def is_output(self, var) -> bool:
+        """Whether a variable is visible outside the dataflow block."""
+        return not isinstance(var, relax.DataflowVar)
+
+    def remove(self, node: Node) -> None:
+        """Take a node out."""
+        self._forget(node)
+        del self._nodes[node]
+        if self._producer.get(node.var) is node:
+            del self._producer[node.var]
+
+    def absorb(self, node: Node, producer: Node, inline_output: bool) -> None:
+        """Merge `producer`, which `node` reads, into `node`; the producer itself stays in the graph."""
+        self._forget(node)
+        _absorb(node, producer, inline_output)
+        self._register(node)
+
+    def merged(self, node: Node, producer: Node, inline_output: bool) -> Kernel:
+        """The kernel that `absorb` would give `node`."""
+        trial = Node(node.var, node.value, node.args, node.kernel)
+        _absorb(trial, producer, inline_output)
+        return trial.kernel
+
+    def replace_value(self, node: Node, value: relax.Expr, reason: str) -> None:
+        """Make `node` a plain binding of `value`."""
+        self._forget(node)
+        node.kernel, node.args, node.value, node.reason = None, [], value, reason
+        self._register(node)
+
+    def rename(self, node: Node, var) -> None:
+        """Let `node` compute `var` instead of its own variable."""
+        old = node.var
+        for reader in self.readers(old):
+            self._forget(reader)
+            reader.args = [var if a.same_as(old) else a for a in reader.args]
+            reader.value = substitute(reader.value, {old: var}) if reader.kernel is None else reader.value
+            self._register(reader)
+        del self._producer[old]
+        node.var = var
+        self._producer[var] = node
+
+
+def graphs(mod: IRModule) -> Iterator[Graph]:
+    """The graph of every Relax function of `mod` that is one dataflow block without in-place calls."""
+    for gvar, function in mod.functions.items():
+        if not isinstance(function, relax.Function) or (function.attrs and "Primitive" in function.attrs):
+            continue
+        blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else []
+        if len(blocks) == 1 and isinstance(blocks[0], relax.DataflowBlock) and not _writes_in_place(blocks[0]):
+            yield read(mod, gvar.name_hint, function)
+
+
+def _writes_in_place(block: relax.DataflowBlock) -> bool:
+    values = (getattr(binding, "value", None) for binding in block.bindings)
+    return any(isinstance(v, ir.Call) and getattr(v.op, "name", "") in IN_PLACE for v in values)
+
+
+def read(mod: IRModule, name: str, function: relax.Function) -> Graph:
+    """Read one function whose body is a single dataflow block."""
+    members = json.loads(function.attrs[MEMBERS]) if function.attrs and MEMBERS in function.attrs else {}
+    nodes: list[Node] = []
+    by_var: dict = {}
+    parsed: dict = {}  # equal layers share a PrimFunc: parse and simplify each once
+    for binding in function.body.blocks[0].bindings:
+        var, value = binding.var, getattr(binding, "value", None)
+        node = _tuple_item(var, value, by_var) or _read_binding(mod, binding, parsed)
+        node.members, node.views = members.get(var.name, (node.members, node.views))
+        by_var[var] = node
+        nodes.append(node)
+    return Graph(name, function, _without_dead_tuples(nodes))
+
+
+def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
+    var, value = binding.var, binding.value
+    if isinstance(binding, relax.MatchCast):
+        return Node(var, value, reason="match_cast checks a shape at run time", cast=binding.ty)
+    if not (isinstance(value, ir.Call) and value.op == CALL_TIR):
+        return Node(var, value, reason="not a call_tir")
+    gvar, arguments = value.args[0], value.args[1]
+    if gvar not in parsed:
+        parsed[gvar] = _parse(mod[gvar])
+    whole, part, live, reason = parsed[gvar]
+    if len(value.args) > 2:
+        reason = "it takes symbolic values"
+    label = describe(gvar.name_hint, var)
+    if reason:
+        return Node(var, value, reason=reason, members=[label])
+    args = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
+    node = Node(var, value, args, whole, members=[label])
+    if len(whole.outputs) == 1:
+        normalise(node, part, [args[position] for position in live])
+    return node
+
+
+def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, Kernel | None, list[int], str]:
+    """The kernel of a PrimFunc with simplified indices, its normal form, which inputs that reads, and why it has none.
+
+    The normal form may be shared by nodes: `_absorb` copies a producer before it merges it.
+    """
+    try:
+        whole = simplify(parse(func))
+    except Opaque as why:
+        return None, None, [], str(why)
+    part = tidy(whole)
+    live = [next(i for i, b in enumerate(whole.inputs) if b.same_as(buffer)) for buffer in part.inputs]
+    return whole, fresh(part), live, ""
+
+
+def _live(part: Kernel, whole: Kernel, args: list) -> tuple[Kernel, list]:
+    """`part` of a kernel with the arguments of the inputs it still reads."""
+    bound = dict(zip(whole.inputs, args, strict=True))
+    return part, [bound[b] for b in part.inputs]
+
+
+def normalise(node: Node, kernel: Kernel, args: list) -> None:
+    """Give `node` a kernel and the arguments bound to its inputs; equal arguments are read through one input."""
+    first: dict = {}
+    for buffer, arg in zip(kernel.inputs, args, strict=True):
+        if arg in first:
+            kernel = merge_equal_inputs(kernel, first[arg], buffer)
+        else:
+            first[arg] = buffer
+    by_buffer = {buffer: arg for arg, buffer in first.items()}
+    node.kernel = kernel
+    node.args = [by_buffer[b] for b in kernel.inputs]
+
+
+def _absorb(node: Node, producer: Node, inline_output: bool) -> None:
+    inner = fresh(producer.kernel)
+    position = next(i for i, arg in enumerate(node.args) if arg.same_as(producer.var))
+    kernel = merge(node.kernel, node.kernel.inputs[position], inner, inline_output)
+    bound = dict(zip(node.kernel.inputs, node.args, strict=True))
+    bound.update(zip(inner.inputs, producer.args, strict=True))
+    normalise(node, kernel, [bound[b] for b in kernel.inputs])
+    moves = movement(producer.kernel) is not None
+    node.views = _union(producer.views, producer.members if moves else [], node.views)
+    node.members = node.members if moves else _union(producer.members, node.members)
+
+
+def _union(*lists: list[str]) -> list[str]:
+    return list(dict.fromkeys(item for items in lists for item in items))
+
+
+def _tuple_item(var, value, by_var: dict) -> Node | None:
+    """``var = t[i]`` where ``t`` is a kernel with separable outputs becomes a kernel of its own."""
+    if not isinstance(value, ir.TupleGetItem) or value.tuple_value not in by_var:
+        return None
+    source = by_var[value.tuple_value]
+    if source.kernel is None:
+        return None
+    try:
+        part = split_outputs(source.kernel)[value.index]
+    except Opaque:
+        return None
+    node = Node(var, value, members=[f"{source.members[0]}[{value.index}]"])
+    part, args = _live(part, source.kernel, source.args)
+    normalise(node, fresh(part), args)
+    return node
+
+
+def _without_dead_tuples(nodes: list[Node]) -> list[Node]:
+    used = {operand for node in nodes for operand in node.operands}
+    alive = []
+    for node in nodes:
+        multiple = node.kernel is not None and len(node.kernel.outputs) > 1
+        if multiple and node.var not in used and isinstance(node.var, relax.DataflowVar):
+            continue
+        if multiple:
+            node.kernel, node.reason = None, "one block writes several outputs"
+        alive.append(node)
+    return alive
+
+
+def describe(operator: str, var: relax.Var) -> str:
+    """Label of one operator: legalised name and the tensor it makes, for example ``transpose3 lv12(1, 96, 3136)``."""
+    shape = getattr(var.ty, "shape", None)
+    dims = ", ".join(str(getattr(dim, "value", dim)) for dim in shape) if shape is not None else "..."
+    return f"{operator} {var.name}({dims})"
+
+
+def write(mod: IRModule, graph: Graph, log: list[dict]) -> IRModule:
+    """Replace the graph's function in `mod`; unused PrimFuncs are removed and `log` is appended to the module's."""
+    builder = relax.BlockBuilder(mod)
+    bindings = []
+    for node in graph:
+        value = _call(builder, node)
+        cast = node.cast is not None
+        bindings.append(relax.MatchCast(node.var, value, node.cast) if cast else relax.VarBinding(node.var, value))
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], graph.function.body.body)
+    members = json.dumps({node.var.name: (node.members, node.views) for node in graph if node.members})
+    old = graph.function
+    function = relax.Function(old.params, body, old.ret_ty, old.is_pure, old.attrs)
+    builder.update_func(mod.get_global_var(graph.name), function.with_attr(MEMBERS, members))
+    result = relax.transform.DeadCodeElimination()(builder.get())
+    return append_log(result, log)
+
+
+def _call(builder: relax.BlockBuilder, node: Node) -> relax.Expr:
+    if node.kernel is None:
+        return node.value
+    gvar = builder.add_func(emit(node.kernel), kernel_name(node.members))
+    return relax.call_tir(gvar, relax.Tuple(node.args), node.var.ty)
+
+
+def kernel_name(members: list[str]) -> str:
+    """A readable PrimFunc name from its operators, for example ``matmul_add_gelu``."""
+    names = [re.sub(r"\d+$", "", m.split(" ")[0]) for m in members]
+    distinct = [n for i, n in enumerate(names) if i == 0 or n != names[i - 1]]
+    return "_".join(distinct)[:64].strip("_")
+
+
+def append_log(mod: IRModule, log: list[dict]) -> IRModule:
+    """Record decisions on the module."""
+    old = list(mod.attrs[LOG]) if mod.attrs and LOG in mod.attrs else []
+    return mod.with_attr(LOG, [*old, *(json.dumps(entry) for entry in log)]) if log else mod
+
+
+def read_log(mod: IRModule) -> list[dict]:
+    """Decisions recorded on the module, oldest first."""
+    return [json.loads(entry) for entry in mod.attrs[LOG]] if mod.attrs and LOG in mod.attrs else []
+
+
+def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRModule:
+    """Let `rewrite` change every graph of `mod` in place; the decisions it returns are recorded on the module."""
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    for graph in list(graphs(mod)):
+        mod = write(mod, graph, rewrite(graph))
+    return mod
+
+
+def launches(mod: IRModule) -> Counter:
+    """How often each kernel is called; bodies of loops and branches count once."""
+    calls: list[ir.Call] = []
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and calls.append(call)))
+    return Counter(call.args[0] for call in calls)

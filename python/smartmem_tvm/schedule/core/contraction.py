@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""See a matmul in a reduction: batch, rows, columns and depth, by which operand's value depends on which iterator.
+
+    C[b, h, w, c] = sum_k A[(b*7 + h)*7 + w, k] * B[k, c]      rows b, h, w   columns c   depth k
+    C[n, f, y, x] = sum_{i,p,q} D[n, i, y+p, x+q] * W[f, i, p, q]   rows f   columns n, y, x   depth i, p, q
+    C[n, f, y, x] = sum_{i,p,q} D[n, f//4*4 + i, y+p, x+q] * W[f, i, p, q]   batch f//4   rows f%4   (grouped)
+
+Columns are the side that holds the iterator along which the result is contiguous in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import tvm_ffi
+from tvm import tirx
+
+from ...analysis.row_chain import factors
+from ...ir.kernel import substitute
+from ...ir.strength_reduction import Simplifier
+from .expressions import Walk, uses
+from .nest import fresh, index
+from .reduction import Reduction
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """``sum over depth of left(batch, rows, depth) * right(batch, columns, depth)``, finished by `reduction`."""
+
+    reduction: Reduction
+    batch: tuple
+    rows: tuple
+    columns: tuple
+    left: object
+    right: object
+
+    def swapped(self) -> Contraction:
+        """The same sum with rows and columns exchanged."""
+        return replace(self, rows=self.columns, columns=self.rows, left=self.right, right=self.left)
+
+    @property
+    def depth(self) -> tuple:
+        """Reduction iterators."""
+        return self.reduction.reduce
+
+    def extent(self, vars_) -> int:
+        """Product of the extents."""
+        total = 1
+        for var in vars_:
+            total *= self.reduction.extents[var]
+        return total
+
+
+def contraction_of(reduction: Reduction) -> Contraction | None:
+    """The contraction in a reduction, or None: it does not add products, or nothing tells its operands apart."""
+    if len(factors(reduction.term)) == 1 or reduction.combine(index(1), index(1)) is None:
+        return None
+    if not isinstance(reduction.combine(fresh("a"), fresh("b")), tirx.Add):
+        return None
+    reduction = split_groups(reduction)
+    order = sorted(reduction.spatial, key=lambda v: _stride_rank(reduction, v), reverse=True)
+    if not order:
+        return None
+    multiplied = factors(reduction.term)
+    fastest = next((v for v in reversed(order) if reduction.extents[v] > 1), order[-1])
+    right = [f for f in multiplied if uses(f, [fastest])]
+    left = [f for f in multiplied if not uses(f, [fastest])]
+    if not left or not right:
+        return None
+    in_left, in_right = (uses(_product(side), order) for side in (left, right))
+    batch = tuple(v for v in order if (v in in_left) == (v in in_right))
+    rows = tuple(v for v in order if v in in_left and v not in in_right)
+    columns = tuple(v for v in order if v in in_right and v not in in_left)
+    return Contraction(reduction, batch, rows, columns, _product(left), _product(right))
+
+
+def _stride_rank(reduction: Reduction, var) -> int:
+    """Stride of the result along `var`; a result scattered along it counts as farthest apart."""
+    stride = Walk(reduction.extents).stride(reduction.output, reduction.indices, var)
+    return abs(stride) if stride is not None else 1 << 62
+
+
+def _product(multiplied: list):
+    result = multiplied[0]
+    for factor in multiplied[1:]:
+        result = result * factor
+    return result
+
+
+def split_groups(reduction: Reduction) -> Reduction:
+    """Split an iterator that one operand uses only as ``v // q`` into ``v // q`` (shared) and ``v % q``."""
+    for var in reduction.spatial:
+        group = _group_size(reduction, var)
+        if group is not None:
+            return split_groups(_split(reduction, var, group))
+    return reduction
+
+
+def _group_size(reduction: Reduction, var) -> int | None:
+    extent = reduction.extents[var]
+    for factor in factors(reduction.term):
+        divisors: set = set()
+        hidden = fresh("quotient")
+
+        def fold(div, divisors=divisors, hidden=hidden):
+            if div.a.same_as(var) and isinstance(div.b, tirx.IntImm):
+                divisors.add(int(div.b))
+                return hidden
+            return div
+
+        rest = tvm_ffi.structural_map(factor, (tirx.FloorDiv, fold))
+        if len(divisors) == 1 and not uses(rest, [var]):
+            group = divisors.pop()
+            if 1 < group < extent and extent % group == 0:
+                return group
+    return None
+
+
+def _split(reduction: Reduction, var, group: int) -> Reduction:
+    outer, inner = fresh(f"{var.name}_group"), fresh(f"{var.name}_in")
+    extents: Mapping = {v: e for v, e in reduction.extents.items() if v is not var and not v.same_as(var)}
+    extents = {**extents, outer: reduction.extents[var] // group, inner: group}
+    simplifier = Simplifier(extents)
+    where = {var: outer * index(group) + inner}
+
+    def rewrite(expr):
+        return simplifier.body(substitute(expr, where))
+
+    spatial: list = []
+    for v in reduction.spatial:
+        spatial += [outer, inner] if v.same_as(var) else [v]
+    return replace(
+        reduction,
+        spatial=tuple(spatial),
+        extents=extents,
+        term=rewrite(reduction.term),
+        indices=tuple(simplifier.index(substitute(i, where)) for i in reduction.indices),
+        finish=rewrite(reduction.finish),
+    )

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions a rule asks about an expression: which iterators it uses, how it walks through memory, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+
+from ...ir.index_map import is_if_then_else, variables
+from ...ir.kernel import substitute
+from .nest import fresh, index
+
+_CHEAP_ARITHMETIC = 16  # operations: more than that is a polynomial standing for a transcendental
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+_CHEAP_CALLS = frozenset({"if_then_else", "fabs", "sqrt", "rsqrt", "floor", "ceil", "isnan"})  # of any dialect
+
+
+def loads(node) -> list:
+    """Every load in an expression or statement."""
+    found: list = []
+    tvm_ffi.structural_walk(node, (ir.TensorLoad, found.append))
+    return found
+
+
+def uses(expr, candidates: Sequence) -> list:
+    """Those of `candidates` (iterators) that occur in `expr`."""
+    present = variables(expr)
+    return [v for v in candidates if any(v.same_as(p) for p in present)]
+
+
+def replace_loads(node, replace):
+    """Rebuild `node` with every load for which `replace(load)` is not None replaced by it."""
+
+    def visit(load):
+        new = replace(load)
+        return load if new is None else new
+
+    return tvm_ffi.structural_map(node, (ir.TensorLoad, visit))
+
+
+def has_select(node) -> bool:
+    """Whether the value depends on a condition: such code is not vectorised by TVM but lane by lane."""
+    found: list = []
+    tvm_ffi.structural_walk(
+        node,
+        (
+            (ir.Call, lambda call: found.append(call) if is_if_then_else(call) else None),
+            (tirx.Select, found.append),
+        ),
+    )
+    return bool(found)
+
+
+def has_costly_call(node) -> bool:
+    """Whether computing `node` again would cost more than loading it (exp, erf, division by a transcendental...)."""
+    found: list = []
+
+    def visit(call):
+        if getattr(call.op, "name", "").rpartition(".")[2] not in _CHEAP_CALLS:
+            found.append(call)
+
+    tvm_ffi.structural_walk(node, (ir.Call, visit))
+    return bool(found) or _arithmetic(node) > _CHEAP_ARITHMETIC
+
+
+def _arithmetic(node) -> int:
+    """Operations on data (indices are integers)."""
+    count = 0
+
+    def bump(operation):
+        nonlocal count
+        count += str(operation.ty.dtype).startswith("float")
+
+    tvm_ffi.structural_walk(node, (_ARITHMETIC, bump))
+    return count
+
+
+def size(node) -> int:
+    """Number of nodes of an expression tree (shared parts counted each time)."""
+    count = 0
+
+    def bump(_):
+        nonlocal count
+        count += 1
+
+    tvm_ffi.structural_walk(node, (ir.Expr, bump))
+    return count
+
+
+def contiguous_run(access, extent: int, outer: Mapping, most: int) -> int:
+    """Elements that lie next to each other in memory along a fused index, wherever an aligned group of them starts.
+
+    Parameters
+    ----------
+    access : callable
+        Fused index -> (buffer, indices), or None if the value there is no bare access.
+    outer : mapping of tirx.Var to int
+        Extents of the other variables in the access.
+    most : int
+        Longest run of interest; runs are `most` halved some times.
+    """
+    run = most
+    while run > 1:
+        group, within = fresh("group"), fresh("within")
+        place = access(group * index(run) + within)
+        walk = Walk({**outer, group: max(1, extent // run), within: run})
+        if place is not None and run <= extent and walk.stride(*place, within) == 1:
+            return run
+        run //= 2
+    return 1
+
+
+def _flat(indices: Sequence, shape: Sequence[int]):
+    flat = index(0)
+    for at, extent in zip(indices, shape, strict=True):
+        flat = flat * index(extent) + at
+    return flat
+
+
+class Walk:
+    """Memory strides of accesses under known iterator extents."""
+
+    def __init__(self, extents: Mapping):
+        self.extents = extents
+        self.analyzer = sym.Analyzer()
+        for var, extent in extents.items():
+            self.analyzer.bind(var, ir.Range(0, int(extent)))
+
+    def offset(self, buffer, indices):
+        """Row-major offset of an access, simplified."""
+        return self.analyzer.simplify(_flat(indices, [int(d) for d in buffer.shape]))
+
+    def stride(self, buffer, indices, var) -> int | None:
+        """Elements between the accesses at `var` and `var` + 1, or None if that is not one number."""
+        here = self.offset(buffer, indices)
+        return self.step(here, var)
+
+    def step(self, expr, var) -> int | None:
+        """What an index grows by from `var` to `var` + 1, or None if that is not one number."""
+        # the last value of `var` has no successor: let the simplifier see a range in which both exist
+        step = tirx.Var("step", var.ty.dtype)
+        inner = Walk({**self.extents, step: max(1, int(self.extents[var]) - 1)})
+        before, after = (substitute(expr, {var: step + d}) for d in (0, 1))
+        delta = inner.analyzer.simplify(after - before)
+        return int(delta) if isinstance(delta, tirx.IntImm) else None
+
+    def load_stride(self, expr, var) -> int | None:
+        """Stride of a bare load along `var`; None if `expr` is not a bare load or the stride is not one number."""
+        if not isinstance(expr, ir.TensorLoad):
+            return None
+        return self.stride(expr.source, expr.indices, var)
+
+
+def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
+    """Row-major decoding of a fused index: a value for each of `vars_`, the last one running fastest."""
+    point, rest = {}, flat
+    for position, var in reversed(list(enumerate(vars_))):
+        extent = index(extents[var])
+        point[var] = rest if position == 0 else tirx.floormod(rest, extent)
+        rest = tirx.floordiv(rest, extent)
+    return point
+
+
+def piece_length(node, var, extents: Mapping) -> int:
+    """Length of pieces of the loop over `var` in which no ``//`` changes and no ``%`` wraps; 1 if there is neither."""
+    divisors: list[int] = []
+
+    def collect(division):
+        if uses(division.a, [var]) and isinstance(division.b, tirx.IntImm):
+            divisors.append(int(division.b))
+
+    tvm_ffi.structural_walk(node, ((tirx.FloorDiv, tirx.FloorMod), collect))
+    return gcd(extents[var], *divisors) if divisors else 1
+
+
+def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int:
+    """How many trailing iterators can run as one loop with every access walking at a constant stride.
+
+    Parameters
+    ----------
+    accesses : sequence of (buffer, indices)
+    """
+    for count in range(len(vars_), 1, -1):
+        suffix, total = vars_[-count:], 1
+        for var in suffix:
+            total *= extents[var]
+        flat = fresh("flat")
+        point = split_index(flat, suffix, extents)
+        walk = Walk({**extents, flat: total})
+        moved = [(buffer, [substitute(i, point) for i in indices]) for buffer, indices in accesses]
+        if all(walk.stride(buffer, indices, flat) is not None for buffer, indices in moved):
+            return count
+    return min(1, len(vars_))
+
+
+def accesses_of(stage) -> list:
+    """(buffer, indices) of every load and store of a stage."""
+    found = [(load.source, tuple(load.indices)) for load in loads(stage.body)]
+    tvm_ffi.structural_walk(stage.body, (tirx.BufferStore, lambda s: found.append((s.buffer, tuple(s.indices)))))
+    return found

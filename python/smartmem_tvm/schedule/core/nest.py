@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop nests written by hand: the few statements every rule is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from tvm import ir, s_tir, sym, tirx
+
+from ...ir.index_map import is_if_then_else
+from ...ir.strength_reduction import rewrite_accesses
+
+_INDEX_TYPE: ContextVar[str] = ContextVar("index type", default="int64")
+SERIAL, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
+VECTOR, UNROLL = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
+
+
+@contextmanager
+def index_type(dtype: str):
+    """Within the context, loops and indices have this integer type: that of the kernel at hand."""
+    token = _INDEX_TYPE.set(dtype)
+    try:
+        yield
+    finally:
+        _INDEX_TYPE.reset(token)
+
+
+def fresh(name: str) -> tirx.Var:
+    """A new index variable."""
+    return tirx.Var(name, _INDEX_TYPE.get())
+
+
+def index(value: int) -> tirx.IntImm:
+    """An integer as an index expression."""
+    return tirx.IntImm(_INDEX_TYPE.get(), int(value))
+
+
+def loop(extent, body: Callable, name: str = "i", kind=SERIAL) -> tirx.Stmt:
+    """``for name in range(extent): body(name)``; a loop that runs once is no loop."""
+    if isinstance(extent, int) and extent == 1:
+        return body(index(0))
+    var = fresh(name)
+    extent = index(extent) if isinstance(extent, int) else extent
+    return tirx.For(var, index(0), extent, kind, body(var))
+
+
+class Scope:
+    """Loops that remember the range of their variable, so that indices under them can be simplified."""
+
+    def __init__(self):
+        self.analyzer = sym.Analyzer()
+
+    def loop(self, extent, body: Callable, name: str = "i", kind=SERIAL, most: int | None = None) -> tirx.Stmt:
+        """As `loop`; `most` bounds an extent that is an expression."""
+
+        def bound(var):
+            if isinstance(var, ir.Var):
+                self.analyzer.bind(var, ir.Range(index(0), index(most or int(extent))))
+            return body(var)
+
+        return loop(extent, bound, name, kind)
+
+    def nest(
+        self, vars_: Sequence, extents: Mapping, body: Callable, name: str = "r", kind: Callable = lambda var: SERIAL
+    ) -> tirx.Stmt:
+        """Loops over iterators, the first one outermost; `body` takes a dict of each iterator's place.
+
+        Parameters
+        ----------
+        kind : callable
+            Iterator -> the kind of its loop.
+        """
+
+        def at(point: dict) -> tirx.Stmt:
+            if len(point) == len(vars_):
+                return body(point)
+            var = vars_[len(point)]
+            return self.loop(extents[var], lambda v: at({**point, var: v}), f"{name}{len(point)}", kind(var))
+
+        return at({})
+
+    def vectors(self, width: int, lanes: int, body: Callable) -> tirx.Stmt:
+        """``body(0)`` to ``body(width - 1)``, simplified, as whole vectors of `lanes`, or as one short vector."""
+        lanes = min(lanes, width)
+        return self.loop(
+            width // lanes,
+            lambda v: self.loop(lanes, lambda j: self.simplify(body(v * index(lanes) + j)), "j", VECTOR),
+            "v",
+            UNROLL,
+        )
+
+    def simplify(self, node):
+        """Simplify the indices and conditions in an expression or statement under the loops built so far."""
+
+        def load(ld):
+            return ld.source[tuple(self.analyzer.simplify(i) for i in ld.indices)]
+
+        callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
+        return rewrite_accesses(node, callbacks, self.analyzer.simplify)
+
+    def _select(self, call):
+        if not is_if_then_else(call):
+            return call
+        condition, yes, no = call.args
+        condition = self.analyzer.simplify(condition)
+        if isinstance(condition, tirx.IntImm):
+            return yes if int(condition) else no
+        return tirx.if_then_else(condition, yes, no)
+
+
+def block(*statements) -> tirx.Stmt:
+    """Statements in order; None stands for nothing."""
+    flat = [s for s in statements if s is not None]
+    return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
+
+
+def store(buffer, value, *indices) -> tirx.Stmt:
+    """``buffer[indices] = value``."""
+    return tirx.BufferStore(buffer, value, [index(i) if isinstance(i, int) else i for i in indices])
+
+
+def scratch(shape: Sequence[int], dtype: str, name: str):
+    """A buffer to be allocated with `allocate`."""
+    return tirx.decl_buffer([index(n) for n in shape], dtype, name, layout=None)
+
+
+def allocate(buffers: Sequence, body: tirx.Stmt) -> tirx.Stmt:
+    """Allocate scratch buffers around `body`, once per execution of it."""
+    if not buffers:
+        return body
+    inner = s_tir.SBlock([], [], [], "scratch", body, alloc_buffers=list(buffers))
+    return s_tir.SBlockRealize([], True, inner)
+
+
+def split_work(total: int, parts: int) -> tuple[int, int]:
+    """Cut `total` into at most `parts` equal chunks: (chunk length, number of chunks); the last may be shorter."""
+    chunk = -(-total // max(1, min(parts, total)))
+    return chunk, -(-total // chunk)

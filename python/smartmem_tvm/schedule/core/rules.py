@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules, in the order they are asked."""
+
+from __future__ import annotations
+
+from ..cpu.attention import RowChains
+from ..cpu.elementwise import Elementwise
+from ..cpu.fallback import Fallback
+from ..cpu.matmul import Matmul
+from ..cpu.rows import Rows
+from ..cpu.slide import Slide
+from ..cpu.window import Window
+from ..gpu.attention.attention import GpuRowChains
+from ..gpu.elementwise import GpuElementwise
+from ..gpu.matmul.matmul import GpuMatmul
+from ..gpu.rows.rows import GpuRows
+from ..gpu.sequence import GpuSequence
+from ..gpu.tvm_rules import gpu_rules
+from ..gpu.window.window import windows_rules
+from .rule import Rule
+from .sequence import InSequence
+
+
+def default_rules() -> list[Rule]:
+    """One rule per kernel family and target; a target's rules return None for other targets."""
+    families = [Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
+    # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
+    on_gpu = [*windows_rules(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
+    return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *gpu_rules()]

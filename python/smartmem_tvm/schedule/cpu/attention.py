@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of rows on a CPU (attention, softmax after a matmul): a block of rows at a time, from first to last stage.
+
+    parallel for (batch, chunk of blocks):
+      keys[panel, depth, width] = ...; values[...] = ...      the matrices of the products, packed once
+      for each block of rows:
+        scores[rows, keys] = queries * keys                   register tiles
+        for each row: maximum, exp, sum, quotient             in the cache, in place
+        out[rows, columns] = scores * values                  register tiles
+
+What passes between stages lives in buffers of one block of rows, that fit in the second-level cache. Blocks have one
+size: where the rows do not divide, the last block begins earlier and computes some rows again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ...analysis.row_chain import RowChain, row_chain_of
+from ...ir.kernel import Kernel, Opaque, Stage
+from ..core.decisions import decide
+from ..core.expressions import split_index
+from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
+from ..core.reduction import combiner_of
+from ..core.rule import CpuRule
+from .choices import BlockChoice
+from .panel_product import PanelProduct
+from .params import CpuParams
+from .row_stages import RowStages
+from .tile import best_tile
+
+_FLOAT_BYTES = 4
+
+
+class RowChains(CpuRule):
+    """The rule for kernels of several reductions whose stages share rows, at least one of them a matrix product."""
+
+    def prepare(self, kernel: Kernel) -> Kernel:
+        """Every stage as it is: what is folded into a statistic would be computed twice."""
+        return kernel
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it is no chain of rows."""
+        if sum(bool(stage.reduction) for stage in kernel.stages) < 2 or len(kernel.outputs) != 1:
+            return None
+        try:
+            chain = row_chain_of(kernel)
+        except Opaque:
+            return None
+        known = all(combiner_of(s) is not None for s in chain.kernel.stages if s.reduction)
+        if not known or not chain.products or chain.row_count < 2:
+            return None
+        return _Emitter(chain, params).kernel()
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Rows cut into `count` blocks of `length` rows; the last one may begin before the end of the one before it.
+
+    `chunks` tasks share the blocks of a batch.
+    """
+
+    rows: int
+    length: int
+    count: int
+    chunks: int
+    parallel: bool
+
+    @classmethod
+    def of(cls, chain: RowChain, params: CpuParams, batch: int, parallel: bool) -> Blocks:
+        """Blocks that fit in the cache, for as many tasks as are done soonest."""
+        rows = chain.row_count
+        fit = max(1, params.block_bytes // (_FLOAT_BYTES * chain.widest))
+        most = min(-(-rows // params.least_block), params.cores * params.tasks_per_core) if parallel else 1
+
+        def time(chunks: int) -> float:
+            """Packing takes about as long per element as multiplying `lanes` rows."""
+            rounds = -(-batch * chunks // params.cores) if parallel else batch * chunks
+            return rounds * (1 + rows / chunks / params.lanes)
+
+        chunks = min(range(1, max(most, 1) + 1), key=time)
+        count = -(-max(-(-rows // fit), chunks) // chunks) * chunks
+        length = -(-rows // count)
+        if count > 1:
+            height = max(best_tile(length, chain.width(s), params).height for s in chain.products)
+            length = min(rows, -(-length // height) * height)
+        sizes = {"batch": batch, "rows": rows, "widest": chain.widest, "products": len(chain.products)}
+        choice = decide("row_chain", BlockChoice(length, chunks, parallel), **sizes, **params.facts)
+        count = -(-rows // choice.length)
+        return cls(rows, choice.length, count, min(choice.chunks, count), choice.parallel)
+
+    def first(self, number):
+        """First row of block `number`."""
+        start = number * index(self.length)
+        return start if self.count * self.length == self.rows else tirx.min(start, index(self.rows - self.length))
+
+
+class _Emitter:
+    def __init__(self, chain: RowChain, params: CpuParams):
+        self.chain, self.params, self.scope = chain, params, Scope()
+        self.batch = chain.batch_count
+        work = sum(math.prod(s.extents.values()) for s in chain.kernel.stages)
+        self.blocks = Blocks.of(chain, params, self.batch, work >= params.serial_below)
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        length, chunks = split_work(self.blocks.count, self.blocks.chunks)
+
+        def task(number):
+            simplify = self.scope.analyzer.simplify
+            batch = simplify(tirx.floordiv(number, index(chunks)))
+            first = simplify(tirx.floormod(number, index(chunks)) * index(length))
+            return self._task(batch, first, length)
+
+        tasks = self.batch * chunks
+        return self.scope.loop(tasks, task, "task", PARALLEL if self.blocks.parallel and tasks > 1 else SERIAL)
+
+    def _task(self, batch, first, length: int) -> tirx.Stmt:
+        chain, rows = self.chain, self.blocks.length
+        place = split_index(batch, chain.batch, chain.extents)
+        stages = RowStages(chain, self.params, self.scope, rows, place)
+        products = {s: PanelProduct(stages, s, self.params) for s in chain.products}
+        packing = [p.pack() for p in products.values()]
+        count = length
+        if self.blocks.count % length:
+            count = tirx.min(index(length), index(self.blocks.count) - first)
+
+        def one(number):
+            return self._block(stages.at_rows(self.blocks.first(first + number)), products)
+
+        nest = self.scope.loop(count, one, "block", most=length)
+        return allocate([*(p.packed for p in products.values()), *stages.buffers], block(*packing, nest))
+
+    def _block(self, stages: RowStages, products: dict) -> tirx.Stmt:
+        """All stages on one block; stages between products go row by row."""
+        statements, waiting = [], []
+        done: Stage | None = None
+        for stage in self.chain.kernel.stages:
+            if stage is done:
+                continue
+            if stage not in products:
+                waiting.append(stage)
+                continue
+            statements += stages.row_by_row(waiting)
+            waiting, done = [], stages.finish_of(stage)
+            statements.append(products[stage].multiply(done))
+        return block(*statements, *stages.row_by_row(waiting))

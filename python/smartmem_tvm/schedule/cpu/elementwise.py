@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise and data-movement kernels on a CPU: one pass over the output, in the order it lies in memory."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ...ir.kernel import Kernel, Stage, substitute
+from ..core.decisions import decide
+from ..core.expressions import Walk, accesses_of, fusable_suffix, loads, split_index
+from ..core.nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
+from ..core.rule import CpuRule
+from .choices import ElementwiseChoice, TransposeChoice
+from .params import CpuParams
+
+
+class Elementwise(CpuRule):
+    """The rule for kernels of one stage that does not reduce.
+
+    Iterators that walk through all tensors in step become one long inner loop (LLVM vectorises it, remainder
+    included); the rest is cut into equal shares for the threads.
+    """
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it reduces or has several stages."""
+        stage = kernel.stages[0]
+        if len(kernel.stages) > 1 or stage.reduction or not isinstance(stage.body, tirx.BufferStore):
+            return None
+        unit = {v: index(0) for v in stage.spatial if stage.extents[v] == 1}
+        extents = {v: e for v, e in stage.extents.items() if v not in unit}
+        stage = Stage(stage.name, tuple(it for it in stage.iters if it.var in extents), substitute(stage.body, unit))
+        order = _memory_order(stage, extents)
+        fused = fusable_suffix(order, extents, accesses_of(stage))
+        outer, inner = order[: len(order) - fused], order[len(order) - fused :]
+        return _emit(stage, extents, outer, inner, params)
+
+
+def _memory_order(stage: Stage, extents) -> list:
+    """Iterators by falling stride of the store; those it scatters along come first."""
+    walk, store = Walk(extents), stage.body
+
+    def rank(var) -> int:
+        stride = walk.stride(store.buffer, store.indices, var)
+        return abs(stride) if stride is not None else 1 << 62
+
+    return sorted(stage.spatial, key=rank, reverse=True)
+
+
+def _product(vars_, extents) -> int:
+    total = 1
+    for var in vars_:
+        total *= extents[var]
+    return total
+
+
+def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
+    crossed = _crossed(stage, extents, outer, inner)
+    if crossed is not None:
+        return _emit_transposed(stage, extents, [v for v in outer if v not in crossed], inner, crossed, params)
+    scope, rows, length = Scope(), _product(outer, extents), _product(inner, extents)
+    choice = ElementwiseChoice(params.tasks if rows * length >= params.serial_below else 1)
+    wanted = decide("elementwise", choice, rows=rows, length=length, **params.facts).tasks
+    if rows >= wanted or length < 4 * params.lanes:
+        chunk, tasks = split_work(rows, wanted)
+        piece, pieces = length, 1
+    else:
+        chunk, tasks = 1, rows
+        piece, pieces = split_work(-(-length // params.lanes), -(-wanted // rows))
+        piece *= params.lanes
+
+    def at(row, column) -> tirx.Stmt:
+        point = {**split_index(row, outer, extents), **split_index(column, inner, extents)}
+        return scope.simplify(substitute(stage.body, point))
+
+    def task(t):
+        first, start = tirx.floordiv(t, index(pieces)) * chunk, tirx.floormod(t, index(pieces)) * piece
+        first, start = scope.analyzer.simplify(first), scope.analyzer.simplify(start)
+        row_count = chunk if rows % chunk == 0 else tirx.min(index(chunk), index(rows) - first)
+        count = piece if length % piece == 0 else tirx.min(index(piece), index(length) - start)
+        return scope.loop(
+            row_count,
+            lambda r: scope.loop(count, lambda j: at(first + r, start + j), "j", most=piece),
+            "row",
+            most=chunk,
+        )
+
+    return scope.loop(tasks * pieces, task, "task", PARALLEL if tasks * pieces > 1 and wanted > 1 else SERIAL)
+
+
+def _crossed(stage: Stage, extents, outer, inner) -> list | None:
+    """Outer iterators (fused) along which some operand is contiguous that is not contiguous along the inner loop."""
+    walk = Walk(extents)
+    for load in loads(stage.body):
+        strides = {v: walk.stride(load.source, load.indices, v) for v in (*outer, *inner)}
+        along = [v for v in outer if strides[v] == 1]
+        if along and inner and strides[inner[-1]] not in (0, 1) and extents[along[0]] >= 4:
+            return along[:1]
+    return None
+
+
+def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuParams) -> tirx.Stmt:
+    """Square tiles over the output's and the operand's contiguous iterators: both sides stay in the cache."""
+    scope = Scope()
+    rows, length, depth = _product(outer, extents), _product(inner, extents), _product(crossed, extents)
+    parallel = rows * length * depth >= params.serial_below
+    choice = TransposeChoice(params.tasks if parallel else 1, params.transpose_tile)
+    choice = decide("transpose", choice, rows=rows, length=length, depth=depth, **params.facts)
+    side = choice.side
+    across, down = -(-length // side), -(-depth // side)
+    sizes = {"row": rows, "down": down, "across": across}
+
+    def task(t):
+        keys = [fresh(name) for name in sizes]
+        place = split_index(t, keys, dict(zip(keys, sizes.values(), strict=True)))
+        row, first, start = (scope.analyzer.simplify(place[k]) for k in keys)
+        first, start = first * side, start * side
+
+        def at(i, j):
+            point = {
+                **split_index(row, outer, extents),
+                **split_index(first + i, crossed, extents),
+                **split_index(start + j, inner, extents),
+            }
+            return scope.simplify(substitute(stage.body, point))
+
+        high = side if depth % side == 0 else tirx.min(index(side), index(depth) - first)
+        wide = side if length % side == 0 else tirx.min(index(side), index(length) - start)
+        return scope.loop(high, lambda i: scope.loop(wide, lambda j: at(i, j), "j", most=side), "i", most=side)
+
+    total = rows * down * across
+    chunk, tasks = split_work(total, choice.tasks)
+
+    def share(s):
+        first = s * chunk
+        count = chunk if total % chunk == 0 else tirx.min(index(chunk), index(total) - first)
+        return scope.loop(count, lambda t: task(first + t), "tile", most=chunk)
+
+    return scope.loop(tasks, share, "task", PARALLEL if tasks > 1 else SERIAL)

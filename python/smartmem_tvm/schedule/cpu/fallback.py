@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any other stage on a CPU (argmax and other tuple reductions): its own loop order, outer iterators in parallel."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ...ir.kernel import Kernel, substitute
+from ..core.expressions import split_index
+from ..core.nest import PARALLEL, SERIAL, Scope, block, split_work
+from ..core.nest import index as _index
+from ..core.rule import CpuRule
+from .params import CpuParams
+
+
+class Fallback(CpuRule):
+    """The rule for single stages of any form; always answers for them."""
+
+    catch_all = True
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it has several stages."""
+        if len(kernel.stages) != 1:
+            return None
+        (stage,) = kernel.stages
+        scope, points, work = Scope(), 1, 1
+        for var in stage.spatial:
+            points *= stage.extents[var]
+        for extent in stage.extents.values():
+            work *= extent
+        wanted = params.cores * params.tasks_per_core if work >= params.serial_below else 1
+        chunk, tasks = split_work(points, wanted)
+
+        def at(flat) -> tirx.Stmt:
+            place = split_index(flat, stage.spatial, stage.extents)
+            start = substitute(stage.init, place) if stage.init is not None else None
+            total = scope.nest(stage.reduction, stage.extents, lambda point: substitute(stage.body, {**place, **point}))
+            return block(start, total)
+
+        def task(t):
+            first = t * chunk
+            count = chunk if points % chunk == 0 else tirx.min(_index(chunk), _index(points) - first)
+            return scope.loop(count, lambda i: at(first + i), "i", most=chunk)
+
+        return scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matmul, batched matmul and convolution on a CPU: register tiles over packed panels.
+
+    parallel for (batch, row chunk, column chunk):
+      left[rows, depth] = ...                      only if it is not a plain walk along depth
+      for each panel of `width` columns:
+        right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
+                                                   lie so already, see `pack_weights`)
+        for each tile of `height` rows:
+          acc[height, width] = 0                   registers
+          for k in depth: acc[i, j] += left[i, k] * right[k, j]
+          out[f(i, j)] = finish(acc[i, j])         while it is hot
+
+Folded layout operators, padding and prologue arithmetic are evaluated in the packing loops, once per panel, not once
+per multiplication. Row and column remainders have tiles of their own, so that no loop carries a predicate. The depth
+is not cut into blocks: with panels this narrow that gained nothing on AVX2, at depths up to 3072.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ...ir.kernel import Kernel, substitute
+from ..core.contraction import contraction_of
+from ..core.decisions import decide
+from ..core.expressions import has_select, piece_length, size
+from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
+from ..core.reduction import reduction_of
+from ..core.rule import CpuRule
+from .matmul_plan import Chunks, GivenPlan, MatmulPlan
+from .params import CpuParams
+
+_SMALL_FINISH = 12  # nodes: an epilogue up to this size is done on the registers
+
+
+class Matmul(CpuRule):
+    """The rule for contractions that have rows and columns."""
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it is no contraction."""
+        plan = self.plan(kernel, params)
+        return None if plan is None else _Emitter(plan).kernel()
+
+    @staticmethod
+    def plan(kernel: Kernel, params: CpuParams, constants: Sequence = ()) -> MatmulPlan | None:
+        """How a prepared kernel is run, or None if it is no contraction.
+
+        Parameters
+        ----------
+        constants : sequence of buffer
+            Inputs whose values are known: they can be packed beforehand.
+        """
+        reduction = reduction_of(kernel)
+        contraction = contraction_of(reduction) if reduction is not None else None
+        if contraction is None or not contraction.rows or not contraction.columns:
+            return None
+        ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
+        best = min(ways, key=MatmulPlan.copying)
+        facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
+        choice = decide("matmul", best.choice(best is ways[1]), **facts)
+        return GivenPlan(ways[choice.swapped], choice)
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What one task works on: its batch and chunks, and how to read the left operand at (row, fused depth)."""
+
+    batch: object
+    row_chunk: object
+    column_chunk: object
+    left: Callable
+
+
+class _Emitter:
+    def __init__(self, plan: MatmulPlan):
+        self.plan = plan
+        self.params = plan.params
+        self.reduction = plan.contraction.reduction
+        self.scope = Scope()
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        plan = self.plan
+        tasks = plan.batch * plan.row_chunks.count * plan.panel_chunks.count
+        return self.scope.loop(tasks, self._task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
+
+    def _task(self, number) -> tirx.Stmt:
+        plan, simplify = self.plan, self.scope.analyzer.simplify
+        per_batch, columns = index(plan.row_chunks.count * plan.panel_chunks.count), index(plan.panel_chunks.count)
+        batch = simplify(tirx.floordiv(number, per_batch))
+        row_chunk = simplify(tirx.floordiv(tirx.floormod(number, per_batch), columns))
+        column_chunk = simplify(tirx.floormod(number, columns))
+        if not plan.left_packed:
+            return self._panels(_Task(batch, row_chunk, column_chunk, lambda row, k: plan.left(batch, row, k)))
+        first = row_chunk * index(plan.row_chunks.length * plan.tile.height)
+        packed = scratch([self._most_rows, plan.depth], plan.contraction.left.ty.dtype, "left")
+        task = _Task(batch, row_chunk, column_chunk, lambda row, k: packed[row - first, k])
+        pack = self.scope.loop(
+            self._rows(row_chunk), lambda r: self._pack_row(packed, r, batch, first + r), "row", most=self._most_rows
+        )
+        return allocate([packed], block(pack, self._panels(task)))
+
+    def _pack_row(self, packed, at, batch, row) -> tirx.Stmt:
+        plan = self.plan
+        left, place = plan.contraction.left, plan.point(batch, row)
+        return self._over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), at, k))
+
+    @property
+    def _most_rows(self) -> int:
+        chunks, height = self.plan.row_chunks, self.plan.tile.height
+        last = self.plan.rows - (chunks.count - 1) * chunks.length * height
+        return max(last, chunks.length * height if chunks.count > 1 else 0)
+
+    def _rows(self, row_chunk):
+        """Rows of a chunk, remainder included."""
+        chunks, height = self.plan.row_chunks, self.plan.tile.height
+        last = self.plan.rows - (chunks.count - 1) * chunks.length * height
+        return _of_chunk(row_chunk, Chunks(chunks.length * height, chunks.count, last))
+
+    # -- panels --------------------------------------------------------------------------------------------------
+
+    def _panels(self, task: _Task) -> tirx.Stmt:
+        plan, chunks, statements = self.plan, self.plan.panel_chunks, []
+        width = plan.tile.width
+        if plan.panels:
+
+            def panel(p):
+                return self._panel(task, (task.column_chunk * index(chunks.length) + p) * index(width), width)
+
+            statements.append(
+                self.scope.loop(_of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest)
+            )
+        column, tails = plan.panels * width, []
+        for tail in plan.tails:
+            tails.append(self._panel(task, index(column), tail))
+            column += tail
+        return block(*statements, *_in_last_chunk(task.column_chunk, chunks, tails))
+
+    def _panel(self, task: _Task, column, width: int) -> tirx.Stmt:
+        plan = self.plan
+        if not plan.right_packed:
+            return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k))
+        packed = scratch([plan.depth, width], plan.contraction.right.ty.dtype, "right")
+        pack = self._pack_panel(packed, task.batch, column, width)
+        return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j])))
+
+    def _pack_panel(self, packed, batch, column, width: int) -> tirx.Stmt:
+        """Copy the columns of a panel."""
+        plan, right, run = self.plan, self.plan.contraction.right, self.plan.right_run(width)
+
+        def copy(j):
+            place = plan.point(batch, None, column + j)
+            return lambda k, point: store(packed, substitute(right, {**place, **point}), k, j)
+
+        if run == 1 and width % self.params.lanes == 0 and not has_select(right):
+            run = self.params.lanes  # gathered element by element, stored as a vector
+        if run == 1:  # one column after the other: its place in memory is worked out once
+            return self.scope.loop(width, lambda j: self._over_depth(right, copy(j)), "j")
+
+        def row(k, point):
+            return self.scope.loop(
+                width // run,
+                lambda r: self.scope.loop(
+                    run, lambda j: self.scope.simplify(copy(r * index(run) + j)(k, point)), "j", VECTOR
+                ),
+                "r",
+                UNROLL,
+            )
+
+        return self._over_depth(right, row)
+
+    def _over_depth(self, operand, body) -> tirx.Stmt:
+        """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""
+        depth, extents = self.plan.contraction.depth, self.reduction.extents
+
+        def nest(level: int, flat, point: dict) -> tirx.Stmt:
+            if level == len(depth):
+                return self.scope.simplify(body(flat, point))
+            var = depth[level]
+
+            def at(v):
+                return nest(level + 1, flat * index(extents[var]) + v, {**point, var: v})
+
+            piece = piece_length(operand, var, extents)
+            if piece in (1, extents[var]):
+                return self.scope.loop(extents[var], at, f"k{level}")
+            return self.scope.loop(
+                extents[var] // piece,
+                lambda q: self.scope.loop(piece, lambda v: at(q * index(piece) + v), f"k{level}"),
+                "piece",
+            )
+
+        return nest(0, index(0), {})
+
+    # -- tiles ---------------------------------------------------------------------------------------------------
+
+    def _tiles(self, task: _Task, column, width: int, right) -> tirx.Stmt:
+        plan, height, chunks = self.plan, self.plan.tile.height, self.plan.row_chunks
+        first, statements = task.row_chunk * index(chunks.length * height), []
+        whole = plan.rows // height * height
+        if whole:
+
+            def tile(t):
+                return self._tile(task, first + t * index(height), column, height, width, right)
+
+            statements.append(self.scope.loop(_of_chunk(task.row_chunk, chunks), tile, "tile", most=chunks.longest))
+        rest = plan.rows - whole
+        tail = [self._tile(task, index(whole), column, rest, width, right)] if rest else []
+        return block(*statements, *_in_last_chunk(task.row_chunk, chunks, tail))
+
+    def _tile(self, task: _Task, row, column, height: int, width: int, right) -> tirx.Stmt:
+        acc = scratch([height * width], self.reduction.accumulator.ty.dtype, "acc")
+
+        def each(body) -> tirx.Stmt:
+            return self.scope.loop(height, lambda i: self._vectors(width, lambda j: body(i, j)), "i", UNROLL)
+
+        def add(k):
+            return each(
+                lambda i, j: store(acc, acc[i * width + j] + task.left(row + i, k) * right(k, j), i * width + j)
+            )
+
+        total = self._steps(add)
+        start = each(lambda i, j: store(acc, self.reduction.init, i * width + j))
+        if self._finishes_in_registers:
+            finish = each(lambda i, j: self._result(acc[i * width + j], task, row + i, column + j))
+            return allocate([acc], block(start, total, finish))
+        # leave the registers first: a loop that indexes the accumulators would keep them in memory all along
+        done = scratch([height, width], acc.ty.dtype, "done")
+        spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
+        finish = self._finish(task, row, column, height, width, done)
+        return allocate([acc, done], block(start, total, spill, finish))
+
+    def _steps(self, add) -> tirx.Stmt:
+        depth, unroll = self.plan.depth, self.plan.unroll
+        if unroll == 1:
+            return self.scope.loop(depth, add, "k")
+
+        def steps(q):
+            return block(*(add(self.scope.simplify(q * index(unroll) + index(u))) for u in range(unroll)))
+
+        return self.scope.loop(depth // unroll, steps, "k")
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    @property
+    def _finishes_in_registers(self) -> bool:
+        finish = self.reduction.finish
+        return size(finish) <= _SMALL_FINISH and not has_select(finish) and not self.plan.stores_down
+
+    def _result(self, value, task: _Task, row, column) -> tirx.Stmt:
+        return self.reduction.store(value, self.plan.point(task.batch, row, column))
+
+    def _finish(self, task: _Task, row, column, height: int, width: int, sums) -> tirx.Stmt:
+        """Store a tile in the direction in which the result is contiguous."""
+
+        def at(i, j) -> tirx.Stmt:
+            return self.scope.simplify(self._result(sums[i, j], task, row + i, column + j))
+
+        if self.plan.stores_down:
+            vector = height in (4, 8) and not has_select(self.reduction.finish)
+            kind = VECTOR if vector else SERIAL
+            return self.scope.loop(width, lambda j: self.scope.loop(height, lambda i: at(i, j), "i", kind), "j")
+        if has_select(self.reduction.finish):
+            return self.scope.loop(height, lambda i: self.scope.loop(width, lambda j: at(i, j), "j"), "i")
+        return self.scope.loop(height, lambda i: self._vectors(width, lambda j: at(i, j)), "i")
+
+    def _vectors(self, width: int, body) -> tirx.Stmt:
+        return self.scope.vectors(width, self.params.lanes, body)
+
+
+def _of_chunk(number, chunks: Chunks):
+    """Length of chunk `number`."""
+    if chunks.count == 1:
+        return chunks.last
+    if chunks.last == chunks.length:
+        return chunks.length
+    # as arithmetic, which TVM can bound; an extent behind a condition counts as unlimited
+    is_last = tirx.floordiv(number, index(chunks.count - 1))
+    return index(chunks.length) + is_last * index(chunks.last - chunks.length)
+
+
+def _in_last_chunk(number, chunks: Chunks, statements: list) -> list:
+    """`statements`, done by the last chunk only."""
+    if not statements or chunks.count == 1:
+        return statements
+    return [tirx.IfThenElse(number.equal(index(chunks.count - 1)), block(*statements), None)]

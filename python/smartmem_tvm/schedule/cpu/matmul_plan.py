@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide how to run a contraction: orientation, register tile, what to pack, how to cut it into tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from tvm import ir
+
+from ...ir.kernel import substitute
+from ..core.expressions import Walk, contiguous_run
+from ..core.fused_contraction import FusedContraction
+from ..core.nest import fresh, split_work
+from .choices import MatmulChoice
+from .params import CpuParams
+from .tile import Tile, best_tile, column_tiles, cycles
+
+_FLOAT_BYTES = 4
+_SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
+_FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows, where it is not copied
+_FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """One axis cut among tasks: `count` chunks of `length` units, the last one of `last`."""
+
+    length: int
+    count: int
+    last: int
+
+    @classmethod
+    def of(cls, total: int, parts: int) -> Chunks:
+        """Cut `total` units into at most `parts` chunks."""
+        length, count = split_work(max(total, 1), parts)
+        return cls(length, count, max(total, 1) - (count - 1) * length)
+
+    @property
+    def longest(self) -> int:
+        """Units of the longest chunk."""
+        return max(self.length, self.last) if self.count > 1 else self.last
+
+
+@dataclass(frozen=True, eq=False)
+class MatmulPlan(FusedContraction):
+    """A contraction with fused batch, row, column and depth indices, and the choices made for it.
+
+    Attributes
+    ----------
+    constants : tuple of buffer
+        Inputs whose values are known.
+    """
+
+    unroll = 1
+
+    params: CpuParams
+    constants: tuple = ()
+
+    def choice(self, swapped: bool) -> MatmulChoice:
+        """The choices as numbers."""
+        tile, packed = (self.tile.height, self.tile.width), (self.left_packed, self.right_packed)
+        return MatmulChoice(swapped, *tile, self.params.lanes, self.unroll, *self.parts, self.parallel, *packed)
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What the choices depend on."""
+        sizes = {"batch": self.batch, "rows": self.rows, "columns": self.columns, "depth": self.depth}
+        return {**sizes, "constant": int(self.right_constant), **self.params.facts}
+
+    # -- sizes ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def tile(self) -> Tile:
+        """The register tile."""
+        return best_tile(self.rows, self.columns, self.params)
+
+    @cached_property
+    def panels(self) -> int:
+        """Panels of full width."""
+        return self.columns // self.tile.width
+
+    @cached_property
+    def tails(self) -> list[int]:
+        """Widths of the panels after those."""
+        return column_tiles(self.columns % self.tile.width, self.params)
+
+    # -- the program at a point ------------------------------------------------------------------------------------
+
+    def left(self, batch, row, depth):
+        """Left operand at a point."""
+        return substitute(self.contraction.left, self.point(batch, row, None, depth))
+
+    def right(self, batch, column, depth):
+        """Right operand at a point."""
+        return substitute(self.contraction.right, self.point(batch, None, column, depth))
+
+    # -- packing -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def left_packed(self) -> bool:
+        """The left operand is copied unless it is a plain load that walks along the fused rows and depth.
+
+        Rows found through ``//``, ``%`` or a select are cheap to find once, dear to find again in each panel.
+        """
+        b, m, k = fresh("b"), fresh("m"), fresh("k")
+        walk, value = Walk({b: self.batch, m: self.rows, k: self.depth}), self.left(b, m, k)
+        return any(walk.load_stride(value, v) is None for v in (m, k))
+
+    @property
+    def right_constant(self) -> bool:
+        """Whether the right operand is read from one of the constants."""
+        right = self.contraction.right
+        return isinstance(right, ir.TensorLoad) and any(right.source.same_as(each) for each in self.constants)
+
+    @cached_property
+    def right_packed(self) -> bool:
+        """The right operand is copied unless it is contiguous, walks along the depth, and is read only a few times.
+
+        What lies in panels already, or will (a constant, see `pack_weights`), is never copied.
+        """
+        if self.right_constant:
+            return False
+        b, q, j, k = fresh("b"), fresh("q"), fresh("j"), fresh("k")
+        width = self.tile.width
+        walk = Walk({b: self.batch, q: max(1, self.panels), j: width, k: self.depth})
+        value = self.right(b, q * width + j, k)
+        step = walk.load_stride(value, k) if walk.load_stride(value, j) == 1 else None
+        return step is None or (step != width and self.rows >= self.params.pack_reuse * self.tile.height)
+
+    @cache  # noqa: B019 - a plan lives as long as its rule runs
+    def right_run(self, width: int) -> int:
+        """Columns that lie next to each other in the right operand wherever a panel starts."""
+        b, k = fresh("b"), fresh("k")
+
+        def access(column):
+            value = self.right(b, column, k)
+            return (value.source, value.indices) if isinstance(value, ir.TensorLoad) else None
+
+        return contiguous_run(access, self.columns, {b: self.batch, k: self.depth}, width)
+
+    def output_run(self, along_rows: bool, most: int) -> int:
+        """Results that lie next to each other in memory down the rows (or along the columns) of a tile."""
+        b, other, reduction = fresh("b"), fresh("other"), self.contraction.reduction
+        extents = {b: self.batch, other: self.columns if along_rows else self.rows}
+
+        def access(at):
+            point = self.point(b, at, other) if along_rows else self.point(b, other, at)
+            return reduction.output, [substitute(i, point) for i in reduction.indices]
+
+        return contiguous_run(access, self.rows if along_rows else self.columns, extents, most)
+
+    @cached_property
+    def stores_down(self) -> bool:
+        """The result is contiguous down the rows, not along the columns."""
+        return self.output_run(False, self.params.lanes) == 1 and self.output_run(True, 4) > 1
+
+    def copying(self) -> float:
+        """Estimated cycles spent on moving data: what tells an orientation from the other."""
+        lanes = self.params.lanes
+        right = self.row_chunks.count * self.depth * self.columns * self._copy(self.right_packed, self.right_run(lanes))
+        left = self.rows * self.depth * self._copy(self.left_packed, 1)
+        stores = self.rows * self.columns * self._copy(True, self.output_run(False, lanes))
+        return self.batch * (right + left + stores)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def parts(self) -> tuple[int, int]:
+        """How many chunks of rows and of columns: those that should be done first."""
+        tiles, panels = max(1, self.rows // self.tile.height), max(1, self.panels)
+        wanted = self.params.cores * self.params.tasks_per_core if self.parallel else 1
+        near = -(-self.rows * self.depth * _FLOAT_BYTES // self.params.panel_bytes)
+        pairs = []
+        for rows in range(1, min(tiles, max(near, wanted)) + 1):
+            for columns in range(1, min(panels, wanted) + 1):
+                if self.batch * (rows - 1) * (columns - 1) < wanted:
+                    pairs.append((rows, columns))
+        return min(pairs, key=lambda pair: (self._time(*pair), pair))
+
+    def _time(self, row_parts: int, column_parts: int) -> float:
+        """Estimated cycles until the last thread is done: rounds of tasks, each multiplying and packing its share."""
+        tiles = -(-max(1, self.rows // self.tile.height) // row_parts)
+        panels = -(-max(1, self.panels) // column_parts)
+        rows, columns = tiles * self.tile.height, panels * self.tile.width
+        far = 0 if rows * self.depth * _FLOAT_BYTES <= self.params.panel_bytes else _FAR * self.tile.height
+        work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params) + far)
+        left = rows * self._copy(self.left_packed, 4)
+        right = columns * (self._copy(self.right_packed, self.right_run(self.params.lanes)) or _FETCH)
+        rounds = -(-self.batch * row_parts * column_parts // (self.params.cores if self.parallel else 1))
+        return rounds * self.depth * (work + left + right)
+
+    def _copy(self, packed: bool, run: int) -> float:
+        """Cycles to pack one element, 0 if it is not packed."""
+        return _SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
+
+    @cached_property
+    def row_chunks(self) -> Chunks:
+        """Row tiles per task."""
+        return Chunks.of(self.rows // self.tile.height, self.parts[0])
+
+    @cached_property
+    def panel_chunks(self) -> Chunks:
+        """Full panels per task."""
+        return Chunks.of(self.panels, self.parts[1])
+
+    @cached_property
+    def parallel(self) -> bool:
+        """Whether the work is worth waking the threads."""
+        return self.contraction.reduction.work >= self.params.serial_below
+
+
+class GivenPlan(MatmulPlan):
+    """A contraction that is run as somebody else chose."""
+
+    def __init__(self, plan: MatmulPlan, choice: MatmulChoice):
+        super().__init__(plan.contraction, replace(plan.params, lanes=choice.lanes), plan.constants)
+        # Set once and for all, as cached properties are.
+        vars(self).update(
+            tile=Tile(choice.height, choice.width),
+            unroll=choice.unroll,
+            parts=(choice.row_parts, choice.column_parts),
+            parallel=choice.parallel,
+            left_packed=choice.left_packed,
+            right_packed=choice.right_packed and not self.right_constant,
+        )

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights in the order in which the inner loops of matmuls read them, arranged once, when the model is compiled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import IRModule, ir, relax, sym, tirx
+from tvm.ir.transform import PassContext, module_pass
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target import Target
+
+from ...ir.graph import CALL_TIR
+from ...ir.kernel import Kernel, emit, substitute
+from ..core.decisions import deciding, given_rule
+from ..core.expressions import Walk, replace_loads, uses
+from ..core.nest import index
+from ..core.rule import CpuRule
+from ..core.schedule_kernels import is_open, target_of
+from .matmul import Matmul
+from .matmul_plan import MatmulPlan
+from .params import CpuParams
+from .slide import Slide
+
+
+@module_pass(opt_level=0, name="PackWeights")
+class PackWeights:
+    """Store a constant that a matmul multiplies by in the panels of the matmul's register tile.
+
+    Before, with ``b`` of 768 x 3072 elements::
+
+        C[i, j] += A[i, k] * b[k, j]
+
+    After, with ``b`` of 192 x 768 x 16 elements::
+
+        C[i, j] += A[i, k] * b[j // 16, k, j % 16]
+
+    The rule for matmuls then reads the panels as they are: copying them in every inference took up to a third of its
+    time, most of it waiting for memory that is read across its rows.
+
+    Refuses (leaves as they are) operands that are computed, that the kernel reads in other places too, that walk
+    through the constant in no fixed steps, and kernels that others than this module's ``call_tir`` can call.
+    """
+
+    def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
+        """Run the pass."""
+        packings = {}
+        for gvar, positions in constant_operands(mod).items():
+            if is_open(mod[gvar]):
+                with deciding(mod[gvar]):
+                    packings[gvar] = packing_of(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
+        packings = {gvar: packing for gvar, packing in packings.items() if packing is not None}
+        if not packings:
+            return mod
+        # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
+        kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in packings}
+        calls = _Calls(tvm.IRModule(kept, attrs=mod.attrs))
+        for gvar, packing in packings.items():
+            func = emit(packing.kernel, dict(mod[gvar].attrs))
+            calls.packed[gvar] = calls.builder_.add_func(func, gvar.name_hint), packing
+        for gvar, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                calls.builder_.update_func(gvar, calls.visit_expr(func))
+        return calls.builder_.get()
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """One constant operand of a kernel in panels.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The kernel that reads it so.
+    position : int
+        Of the operand among the kernel's inputs.
+    extents, steps : tuple of tuple of int
+        Of the iterators of batch, columns and depth: how many there are, and the elements between two of them.
+    width : int
+        Columns of a panel.
+    """
+
+    kernel: Kernel
+    position: int
+    extents: tuple[tuple[int, ...], ...]
+    steps: tuple[tuple[int, ...], ...]
+    width: int
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The operand's values as (batch, panel, depth, column); columns beyond the last one are zero."""
+        flat, shape = np.ascontiguousarray(array).reshape(-1), sum(self.extents, ())
+        strides = [step * flat.itemsize for step in sum(self.steps, ())]
+        batch, columns, depth = (int(np.prod(each)) for each in self.extents)
+        whole = np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False).reshape(batch, columns, depth)
+        padded = np.zeros((batch, -(-columns // self.width) * self.width, depth), array.dtype)
+        padded[:, :columns] = whole
+        return np.ascontiguousarray(padded.reshape(batch, -1, self.width, depth).swapaxes(2, 3))
+
+
+def packing_of(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Packing | None:
+    """How a kernel is to read the constant that it multiplies by, or None if it multiplies by none.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Unscheduled.
+    positions : collection of int
+        Of the parameters that are constants.
+    """
+    look = _Look(positions)
+    look.apply(func, target)
+    return look.found
+
+
+class _Look(CpuRule):
+    """Asks, as the rules do, what a kernel is; keeps the packing of its weights, if there is one."""
+
+    def __init__(self, positions: Collection[int]):
+        super().__init__()
+        self.positions, self.found = positions, None
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> None:
+        """Schedules nothing."""
+        rule = given_rule()
+        if rule not in (None, "Matmul") or (rule is None and Slide.convolution(kernel) is not None):
+            return
+        plan = Matmul.plan(kernel, params, [kernel.inputs[position] for position in self.positions])
+        if plan is not None and plan.right_constant:
+            self.found = _packing(kernel, plan)
+
+
+def _packing(kernel: Kernel, plan: MatmulPlan) -> Packing | None:
+    contraction, stage = plan.contraction, kernel.stages[0]
+    operand, extents = contraction.right, contraction.reduction.extents
+    readers = [load for each in kernel.stages for load in each.loads if load.source.same_as(operand.source)]
+    position = next(i for i, buffer in enumerate(kernel.inputs) if buffer.same_as(operand.source))
+    groups = (tuple(uses(operand, contraction.batch)), contraction.columns, contraction.depth)
+    vars_ = sum(groups, ())
+    walk = Walk(extents)
+    steps = {var: walk.load_stride(operand, var) for var in vars_}
+    origin = walk.analyzer.simplify(walk.offset(operand.source, operand.indices))
+    if len(readers) != 1 or not all(var in stage.extents for var in vars_):
+        return None
+    if any(step is None or step < 0 for step in steps.values()) or _start(origin, vars_) != 0:
+        return None
+    width = plan.tile.width
+    sizes = tuple(tuple(extents[var] for var in group) for group in groups)
+    packed = _buffer(operand.source, sizes, width)
+    batch, column, depth = (_fused(group, extents) for group in groups)
+    width_ = index(width)
+    at = (batch, tirx.floordiv(column, width_), depth, tirx.floormod(column, width_))
+    body = replace_loads(stage.body, lambda load: packed[at] if load.source.same_as(operand.source) else None)
+    inputs = tuple(packed if i == position else buffer for i, buffer in enumerate(kernel.inputs))
+    changed = Kernel(inputs, kernel.outputs, (replace(stage, body=body), *kernel.stages[1:]))
+    return Packing(changed, position, sizes, tuple(tuple(steps[v] for v in group) for group in groups), width)
+
+
+def _start(origin, vars_) -> int | None:
+    """Where the walk through an operand starts."""
+    first = sym.Analyzer().simplify(substitute(origin, {var: index(0) for var in vars_}))
+    return int(first) if isinstance(first, tirx.IntImm) else None
+
+
+def _buffer(old, sizes: Sequence[Sequence[int]], width: int):
+    batch, columns, depth = map(prod, sizes)
+    shape = [batch, -(-columns // width), depth, width]
+    return tirx.decl_buffer([index(each) for each in shape], old.ty.dtype, old.name)
+
+
+def _fused(vars_, extents):
+    flat = index(0)
+    for var in vars_:
+        flat = flat * index(extents[var]) + var
+    return flat
+
+
+def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
+    """For each kernel that only ``call_tir`` calls: the arguments that are constants in all calls."""
+    seen: list[ir.GlobalVar] = []
+    calls: list[ir.Call] = []
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            tvm_ffi.structural_walk(func, (ir.GlobalVar, seen.append))
+            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and calls.append(call)))
+    found: dict[ir.GlobalVar, list[set[int]]] = {}
+    for call in calls:
+        fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+        constants = {i for i, each in enumerate(fields) if isinstance(each, ir.Constant)}
+        found.setdefault(call.args[0], []).append(constants)
+    times = Counter(seen)
+    return {
+        gvar: set.intersection(*each)
+        for gvar, each in found.items()
+        if times[gvar] == len(each) and "global_symbol" not in (mod[gvar].attrs or {}) and set.intersection(*each)
+    }
+
+
+@mutator
+class _Calls(PyExprMutator):
+    """Hands packed constants to the kernels that read them so."""
+
+    def __init__(self, mod: IRModule):
+        super().__init__(mod)
+        self.packed: dict[ir.GlobalVar, tuple[ir.GlobalVar, Packing]] = {}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Exchange the kernel and the constant of one call."""
+        call = self.visit_expr_post_order(call)
+        if call.op != CALL_TIR or call.args[0] not in self.packed:
+            return call
+        gvar, packing = self.packed[call.args[0]]
+        arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+        arguments[packing.position] = relax.const(packing.pack(arguments[packing.position].value.numpy()))
+        return relax.call_tir(gvar, relax.Tuple(arguments), call.ty)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multiply a block of rows by a matrix that is packed into panels: register tiles, whole vectors throughout.
+
+The last panel is filled up with zeros to a whole vector; what it yields beyond the last column is left in scratch
+where there is room for it, and is not stored elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ...ir.index_map import is_if_then_else
+from ...ir.kernel import Stage, substitute
+from ..core.decisions import decide
+from ..core.expressions import has_select, loads, uses
+from ..core.nest import UNROLL, allocate, block, index, scratch, store
+from .params import CpuParams
+from .row_stages import RowStages
+from .tile import Tile, best_tile
+
+
+class PanelProduct:
+    """One product of a chain of rows."""
+
+    def __init__(self, stages: RowStages, stage: Stage, params: CpuParams):
+        self.stages, self.stage, self.params, self.scope = stages, stage, params, stages.scope
+        self.product = stages.chain.products[stage]
+        self.columns = math.prod(stage.extents[v] for v in self.product.columns)
+        self.depth = math.prod(stage.extents[v] for v in stage.reduction)
+        dtype = self.product.right.ty.dtype
+        self.packed = scratch([self.depth * self._padded(self.columns)], dtype, "right")
+
+    def _padded(self, width: int) -> int:
+        return -(-width // self.params.lanes) * self.params.lanes
+
+    @cached_property
+    def tile(self) -> Tile:
+        """The register tile: whole vectors."""
+        tile = best_tile(self.stages.rows, self._padded(self.columns), self.params)
+        sizes = {"rows": self.stages.rows, "columns": self.columns, "depth": self.depth}
+        return decide("panel", Tile(tile.height, self._padded(tile.width)), **sizes, **self.params.facts)
+
+    @cached_property
+    def panels(self) -> list[tuple[int, int, int]]:
+        """(first column, number of panels, width) of the panels of full width and of the one after them."""
+        width, total = self.tile.width, self._padded(self.columns)
+        count = self.columns // width
+        tail = total - count * width
+        found = [(0, count, width)] if count else []
+        return [*found, (count * width, 1, tail)] if tail else found
+
+    # -- packing -------------------------------------------------------------------------------------------------
+
+    def pack(self) -> tirx.Stmt:
+        """Copy the matrix of the batch at hand."""
+        return block(
+            *(
+                self.scope.loop(
+                    count, lambda p, f=first, w=width: self._pack_panel(index(f) + p * index(w), f, w), "panel"
+                )
+                for first, count, width in self.panels
+            )
+        )
+
+    def _pack_panel(self, column, first: int, width: int) -> tirx.Stmt:
+        lanes, right = self.params.lanes, self.product.right
+        real = min(width, self.columns - first)
+        whole = 0 if _searched(right, self.product.columns) else real // lanes * lanes
+
+        def at(j):
+            place = self.stages.point(self.stage, None, column + j)
+
+            def copy(flat, depth):
+                value = substitute(right, {**place, **depth})
+                return self.scope.simplify(store(self.packed, value, self._place(column, flat, width) + j))
+
+            return copy
+
+        def fill(flat, _):
+            spot = self._place(column, flat, width) + index(width - lanes)
+            return self.stages.vector(lambda j: store(self.packed, tirx.const(0, right.ty.dtype), spot + j))
+
+        def vectors(flat, depth):
+            return self.stages.vectors(whole, lambda j: at(j)(flat, depth))
+
+        def one(flat, depth):
+            return block(fill(flat, depth) if real < width else None, vectors(flat, depth) if whole else None)
+
+        many = self._over_depth(one) if whole or real < width else None
+        # column by column: where a column is, is worked out once
+        rest = self.scope.loop(real - whole, lambda j: self._over_depth(at(index(whole) + j)), "j")
+        return block(many, rest if whole < real else None)
+
+    def _place(self, column, depth, width: int):
+        """Where the panel that begins at `column` keeps its first element at `depth`."""
+        return self.scope.analyzer.simplify(column * index(self.depth) + depth * index(width))
+
+    def _over_depth(self, body) -> tirx.Stmt:
+        """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""
+        vars_, extents = self.stage.reduction, self.stage.extents
+
+        def nest(level: int, flat, point: dict) -> tirx.Stmt:
+            if level == len(vars_):
+                return body(flat, point)
+            var = vars_[level]
+            return self.scope.loop(
+                extents[var],
+                lambda v: nest(level + 1, flat * index(extents[var]) + v, {**point, var: v}),
+                f"k{level}",
+            )
+
+        return nest(0, index(0), {})
+
+    # -- multiplication ------------------------------------------------------------------------------------------
+
+    def multiply(self, finish: Stage | None) -> tirx.Stmt:
+        """The product of the block at hand, finished by the element-wise stage `finish` if there is one."""
+        left, stage = self.product.left, self.stage
+        if isinstance(left, ir.TensorLoad) and self.stages.is_local(left):
+            return self._panels(
+                lambda row, k: self.stages.value(left, row, self.stages.point(stage, row, None, k)), finish
+            )
+        rows = scratch([self.stages.rows, self.depth], left.ty.dtype, "left")
+        pack = self.scope.loop(self.stages.rows, lambda row: self._pack_row(rows, row), "row")
+        return allocate([rows], block(pack, self._panels(lambda row, k: rows[row, k], finish)))
+
+    def _pack_row(self, rows, row) -> tirx.Stmt:
+        left, lanes, var = self.product.left, self.params.lanes, self.stage.reduction[-1]
+
+        def at(flat, depth):
+            point = {**self.stages.point(self.stage, row), **depth}
+            return self.scope.simplify(store(rows, self.stages.value(left, row, point), row, flat))
+
+        if len(self.stage.reduction) > 1 or self.depth % lanes or has_select(left):
+            return self._over_depth(at)
+        return self.scope.loop(
+            self.depth // lanes,
+            lambda v: self.stages.vector(lambda j: at(v * index(lanes) + j, {var: v * index(lanes) + j})),
+            "v",
+        )
+
+    def _panels(self, left, finish) -> tirx.Stmt:
+        statements = []
+        for first, count, width in self.panels:
+            real = min(width, self.columns - first)
+
+            def panel(p, first=first, width=width, real=real):
+                return self._tiles(index(first) + p * index(width), width, real, left, finish)
+
+            statements.append(self.scope.loop(count, panel, "panel"))
+        return block(*statements)
+
+    def _tiles(self, column, width: int, real: int, left, finish) -> tirx.Stmt:
+        height, rows = self.tile.height, self.stages.rows
+        whole = rows // height
+
+        def tile(row, many):
+            return self._tile(row, many, column, width, real, left, finish)
+
+        main = self.scope.loop(whole, lambda t: tile(t * index(height), height), "tile") if whole else None
+        rest = tile(index(whole * height), rows - whole * height) if rows % height else None
+        return block(main, rest)
+
+    def _tile(self, row, height: int, column, width: int, real: int, left, finish) -> tirx.Stmt:
+        acc = scratch([height * width], self.stage.body.buffer.ty.dtype, "acc")
+
+        def each(body) -> tirx.Stmt:
+            return self.scope.loop(height, lambda i: self.stages.vectors(width, lambda j: body(i, j)), "i", UNROLL)
+
+        def add(k):
+            spot = self._place(column, k, width)
+            return each(
+                lambda i, j: store(acc, acc[i * width + j] + left(row + i, k) * self.packed[spot + j], i * width + j)
+            )
+
+        start = each(lambda i, j: store(acc, self.stage.init.value, i * width + j))
+        total = self.scope.loop(self.depth, add, "k")
+
+        def result(value, i, j):
+            return self.stages.store_product(self.stage, finish, value, row + i, column + j)
+
+        if real == width or (finish is None and self.stages.is_kept(self.stage)):
+            return allocate([acc], block(start, total, each(lambda i, j: result(acc[i * width + j], i, j))))
+        done = scratch([height, width], acc.ty.dtype, "done")
+        spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
+        store_real = self.scope.loop(
+            height, lambda i: self.scope.loop(real, lambda j: result(done[i, j], i, j), "j"), "i"
+        )
+        return allocate([acc, done], block(start, total, spill, store_real))
+
+
+def _searched(expr, columns: tuple) -> bool:
+    """Whether a condition or another load has to say where neighbouring columns are: nothing for a vector load."""
+    if any(is_if_then_else(call) for call in _nodes(expr, ir.Call)):
+        return True
+    inside = [i for load in loads(expr) for i in load.indices]
+    conditions = [select.condition for select in _nodes(expr, tirx.Select)]
+    gathers = [load for index_ in inside for load in loads(index_)]
+    return any(uses(node, columns) for node in (*conditions, *gathers))
+
+
+def _nodes(expr, kind: type) -> list:
+    found: list = []
+    tvm_ffi.structural_walk(expr, (kind, found.append))
+    return found

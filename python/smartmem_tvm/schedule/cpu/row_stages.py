@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stages of a chain of rows on a block of rows: where values live, and the stages that are no products."""
+
+from __future__ import annotations
+
+from tvm import ir, tirx
+
+from ...analysis.row_chain import RowChain
+from ...ir.kernel import Stage, substitute
+from ..core.expressions import has_select, loads, replace_loads, size, split_index
+from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
+from ..core.reduction import combiner_of
+from .params import CpuParams
+
+_SMALL_FINISH = 12  # nodes: element-wise work up to this size is done on the registers of a product
+
+
+class RowStages:
+    """Values of a block of `rows` rows of one batch.
+
+    Parameters
+    ----------
+    place : dict
+        Value of each batch axis.
+    """
+
+    def __init__(self, chain: RowChain, params: CpuParams, scope: Scope, rows: int, place: dict):
+        self.chain, self.params, self.scope, self.rows, self.place = chain, params, scope, rows, place
+        self.first = index(0)
+        self._locals: dict = {}
+        self._producer = {s.body.buffer: s for s in chain.kernel.stages}
+        for stage in chain.kernel.stages[:-1]:
+            reused = self._in_place_of(stage)
+            self._locals[stage.body.buffer] = self._scratch(stage) if reused is None else reused
+
+    def at_rows(self, first) -> RowStages:
+        """The block that begins at row `first`."""
+        self.first = first
+        return self
+
+    @property
+    def buffers(self) -> list:
+        """Scratch buffers to allocate."""
+        found: list = []
+        for buffer in self._locals.values():
+            if not any(buffer.same_as(f) for f in found):
+                found.append(buffer)
+        return found
+
+    def _scratch(self, stage: Stage):
+        width, lanes = self.chain.width(stage), self.params.lanes
+        shape = [self.rows, -(-width // lanes) * lanes if width > 1 else 1]
+        return scratch(shape, stage.body.buffer.ty.dtype, f"{stage.body.buffer.name}_rows")
+
+    def _in_place_of(self, stage: Stage):
+        """The buffer of a value that only `stage`, element-wise, still needs."""
+        for load in stage.loads if not stage.reduction else ():
+            old = self._locals.get(load.source)
+            if old is None or load.source.ty.dtype != stage.body.buffer.ty.dtype:
+                continue
+            stages = self.chain.kernel.stages
+            later = stages[stages.index(stage) + 1 :]
+            needed = any(self._local_of(ld) is old for s in later for ld in s.loads)
+            if not needed and self._order(self._producer[load.source]) == self._order(stage):
+                return old
+        return None
+
+    def _local_of(self, load):
+        return self._locals.get(load.source)
+
+    def _order(self, stage: Stage) -> list[int]:
+        """Axes of the values that a stage leaves per row, in the order in which they are flattened."""
+        return [self.chain.axes[stage][v] for v in self.chain.inner(stage)]
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def point(self, stage: Stage, row=None, column=None, depth=None) -> dict:
+        """Iterator values at a row of the block, and at fused inner and reduction indices; None leaves a group out."""
+        axes, extents = self.chain.axes[stage], self.chain.extents
+        where = dict(self.place)
+        if row is not None:
+            where.update(split_index(self.first + row, self.chain.rows, extents))
+        point = {v: where[a] for v, a in axes.items() if a in where}
+        if column is not None:
+            point.update(split_index(column, self.chain.inner(stage), stage.extents))
+        if depth is not None:
+            point.update(split_index(depth, stage.reduction, stage.extents))
+        return point
+
+    def value(self, expr, row, point: dict):
+        """`expr` at `point`, intermediate results read from the block."""
+        return self._local(substitute(expr, point), row)
+
+    def _local(self, expr, row):
+        def read(load):
+            local = self._local_of(load)
+            return None if local is None else local[row, self._flat(load.source, load.indices)]
+
+        return replace_loads(expr, read)
+
+    def _flat(self, buffer, indices):
+        """Position in a row of an element of an intermediate buffer."""
+        producer, flat = self._producer[buffer], index(0)
+        at = {made: read for made, read in zip(producer.body.indices, indices, strict=True) if isinstance(made, ir.Var)}
+        for var in self.chain.inner(producer):
+            flat = flat * index(producer.extents[var]) + at[var]
+        return self.scope.analyzer.simplify(flat)
+
+    def write(self, stage: Stage, value, row, column, point: dict) -> tirx.Stmt:
+        """Store the result of a stage."""
+        target = self._locals.get(stage.body.buffer)
+        if target is None:
+            indices = [substitute(i, point) for i in stage.body.indices]
+            return self.scope.simplify(tirx.BufferStore(stage.body.buffer, value, indices))
+        return self.scope.simplify(store(target, value, row, column))
+
+    def is_kept(self, stage: Stage) -> bool:
+        """Whether the result of a stage stays in the block."""
+        return stage.body.buffer in self._locals
+
+    def is_local(self, load) -> bool:
+        """Whether a load reads an intermediate result."""
+        return load.source in self._locals
+
+    # -- element-wise work on a product ----------------------------------------------------------------------------
+
+    def finish_of(self, stage: Stage) -> Stage | None:
+        """The element-wise stage that follows a product and can be done on its registers."""
+        stages = self.chain.kernel.stages
+        position = stages.index(stage) + 1
+        if position == len(stages):
+            return None
+        finish = stages[position]
+        readers = [s for s in stages if any(ld.source.same_as(stage.body.buffer) for ld in s.loads)]
+        if finish.reduction or readers != [finish] or self._order(stage) != self._order(finish):
+            return None
+        small = size(finish.body.value) <= _SMALL_FINISH and not has_select(finish.body.value)
+        return finish if small else None
+
+    def store_product(self, stage: Stage, finish: Stage | None, value, row, column) -> tirx.Stmt:
+        """Store element (row, column) of a product, finished if there is a `finish`."""
+        if finish is None:
+            return self.write(stage, value, row, column, self.point(stage, row, column))
+        point = self.point(finish, row, column)
+        done = replace_loads(
+            substitute(finish.body.value, point),
+            lambda load: value if load.source.same_as(stage.body.buffer) else None,
+        )
+        return self.write(finish, self._local(done, row), row, column, point)
+
+    # -- stages row by row ---------------------------------------------------------------------------------------
+
+    def row_by_row(self, stages: list[Stage]) -> list[tirx.Stmt]:
+        """All of `stages` on a row, then on the next; no statement if there are none."""
+        if not stages:
+            return []
+
+        def one(row):
+            return block(*(self._reduce(s, row) if s.reduction else self._map(s, row) for s in stages))
+
+        return [self.scope.loop(self.rows, one, "row")]
+
+    def _map(self, stage: Stage, row) -> tirx.Stmt:
+        """An element-wise stage; what lies between the end of a row and the next vector may be computed as well."""
+        width, lanes = self.chain.width(stage), self.params.lanes
+
+        def at(column):
+            point = self.point(stage, row, column)
+            return self.write(stage, self.value(stage.body.value, row, point), row, column, point)
+
+        if has_select(stage.body.value) or width < lanes:
+            return self.scope.loop(width, at, "c")
+        padded = self.is_kept(stage) and all(self._pads(load, width) for load in loads(stage.body.value))
+        whole = -(-width // lanes) * lanes if padded else width // lanes * lanes
+        main = self.scope.loop(whole // lanes, lambda v: self.vector(lambda j: at(v * index(lanes) + j)), "v")
+        rest = self.scope.loop(width - whole, lambda j: at(index(whole) + j), "c") if whole < width else None
+        return block(main, rest)
+
+    def _pads(self, load, width: int) -> bool:
+        """Whether a load may run over the end of a row of `width` values."""
+        stage = self._producer.get(load.source)
+        return self._local_of(load) is not None and self.chain.width(stage) in (1, width)
+
+    def _reduce(self, stage: Stage, row) -> tirx.Stmt:
+        """A statistic of a row, for each of its columns."""
+        return self.scope.loop(self.chain.width(stage), lambda c: self._statistic(stage, row, c), "c")
+
+    def _statistic(self, stage: Stage, row, column) -> tirx.Stmt:
+        combine, term = combiner_of(stage)
+        length, lanes = 1, self.params.lanes
+        for var in stage.reduction:
+            length *= stage.extents[var]
+        vectors = 1 if has_select(term) else min(self.params.row_vectors, length // lanes)
+        width = max(1, vectors) * lanes if length >= lanes and not has_select(term) else 1
+        acc = scratch([width], stage.body.buffer.ty.dtype, "acc")
+
+        def add(first, many: int) -> tirx.Stmt:
+            def one(j):
+                point = self.point(stage, row, column, first + j)
+                return self.scope.simplify(store(acc, combine(acc[j], self.value(term, row, point)), j))
+
+            return self.vectors(many, one)
+
+        def loop(begin: int, step: int) -> tuple[tirx.Stmt | None, int]:
+            count = (length - begin) // step
+            body = self.scope.loop(count, lambda b: add(index(begin) + b * index(step), step), "b") if count else None
+            return body, begin + count * step
+
+        start = self.vectors(width, lambda j: store(acc, stage.init.value, j))
+        statements, done = [], 0
+        for step in sorted({width, min(width, lanes), 1}, reverse=True):
+            body, done = loop(done, step)
+            statements.append(body)
+            if step == min(width, lanes):
+                statements += self._fold(acc, width, combine)
+        point = self.point(stage, row, column)
+        result = self.write(stage, acc[0], row, column, point)
+        return allocate([acc], block(start, *statements, result))
+
+    def _fold(self, acc, width: int, combine) -> list[tirx.Stmt]:
+        """Combine the partial results in `acc` into its first element."""
+        folds = []
+        lanes = min(width, self.params.lanes)
+        for extra in range(1, width // lanes):
+            folds.append(self.vectors(lanes, lambda j, e=extra: store(acc, combine(acc[j], acc[j + e * lanes]), j)))
+        half = lanes // 2
+        while half:
+            folds.append(self.vectors(half, lambda j, h=half: store(acc, combine(acc[j], acc[j + h]), j)))
+            half //= 2
+        return folds
+
+    def vector(self, body) -> tirx.Stmt:
+        """One vector."""
+        return self.scope.loop(self.params.lanes, body, "j", VECTOR)
+
+    def vectors(self, width: int, body) -> tirx.Stmt:
+        """`width` elements as whole vectors, or as one short vector."""
+        return self.scope.vectors(width, self.params.lanes, body)

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row-wise kernels on a CPU (softmax, layer norm, mean, matrix times vector): all stages of a row while it is hot.
+
+    parallel for chunks of rows:
+      for row: mean = sum(x[row, :]) / n; var = ...; out[row, :] = ...
+
+What passes between stages lives in row-sized buffers. A row that is contiguous in memory is reduced with several
+partial vectors; where another row lies next to it instead (channel norm of an NCHW tensor), the lanes are rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+
+from ...ir.kernel import Kernel, Stage, substitute
+from ..core.contraction import contraction_of
+from ..core.decisions import decide
+from ..core.expressions import (
+    Walk,
+    accesses_of,
+    fusable_suffix,
+    has_select,
+    loads,
+    piece_length,
+    replace_loads,
+    split_index,
+)
+from ..core.nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
+from ..core.reduction import combiner_of, reduction_of
+from ..core.row_space import RowSpace, row_space_of
+from ..core.rule import CpuRule
+from .choices import RowsChoice
+from .params import CpuParams
+from .row_gather import gather_rows
+from .tile import column_tiles
+
+
+class Rows(CpuRule):
+    """The rule for kernels whose stages share their outer iterators and reduce within a row."""
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if its stages do not share a row."""
+        space = row_space_of(kernel)
+        if space is None or not any(stage.reduction for stage in space.kernel.stages) or _holds_matmuls(kernel):
+            return None
+        return _Emitter(gather_rows(space), params).kernel()
+
+
+def _holds_matmuls(kernel: Kernel) -> bool:
+    """Whether a matmul is one of several reductions: tiles of its own make up for storing its result."""
+    reductions = [stage for stage in kernel.stages if stage.reduction]
+    return len(reductions) > 1 and any(_is_matmul(kernel, stage) for stage in reductions)
+
+
+def _is_matmul(kernel: Kernel, stage: Stage) -> bool:
+    reduction = reduction_of(Kernel(kernel.inputs, stage.outputs, (stage,)))
+    contraction = contraction_of(reduction) if reduction is not None else None
+    return contraction is not None and min(map(contraction.extent, (contraction.rows, contraction.columns))) > 1
+
+
+@dataclass(eq=False)
+class _Emitter:
+    space: RowSpace
+    params: CpuParams
+
+    def __post_init__(self):
+        self.scope = Scope()
+        self.lane = self._lane_row()
+        self.width = 1
+        self.choice = self._choice()
+
+    def _choice(self) -> RowsChoice:
+        p, space = self.params, self.space
+        beside = space.extents[self.lane] if self.lane is not None else 1
+        tasks = p.tasks if space.work >= p.serial_below else 1
+        choice = RowsChoice(p.row_vectors, min(beside, 2 * p.lanes), tasks)
+        return decide("rows", choice, rows=prod(space.extents), beside=beside, work=space.work, **p.facts)
+
+    def _lane_row(self) -> int | None:
+        """The row iterator along which the reduced data is contiguous, if no reduction iterator is."""
+        lane = None
+        for stage in self.space.kernel.stages:
+            walk = Walk(stage.extents)
+            for load in loads(stage.body) if stage.reduction else ():
+                strides = {v: walk.stride(load.source, load.indices, v) for v in stage.extents}
+                if any(strides[v] == 1 and stage.extents[v] > 1 for v in stage.reduction):
+                    return None
+                for row, var in enumerate(self.space.rows_of(stage)):
+                    if strides.get(var) == 1:
+                        lane = row
+        return lane
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        extents = list(self.space.extents)
+        if self.lane is None:
+            return self._over_rows(extents, lambda rows: self._row(rows, 1))
+        length = extents[self.lane]
+        width = self.choice.together
+        outer = [e if r != self.lane else length // width for r, e in enumerate(extents)]
+
+        def body(rows, width=width, start=0):
+            at = rows[self.lane] * width + start
+            return self._row([at if r == self.lane else v for r, v in enumerate(rows)], width)
+
+        nests, start = [self._over_rows(outer, body)], length // width * width
+        for tail in column_tiles(length - start, self.params):
+            rest = [e if r != self.lane else 1 for r, e in enumerate(extents)]
+            nests.append(self._over_rows(rest, lambda rows, s=start, t=tail: body(rows, t, s)))
+            start += tail
+        return block(*nests)
+
+    def _over_rows(self, extents: list[int], body) -> tirx.Stmt:
+        total, keys = 1, [fresh(f"row{n}") for n in range(len(extents))]
+        for extent in extents:
+            total *= extent
+        chunk, tasks = split_work(total, self.choice.tasks)
+        sizes = dict(zip(keys, extents, strict=True))
+
+        def task(t):
+            first = t * chunk
+            count = chunk if total % chunk == 0 else tirx.min(index(chunk), index(total) - first)
+
+            def one(r):
+                place = split_index(first + r, keys, sizes)
+                return body([self.scope.analyzer.simplify(place[k]) for k in keys])
+
+            self.buffers: dict = {}
+            nest = self.scope.loop(count, one, "row", most=chunk)
+            return allocate(list(self.buffers.values()), nest)
+
+        return self.scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)
+
+    def _row(self, rows: list, width: int) -> tirx.Stmt:
+        self.width = width
+        return block(*(self._stage(stage, rows) for stage in self.space.kernel.stages))
+
+    # -- stages --------------------------------------------------------------------------------------------------
+
+    def _place(self, stage: Stage, rows: list, lane) -> dict:
+        values = [v + lane if n == self.lane else v for n, v in enumerate(rows)]
+        return dict(zip(self.space.rows_of(stage), values, strict=True))
+
+    def _stage(self, stage: Stage, rows: list) -> tirx.Stmt:
+        inner = [v for v in stage.spatial if v not in self.space.rows_of(stage)]
+
+        def element(point: dict):
+            if not stage.reduction:
+                return self._lanes(lambda lane: self._write(stage, stage.body, point, rows, lane), stage)
+            return self._reduction(stage, point, rows)
+
+        if not inner:
+            return element({})
+        extents = {v: stage.extents[v] for v in inner}
+        if stage.reduction or self.lane is not None:
+            fused = 1
+        else:
+            fused = fusable_suffix(inner, stage.extents, accesses_of(stage))
+        return self._nest(
+            inner, extents, fused, element, 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents)
+        )
+
+    def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1) -> tirx.Stmt:
+        """Loops over `vars_`, the last `fused` of them as one."""
+        outer, suffix = vars_[: len(vars_) - fused], vars_[len(vars_) - fused :]
+        length = 1
+        for var in suffix:
+            length *= extents[var]
+
+        def inner(point: dict) -> tirx.Stmt:
+            def at(v):
+                return body({**point, **split_index(v, suffix, extents)})
+
+            if run in (1, length):
+                return self.scope.loop(length, at, "c")
+            return self.scope.loop(
+                length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
+            )
+
+        return self.scope.nest(outer, extents, inner, "c")
+
+    def _lanes(self, body, stage: Stage) -> tirx.Stmt:
+        """`body` for each row handled together; vectors where the code allows."""
+        if self.lane is None:
+            return body(index(0))
+        vector = not has_select(stage.body) and self.width in [n * self.params.lanes for n in (1, 2, 4)]
+        return self.scope.loop(self.width, body, "lane", VECTOR if vector else SERIAL)
+
+    def _write(self, stage: Stage, body, point: dict, rows: list, lane) -> tirx.Stmt:
+        """`body` (a store) at a point, with the buffers between stages replaced by row-sized ones."""
+        place = {**self._place(stage, rows, lane), **point}
+        return self.scope.simplify(self._local(substitute(body, place), lane))
+
+    def _local(self, body, lane) -> tirx.Stmt:
+        value = replace_loads(body.value, lambda ld: self._at(ld.source, ld.indices, lane))
+        target = self._local_buffer(body.buffer)
+        if target is None:
+            return tirx.BufferStore(body.buffer, value, list(body.indices))
+        return tirx.BufferStore(target, value, self._inner_indices(body.buffer, body.indices, lane))
+
+    def _at(self, buffer, indices, lane):
+        local = self._local_buffer(buffer)
+        return None if local is None else local[tuple(self._inner_indices(buffer, indices, lane))]
+
+    def _local_buffer(self, buffer):
+        inner = self.space.inner_axes(buffer)
+        if inner is None:
+            return None
+        if buffer not in self.buffers:
+            shape = [int(buffer.shape[a]) for a in inner] + ([self.width] if self.lane is not None else [])
+            self.buffers[buffer] = scratch(shape or [1], buffer.ty.dtype, f"{buffer.name}_row")
+        return self.buffers[buffer]
+
+    def _inner_indices(self, buffer, indices, lane) -> list:
+        kept = [indices[a] for a in self.space.inner_axes(buffer)]
+        return [*kept, lane] if self.lane is not None else kept or [index(0)]
+
+    # -- reductions ----------------------------------------------------------------------------------------------
+
+    def _reduction(self, stage: Stage, point: dict, rows: list) -> tirx.Stmt:
+        parts = combiner_of(stage)
+        vars_ = [v for v in stage.reduction if stage.extents[v] > 1]
+        point = {**point, **{v: index(0) for v in stage.reduction if stage.extents[v] == 1}}
+        extents = {v: stage.extents[v] for v in vars_}
+        fused = 1
+        if self.lane is None and vars_:
+            fused = fusable_suffix(vars_, stage.extents, [a for a in accesses_of(stage) if a[0] not in stage.outputs])
+            partial = self._partial_sums(stage, parts, point, rows, vars_, extents, fused)
+            if partial is not None:
+                return partial
+        start = self._lanes(lambda lane: self._write(stage, stage.init, point, rows, lane), stage)
+        if not vars_:
+            return block(start, self._lanes(lambda lane: self._write(stage, stage.body, point, rows, lane), stage))
+        total = self._nest(
+            vars_,
+            extents,
+            fused,
+            lambda at: self._lanes(lambda lane: self._write(stage, stage.body, {**point, **at}, rows, lane), stage),
+        )
+        return block(start, total)
+
+    def _partial_sums(self, stage, parts, point, rows, vars_, extents, fused) -> tirx.Stmt | None:
+        """Reduce a contiguous row with several vectors at once, then the vectors, then the remainder."""
+        lanes, suffix = self.params.lanes, vars_[len(vars_) - fused :]
+        length = 1
+        for var in suffix:
+            length *= extents[var]
+        if parts is None or length < 2 * lanes or has_select(stage.body):
+            return None
+        combine, term = parts
+        vectors = self.choice.vectors
+        while vectors > 1 and length < 2 * vectors * lanes:
+            vectors //= 2
+        width, body = vectors * lanes, stage.body
+        acc = scratch([width], body.buffer.ty.dtype, "acc")
+
+        def value(at, column):
+            whole = {**self._place(stage, rows, index(0)), **point, **at, **split_index(column, suffix, extents)}
+            return self._values(substitute(term, whole))
+
+        def add(at, first):
+            return self._vector_loop(width, lambda j: store(acc, combine(acc[j], value(at, first + j)), j))
+
+        outer = {v: extents[v] for v in vars_[: len(vars_) - fused]}
+        init = self._vector_loop(width, lambda j: store(acc, stage.init.value, j))
+        main = self._outer(outer, lambda at: self.scope.loop(length // width, lambda b: add(at, b * width), "b"))
+        folds, half = [], width // 2
+        while half >= 1:
+            folds.append(self._vector_loop(half, lambda j, h=half: store(acc, combine(acc[j], acc[j + h]), j)))
+            half //= 2
+        done = length // width * width
+
+        def rest(at):
+            return self.scope.loop(
+                length - done,
+                lambda j: self.scope.simplify(store(acc, combine(acc[0], value(at, j + index(done))), 0)),
+                "rest",
+            )
+
+        tail = self._outer(outer, rest) if done < length else None
+        result = tirx.BufferStore(body.buffer, acc[0], list(body.indices))
+        final = self._write(stage, result, point, rows, index(0))
+        return allocate([acc], block(init, main, *folds, tail, final))
+
+    def _values(self, expr):
+        return replace_loads(expr, lambda ld: self._at(ld.source, ld.indices, index(0)))
+
+    def _outer(self, extents: dict, body) -> tirx.Stmt:
+        return self._nest(list(extents), extents, 0, body) if extents else body({})
+
+    def _vector_loop(self, width: int, body) -> tirx.Stmt:
+        lanes = min(width, self.params.lanes)
+        return self.scope.loop(
+            width // lanes,
+            lambda v: self.scope.loop(lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR),
+            "v",
+            tirx.ForKind.UNROLLED,
+        )

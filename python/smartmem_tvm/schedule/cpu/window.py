@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions that slide over the output's fastest axis on a CPU: depthwise convolution, pooling, sums over outer axes.
+
+    parallel for the outer iterators:
+      for tiles of `height` x `width` of the last two:
+        acc[height, width] = init                       registers
+        for r in the reduction: acc[i, j] = combine(acc[i, j], term(i, j, r))
+        out = finish(acc)
+
+What slides need not overlap: any single reduction has this form, its reduction iterators are the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+
+from ...ir.kernel import Kernel, substitute
+from ..core.decisions import decide
+from ..core.expressions import Walk, has_select, loads, split_index
+from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
+from ..core.reduction import Reduction, reduction_of
+from ..core.rule import CpuRule
+from .choices import WindowChoice
+from .params import CpuParams
+from .tile import column_tiles
+
+_NEAR = 4  # elements: neighbours at most this far apart still share most cache lines (strided pooling)
+_UNROLLED = 8  # steps of the innermost reduction loop that are written out
+
+
+class Window(CpuRule):
+    """The rule for any single reduction; its operands are contiguous along the output's fastest axis."""
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it is not one reduction with an epilogue in place."""
+        reduction = reduction_of(kernel)
+        if reduction is None or _runs_along_rows(reduction):
+            return None
+        return _Emitter(reduction, params).kernel()
+
+
+def _runs_along_rows(reduction: Reduction) -> bool:
+    """Whether an operand is contiguous along a reduction iterator but none is along the output's fastest iterator."""
+    walk = Walk(reduction.extents)
+    fastest = [v for v in reduction.spatial if walk.stride(reduction.output, reduction.indices, v) == 1]
+    across, along = False, False
+    for load in loads(reduction.term):
+        across |= any(0 < (walk.load_stride(load, v) or 0) <= _NEAR for v in fastest)
+        along |= any(walk.load_stride(load, v) == 1 for v in reduction.reduce)
+    return along and not across
+
+
+@dataclass(eq=False)
+class _Emitter:
+    reduction: Reduction
+    params: CpuParams
+
+    def __post_init__(self):
+        r, p = self.reduction, self.params
+        walk = Walk(r.extents)
+
+        def rank(var) -> int:
+            stride = walk.stride(r.output, r.indices, var)
+            return abs(stride) if stride is not None else 1 << 62
+
+        order = sorted(r.spatial, key=rank, reverse=True)
+        self.outer, self.down, self.across = order[:-2], order[-2:-1], order[-1:]
+        self.columns = r.extents[self.across[0]] if self.across else 1
+        self.lines = r.extents[self.down[0]] if self.down else 1
+        self.choice = decide("window", self._choice(), **self._facts())
+        self.height, self.width = self.choice.height, self.choice.width
+        self.params = replace(p, lanes=self.choice.lanes)
+        self.scope = Scope()
+        self.scalar = has_select(r.term) or any(
+            (walk.load_stride(load, var) or 0) > 1 for load in loads(r.term) for var in self.across
+        )
+
+    def _choice(self) -> WindowChoice:
+        p = self.params
+        width = min(self.columns // p.lanes, p.window_vectors) * p.lanes or self.columns
+        height = min(self.lines, max(1, p.window_vectors // -(-width // p.lanes)))
+        tasks = p.tasks if self.reduction.work >= p.serial_below else 1
+        return WindowChoice(height, width, p.lanes, _UNROLLED, tasks)
+
+    def _facts(self) -> dict[str, int]:
+        extents = self.reduction.extents
+        last = extents[self.reduction.reduce[-1]] if self.reduction.reduce else 1
+        sizes = {"columns": self.columns, "lines": self.lines, "last": last, "work": self.reduction.work}
+        return {**sizes, **self.params.facts}
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        extents = self.reduction.extents
+        outer = 1
+        for var in self.outer:
+            outer *= extents[var]
+        bands = -(-self.lines // self.height)
+        parallel = self.choice.tasks > 1
+        per, pieces = split_work(bands, -(-self.choice.tasks // outer))
+
+        def task(t):
+            place = split_index(tirx.floordiv(t, index(pieces)), self.outer, extents)
+            first = tirx.floormod(t, index(pieces)) * per * self.height
+            return self._bands(place, self.scope.analyzer.simplify(first), per, pieces)
+
+        kind = PARALLEL if parallel and outer * pieces > 1 else SERIAL
+        return self.scope.loop(outer * pieces, task, "task", kind)
+
+    def _bands(self, place: dict, first, per: int, pieces: int) -> tirx.Stmt:
+        whole = self.lines // self.height
+        rest, statements = self.lines - whole * self.height, []
+        if whole:
+            count = per if whole == per * pieces else tirx.min(index(per), index(whole) - _div(first, self.height))
+            statements.append(
+                self.scope.loop(
+                    count, lambda b: self._band(place, first + b * index(self.height), self.height), "band", most=per
+                )
+            )
+        if rest:
+            tail = self._band(place, index(whole * self.height), rest)
+            if pieces > 1:
+                last = index((pieces - 1) * per * self.height)
+                tail = tirx.IfThenElse(first.equal(last), tail, None)
+            statements.append(tail)
+        return block(*statements)
+
+    def _band(self, place: dict, line, height: int) -> tirx.Stmt:
+        whole = self.columns // self.width
+        statements = [
+            self.scope.loop(
+                whole, lambda c: self._tile(place, line, c * index(self.width), height, self.width), "strip"
+            )
+        ]
+        column = whole * self.width
+        for width in column_tiles(self.columns - column, self.params):
+            statements.append(self._tile(place, line, index(column), height, width))
+            column += width
+        return block(*statements)
+
+    def _tile(self, place: dict, line, column, height: int, width: int) -> tirx.Stmt:
+        r = self.reduction
+        acc = scratch([height * width], r.accumulator.ty.dtype, "acc")
+
+        def point(i, j) -> dict:
+            down = {self.down[0]: line + i} if self.down else {}
+            across = {self.across[0]: column + j} if self.across else {}
+            return {**place, **down, **across}
+
+        def each(body) -> tirx.Stmt:
+            if self.scalar:
+                return self.scope.loop(height, lambda i: self.scope.loop(width, lambda j: self._simple(body, i, j)))
+            return self.scope.loop(
+                height, lambda i: self.scope.vectors(width, self.params.lanes, lambda j: body(i, j)), "i", UNROLL
+            )
+
+        start = each(lambda i, j: store(acc, r.init, i * width + j))
+        total = self._reduce(
+            lambda at: each(
+                lambda i, j: store(
+                    acc,
+                    r.combine(acc[i * width + j], substitute(r.term, {**point(i, j), **at})),
+                    i * width + j,
+                )
+            )
+        )
+        if not has_select(r.finish):
+            return allocate([acc], block(start, total, each(lambda i, j: r.store(acc[i * width + j], point(i, j)))))
+        done = scratch([height, width], acc.ty.dtype, "done")
+        spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
+        finish = self.scope.loop(
+            height,
+            lambda i: self.scope.loop(width, lambda j: self.scope.simplify(r.store(done[i, j], point(i, j))), "j"),
+        )
+        return allocate([acc, done], block(start, total, spill, finish))
+
+    def _reduce(self, body) -> tirx.Stmt:
+        vars_, extents = self.reduction.reduce, self.reduction.extents
+
+        def kind(var):
+            return UNROLL if var.same_as(vars_[-1]) and extents[var] <= self.choice.unrolled else SERIAL
+
+        return self.scope.nest(vars_, extents, body, kind=kind)
+
+    def _simple(self, body, i, j) -> tirx.Stmt:
+        return self.scope.simplify(body(i, j))
+
+
+def _div(value, by: int):
+    return tirx.floordiv(value, index(by))

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of rows on a GPU (attention, softmax after a matmul): a group of threads takes a block of rows to the end.
+
+    each group of threads (batch, block of rows):
+      queries                                    shared memory
+      scores[rows, keys] = queries * keys        keys pass through shared memory, scores stay there
+      maximum, exp, sum of each row              registers, several threads per row
+      out[rows, columns] = scores * values       values pass through shared memory
+
+Scores and statistics never reach memory. Rows past the end are computed from the last one and not stored.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.target import Target
+
+from ....analysis.row_chain import RowChain, row_chain_of
+from ....ir.kernel import Kernel, Opaque
+from ...core.decisions import decide
+from ...core.nest import Scope, allocate, block, index
+from ..launch import GpuParams, GpuRule, launch
+from ..matmul.tile import GpuMatmulParams, best_gpu_tile
+from ..matmul.tile import cycles as product_cycles
+from .block import RowBlock
+from .plan import ChainPlan
+from .product import BlockProduct
+from .tile import ChainTile, GpuChainParams, best_chain_tile, cycles, shared_bytes, work_size
+
+_FLOAT_BYTES = 4
+
+
+class GpuRowChains(GpuRule):
+    """The rule for kernels of several reductions whose stages share rows, at least one of them a matrix product.
+
+    Parameters
+    ----------
+    sizes : GpuChainParams, optional
+        By default those of the target.
+    tile : ChainTile, optional
+        By default the one that `best_chain_tile` chooses.
+    """
+
+    def __init__(self, sizes: GpuChainParams | None = None, tile: ChainTile | None = None):
+        super().__init__()
+        self.sizes, self.tile = sizes, tile
+
+    def prepare(self, kernel: Kernel) -> Kernel:
+        """Every stage as it is: what is folded into a statistic would be computed twice."""
+        return kernel
+
+    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it is no chain of rows, or one too long for a group of threads."""
+        if sum(bool(stage.reduction) for stage in kernel.stages) < 2 or len(kernel.outputs) != 1:
+            return None
+        try:
+            plan = ChainPlan(row_chain_of(kernel))
+        except Opaque:
+            return None
+        sizes = self.sizes or GpuChainParams.of(params)
+        if self.tile is None and _objection(plan, sizes):
+            return None
+        tile = self.tile or best_chain_tile(plan.shape, sizes)
+
+        def fits(other: ChainTile) -> bool:
+            return shared_bytes(plan.shape, other) <= sizes.shared_bytes
+
+        return _kernel(plan, decide("gpu_row_chain", tile, fits, **_facts(plan, sizes)))
+
+
+def _facts(plan: ChainPlan, sizes: GpuChainParams) -> dict[str, int]:
+    """What a tile depends on."""
+    shape = plan.shape
+    facts = {"batch": shape.batch, "rows": shape.rows, "longest": shape.longest, "products": len(shape.products)}
+    for number, product in enumerate(shape.products):
+        facts |= {f"columns{number}": product.columns, f"depth{number}": product.depth}
+    return facts | {"threads": sizes.group_threads, "shared": sizes.shared_bytes, "least_rows": sizes.least_rows}
+
+
+def chain_params(target: Target) -> GpuChainParams:
+    """The parameters of chains for a GPU."""
+    return GpuChainParams.of(GpuParams.of(target))
+
+
+def refusal(chain: RowChain, params: GpuChainParams) -> str:
+    """Why a chain does not pay as one kernel of a GPU; empty if it does."""
+    try:
+        plan = ChainPlan(chain)
+    except Opaque as why:
+        return str(why)
+    objection = _objection(plan, params)
+    if objection:
+        return objection
+    together, apart = cycles(plan.shape, best_chain_tile(plan.shape, params), params), _apart(plan, params)
+    if together > apart:
+        return f"one kernel is estimated to take {together:.0f} cycles, several {apart:.0f}: too few blocks of rows"
+    return ""
+
+
+def _apart(plan: ChainPlan, params: GpuChainParams) -> float:
+    """Estimated time of a kernel for each product, and one for the work on rows after it if that has statistics."""
+    sizes = GpuMatmulParams(
+        processors=params.processors,
+        group_threads=params.group_threads,
+        group_shared_bytes=min(params.shared_bytes, GpuMatmulParams.group_shared_bytes),
+    )
+    between = params.bytes_per_cycle * params.processors
+    if params.device is not None:
+        sizes = sizes.on(params.device)
+        between = sizes.memory_bytes_per_cycle
+    shape, total = plan.shape, 0.0
+    for part, product in zip(plan.parts, shape.products, strict=True):
+        size = (shape.batch, shape.rows, product.columns, product.depth)
+        total += product_cycles(best_gpu_tile(*size, sizes), *size, sizes) + params.apart
+        if any(stage.reduction for stage in part.stages):
+            moved = 2 * _FLOAT_BYTES * shape.batch * shape.rows * product.columns
+            total += moved / between + params.apart
+    return total
+
+
+def _objection(plan: ChainPlan, params: GpuChainParams) -> str:
+    shape = plan.shape
+    if shape.rows < params.least_rows:
+        return f"{shape.rows} rows share a matrix, too few for a group of threads"
+    matrices = _FLOAT_BYTES * plan.chain.matrix_size
+    if matrices > params.matrix_bytes:
+        return f"its matrices take {matrices} bytes, too many to be read again for each block of rows"
+    if best_chain_tile(shape, params) is None:
+        return f"blocks of {params.least_rows} rows do not fit in {params.shared_bytes} bytes on chip"
+    return ""
+
+
+def _kernel(plan: ChainPlan, tile: ChainTile) -> tirx.Stmt:
+    """The whole nest."""
+    scope = Scope()
+    blocks = -(-plan.shape.rows // tile.rows)
+
+    def group(number, thread):
+        simplify = scope.analyzer.simplify
+        batch = simplify(tirx.floordiv(number, index(blocks)))
+        first = simplify(tirx.floormod(number, index(blocks)) * index(tile.rows))
+        return _group(plan, RowBlock(plan, tile, scope, thread, batch, first))
+
+    return launch(scope, plan.shape.batch * blocks, tile.threads, group)
+
+
+def _group(plan: ChainPlan, rows: RowBlock) -> tirx.Stmt:
+    """All parts on one block of rows; a matrix is on its way while the rows before it are worked on."""
+    count = len(plan.parts)
+    work = rows.share(max(work_size(n, rows.tile) for n in range(count)), "work")
+    products = [BlockProduct(rows, part, number, work) for number, part in enumerate(plan.parts)]
+    statements = [products[0].fetch(index(0))]
+    for number, (part, product) in enumerate(zip(plan.parts, products, strict=True)):
+        statements += [product.arrange(), product.multiply()]
+        if number + 1 < count:
+            statements.append(products[number + 1].fetch(index(0)))
+        statements.append(rows.work(part.stages))
+    return allocate(rows.buffers, block(*statements))

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chain of rows in the order in which a group of threads works on a block of it, and what stays on chip meanwhile.
+
+    product, element-wise work and statistics on its rows;  product, ...;  product, what finishes its results
+
+Between products each thread works on its own part of a row, in registers. On chip stays what a product leaves to be
+worked on, what the next one reads, and numbers per row that are read after the next product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import ir
+
+from ....analysis.row_chain import RowChain
+from ....ir.half import FLOAT, HALF
+from ....ir.kernel import Opaque, Stage, substitute
+from ....ir.texels import is_texture
+from ...core.expressions import loads, split_index, uses
+from ...core.reduction import combiner_of
+from .tile import ChainShape, KeptVector, ProductShape
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A product, the stages that follow it row by row, and the stage that finishes its results instead, if any."""
+
+    product: Stage
+    stages: tuple[Stage, ...]
+    finish: Stage | None = None
+
+
+class ChainPlan:
+    """The parts of a chain, and where its intermediate results are.
+
+    Raises
+    ------
+    Opaque
+        If a stage reads an intermediate result in another order than it is written, or the chain begins with no
+        product.
+    """
+
+    def __init__(self, chain: RowChain):
+        self.chain = chain
+        self._maker = {stage.body.buffer: stage for stage in chain.kernel.stages}
+        self._check()
+        self.parts = self._parts()
+        self._part_of = {}
+        for number, part in enumerate(self.parts):
+            for stage in (part.product, *part.stages, *([part.finish] if part.finish is not None else [])):
+                self._part_of[stage] = number
+        self.slots: list[KeptVector] = []
+        self.slot_of: dict[Stage, int] = {}
+        for stage in chain.kernel.stages:
+            self._keep(stage)
+
+    # -- the form of the chain ---------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        chain = self.chain
+        stages = chain.kernel.stages
+        if stages[0] not in chain.products:
+            raise Opaque("the chain begins with no product")
+        last = stages[-1]
+        if is_texture(last.body.buffer) and not uses(last.body.indices[-1], self.columns(last)[-1:]):
+            raise Opaque("the texels of the result do not lie along its rows")
+        for stage in stages:
+            if str(stage.body.buffer.ty.dtype) not in (FLOAT, HALF):
+                raise Opaque(f"stage {stage.name} does not compute in {FLOAT} or {HALF}")
+            if stage.reduction and combiner_of(stage) is None:
+                raise Opaque(f"stage {stage.name} is no sum, maximum or minimum")
+            if stage.reduction and stage not in chain.products and chain.inner(stage):
+                raise Opaque(f"stage {stage.name} has several statistics per row")
+            for load in stage.loads:
+                maker = self._maker.get(load.source)
+                if maker in (None, stage) or not chain.inner(maker):
+                    continue
+                if self._axes(maker, chain.inner(maker)) != self._axes(stage, self.along(stage)):
+                    raise Opaque(f"stage {stage.name} reads a part of a row")
+        types = {str(side.ty.dtype) for product in chain.products.values() for side in (product.left, product.right)}
+        sums = {str(stage.body.buffer.ty.dtype) for stage in chain.products}
+        if types not in ({FLOAT}, {HALF}) or sums != {FLOAT}:
+            found = " and ".join(sorted(types | sums))
+            raise Opaque(f"its products and their sums are of {found}, not products of one type with sums of {FLOAT}")
+
+    @cached_property
+    def dtype(self) -> str:
+        """The type that the products multiply, and of the rows on chip."""
+        return str(next(iter(self.chain.products.values())).right.ty.dtype)
+
+    def _axes(self, stage: Stage, variables) -> list[int]:
+        return [self.chain.axes[stage][v] for v in variables]
+
+    def _parts(self) -> tuple[Part, ...]:
+        groups: list[list[Stage]] = []
+        for stage in self.chain.kernel.stages:
+            if stage in self.chain.products:
+                groups.append([])
+            groups[-1].append(stage)
+        parts = [Part(group[0], tuple(group[1:])) for group in groups]
+        last = parts[-1]
+        if len(last.stages) == 1 and self._finishes(last.stages[0], last.product):
+            parts[-1] = Part(last.product, (), last.stages[0])
+        return tuple(parts)
+
+    def _finishes(self, stage: Stage, product: Stage) -> bool:
+        axes = [self._axes(s, self.columns(s)) for s in (stage, product)]
+        return not stage.reduction and axes[0] == axes[1]
+
+    # -- iterators ---------------------------------------------------------------------------------------------------
+
+    def columns(self, stage: Stage) -> list:
+        """Iterators of a stage along its row of results, in the order that all stages agree on."""
+        return sorted(self.chain.inner(stage), key=lambda v: self.chain.axes[stage][v])
+
+    def depth(self, stage: Stage) -> list:
+        """Iterators that a stage reduces along, in that order."""
+        return sorted(stage.reduction, key=lambda v: self.chain.axes[stage][v])
+
+    def along(self, stage: Stage) -> list:
+        """Iterators along the rows that a stage reads."""
+        return self.depth(stage) if stage.reduction else self.columns(stage)
+
+    def length(self, stage: Stage) -> int:
+        """Values of a row that a stage reads (a product, a statistic) or makes."""
+        total = 1
+        for var in self.along(stage):
+            total *= stage.extents[var]
+        return total
+
+    def point(self, stage: Stage, batch=None, row=None, column=None, depth=None) -> dict:
+        """Values of the iterators of a stage at fused indices; None leaves a group out."""
+        axes, extents, where = self.chain.axes[stage], self.chain.extents, {}
+        for flat, numbers in ((batch, self.chain.batch), (row, self.chain.rows)):
+            if flat is not None:
+                where.update(split_index(flat, numbers, extents))
+        point = {v: where[a] for v, a in axes.items() if a in where}
+        for flat, variables in ((column, self.columns(stage)), (depth, self.depth(stage))):
+            if flat is not None:
+                point.update(split_index(flat, variables, stage.extents))
+        return point
+
+    def at(self, stage: Stage, expr, **indices):
+        """`expr` of a stage at a point."""
+        return substitute(expr, self.point(stage, **indices))
+
+    # -- where results are -------------------------------------------------------------------------------------------
+
+    def maker(self, buffer) -> Stage | None:
+        """The stage that computes an intermediate result, or None for an input."""
+        return self._maker.get(buffer)
+
+    def is_vector(self, stage: Stage) -> bool:
+        """Whether a stage makes more than one number per row."""
+        return bool(self.chain.inner(stage))
+
+    def leaves(self, stage: Stage) -> bool:
+        """Whether the result of a stage is the result of the kernel."""
+        return stage is self.chain.kernel.stages[-1]
+
+    def is_read_here(self, stage: Stage) -> bool:
+        """Whether row-wise work in the same part reads the result of a stage."""
+        part = self.parts[self._part_of[stage]]
+        return any(load.source.same_as(stage.body.buffer) for s in part.stages if s is not stage for load in s.loads)
+
+    def is_read_later(self, stage: Stage) -> bool:
+        """Whether the result of a stage is read in a later part, or by what finishes a product."""
+        number = self._part_of[stage]
+        return any(self._part_of[s] > number or s is self.parts[number].finish for s in self._readers(stage))
+
+    def _readers(self, stage: Stage) -> list[Stage]:
+        others = [s for s in self.chain.kernel.stages if s is not stage]
+        return [s for s in others if any(load.source.same_as(stage.body.buffer) for load in s.loads)]
+
+    def direct(self, stage: Stage) -> Stage | None:
+        """The stage whose result is the left operand of a product as it is."""
+        left = self.chain.products[stage].left
+        maker = self._maker.get(left.source) if isinstance(left, ir.TensorLoad) else None
+        return maker if maker is not None and self.is_vector(maker) and maker not in self.chain.products else None
+
+    def _keep(self, stage: Stage) -> None:
+        """Give the result of a stage a slot on chip, that of a vector which nobody needs any more if there is one."""
+        number = self._part_of[stage]
+        is_product = stage in self.chain.products
+        finished = is_product and self.parts[number].finish is not None
+        if not self.is_vector(stage) or self.leaves(stage) or finished:
+            return
+        if not is_product and not self.is_read_later(stage):
+            return
+        length = 1
+        for var in self.columns(stage):
+            length *= stage.extents[var]
+        written = (number,) if is_product else ()
+        read = tuple(self._part_of[s] for s in self._readers(stage) if s in self.chain.products)
+        for slot, vector in enumerate(self.slots):
+            users = [s for s, used in self.slot_of.items() if used == slot]
+            free = all(self._part_of[r] <= number for s in users for r in self._readers(s)) and not is_product
+            if free and vector.length == length:
+                self.slots[slot] = KeptVector(length, vector.written + written, vector.read + read)
+                self.slot_of[stage] = slot
+                return
+        self.slot_of[stage] = len(self.slots)
+        self.slots.append(KeptVector(length, written, read))
+
+    @cached_property
+    def shape(self) -> ChainShape:
+        """The chain as numbers."""
+        products = []
+        for part in self.parts:
+            columns = self.chain.width(part.product)
+            products.append(ProductShape(columns, self.length(part.product), self.direct(part.product) is None))
+        worked = [s for part in self.parts for s in part.stages]
+        return ChainShape(
+            self.chain.batch_count,
+            self.chain.row_count,
+            tuple(products),
+            tuple(self.slots),
+            sum(bool(s.reduction) for s in worked),
+            max((self.length(s) for s in worked), default=1),
+        )
+
+    def inputs_of(self, expr) -> list:
+        """Loads of kernel inputs in an expression."""
+        return [load for load in loads(expr) if load.source not in self._maker]

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A product in a chain of rows on a GPU: the rows of a block times a matrix that all rows of a batch share.
+
+    for each part of the columns:
+      sums[i, j] = 0                                        registers of a thread
+      for each part of the terms:
+        put the fetched part of the matrix                  registers -> shared memory
+        fetch the next one
+        for k in the terms of my slice:
+          sums[i, j] += left[row i, k] * matrix[k, column j]
+      results[row, column] = sum over slices, finished      on chip, or the result of the kernel
+
+The left operand lies on chip row by row, and is read four terms at a time. Slices give a product of few results
+threads enough to hide latency, each with a tile large enough to keep on-chip memory from being the bottleneck.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tvm import tirx
+
+from ....ir.texels import is_texture
+from ...core.nest import SERIAL, UNROLL, block, fresh, index, store
+from ...core.nest import VECTOR as VECTORIZED
+from ..launch import when
+from ..matmul.shared_tile import Operand, SharedTile
+from ..matmul.tile import VECTOR
+from ..sums import Sums
+from ..vectors import places_of, vector_run
+from .block import RowBlock, fit
+from .plan import Part
+from .tile import left_pitch
+
+_WARP_COLUMNS = 8  # threads of a warp along the columns
+_WRITTEN_OUT = 1024  # multiplications in the source of a product
+
+
+class BlockProduct:
+    """Product number `number` of a block, with the buffer `work` for a part of its matrix and the sums of slices."""
+
+    def __init__(self, rows: RowBlock, part: Part, number: int, work):
+        self.block, self.part, self.number, self.work = rows, part, number, work
+        self.plan, self.tile, self.scope = rows.plan, rows.tile, rows.scope
+        self.stage, self.own = part.product, rows.tile.products[number]
+        self.operands = self.plan.chain.products[self.stage]
+        self.shape = self.plan.shape.products[number]
+        self.columns = self.tile.columns(number)
+        self.steps = -(-self.shape.depth // self.own.terms)
+        self.parts = -(-self.shape.columns // self.columns)
+        self.matrix = self._matrix()
+        rows.buffers.append(self.matrix.staged)
+        count, total = self.own.thread_rows * self.own.thread_columns, str(self.stage.body.buffer.dtype)
+        self.held = Sums(self.scope, count, rows.plan.dtype, total, f"sums{number}")
+        self.sums = self.held.total
+        rows.buffers.extend(self.held.buffers)
+        self.down = rows.own(self.own.thread_rows * VECTOR, f"down{number}")
+        self.across = rows.own(self.own.thread_columns, f"across{number}")
+        self.run = min(VECTOR, self.own.thread_columns)
+        self._place()
+
+    def _matrix(self) -> SharedTile:
+        right, plan, stage = self.operands.right, self.plan, self.stage
+        operand = Operand(
+            lambda b, column, k: plan.at(stage, right, batch=b, column=column, depth=k),
+            plan.chain.batch_count,
+            self.shape.columns,
+            self.shape.depth,
+        )
+        name = f"matrix{self.number}"
+        tile = SharedTile(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype)
+        tile.shared = self.work
+        return tile
+
+    def _place(self) -> None:
+        """Slice, row and column of the thread: some neighbours along the columns, then rows, then the others."""
+        simple, tile, number = self.block.simple, self.tile, self.number
+        down, across = tile.down(number), tile.across(number)
+        inner = gcd(across, _WARP_COLUMNS)
+        self.slice = simple(tirx.floordiv(self.block.thread, index(down * across)))
+        within = simple(tirx.floormod(self.block.thread, index(down * across)))
+        self.row = simple(tirx.floormod(tirx.floordiv(within, index(inner)), index(down)))
+        outer = tirx.floordiv(within, index(inner * down))
+        self.column = simple(outer * index(inner) + tirx.floormod(within, index(inner)))
+
+    # -- operands ----------------------------------------------------------------------------------------------------
+
+    def fetch(self, turn) -> tirx.Stmt:
+        """Load the part of the matrix that is needed at `turn` into registers."""
+        simple = self.block.simple
+        part, step = simple(tirx.floordiv(turn, index(self.steps))), simple(tirx.floormod(turn, index(self.steps)))
+        whole = self.shape.depth % self.own.terms == 0
+        return self.matrix.fetch(self.scope, self.block.thread, self.block.batch, part, step, whole)
+
+    def arrange(self) -> tirx.Stmt | None:
+        """Bring the left operand of the block to shared memory, if it is not there."""
+        maker = self.plan.direct(self.stage)
+        if maker is not None:
+            self.left, self.pitch = self.block.vector(maker)
+            return None
+        self.pitch = left_pitch(self.number, self.plan.shape, self.tile)
+        self.left = self.block.share(self.tile.rows * self.pitch, f"left{self.number}")
+        run = self._left_run()
+        across = self.pitch // run
+        vectors, threads = self.tile.rows * across, self.tile.threads
+
+        def vector(c):
+            number = self.block.simple(c * index(threads) + self.block.thread)
+            lane, k = (self.block.simple(f(number, index(across))) for f in (tirx.floordiv, tirx.floormod))
+
+            def element(v):
+                at = k * index(run) + v
+                return store(self.left, self._left_value(lane, at), lane * index(self.pitch) + at)
+
+            def zero(v):
+                return store(self.left, tirx.const(0, self.plan.dtype), lane * index(self.pitch) + k * index(run) + v)
+
+            load = tirx.IfThenElse(
+                k < index(self.shape.depth // run), self._along(run, element), self._along(run, zero)
+            )
+            return load if vectors % threads == 0 else when(number < index(vectors), load)
+
+        return self.scope.loop(-(-vectors // threads), vector, "c", UNROLL)
+
+    def _left_value(self, lane, k):
+        return self.block.value(self.stage, self.operands.left, lane, {}, depth=k)
+
+    def _left_run(self) -> int:
+        """Terms of the left operand that one vector load brings."""
+        if self.plan.inputs_of(self.operands.left) == []:
+            return 1
+        b, i = fresh("b"), fresh("i")
+        chain = self.plan.chain
+
+        def access(k):
+            value = self.plan.at(self.stage, self.operands.left, batch=b, row=i, depth=k)
+            return None if any(self.plan.maker(s) is not None for s, _ in places_of(value) or []) else places_of(value)
+
+        return vector_run(access, self.shape.depth, {b: chain.batch_count, i: chain.row_count}, VECTOR)
+
+    def _along(self, run: int, body) -> tirx.Stmt:
+        kind = VECTORIZED if run > 1 else SERIAL
+        return self.scope.loop(run, lambda v: self.scope.simplify(body(v)), "v", kind)
+
+    # -- the product -------------------------------------------------------------------------------------------------
+
+    def multiply(self) -> tirx.Stmt:
+        """The whole product, the first part of the matrix being fetched."""
+        scope, turns = self.scope, self.parts * self.steps
+
+        def columns(part):
+            def step(s):
+                turn = self.block.simple(part * index(self.steps) + s)
+                more = tirx.IfThenElse(turn < index(turns - 1), self.fetch(turn + index(1)), None)
+                return block(self.matrix.put(scope, self.block.thread), more if turns > 1 else None, self._terms(s))
+
+            zero = tirx.const(0, self.sums.dtype)
+            start = scope.loop(int(self.sums.shape[0]), lambda i: store(self.sums, zero, i), "i", UNROLL)
+            return block(start, scope.loop(self.steps, step, "step"), self._finish(part))
+
+        return scope.loop(self.parts, columns, "part")
+
+    def _terms(self, step) -> tirx.Stmt:
+        """Multiply the part of the matrix that is on chip."""
+        own = self.own
+        quads = max(1, min(own.depth, _WRITTEN_OUT // (own.thread_rows * own.thread_columns)) // VECTOR)
+        while (own.depth // VECTOR) % quads:
+            quads -= 1
+
+        def terms(q):
+            first = self.slice * index(own.depth) + q * index(quads * VECTOR)
+            return block(*(each for u in range(quads) for each in self._quad(step, first + index(u * VECTOR))))
+
+        return self.held.around(self.scope.loop(own.depth // VECTOR // quads, terms, "k"))
+
+    def _quad(self, step, k) -> list[tirx.Stmt]:
+        """Four terms, the first of them `k` of the part."""
+        own, down = self.own, self.tile.down(self.number)
+        statements = []
+        for i in range(own.thread_rows):
+            at = (self.row + index(i * down)) * index(self.pitch) + step * index(own.terms) + k
+            statements.append(
+                self._along(VECTOR, lambda v, i=i, at=at: store(self.down, self.left[at + v], index(i * VECTOR) + v))
+            )
+        for u in range(VECTOR):
+            statements += self._columns_at(k + index(u))
+            statements += [self._add(i, j, u) for i in range(own.thread_rows) for j in range(own.thread_columns)]
+        return statements
+
+    def _columns_at(self, k) -> list[tirx.Stmt]:
+        """The own columns of the matrix at a term: vectors that lie as far apart as all threads together read."""
+
+        def vector(q: int):
+            first = (self.column + index(q * self.tile.across(self.number))) * index(self.run)
+            at = self.matrix.at(first, k)
+            return self._along(self.run, lambda v: store(self.across, self.work[at + v], index(q * self.run) + v))
+
+        return [vector(q) for q in range(self.own.thread_columns // self.run)]
+
+    def _add(self, i: int, j: int, u: int) -> tirx.Stmt:
+        at = i * self.own.thread_columns + j
+        sums = self.held.few
+        return store(sums, sums[index(at)] + self.down[index(i * VECTOR + u)] * self.across[index(j)], at)
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, part) -> tirx.Stmt:
+        """Hand on the results of a part of the columns."""
+        if self.own.slices == 1:
+            return self._each(lambda lane, column, at: self._result(part, lane, column, lambda v: self.sums[at + v]))
+        size = self.tile.rows * self.columns
+
+        def place(slice_, lane, column):
+            return (slice_ * index(size)) + lane * index(self.columns) + column
+
+        def lay_down(lane, column, at):
+            return self._along(
+                self.run,
+                lambda v: store(self.work, fit(self.sums[at + v], self.work), place(self.slice, lane, column) + v),
+            )
+
+        return block(self._each(lay_down), self._add_slices(part, place))
+
+    def _each(self, body) -> tirx.Stmt:
+        """``body(lane, column, position in sums)`` for each vector of the results of this thread."""
+        own, tile, number = self.own, self.tile, self.number
+        per_row = own.thread_columns // self.run
+
+        def vector(n):
+            i, q = (self.block.simple(f(n, index(per_row))) for f in (tirx.floordiv, tirx.floormod))
+            lane = self.block.simple(self.row + i * index(tile.down(number)))
+            column = self.block.simple((self.column + q * index(tile.across(number))) * index(self.run))
+            return body(lane, column, n * index(self.run))
+
+        return self.scope.loop(own.thread_rows * per_row, vector, "n", UNROLL)
+
+    def _add_slices(self, part, place) -> tirx.Stmt:
+        """Each thread adds what the slices have for some of the results."""
+        across = self.columns // self.run
+        vectors, threads = self.tile.rows * across, self.tile.threads
+
+        def vector(c):
+            number = self.block.simple(c * index(threads) + self.block.thread)
+            lane, q = (self.block.simple(f(number, index(across))) for f in (tirx.floordiv, tirx.floormod))
+            column = self.block.simple(q * index(self.run))
+
+            def total(v):
+                parts = [self.work[place(index(s), lane, column) + v] for s in range(self.own.slices)]
+                return sum((fit(each, self.sums) for each in parts[1:]), start=fit(parts[0], self.sums))
+
+            body = self._result(part, lane, column, total)
+            return body if vectors % threads == 0 else when(number < index(vectors), body)
+
+        return self.scope.loop(-(-vectors // threads), vector, "c", UNROLL)
+
+    def _result(self, part, lane, column, value) -> tirx.Stmt:
+        """Store the results ``value(v)`` of `run` columns from `column` of `part` on."""
+        first = self.block.simple(part * index(self.columns) + column)
+        if self.stage in self.plan.slot_of:
+            buffer, pitch = self.block.vector(self.stage)
+            return self._along(
+                self.run, lambda v: store(buffer, fit(value(v), buffer), lane * index(pitch) + first + v)
+            )
+        run = self._result_run
+
+        def vector(q):
+            at = self.block.simple(first + q * index(run))
+            body = self._along(run, lambda v: self._leave(value(q * index(run) + v), lane, at + v))
+            return body if self.shape.columns % self.columns == 0 else when(at < index(self.shape.columns), body)
+
+        return when(self.block.exists(lane), self.scope.loop(self.run // run, vector, "q", UNROLL))
+
+    def _leave(self, value, lane, column) -> tirx.Stmt:
+        finish = self.part.finish
+        if finish is None:
+            return self.block.leave(self.stage, value, lane, column)
+        given = {self.stage.body.buffer: value}
+        done = self.block.value(finish, finish.body.value, lane, given, column=column)
+        return self.block.leave(finish, done, lane, column)
+
+    @property
+    def _result_run(self) -> int:
+        """Columns whose results can be finished and stored as one vector; a whole texel in any case."""
+        b, i = fresh("b"), fresh("i")
+        plan, chain = self.plan, self.plan.chain
+        last = self.part.finish or self.stage
+        if is_texture(last.body.buffer):
+            return self.run
+
+        def access(j):
+            point = {"batch": b, "row": i, "column": j}
+            stored = (last.body.buffer, tuple(plan.at(last, at, **point) for at in last.body.indices))
+            if self.part.finish is None:
+                return [stored]
+            read = places_of(plan.at(last, last.body.value, **point))
+            return None if read is None else [stored, *(p for p in read if plan.maker(p[0]) is None)]
+
+        return vector_run(access, self.shape.columns, {b: chain.batch_count, i: chain.row_count}, self.run)

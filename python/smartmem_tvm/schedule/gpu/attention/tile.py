@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a group of threads of a GPU works on a block of rows of a chain: sizes as data, and the model behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+
+from ....tables.targets import Row
+from ..launch import ADDRESSES, GpuParams
+from ..matmul.tile import VECTOR
+
+_FLOAT_BYTES = 4
+_WARP = 32
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """A product of the rows of a block: how many columns it has, over how many terms it sums.
+
+    `arranged` says that its left operand has to be brought to on-chip memory first.
+    """
+
+    columns: int
+    depth: int
+    arranged: bool
+
+
+@dataclass(frozen=True)
+class KeptVector:
+    """A vector per row: its length, and the numbers of the products that write it by columns or read it by terms."""
+
+    length: int
+    written: tuple[int, ...]
+    read: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ChainShape:
+    """A chain of rows as numbers.
+
+    Attributes
+    ----------
+    batch, rows : int
+        Sets of matrices, and the rows that share one.
+    products : tuple of ProductShape
+    kept : tuple of KeptVector
+        Vectors per row that stay on chip between products.
+    scalars : int
+        Statistics.
+    longest : int
+        Values of a row that element-wise work and statistics go through.
+    """
+
+    batch: int
+    rows: int
+    products: tuple[ProductShape, ...]
+    kept: tuple[KeptVector, ...]
+    scalars: int
+    longest: int
+
+
+@dataclass(frozen=True)
+class ProductTile:
+    """How the threads of a group share a product.
+
+    Attributes
+    ----------
+    thread_rows, thread_columns : int
+        Results that a thread keeps in registers.
+    slices : int
+        Parts of the threads, each of which sums a part of the terms.
+    depth : int
+        Terms per slice that are on chip at a time; a multiple of four.
+    """
+
+    thread_rows: int
+    thread_columns: int
+    slices: int
+    depth: int
+
+    @property
+    def terms(self) -> int:
+        """Terms on chip at a time."""
+        return self.slices * self.depth
+
+
+@dataclass(frozen=True)
+class ChainTile:
+    """The rows and threads of a group, and its tile for each product of the chain."""
+
+    rows: int
+    threads: int
+    products: tuple[ProductTile, ...]
+
+    def down(self, number: int) -> int:
+        """Threads along the rows in product `number`."""
+        return self.rows // self.products[number].thread_rows
+
+    def across(self, number: int) -> int:
+        """Threads along the columns."""
+        return self.threads // (self.products[number].slices * self.down(number))
+
+    def columns(self, number: int) -> int:
+        """Columns of the matrix that are on chip at a time."""
+        return self.across(number) * self.products[number].thread_columns
+
+    @property
+    def row_threads(self) -> int:
+        """Threads that share the work on a row between products."""
+        return self.threads // self.rows
+
+
+@dataclass(frozen=True)
+class GpuChainParams:
+    """What the rule for chains of rows may know of a GPU; the numbers are those of a large one.
+
+    Attributes
+    ----------
+    processors, lanes, registers, group_slots, thread_slots, processor_shared : int
+        Units that run groups, multiplications of one per cycle, and what they hold.
+    group_threads, shared_bytes, thread_registers : int
+        Most threads and on-chip memory of one group, most registers of one thread.
+    tile_bytes : int
+        Most on-chip memory for the part of a matrix.
+    row_values : int
+        Values of a row that a thread keeps in registers.
+    matrix_bytes : int
+        Most bytes of the matrices of a batch: every group of rows reads them.
+    least_rows : int
+        Rows of a group below which reading the matrices takes longer than multiplying.
+    shared_cycles, bytes_per_cycle : float
+        Cycles of a vector load from on-chip memory by a warp; bytes from the last cache to one processor.
+    term_latency, round_latency, fetch_latency, value_latency : float
+        Cycles that only other groups hide: of a thread per term, per part of a matrix, per value of a matrix that the
+        thread brings on chip, and per value of a row that it works on.
+    overlap : float
+        The smaller of waiting and working, as far as it adds to the larger.
+    launch, apart : float
+        Cycles of a chain that are none of the above, and of one of the kernels in its place that the estimates of
+        `gpu_matmul_params` leave out.
+    rows, threads, thread_tiles, slices, depths
+        Candidates.
+    device : Row or None
+        What is known of the device that the target names.
+    """
+
+    processors: int = 132
+    lanes: int = 128
+    registers: int = 65536
+    group_slots: int = 32
+    thread_slots: int = 2048
+    processor_shared: int = 220 * 1024
+    group_threads: int = 256
+    shared_bytes: int = 48 * 1024
+    thread_registers: int = 255
+    tile_bytes: int = 18 * 1024
+    row_values: int = 32
+    matrix_bytes: int = 384 * 1024
+    least_rows: int = 8
+    shared_cycles: float = 2.7
+    bytes_per_cycle: float = 40.0
+    term_latency: float = 18.0
+    round_latency: float = 120.0
+    fetch_latency: float = 10.0
+    value_latency: float = 5.0
+    overlap: float = 0.45
+    launch: float = 2000.0
+    apart: float = 4000.0
+    rows: tuple[int, ...] = (8, 16, 32, 64)
+    threads: tuple[int, ...] = (64, 128, 256)
+    thread_tiles: tuple[tuple[int, int], ...] = ((4, 4), (4, 8), (8, 4), (8, 8))
+    slices: tuple[int, ...] = (1, 2, 4, 8)
+    depths: tuple[int, ...] = (8, 16, 32)
+    device: Row | None = None
+
+    @classmethod
+    def of(cls, params: GpuParams) -> GpuChainParams:
+        """What a group may have is the target's, the rest is a guess where the target names no device."""
+        sizes = cls(
+            group_threads=min(params.most_threads, cls.group_threads),
+            shared_bytes=min(params.shared_bytes, cls.shared_bytes),
+        )
+        if params.device is None:
+            return sizes
+        row = params.device
+        return replace(
+            sizes,
+            device=row,
+            processors=row.cores,
+            processor_shared=row.local_bytes,
+            thread_registers=row.registers,
+            row_values=min(sizes.row_values, row.registers // 2),
+        )
+
+
+def _pitch(length: int, parts: list[int]) -> int:
+    """Distance between rows on chip of vectors of `length` that are gone through in `parts`, the last one whole.
+
+    Rows begin in different banks of on-chip memory: a quarter of a warp reads vectors of several of them at once.
+    """
+    most = max([length, *(-(-length // part) * part for part in parts)])
+    return -(-most // _WARP) * _WARP + 2 * VECTOR
+
+
+def kept_pitch(vector: KeptVector, tile: ChainTile) -> int:
+    """Distance between rows of a vector that stays on chip."""
+    parts = [tile.columns(n) for n in vector.written] + [tile.products[n].terms for n in vector.read]
+    return _pitch(vector.length, parts)
+
+
+def left_pitch(number: int, shape: ChainShape, tile: ChainTile) -> int:
+    """Distance between rows of a left operand that is arranged on chip."""
+    return _pitch(shape.products[number].depth, [tile.products[number].terms])
+
+
+def work_size(number: int, tile: ChainTile) -> int:
+    """Numbers of on-chip memory for the part of a matrix, and for the sums of slices after it."""
+    own, columns = tile.products[number], tile.columns(number)
+    return max(own.terms * (columns + VECTOR), own.slices * tile.rows * columns if own.slices > 1 else 0)
+
+
+def shared_bytes(shape: ChainShape, tile: ChainTile) -> int:
+    """On-chip memory of a group."""
+    total = max(work_size(n, tile) for n in range(len(tile.products)))
+    total += sum(tile.rows * kept_pitch(vector, tile) for vector in shape.kept)
+    total += sum(tile.rows * left_pitch(n, shape, tile) for n, p in enumerate(shape.products) if p.arranged)
+    return _FLOAT_BYTES * (total + shape.scalars * (tile.rows + tile.threads))
+
+
+def _fits(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> bool:
+    return (
+        shared_bytes(shape, tile) <= params.shared_bytes and -(-shape.longest // tile.row_threads) <= params.row_values
+    )
+
+
+def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
+    """(cycles that a group keeps a processor busy, cycles that it takes alone) for a product."""
+    own, product_ = tile.products[number], shape.products[number]
+    columns, warps = tile.columns(number), tile.threads / _WARP
+    parts, steps = -(-product_.columns // columns), -(-product_.depth // own.terms)
+    vectors = own.thread_rows / VECTOR + own.thread_columns / VECTOR
+    issued = own.thread_rows * own.thread_columns + vectors + 1  # a warp starts one instruction per cycle at most
+    term = max(warps * issued * _WARP / params.lanes, warps * vectors * params.shared_cycles)
+    fetched = own.terms * columns
+    move = _FLOAT_BYTES * fetched / params.bytes_per_cycle
+    adding = own.slices * tile.rows * columns / 16 if own.slices > 1 else 0
+    busy = parts * (steps * (own.depth * term + move) + adding)
+    step = own.depth * max(term, issued + params.term_latency) + params.fetch_latency * fetched / tile.threads
+    alone = parts * (steps * (step + params.round_latency) + adding + params.round_latency)
+    if product_.arranged:
+        alone += params.fetch_latency * tile.rows * product_.depth / tile.threads + params.round_latency
+    return busy, alone
+
+
+def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
+    """Estimated time of a chain: what its busiest processor computes and waits for."""
+    groups = shape.batch * -(-shape.rows // tile.rows)
+    mine = -(-groups // params.processors)
+    each = [_product_cycles(n, shape, tile, params) for n in range(len(tile.products))]
+    busy = mine * (sum(b for b, _ in each) + 12 * tile.rows * shape.longest / params.lanes)
+    at_once = max(1, min(mine, _resident(shape, tile, params)))
+    through = params.value_latency * -(-shape.longest // tile.row_threads)
+    waiting = -(-mine // at_once) * (sum(a for _, a in each) + through)
+    return max(busy, waiting) + params.overlap * min(busy, waiting) + params.launch
+
+
+def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int:
+    """Groups that a processor holds."""
+    results = max(t.thread_rows * t.thread_columns for t in tile.products)
+    return min(
+        params.group_slots,
+        params.thread_slots // tile.threads,
+        params.processor_shared // shared_bytes(shape, tile),
+        params.registers // (tile.threads * (80 + 2 * results)),
+    )
+
+
+def candidates(
+    number: int, shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams
+) -> list[ProductTile]:
+    """Every tile of a product for a group of `threads` and `rows`, with `most_bytes` for the part of a matrix."""
+    found, product_ = [], shape.products[number]
+    for (down, across), slices, depth in product(params.thread_tiles, params.slices, params.depths):
+        own = ProductTile(down, across, slices, depth)
+        if rows % down or threads % (slices * (rows // down)):
+            continue
+        tile = replace(ChainTile(rows, threads, ()), products=(own,) * (number + 1))
+        deep = own.terms >= 2 * product_.depth and depth > params.depths[0]
+        values = down * across + down + across + -(-own.terms * tile.columns(number) // threads)
+        spills = values + ADDRESSES > params.thread_registers
+        if _FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep and not spills:
+            found.append(own)
+    return found
+
+
+@cache
+def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | None:
+    """The cheapest tile for a chain, or None if it fits no group of threads."""
+    best, least = None, float("inf")
+    halves = (params.tile_bytes, params.tile_bytes // 2, params.tile_bytes // 4)
+    for rows, threads, most_bytes in product(params.rows, params.threads, halves):
+        if threads > params.group_threads or threads % rows or rows < params.least_rows:
+            continue
+        tile = _tile(shape, rows, threads, most_bytes, params)
+        if tile is not None and (time := cycles(shape, tile, params)) < least:
+            best, least = tile, time
+    return best
+
+
+def _tile(shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams) -> ChainTile | None:
+    """Each product's own best tile in a group, as far as they fit in it together."""
+    chosen: list[ProductTile] = []
+    for number in range(len(shape.products)):
+
+        def time(own: ProductTile, number: int = number) -> float:
+            tile = ChainTile(rows, threads, (own,) * (number + 1))
+            return sum(_product_cycles(number, shape, tile, params))
+
+        found = sorted(candidates(number, shape, rows, threads, most_bytes, params), key=time)
+        if not found:
+            return None
+        chosen.append(found[0])
+    tile = ChainTile(rows, threads, tuple(chosen))
+    return tile if _fits(shape, tile, params) else None

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise, gathering and data-movement kernels on a GPU: neighbouring threads write neighbouring elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import ir, sym, tirx
+
+from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.texels import writes_texels
+from ...planner.texture_form import TEXEL
+from ..core.decisions import decide
+from ..core.expressions import Walk, accesses_of, has_select, split_index
+from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
+from .launch import GpuParams, GpuRule, launch
+
+_MOST_EACH = 4  # turns of a thread
+
+
+@dataclass(frozen=True)
+class ElementwiseTile:
+    """Elements that a thread takes at once, threads of a group, and turns of a thread."""
+
+    vector: int
+    threads: int
+    each: int
+
+
+class GpuElementwise(GpuRule):
+    """The rule for kernels of one stage that does not reduce."""
+
+    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it reduces or has several stages."""
+        stage = kernel.stages[0]
+        if len(kernel.stages) > 1 or stage.reduction or not isinstance(stage.body, tirx.BufferStore):
+            return None
+        order = _memory_order(stage)
+        total = prod(stage.extents.values())
+        vector = params.vector if _goes_in_vectors(stage, order, total, params.vector) else 1
+        vector = TEXEL if writes_texels(kernel) else vector
+        units = -(-total // vector)
+        threads = min(params.elementwise_group, params.most_threads, -(-units // 32) * 32)
+        each = max(1, min(_MOST_EACH // vector, units // params.busy_threads))
+        facts = {"total": total, "vector": vector, "threads": params.most_threads, "texels": writes_texels(kernel)}
+        tile = decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
+        return _nest(stage, order, -(-total // tile.vector), tile.vector, tile.threads, tile.each)
+
+
+def _memory_order(stage: Stage) -> list:
+    """Iterators by falling stride of the store; those it scatters along come first."""
+    walk, store = Walk(stage.extents), stage.body
+
+    def rank(var) -> int:
+        stride = walk.stride(store.buffer, store.indices, var)
+        return abs(stride) if stride is not None else 1 << 62
+
+    return sorted(stage.spatial, key=rank, reverse=True)
+
+
+def _goes_in_vectors(stage: Stage, order: list, total: int, width: int) -> bool:
+    """Whether each aligned group of elements is written, and read, as a vector or as one value."""
+    if width == 1 or total % width or has_select(stage.body):
+        return False
+    group, within = fresh("group"), fresh("within")
+    place = split_index(group * index(width) + within, order, stage.extents)
+    walk = Walk({group: total // width, within: width})
+    for buffer, indices in accesses_of(stage):
+        at = [substitute(i, place) for i in indices]
+        stride = walk.stride(buffer, at, within)
+        written = buffer.same_as(stage.body.buffer)
+        if stride == 0 and not written:
+            continue
+        if stride != 1 or not _is_aligned(walk.offset(buffer, at), group, within, total, width):
+            return False
+    return True
+
+
+def _is_aligned(offset, group, within, total: int, width: int) -> bool:
+    analyzer = sym.Analyzer()
+    analyzer.bind(group, ir.Range(0, total // width))
+    first = substitute(offset, {within: index(0)})
+    return analyzer.can_prove_equal(first % width, 0)
+
+
+def _nest(stage: Stage, order: list, units: int, vector: int, threads: int, each: int) -> tirx.Stmt:
+    scope = Scope()
+
+    def element(flat) -> tirx.Stmt:
+        return scope.simplify(substitute(stage.body, split_index(flat, order, stage.extents)))
+
+    def at(unit) -> tirx.Stmt:
+        if vector == 1:
+            return element(unit)
+        return scope.loop(vector, lambda j: element(unit * index(vector) + j), "j", VECTOR)
+
+    def thread(group, t) -> tirx.Stmt:
+        first = group * (threads * each) + t
+
+        def turn(i) -> tirx.Stmt:
+            unit = first + i * index(threads)
+            body = at(unit)
+            return body if units % (threads * each) == 0 else tirx.IfThenElse(unit < units, body, None)
+
+        return block(scope.loop(each, turn, "i", UNROLL))
+
+    return launch(scope, -(-units // (threads * each)), threads, thread)

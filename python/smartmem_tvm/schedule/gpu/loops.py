@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What no other rule for GPUs can read: right on any device, and fast on none.
+
+A kernel without threads would run on the host, and read memory that is not the host's.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+from tvm.target import Target
+
+from ..core.expressions import split_index
+from ..core.nest import SERIAL, Scope, block, index, index_type
+from ..core.rule import Rule
+from .launch import GpuParams, launch
+
+_THREADS = "thread_extent"
+
+
+class GpuLoops(Rule):
+    """The rule for loops of any kind: a launch for each nest, a thread for each point of its outer parallel loops."""
+
+    catch_all = True
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no GPU or the kernel has its threads already."""
+        if "gpu" not in target.keys or not isinstance(func.body, s_tir.SBlockRealize) or on_threads(func):
+            return None
+        root = func.body.block
+        nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+        launches = [_launched(nest, GpuParams.of(target)) for nest in nests]
+        whole = s_tir.SBlock([], [], [], "root", block(*launches), alloc_buffers=list(root.alloc_buffers))
+        return s_tir.Schedule(func.with_body(s_tir.SBlockRealize([], True, whole)))
+
+
+def on_threads(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel says itself which thread does what."""
+    found: list = []
+    tvm_ffi.structural_walk(
+        func.body,
+        (
+            (tirx.AttrStmt, lambda each: found.append(each) if str(each.attr_key) == _THREADS else None),
+            (tirx.For, lambda loop: found.append(loop) if loop.thread_binding is not None else None),
+        ),
+    )
+    return bool(found)
+
+
+def _launched(nest: tirx.Stmt, params: GpuParams) -> tirx.Stmt:
+    extents, inner = _parallel(nest)
+    total = 1
+    for extent in extents.values():
+        total *= extent
+    group = min(params.elementwise_group, params.most_threads, total)
+    scope = Scope()
+
+    def thread(number, lane) -> tirx.Stmt:
+        point = number * index(group) + lane
+        place = split_index(point, list(extents), extents)
+        body = tvm_ffi.structural_map(inner, ((ir.Var, lambda var: place.get(var, var)), (tirx.For, _in_order)))
+        return body if total % group == 0 else tirx.IfThenElse(point < index(total), body, None)
+
+    types = {str(var.ty.dtype) for var in extents}
+    with index_type(types.pop() if types else "int64"):
+        return launch(scope, -(-total // group), group, thread)
+
+
+def _parallel(nest: tirx.Stmt) -> tuple[dict, tirx.Stmt]:
+    """The outer loops, of one index type, of which each round is a point of its own, and what is in them."""
+    loops, inside = [], nest
+    while isinstance(inside, tirx.For) and isinstance(inside.extent, tirx.IntImm) and int(inside.min) == 0:
+        loops.append(inside)
+        inside = inside.body
+    if not isinstance(inside, s_tir.SBlockRealize):
+        return {}, nest
+    spatial = [
+        value
+        for it, value in zip(inside.block.iter_vars, inside.iter_values, strict=True)
+        if it.iter_type == tirx.IterVar.DataPar
+    ]
+    extents: dict = {}
+    while loops and any(loops[0].loop_var.same_as(value) for value in spatial):
+        if extents and loops[0].loop_var.ty.dtype != next(iter(extents)).ty.dtype:
+            break
+        extents[loops[0].loop_var] = int(loops[0].extent)
+        nest = loops.pop(0).body
+    return extents, nest
+
+
+def _in_order(loop: tirx.For) -> tirx.For:
+    """A thread has no threads of its own."""
+    return tirx.For(loop.loop_var, loop.min, loop.extent, SERIAL, loop.body)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matmul and batched matmul on a GPU: tiles of registers over tiles of shared memory.
+
+    each group of threads (batch, row tile, column tile), in the order of `gpu_group_order`:
+      sums[i, j] = 0                                       registers of a thread
+      fetch the first tiles of both operands               global memory -> registers
+      for each tile of terms:
+        put the fetched tiles                              registers -> shared memory
+        fetch the next tiles                               on their way while these are multiplied
+        for k in the thread's slice of the tile:
+          sums[i, j] += left[k, i] * right[k, j]           two vectors per eight results, read from shared memory
+      add the sums of the other slices                     shared memory
+      out[f(i, j)] = finish(sums[i, j])
+
+Folded layout operators and prologue arithmetic are evaluated where an operand is fetched, the epilogue where a sum
+is stored. Nothing is padded: rows and columns past the end are computed from the last one and not stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tvm import tirx
+
+from ....ir.kernel import Kernel
+from ....ir.texels import is_texture
+from ...core.decisions import decide
+from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
+from ...core.nest import VECTOR as VECTORIZED
+from ..launch import GpuParams, GpuRule, launch, registers, shared, when
+from ..sums import Sums, product_type
+from .group_order import place_of
+from .product import Product, product_of
+from .shared_tile import SharedTile
+from .tile import VECTOR, GpuMatmulParams, GpuTile, best_gpu_tile
+
+_ADDING = 128  # threads of a group that adds parts
+_WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory
+
+
+class GpuMatmul(GpuRule):
+    """The rule for contractions of floats that have rows and columns.
+
+    Parameters
+    ----------
+    sizes : GpuMatmulParams, optional
+        By default those of the target.
+    tile : GpuTile, optional
+        By default the one that `best_gpu_tile` chooses.
+    """
+
+    def __init__(self, sizes: GpuMatmulParams | None = None, tile: GpuTile | None = None):
+        super().__init__()
+        self.sizes, self.tile = sizes, tile
+
+    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """The nest of a folded kernel, or None if it is no matmul."""
+        product = product_of(kernel)
+        if product is None:
+            return None
+        sizes = self.sizes or GpuMatmulParams.of(params)
+        texels = any(map(is_texture, (*kernel.inputs, *kernel.outputs)))
+        if texels:
+            sizes = sizes.in_texels()
+        extents = (product.batch, product.rows, product.columns, product.depth)
+        tile = self.tile or best_gpu_tile(*extents, sizes)
+        facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
+        facts |= {"threads": sizes.group_threads, "shared": sizes.group_shared_bytes, "texels": texels}
+        return _Emitter(product, decide("gpu_matmul", tile, **facts)).kernel()
+
+
+class _Emitter:
+    def __init__(self, product: Product, tile: GpuTile):
+        self.product, self.tile, self.scope = product, tile, Scope()
+        dtype = str(product.reduction.accumulator.ty.dtype)
+        factor = product_type(product.contraction)
+        size = (tile.depth, tile.threads, factor)
+        self.left = SharedTile("left", product.left, tile.rows, *size)
+        self.right = SharedTile("right", product.right, tile.columns, *size)
+        self.held = Sums(self.scope, tile.thread_rows * tile.thread_columns, factor, dtype, "sums")
+        self.sums = self.held.total
+        self.down = registers(tile.thread_rows, factor, "down")
+        self.across = registers(tile.thread_columns, factor, "across")
+        self.row_run = min(VECTOR, tile.thread_rows)
+        self.column_run = min(VECTOR, tile.thread_columns)
+        self.rounds = -(-product.depth // (tile.depth * tile.splits))
+        self.others = shared((tile.slices - 1) * tile.rows * tile.columns or 1, dtype, "others")
+        self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        if self.tile.splits == 1:
+            return self._product()
+        return allocate([self.parts], block(self._product(), self._add_parts()))
+
+    def _product(self) -> tirx.Stmt:
+        tile, scope, product = self.tile, self.scope, self.product
+        rows, columns = -(-product.rows // tile.rows), -(-product.columns // tile.columns)
+
+        def thread(group, number):
+            tiles = place_of(group, rows, columns, min(tile.band or columns, columns))
+            whole = tirx.floordiv(group, index(rows * columns))
+            batch, part = tirx.floormod(whole, index(product.batch)), tirx.floordiv(whole, index(product.batch))
+            place = [scope.analyzer.simplify(each) for each in (part, batch, *tiles)]
+            return self._thread(place, number)
+
+        return launch(scope, tile.splits * product.batch * rows * columns, tile.threads, thread)
+
+    def _position(self, number) -> tuple:
+        """(row, column) of a thread of a slice: some neighbours along the columns, then rows, then other columns."""
+        tile, simplify = self.tile, self.scope.analyzer.simplify
+        inner = math.gcd(tile.threads_across, _WARP_COLUMNS)
+        row = tirx.floormod(tirx.floordiv(number, index(inner)), index(tile.threads_down))
+        outer = tirx.floordiv(number, index(inner * tile.threads_down))
+        return simplify(row), simplify(outer * index(inner) + tirx.floormod(number, index(inner)))
+
+    def _thread(self, place: list, number) -> tirx.Stmt:
+        """What thread `number` does, which holds the results at a row and a column of the threads' grid."""
+        scope, rounds = self.scope, self.rounds
+        threads = index(self.tile.slice_threads)
+        part_of, within = (scope.analyzer.simplify(op(number, threads)) for op in (tirx.floordiv, tirx.floormod))
+        row, column = self._position(within)
+        part, batch, row_tile, column_tile = place
+        whole = self.product.depth == rounds * self.tile.depth * self.tile.splits
+
+        def fetch(step):
+            step = part * index(rounds) + step
+            return block(
+                self.left.fetch(scope, number, batch, row_tile, step, whole),
+                self.right.fetch(scope, number, batch, column_tile, step, whole),
+            )
+
+        def round_(step):
+            put = block(self.left.put(scope, number), self.right.put(scope, number))
+            more = tirx.IfThenElse(step < index(rounds - 1), fetch(step + index(1)), None) if rounds > 1 else None
+            return block(put, more, self._multiply(part_of, row, column))
+
+        init = self.product.reduction.init if self.tile.splits == 1 else tirx.const(0, self.sums.ty.dtype)
+        start = scope.loop(int(self.sums.shape[0]), lambda i: store(self.sums, init, i), "i", UNROLL)
+        buffers = [self.left.shared, self.right.shared, self.left.staged, self.right.staged]
+        finish = self._finish(place, row, column)
+        if self.tile.slices > 1:
+            buffers.append(self.others)
+            finish = self._add_slices(part_of, within, finish)
+        body = block(start, fetch(index(0)), scope.loop(rounds, round_, "step"), finish)
+        return allocate([*buffers, *self.held.buffers, self.down, self.across], body)
+
+    # -- the inner product -----------------------------------------------------------------------------------------
+
+    def _multiply(self, part_of, row, column) -> tirx.Stmt:
+        tile, scope = self.tile, self.scope
+        start = part_of * index(tile.slice_depth)
+
+        def step(k):
+            return [
+                *self._read(self.down, self.left, k, row, tile.threads_down, self.row_run),
+                *self._read(self.across, self.right, k, column, tile.threads_across, self.column_run),
+                *(self._add(i, j) for i in range(tile.thread_rows) for j in range(tile.thread_columns)),
+            ]
+
+        def steps(q):
+            first = scope.analyzer.simplify(start + q * index(tile.unroll))
+            return block(*(each for u in range(tile.unroll) for each in step(first + index(u))))
+
+        return self.held.around(scope.loop(tile.slice_depth // tile.unroll, steps, "k"))
+
+    def _add(self, i: int, j: int) -> tirx.Stmt:
+        at = i * self.tile.thread_columns + j
+        sums = self.held.few
+        return store(sums, sums[index(at)] + self.down[index(i)] * self.across[index(j)], at)
+
+    def _read(self, lanes, tile: SharedTile, k, thread, threads: int, run: int) -> list[tirx.Stmt]:
+        """A thread's lanes at term `k`: vectors that lie as far apart as all threads together read."""
+
+        def vector(q: int):
+            first = (thread + index(q * threads)) * index(run)
+            return self._vector(run, lambda v: store(lanes, tile.shared[tile.at(first + v, k)], index(q * run) + v))
+
+        return [vector(q) for q in range(int(lanes.shape[0]) // run)]
+
+    def _vector(self, run: int, body: Callable) -> tirx.Stmt:
+        kind = VECTORIZED if run > 1 else SERIAL
+        return self.scope.loop(run, lambda v: self.scope.simplify(body(v)), "v", kind)
+
+    def _add_slices(self, part_of, within, finish: tirx.Stmt) -> tirx.Stmt:
+        """`finish` by the threads of the first slice, with the sums of the others."""
+        tile, count = self.tile, int(self.sums.shape[0])
+
+        def other(part, i):  # neighbours next to each other
+            return (part * index(count) + i) * index(tile.slice_threads) + within
+
+        def put(i):
+            return store(self.others, self.sums[i], self.scope.analyzer.simplify(other(part_of - index(1), i)))
+
+        def add(i):
+            total = self.sums[i]
+            for part in range(tile.slices - 1):
+                total = total + self.others[self.scope.analyzer.simplify(other(index(part), i))]
+            return store(self.sums, total, i)
+
+        first = part_of < index(1)
+        return block(
+            tirx.IfThenElse(tirx.Not(first), self.scope.loop(count, put, "i", UNROLL), None),
+            tirx.IfThenElse(first, block(self.scope.loop(count, add, "i", UNROLL), finish), None),
+        )
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def _finish(self, place: list, row, column) -> tirx.Stmt:
+        """Store the results that exist."""
+        tile, product, run = self.tile, self.product, self.row_run
+
+        def each(i):
+            at = (row + tirx.floordiv(i, index(run)) * index(tile.threads_down)) * index(run)
+            at = self.scope.analyzer.simplify(place[2] * index(tile.rows) + at + tirx.floormod(i, index(run)))
+            stores = self._finish_row(place, i, at, column)
+            return stores if product.rows % tile.rows == 0 else tirx.IfThenElse(at < index(product.rows), stores, None)
+
+        return self.scope.loop(tile.thread_rows, each, "i", UNROLL)
+
+    def _finish_row(self, place: list, i, row, column) -> tirx.Stmt:
+        tile, product = self.tile, self.product
+        run = self._result_run
+        per_vector = self.column_run // run
+
+        def vector(j):
+            q, part = tirx.floordiv(j, index(per_vector)), tirx.floormod(j, index(per_vector))
+            at = (column + q * index(tile.threads_across)) * index(per_vector) + part
+            at = self.scope.analyzer.simplify(place[3] * index(tile.columns // run) + at)
+            where = i * index(tile.thread_columns) + j * index(run)
+            # The only vector of a row is the first one, also where no condition says so to who checks textures.
+            first = index(0) if product.columns == run else at * index(run)
+            stores = self._vector(run, lambda v: self._result(self.sums[where + v], place, row, first + v))
+            if product.columns % tile.columns == 0:
+                return stores
+            return tirx.IfThenElse(at < index(product.columns // run), stores, None)
+
+        return self.scope.loop(tile.thread_columns // run, vector, "j", UNROLL)
+
+    @property
+    def _result_run(self) -> int:
+        if self.tile.splits == 1:
+            return self.product.result_run(self.column_run)
+        return math.gcd(self.product.columns, self.column_run)
+
+    def _result(self, value, place: list, row, column) -> tirx.Stmt:
+        part, batch = place[:2]
+        if self.tile.splits > 1:
+            return store(self.parts, value, part, batch, row, column)
+        return self.product.result(value, batch, row, column)
+
+    def _add_parts(self) -> tirx.Stmt:
+        """A kernel of its own, each thread of which adds the parts of a vector of results and finishes them."""
+        product, scope = self.product, self.scope
+        run = product.result_run(VECTOR)
+        across = product.columns // run
+        vectors = product.batch * product.rows * across
+
+        def finish(number):
+            j = scope.analyzer.simplify(tirx.floormod(number, index(across)) * index(run))
+            i = scope.analyzer.simplify(tirx.floormod(tirx.floordiv(number, index(across)), index(product.rows)))
+            batch = scope.analyzer.simplify(tirx.floordiv(number, index(across * product.rows)))
+
+            def result(v):
+                total = product.reduction.init
+                for part in range(self.tile.splits):
+                    total = total + self.parts[index(part), batch, i, j + v]
+                return product.result(total, batch, i, j + v)
+
+            return self._vector(run, result)
+
+        def thread(group, t):
+            number = group * index(_ADDING) + t
+            return when(None if vectors % _ADDING == 0 else number < index(vectors), finish(number))
+
+        return launch(scope, -(-vectors // _ADDING), _ADDING, thread)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the rows of a kernel are spread over the threads of a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import ir, sym
+
+from ....ir.kernel import substitute
+from ....ir.texels import is_texture
+from ....planner.texture_form import TEXEL
+from ...core.expressions import contiguous_run, has_select, loads, uses
+from ...core.nest import fresh
+from ..launch import GpuParams
+from .program import RowProgram, Step
+
+_SECTOR = 8  # elements that lie together in what memory delivers at once
+_FEWEST_LANES = 4  # rows that a group reads side by side: half of what memory delivers at once
+_MOST_LANES = 32
+_GROUP_REGISTERS = 1 << 15  # for values of rows: half of what a group has, where it has fewest
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """Threads of a group: `lanes` rows times `slices` of a row.
+
+    Attributes
+    ----------
+    across : bool
+        Neighbouring threads work on neighbouring rows, not on neighbouring columns.
+    vector : int
+        Columns that a thread takes at once.
+    turned : bool
+        Results leave through shared memory: they lie along the other direction than what is read.
+    """
+
+    lanes: int
+    slices: int
+    across: bool
+    vector: int = 1
+    turned: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads in a group."""
+        return self.lanes * self.slices
+
+    def turns(self, length: int) -> int:
+        """How often a thread takes columns of a row of `length`."""
+        return -(-length // (self.slices * self.vector))
+
+
+def writes_by_columns(program: RowProgram) -> bool:
+    """Whether neighbouring columns are the numbers of a texel of what is written to textures, if anything is."""
+    written = [step for step in program.steps if program.writes(step) and is_texture(step.buffer)]
+    return all(
+        step.is_vector and uses(step.indices[-1], [program.column]) and not uses(step.indices[-1], [program.row])
+        for step in written
+    )
+
+
+def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
+    """Spread rows over threads: along the columns if those are contiguous, else across the rows."""
+    length, rows = program.length, program.rows
+    across = rows > 1 and not _writes_texels(program) and _goes_across(program)
+    if across:
+        lanes = _lanes_across(rows, length, params)
+        slices = _slices_across(rows, length, lanes, params)
+        lanes = _more_lanes(lanes, slices, rows, params)
+    else:
+        vector = _vector(program, length, params)
+        slices = _slices_along(rows, length // vector, params)
+        lanes = _lanes_along(rows, slices, params)
+        if vector > 1:
+            return RowPlan(lanes, slices, False, vector)
+    return _turned(program, RowPlan(lanes, slices, across), params)
+
+
+def _goes_across(program: RowProgram) -> bool:
+    """Whether more of what is read along the columns lies along the rows; also if it lies along neither."""
+    made = [step.buffer for step in program.steps]
+    found = {program.row: 0, program.column: 0}
+    for step in program.steps:
+        for load in loads(step.value):
+            if any(load.source.same_as(b) for b in made) or not uses(load, [program.column]):
+                continue
+            for var in found:
+                if _follows(program, step, load, var):
+                    found[var] += prod(int(d) for d in load.source.shape)
+    return found[program.row] > found[program.column] or not found[program.column]
+
+
+def _follows(program: RowProgram, step: Step, access, var) -> bool:
+    """Whether neighbouring values of `var` mostly mean neighbours in memory."""
+    extents = {program.row: program.rows, program.column: step.length}
+    extent = extents[var]
+    together = TEXEL if is_texture(access.source) else _SECTOR
+    wanted = min(together, 1 << (extent.bit_length() - 1))
+    other = {v: e for v, e in extents.items() if not v.same_as(var)}
+
+    def at(place):
+        return access.source, [substitute(i, {var: place}) for i in access.indices]
+
+    return extent > 1 and contiguous_run(at, extent, other, wanted) == wanted
+
+
+def _lanes_across(rows: int, length: int, params: GpuParams) -> int:
+    lanes = _MOST_LANES
+    while lanes > _FEWEST_LANES and -(-rows // lanes) < params.busy_groups:
+        lanes //= 2
+    if -(-rows // lanes) < params.busy_groups // 4 and length > _SECTOR:
+        lanes = 1
+    return min(lanes, _power(rows))
+
+
+def _slices_across(rows: int, length: int, lanes: int, params: GpuParams) -> int:
+    wanted = _power(-(-params.busy_threads // rows))
+    return max(1, min(wanted, params.most_threads // lanes, 256 // lanes, _power(-(-length // params.values_each))))
+
+
+def _more_lanes(lanes: int, slices: int, rows: int, params: GpuParams) -> int:
+    """Rows for the threads that the slices leave over."""
+    while lanes * slices < params.row_group and -(-rows // (2 * lanes)) >= params.busy_groups:
+        lanes *= 2
+    return lanes
+
+
+def _slices_along(rows: int, units: int, params: GpuParams) -> int:
+    most = params.most_threads
+    slices = min(most, _power(-(-units // params.values_each)))
+    while slices < min(units, 256, most) and rows * slices < params.busy_threads:
+        slices *= 2
+    while slices < most and -(-units // slices) > 4 * params.values_each:
+        slices *= 2
+    if slices > 32:
+        each = -(-units // slices)
+        needed = -(-units // each)
+        slices = min(most, -(-needed // 32) * 32)
+    return slices
+
+
+def _lanes_along(rows: int, slices: int, params: GpuParams) -> int:
+    lanes = max(1, params.row_group // slices)
+    while lanes > 1 and -(-rows // lanes) < params.busy_groups:
+        lanes //= 2
+    return min(lanes, _power(rows))
+
+
+def _power(value: int) -> int:
+    """The smallest power of two that is not below `value`."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _vector(program: RowProgram, length: int, params: GpuParams) -> int:
+    """Columns at once: all steps go along the columns in aligned groups, and none decides element by element."""
+    if _writes_texels(program):
+        return TEXEL
+    width = params.vector
+    if width == 1 or any(step.length % width for step in program.steps if step.is_vector or step.is_statistic):
+        return 1
+    for step in program.steps:
+        accesses = [load for load in loads(step.value) if uses(load, [program.column])]
+        if program.writes(step) and step.is_vector:
+            accesses.append(step.buffer[step.indices])
+        if has_select(step.value) or not all(_aligned(program, step, a, width) for a in accesses):
+            return 1
+    return width
+
+
+def _writes_texels(program: RowProgram) -> bool:
+    return any(is_texture(output) for output in program.outputs)
+
+
+def _aligned(program: RowProgram, step: Step, access, width: int) -> bool:
+    extents = {program.row: program.rows}
+
+    def at(place):
+        return access.source, [substitute(i, {program.column: place}) for i in access.indices]
+
+    if contiguous_run(at, step.length, extents, width) != width:
+        return False
+    # The first of a group must lie at a multiple of the width: each stride but the last is one.
+    sizes = [int(d) for d in access.source.shape]
+    return sizes[-1] % width == 0 and _last_is_multiple(access, program, step, width)
+
+
+def _last_is_multiple(access, program: RowProgram, step: Step, width: int) -> bool:
+    analyzer = sym.Analyzer()
+    group = fresh("group")
+    analyzer.bind(program.row, ir.Range(0, program.rows))
+    analyzer.bind(group, ir.Range(0, max(1, step.length // width)))
+    first = substitute(access.indices[-1], {program.column: group * width})
+    return analyzer.can_prove_equal(first % width, 0)
+
+
+def _turned(program: RowProgram, plan: RowPlan, params: GpuParams) -> RowPlan:
+    """Let results that lie along the other direction leave through shared memory, if the rows of a group fit there."""
+    step = program.steps[-1]
+    if not (step.is_vector and program.writes(step)) or program.rows == 1 or (plan.across and plan.lanes == 1):
+        return plan
+    target = step.buffer[step.indices]
+    along, across = (_follows(program, step, target, var) for var in (program.column, program.row))
+    if not (across and not along if not plan.across else along and not across):
+        return plan
+    lanes = plan.lanes
+    if not plan.across:
+        lanes = max(lanes, min(_SECTOR, params.most_threads // plan.slices, _power(program.rows)))
+    room = params.shared_bytes - 4 * (2 * params.most_threads + 64) * sum(s.is_statistic for s in program.steps)
+    while lanes > 1 and lanes * (step.length | 1) * 4 > room:
+        lanes //= 2
+    if lanes < min(plan.lanes, _FEWEST_LANES) or lanes * (step.length | 1) * 4 > room:
+        return plan
+    spare = plan.lanes // lanes if plan.across and lanes < plan.lanes else 1
+    slices = min(plan.slices * spare, _power(step.length)) if spare > 1 else plan.slices
+    return RowPlan(lanes, slices, plan.across, 1, turned=True)
+
+
+def fits(program: RowProgram, plan: RowPlan, params: GpuParams) -> bool:
+    """Whether the vectors of a row fit in the registers of its threads."""
+    vectors = [s for s in program.steps if s.is_vector and program.read_later(s)]
+    most = min(params.registers, _GROUP_REGISTERS // plan.threads)
+    return sum(plan.turns(s.length) * plan.vector for s in vectors) <= most

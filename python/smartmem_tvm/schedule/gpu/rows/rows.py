@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row-wise kernels on a GPU: normalisations, softmax, sums and maxima along any axes, pooling, a matrix times a vector.
+
+    group of threads = `lanes` rows x `slices` of each:
+      values of the row into registers, once
+      partial[thread] = combine(own values)       shared memory
+      statistic = combine(partials of the row)    in every thread of the row
+      out = f(registers, statistics)
+
+No thread relies on another one being in step: what passes between threads passes through shared memory and barriers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tvm import tirx
+
+from ....ir.kernel import Kernel, substitute
+from ...core.contraction import contraction_of
+from ...core.decisions import attempt, decide
+from ...core.expressions import replace_loads
+from ...core.nest import UNROLL, VECTOR, Scope, allocate, block, index, store
+from ...core.reduction import reduction_of
+from ..elementwise import GpuElementwise
+from ..launch import GpuParams, GpuRule, launch, registers, shared, when
+from .groups import split_groups
+from .plan import RowPlan, fits, plan_of, writes_by_columns
+from .program import RowProgram, Step, collected, row_program_of, without_vectors
+from .split_reduction import VERY_LONG, leaves_idle, split_reduction
+
+_WRITTEN_OUT = 64  # turns of a loop that are written out
+_STRIP = 8  # turns that a longer loop does at once
+_DIRECT = 32  # partial results that each thread of a row combines by itself
+
+
+class GpuRows(GpuRule):
+    """The rule for kernels whose stages share their rows and reduce within a row."""
+
+    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if its stages share no rows, or a matmul is among them."""
+        if _holds_matmuls(kernel):
+            return None
+        reducing = [stage for stage in kernel.stages if stage.reduction]
+        if len(reducing) > 1 and all(leaves_idle(s, params.busy_groups, VERY_LONG) for s in reducing):
+            by_stage = attempt(partial(self._stage_by_stage, kernel, params))
+            return by_stage if by_stage is not None else self._at_once(kernel, params)
+        halves = split_reduction(kernel, params.busy_groups)
+        if halves is None:
+            return self._at_once(kernel, params)
+        nests = [self._at_once(half, params) for half in halves]
+        return None if None in nests else allocate(list(halves[0].outputs), block(*nests))
+
+    def _stage_by_stage(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """A launch or two for each stage: few rows, each too long for one group."""
+        nests, read = [], list(kernel.inputs)
+        for stage in kernel.stages:
+            part = Kernel(tuple(read), stage.outputs, (stage,))
+            nests.append((self if stage.reduction else GpuElementwise()).lower(part, params))
+            read += stage.outputs
+        return None if None in nests else block(*nests)
+
+    def _at_once(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """One nest for the whole kernel, or None."""
+        program = row_program_of(kernel) or row_program_of(split_groups(kernel))
+        if program is None or not writes_by_columns(program):
+            return None
+        whole = collected(program)
+        plan = plan_of(whole, params)
+        if not fits(whole, plan, params):
+            whole = without_vectors(program)
+            plan = plan_of(whole, params)
+        facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
+        facts |= {"turned": plan.turned, "threads": params.most_threads, "shared": params.shared_bytes}
+        return _Emitter(whole, decide("gpu_rows", plan, **facts)).kernel()
+
+
+def _holds_matmuls(kernel: Kernel) -> bool:
+    for stage in kernel.stages:
+        reduction = reduction_of(Kernel(kernel.inputs, stage.outputs, (stage,))) if stage.reduction else None
+        found = contraction_of(reduction) if reduction is not None else None
+        if found is not None and min(map(found.extent, (found.rows, found.columns))) > 1:
+            return True
+    return False
+
+
+class _Emitter:
+    def __init__(self, program: RowProgram, plan: RowPlan):
+        self.program, self.plan, self.scope = program, plan, Scope()
+        self.local: dict = {}  # result of a step -> values that a thread keeps of it
+        self.vectors = {step.buffer for step in program.steps if step.is_vector}
+        self.buffers: list = []
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        groups = -(-self.program.rows // self.plan.lanes)
+        return launch(self.scope, groups, self.plan.threads, self._group)
+
+    def _group(self, group, thread) -> tirx.Stmt:
+        plan, rows = self.plan, self.program.rows
+        self.thread, self.first = thread, group * plan.lanes
+        quotient, rest = (self._simple(f(thread, index(n))) for f, n in self._split())
+        self.lane, self.slice = (rest, quotient) if plan.across else (quotient, rest)
+        row = self._simple(self.first + self.lane)
+        self.valid = row < rows if rows % plan.lanes else None
+        self.row = tirx.min(row, index(rows - 1)) if self.valid is not None else row
+        body = block(*(self._step(step) for step in self.program.steps))
+        return allocate(self.buffers, body)
+
+    def _split(self) -> tuple:
+        inner = index(self.plan.lanes if self.plan.across else self.plan.slices)
+        return (tirx.floordiv, inner), (tirx.floormod, inner)
+
+    def _simple(self, expr):
+        return self.scope.analyzer.simplify(expr)
+
+    def _new(self, buffer):
+        self.buffers.append(buffer)
+        return buffer
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> tirx.Stmt:
+        if step.is_statistic:
+            return self._statistic(step)
+        return self._vector(step) if step.is_vector else self._scalar(step)
+
+    def _value(self, step: Step, column, at):
+        """Value of a step at a column, the `at`-th one of this thread."""
+        here = substitute(step.value, {self.program.row: self.row, self.program.column: column})
+
+        def read(load):
+            kept = self.local.get(load.source)
+            if kept is None:
+                return None
+            return kept[at if load.source in self.vectors else index(0)]
+
+        return replace_loads(here, read)
+
+    def _write(self, step: Step, value, column, row=None) -> tirx.Stmt:
+        place = {self.program.row: self.row if row is None else row, self.program.column: column}
+        return tirx.BufferStore(step.buffer, value, [substitute(i, place) for i in step.indices])
+
+    def _scalar(self, step: Step) -> tirx.Stmt:
+        kept = self._new(registers(1, step.buffer.ty.dtype, f"{step.buffer.name}_row"))
+        compute = self.scope.simplify(store(kept, self._value(step, index(0), index(0)), 0))
+        self.local[step.buffer] = kept
+        return block(compute, self._write_scalar(step, kept))
+
+    def _write_scalar(self, step: Step, kept) -> tirx.Stmt | None:
+        if not self.program.writes(step):
+            return None
+        first = self.slice.equal(index(0)) if self.plan.slices > 1 else None
+        body = self.scope.simplify(self._write(step, kept[index(0)], index(0)))
+        return when(self.valid, when(first, body))
+
+    def _vector(self, step: Step) -> tirx.Stmt:
+        keeps, writes = self.program.read_later(step), self.program.writes(step)
+        turned = writes and self.plan.turned and step is self.program.steps[-1]
+        if keeps:
+            size = self.plan.turns(step.length) * self.plan.vector
+            kept = self._new(registers(size, step.buffer.ty.dtype, f"{step.buffer.name}_row"))
+        tile = self._new(self._tile(step)) if turned else None
+
+        def at(column, number):
+            value = self._value(step, column, number)
+            if turned:
+                return store(tile, value, self.lane * index(step.length | 1) + column)
+            if not keeps:
+                return self._write(step, value, column)
+            body = store(kept, value, number)
+            return block(body, when(self.valid, self._write(step, kept[number], column))) if writes else body
+
+        body = self._columns(step.length, at)
+        if not keeps and not turned:
+            body = when(self.valid, body)
+        if keeps:
+            self.local[step.buffer] = kept
+        return block(body, self._leave(step, tile)) if turned else body
+
+    # -- columns of a thread -------------------------------------------------------------------------------------
+
+    def _columns(self, length: int, body) -> tirx.Stmt:
+        """``body(column, number)`` for each column of this thread, `number` counting them."""
+        plan = self.plan
+        whole = length // (plan.slices * plan.vector)
+
+        def turn(number):
+            unit = self.slice + number * index(plan.slices)
+            return self._together(lambda j: body(unit * index(plan.vector) + j, number * index(plan.vector) + j))
+
+        last = None
+        if whole * plan.slices * plan.vector < length:
+            inside = self.slice * index(plan.vector) < index(length - whole * plan.slices * plan.vector)
+            last = tirx.IfThenElse(inside, turn(index(whole)), None)
+        return block(self._turns(whole, turn) if whole else None, last)
+
+    def _turns(self, count: int, turn) -> tirx.Stmt:
+        if count <= _WRITTEN_OUT:
+            return self.scope.loop(count, turn, "i", UNROLL)
+        strips = count // _STRIP
+
+        def strip(s):
+            return self.scope.loop(_STRIP, lambda i: turn(s * index(_STRIP) + i), "i", UNROLL)
+
+        rest = self.scope.loop(count % _STRIP, lambda i: turn(index(strips * _STRIP) + i), "i", UNROLL)
+        return block(self.scope.loop(strips, strip, "strip"), rest if count % _STRIP else None)
+
+    def _together(self, body) -> tirx.Stmt:
+        if self.plan.vector == 1:
+            return self.scope.simplify(body(index(0)))
+        return self.scope.loop(self.plan.vector, lambda j: self.scope.simplify(body(j)), "j", VECTOR)
+
+    # -- statistics ----------------------------------------------------------------------------------------------
+
+    def _statistic(self, step: Step) -> tirx.Stmt:
+        name, dtype, vector = step.buffer.name, step.buffer.ty.dtype, self.plan.vector
+        parts = self._new(registers(vector, dtype, f"{name}_own"))
+        start = self._together(lambda j: store(parts, step.start, j))
+        own = self._columns(
+            step.length,
+            lambda column, number: store(
+                parts,
+                step.combine(parts[self._within(number)], self._value(step, column, number)),
+                self._within(number),
+            ),
+        )
+        total = parts[index(0)]
+        for j in range(1, vector):
+            total = step.combine(total, parts[index(j)])
+        kept = parts
+        folded = store(parts, total, 0) if vector > 1 else None
+        body = block(start, own, folded)
+        if self.plan.slices > 1:
+            kept = self._new(registers(1, dtype, name))
+            body = block(body, self._combine(step, parts, kept))
+        self.local[step.buffer] = kept
+        return block(body, self._write_scalar(step, kept))
+
+    def _within(self, number):
+        return self._simple(tirx.floormod(number, index(self.plan.vector)))
+
+    def _combine(self, step: Step, own, kept) -> tirx.Stmt:
+        """Combine what the threads of a row have in `own` into `kept` of each of them."""
+        plan, dtype, name = self.plan, step.buffer.ty.dtype, step.buffer.name
+        parts = self._new(shared(plan.threads, dtype, f"{name}_parts"))
+        deposit = store(parts, own[index(0)], self.thread)
+        if plan.slices <= _DIRECT:
+            return block(deposit, self._gather(step, parts, kept, plan.slices, 0, 1, self._shared_at))
+        heads = _heads(plan.slices)
+        fewer = self._new(shared(plan.lanes * heads, dtype, f"{name}_heads"))
+
+        def head_at(j):
+            return self.lane * index(heads) + j
+
+        first = block(
+            self._gather(step, parts, kept, plan.slices // heads, self.slice, heads, self._shared_at),
+            store(fewer, kept[index(0)], head_at(self.slice)),
+        )
+        return block(
+            deposit,
+            tirx.IfThenElse(self.slice < heads, first, None),
+            self._gather(step, fewer, kept, heads, 0, 1, head_at),
+        )
+
+    def _shared_at(self, j):
+        return j * index(self.plan.lanes) + self.lane if self.plan.across else self.lane * index(self.plan.slices) + j
+
+    def _gather(self, step: Step, parts, kept, count: int, first, stride: int, at) -> tirx.Stmt:
+        """``kept = combine(parts[at(first)], parts[at(first + stride)], ...)``."""
+
+        def part(j):
+            return parts[self._simple(at(first + j * index(stride)))]
+
+        more = self.scope.loop(
+            count - 1, lambda j: store(kept, step.combine(kept[index(0)], part(j + index(1))), 0), "p", UNROLL
+        )
+        return block(store(kept, part(index(0)), 0), more if count > 1 else None)
+
+    # -- results that lie along the other direction ---------------------------------------------------------------
+
+    def _tile(self, step: Step):
+        return shared(self.plan.lanes * (step.length | 1), step.buffer.ty.dtype, f"{step.buffer.name}_tile")
+
+    def _leave(self, step: Step, tile) -> tirx.Stmt:
+        """Write the rows of the group, in the order in which they lie in memory."""
+        plan, length = self.plan, step.length
+        total = plan.lanes * length
+
+        def at(number):
+            flat = self.thread + number * index(plan.threads)
+            size = index(length if plan.across else plan.lanes)
+            high, low = self._simple(tirx.floordiv(flat, size)), self._simple(tirx.floormod(flat, size))
+            lane, column = (high, low) if plan.across else (low, high)
+            row = self.first + lane
+            body = self._write(step, tile[lane * index(length | 1) + column], column, row)
+            body = self.scope.simplify(body)
+            return body if self.valid is None else tirx.IfThenElse(row < self.program.rows, body, None)
+
+        whole = total // plan.threads
+        rest = total - whole * plan.threads
+        last = tirx.IfThenElse(self.thread < rest, at(index(whole)), None) if rest else None
+        return block(self._turns(whole, at) if whole else None, last)
+
+
+def _heads(slices: int) -> int:
+    """Threads of a row that combine a share of its partial results each: a divisor of their number, near its root."""
+    return min((n for n in range(1, slices + 1) if slices % n == 0), key=lambda n: n + slices // n)

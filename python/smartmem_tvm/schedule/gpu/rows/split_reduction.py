@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A long reduction to few results in two: partial results by many groups of threads, then their total.
+
+s += x[i, j]   ->   part[i] += x[i, j];  s += part[i]
+
+One group of threads would leave the rest of the device idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tvm import ir, tirx
+
+from ....ir.kernel import REDUCE, SPATIAL, Kernel, Stage, substitute
+from ...core.nest import fresh, index
+from ...core.reduction import combiner_of
+
+LONG = 1 << 15  # terms: two launches for a reduction cost less than the wait for one group
+VERY_LONG = 1 << 17  # terms: so do several for a whole normalisation
+_FEWEST_PARTS = 8
+
+
+def split_reduction(kernel: Kernel, busy_groups: int) -> tuple[Kernel, Kernel] | None:
+    """Two kernels that do the same one after the other, or None where one keeps the device as busy.
+
+    The first one has one output more than `kernel`, which the second one reads.
+    """
+    stage = kernel.stages[0]
+    if sum(bool(s.reduction) for s in kernel.stages) != 1 or not leaves_idle(stage, busy_groups, LONG):
+        return None
+    var = max(stage.reduction, key=lambda v: _parts(stage.extents[v], busy_groups))
+    parts = _parts(stage.extents[var], busy_groups)
+    if parts < _FEWEST_PARTS:
+        return None
+    first, second = _partial(stage, var, parts)
+    rest = Kernel((*kernel.inputs, first.outputs[0]), kernel.outputs, (second, *kernel.stages[1:]))
+    return Kernel(kernel.inputs, first.outputs, (first,)), rest
+
+
+def leaves_idle(stage: Stage, busy_groups: int, terms: int) -> bool:
+    """Whether a stage reduces at least so many terms to each of so few results that most of a device would idle."""
+    if not stage.reduction or combiner_of(stage) is None:
+        return False
+    results = prod(stage.extents[v] for v in stage.spatial)
+    return prod(stage.extents[v] for v in stage.reduction) >= terms and 2 * results <= busy_groups
+
+
+def _parts(extent: int, most: int) -> int:
+    """The largest divisor of `extent` up to twice `most`."""
+    return max(n for n in range(1, min(extent, 2 * most) + 1) if extent % n == 0)
+
+
+def _partial(stage: Stage, var, parts: int) -> tuple[Stage, Stage]:
+    length, outer, inner = stage.extents[var] // parts, fresh("part"), fresh("within")
+    combine, term = combiner_of(stage)
+    shape = [*(index(stage.extents[v]) for v in stage.spatial), index(parts)]
+    buffer = tirx.decl_buffer(shape, stage.body.buffer.ty.dtype, "partial", layout=None)
+
+    def axis(v, extent: int, kind: int):
+        return tirx.IterVar(ir.Range(index(0), index(extent)), v, kind)
+
+    where = [*stage.spatial, outer]
+    term = substitute(term, {var: outer * index(length) + inner})
+    spatial = [it for it in stage.iters if it.iter_type == SPATIAL]
+    others = [it for it in stage.iters if it.iter_type == REDUCE and not it.var.same_as(var)]
+    first = Stage(
+        "partial",
+        (*spatial, axis(outer, parts, SPATIAL), axis(inner, length, REDUCE), *others),
+        tirx.BufferStore(buffer, combine(buffer[tuple(where)], term), where),
+        tirx.BufferStore(buffer, stage.init.value, where),
+    )
+    own = stage.body.buffer[tuple(stage.body.indices)]
+    body = tirx.BufferStore(stage.body.buffer, combine(own, buffer[tuple(where)]), list(stage.body.indices))
+    return first, replace(stage, iters=(*spatial, axis(outer, parts, REDUCE)), body=body)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums that a thread holds: in half precision a few terms are added up as halves, and what they come to in float32.
+
+Sums of hundreds of terms would lose three digits as halves, and each term as a float takes a conversion.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ...ir.half import FLOAT, HALF
+from ..core.contraction import Contraction
+from ..core.nest import UNROLL, Scope, block, index, store
+from .launch import registers
+
+
+def factor_type(*factors, total: str) -> str:
+    """The type in which factors are held and multiplied: half if all of them are and the sum is float32."""
+    halves = total == FLOAT and {str(each.ty.dtype) for each in factors} == {HALF}
+    return HALF if halves else total
+
+
+def product_type(contraction: Contraction) -> str:
+    """The type in which the operands of a contraction are held."""
+    total = str(contraction.reduction.accumulator.ty.dtype)
+    return factor_type(contraction.left, contraction.right, total=total)
+
+
+class Sums:
+    """`count` sums of products.
+
+    Attributes
+    ----------
+    total : buffer
+        The sums, to be set to their start and read in the end.
+    few : buffer
+        What terms are added to, inside of `around`.
+    """
+
+    def __init__(self, scope: Scope, count: int, factor: str, total: str, name: str):
+        self.scope, self.count = scope, count
+        self.total = self.few = registers(count, total, name)
+        if factor != total:
+            self.few = registers(count, factor, f"{name}_few")
+
+    @property
+    def buffers(self) -> list:
+        """To be allocated."""
+        return [self.total] if self.few is self.total else [self.total, self.few]
+
+    def around(self, terms: tirx.Stmt) -> tirx.Stmt:
+        """`terms` that are added to `few`, and what makes them part of `total`."""
+        if self.few is self.total:
+            return terms
+        few, total = self.few, self.total
+        zero = tirx.const(0, few.ty.dtype)
+
+        def each(body) -> tirx.Stmt:
+            return self.scope.loop(self.count, body, "i", UNROLL)
+
+        start = each(lambda i: store(few, zero, i))
+        return block(start, terms, each(lambda i: store(total, total[_at(i)] + few[_at(i)].astype(total.ty.dtype), i)))
+
+
+def _at(i):
+    return index(i) if isinstance(i, int) else i

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels on a grid of threads, by the rules that come with TVM, and what is left after them.
+
+They are right and robust, not fast: the last of TVM's answers for nearly every kernel of loops, and gives each element
+of a result a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from tvm import s_tir, tirx
+from tvm.s_tir import dlight
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.s_tir.dlight.base import max_threads_per_block, try_inline
+from tvm.s_tir.schedule import ScheduleError
+from tvm.target import Target
+
+from ...ir.kernel import Opaque, parse
+from ...target import is_gpu
+from ..core.rule import Rule
+from .loops import GpuLoops
+from .operand_views import NAMES, with_views
+
+# From so many elements on, one thread for each keeps a large GPU busy.
+_MANY = 16384
+# A sum of so few terms is not worth the barriers of a group of threads that share it.
+_SHORT = 64
+
+
+class TvmRule(Rule):
+    """One of TVM's rules for GPUs, asked like one of ours.
+
+    Parameters
+    ----------
+    rule : tvm.s_tir.dlight.ScheduleRule
+        What it raises at a kernel that it did not expect counts as not answering.
+    """
+
+    def __init__(self, rule: dlight.ScheduleRule):
+        self.rule = rule
+
+    @property
+    def name(self) -> str:
+        """TVM's name for it, unless it is one of ours around it."""
+        return f"dlight.{type(self.rule).__name__}" if type(self) is TvmRule else super().name
+
+    @property
+    def family(self) -> str:
+        """What it is for, as TVM says, unless it is one of ours around it."""
+        documented = (type(self.rule).__doc__ or "").strip().partition("\n")[0]
+        return documented if type(self) is TvmRule else super().family
+
+    @property
+    def catch_all(self) -> bool:
+        """Whether it answers for any kernel, or any reduction."""
+        return isinstance(self.rule, (dlight.gpu.Fallback, dlight.gpu.GeneralReduction))
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no GPU or the rule does not answer."""
+        if not is_gpu(target):
+            return None
+        try:
+            with target:
+                found = self.rule.apply(func, target, False)
+        except Exception as error:  # its assertions have no type of their own, and most have no message
+            raise ScheduleError(f"{type(self.rule).__name__}: {error or type(error).__name__}") from error
+        return found[0] if isinstance(found, list) else found
+
+
+class Tiled(TvmRule):
+    """A matmul in tiles, each by a group of threads.
+
+    TVM's rule knows operands that are read at plain iterators; here they may be read through any index map.
+    """
+
+    def __init__(self):
+        super().__init__(dlight.gpu.Matmul())
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no GPU or the kernel is no matmul."""
+        if not is_gpu(target):
+            return None
+        with contextlib.suppress(ScheduleError):
+            plain = super().apply(func, target)
+            if plain is not None:
+                return plain
+        viewed = with_views(func)
+        found = super().apply(viewed, target) if viewed is not None else None
+        return None if found is None or _stores_a_view(found) else found
+
+
+def _stores_a_view(schedule: s_tir.Schedule) -> bool:
+    """Whether a view was not folded into what reads it."""
+    root = schedule.mod["main"].body.block
+    return any(buffer.name in NAMES for buffer in root.alloc_buffers)
+
+
+class OneThreadEach(Rule):
+    """A kernel with one reduction, whose elements each get a thread: where they are many, or the reduction is short.
+
+    TVM's rule for reductions would let 256 threads share each, 32 terms or not, and a depthwise convolution then spends
+    its time in barriers; its last rule writes the unfinished sum to memory after each term, and gives what follows it a
+    kernel of its own.
+    """
+
+    catch_all = True
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no GPU or the kernel is of another kind."""
+        if not is_gpu(target) or not _is_wide(func):
+            return None
+        sch = s_tir.Schedule(func)
+        blocks = try_inline(sch, normalize_prim_func(sch))
+        reduction = blocks[0].block_rv
+        results = len(sch.get(reduction).writes)  # an argmax has two
+        if len(blocks) > 2 or not blocks[0].is_reduction() or (len(blocks) == 1 and results > 1):
+            return None
+        writer = blocks[1].block_rv if len(blocks) == 2 else sch.cache_write(reduction, 0, "local")
+        each = sch.fuse(*sch.get_loops(writer))
+        group, thread = sch.split(each, [None, max_threads_per_block(target)])
+        sch.bind(group, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+        sch.compute_at(reduction, thread, preserve_unit_loops=True)
+        for result in range(results):
+            sch.set_scope(reduction, result, "local")
+        kinds = blocks[0].dom_kind()
+        inner = dict(zip(sch.get_loops(reduction)[2:], kinds, strict=True))
+        terms = [loop for loop, kind in inner.items() if kind == "R"]
+        sch.reorder(*[loop for loop in inner if loop not in terms], *terms)
+        # Where TVM does not understand the indices that it has simplified itself, the sum begins inside of its loop.
+        with contextlib.suppress(ScheduleError):
+            sch.decompose_reduction(reduction, terms[0])
+        return sch
+
+
+class Shared(TvmRule):
+    """A reduction whose elements are each computed by a group of threads, and what follows it."""
+
+    def __init__(self):
+        super().__init__(dlight.gpu.GeneralReduction())
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no GPU or the kernel is of another kind."""
+        return super().apply(_with_epilogue(func), target) if is_gpu(target) else None
+
+
+def _with_epilogue(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func`; a reduction alone gets a copy of its result behind it, without which TVM's rule does not answer."""
+    sch = s_tir.Schedule(func)
+    blocks = normalize_prim_func(sch)
+    if blocks is None or len(blocks) != 1 or not blocks[0].is_reduction():
+        return func
+    for result in range(len(sch.get(blocks[0].block_rv).writes)):
+        sch.cache_write(blocks[0].block_rv, result, "global")
+    return sch.mod["main"]
+
+
+def _is_wide(func: tirx.PrimFunc) -> bool:
+    try:
+        reducing = [stage for stage in parse(func).stages if stage.reduction]
+    except Opaque:
+        return False
+    if len(reducing) != 1:
+        return False
+    (stage,) = reducing
+    points = terms = 1
+    for var, extent in stage.extents.items():
+        if any(var.same_as(each) for each in stage.reduction):
+            terms *= extent
+        else:
+            points *= extent
+    return points >= _MANY or terms <= _SHORT
+
+
+def gpu_rules() -> list[Rule]:
+    """Those rules of TVM's default pipeline that can be relied on, in its order, and `OneThreadEach` between them.
+
+    Left out are TVM's ``Reduction``, with which a thread may read sums that another one holds in its registers (a
+    grouped convolution of 1x1 with a bias comes out wrong), and its special case ``GEMV``.
+    """
+    return [Tiled(), OneThreadEach(), Shared(), TvmRule(dlight.gpu.Fallback()), GpuLoops()]

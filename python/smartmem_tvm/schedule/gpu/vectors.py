@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thread of a GPU can read or write as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tvm import tirx
+
+from ...ir.kernel import substitute
+from ..core.expressions import Walk, has_select, loads, replace_loads
+from ..core.nest import fresh, index
+
+
+def vector_run(access: Callable, extent: int, outer: Mapping, most: int) -> int:
+    """Elements along a fused index that lie in memory as aligned vectors, in whatever is read or written there.
+
+    Parameters
+    ----------
+    access : callable
+        Fused index -> list of (buffer, indices), or None if what is done there cannot be done on vectors.
+    outer : mapping of tirx.Var to int
+        Extents of the other variables in the accesses.
+    most : int
+        Longest run of interest; runs are `most` halved some times.
+    """
+    run = most
+    while run > 1:
+        if extent % run == 0 and _is_vector(access, extent // run, run, outer):
+            return run
+        run //= 2
+    return 1
+
+
+def _is_vector(access: Callable, groups: int, run: int, outer: Mapping) -> bool:
+    group, within = fresh("group"), fresh("within")
+    places = access(group * index(run) + within)
+    if places is None:
+        return False
+    walk = Walk({**outer, group: groups, within: run})
+    strides = [walk.stride(*place, within) for place in places]
+    return set(strides) <= {0, 1} and all(
+        _is_aligned(walk, place, within, run) for place, stride in zip(places, strides, strict=True) if stride == 1
+    )
+
+
+def _is_aligned(walk: Walk, place: tuple, within, run: int) -> bool:
+    start = walk.analyzer.simplify(substitute(walk.offset(*place), {within: index(0)}))
+    multiple = walk.analyzer.modular_set(start)
+    return multiple.coeff % run == 0 and multiple.base % run == 0
+
+
+def places_of(value) -> list | None:
+    """(buffer, indices) of every load in a value, or None if its lanes may take different ways.
+
+    A condition inside of an index (a roll) is no matter here: it decides where a vector lies, or there is no vector.
+    """
+    outside = replace_loads(value, lambda load: tirx.const(0, load.ty.dtype))
+    return None if has_select(outside) else [(load.source, tuple(load.indices)) for load in loads(value)]

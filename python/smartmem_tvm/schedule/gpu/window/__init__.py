@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution and pooling on a GPU: the rule, its tiles, products and sliding windows."""

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A window that slides, on a grid of threads: a thread computes neighbours, and reads what they share once.
+
+    thread for each tile of results:
+      acc[tile] = init                                                     registers
+      for r in the reduction, its last iterators written out:
+        each different value that the terms of the tile need               registers
+        acc[p] = combine(acc[p], term(p, r))
+      out = finish(acc)
+
+Values are the same if their expressions are: strides, dilation, padding and whatever else is in the index need no
+cases of their own, and the channels of a group share inputs as neighbouring pixels share weights. Textures are read
+and written in whole texels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from itertools import product
+from math import prod
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ....analysis.row_chain import factors
+from ....ir.kernel import substitute
+from ....planner.texture_form import TEXEL
+from ...core.expressions import split_index, uses
+from ...core.nest import VECTOR, Scope, allocate, block, index, store
+from ...core.reduction import Reduction
+from ..launch import launch, registers
+from ..sums import Sums, factor_type
+from .nest import guard
+from .texels import runs_along_texels
+
+
+class SlideNest:
+    """The nest of a reduction.
+
+    Parameters
+    ----------
+    order : sequence of tirx.Var
+        Spatial iterators, slowest in memory first.
+    tile : mapping of tirx.Var to int
+        Neighbours of a thread along spatial iterators; each divides the extent.
+    taps : int
+        Most terms that are written out.
+    threads : int
+        Of a group.
+    texel : sequence of tirx.Var
+        Last iterators of `order`, all of whose results, a texel, are those of one thread and written at once.
+    """
+
+    def __init__(self, reduction: Reduction, order: tuple, tile: Mapping, taps: int, threads: int, texel: tuple = ()):
+        self.reduction, self.order, self.tile = reduction, order, dict(tile)
+        self.threads, self.scope, self.texel = threads, Scope(), texel
+        self.dtype = reduction.accumulator.ty.dtype
+        many, count = 1, 0
+        for var in reversed(reduction.reduce):
+            if many * reduction.extents[var] > taps:
+                break
+            many, count = many * reduction.extents[var], count + 1
+        split = len(reduction.reduce) - count
+        self.loops, self.taps = reduction.reduce[:split], reduction.reduce[split:]
+        self.factors = factors(reduction.term)
+        self.held = factor_type(*self.factors, total=str(self.dtype))
+
+    def body(self) -> tirx.Stmt:
+        """The whole nest."""
+        extents = {v: self.reduction.extents[v] // self.tile.get(v, 1) for v in self.order}
+        total = prod(extents.values())
+        threads = min(self.threads, total)
+        groups = -(-total // threads)
+
+        def thread(g, t):
+            flat = g * index(threads) + t
+            at = split_index(flat, self.order, extents)
+            first = {v: at[v] * index(self.tile.get(v, 1)) for v in self.order}
+            fits = [] if total % threads == 0 else [self.scope.analyzer.simplify(flat < index(total))]
+            return guard(fits, self._thread(first))
+
+        return launch(self.scope, groups, threads, thread)
+
+    def _points(self, vars_, extents: Mapping) -> Iterator[dict]:
+        """Offsets of `vars_`, the last running fastest."""
+        for at in product(*(range(extents[v]) for v in vars_)):
+            yield dict(zip(vars_, at, strict=True))
+
+    def _thread(self, first: dict) -> tirx.Stmt:
+        r = self.reduction
+        tiled = [v for v in self.order if v in self.tile]
+        points = list(self._points(tiled, self.tile))
+        sums = Sums(self.scope, len(points), self.held, str(self.dtype), "acc")
+        acc = sums.total
+
+        def where(point: dict) -> dict:
+            return {**first, **{v: first[v] + index(offset) for v, offset in point.items()}}
+
+        start = [store(acc, r.init, n) for n in range(len(points))]
+        total = self._reduce(lambda at: sums.around(self._terms(sums.few, points, where, at)))
+        run = prod(self.tile[v] for v in self.texel)
+        end = [self._finish(acc, n, where(points[n]), run) for n in range(0, len(points), run)]
+        return allocate(sums.buffers, block(*start, total, *end))
+
+    def _finish(self, acc, first: int, place: dict, run: int) -> tirx.Stmt:
+        """Store `run` results, which are one number or one texel."""
+
+        def one(v):
+            within = split_index(v, self.texel, self.tile)
+            return self.scope.simplify(self.reduction.store(acc[first + v], {**place, **within}))
+
+        return self.scope.loop(run, one, "v", VECTOR)
+
+    def _reduce(self, body) -> tirx.Stmt:
+        return self.scope.nest(self.loops, self.reduction.extents, body)
+
+    def _terms(self, acc, points: list, where, at: dict) -> tirx.Stmt:
+        """The written out terms; each value is read before the first term that needs it."""
+        values, plan = _Values(self, where, at), []
+        for tap in self._points(self.taps, self.reduction.extents):
+            terms = [[values.place(f, point, tap) for f in range(len(self.factors))] for point in points]
+            plan.append((values.take_new(), terms))
+        held = registers(values.count, self.held, "value")
+        statements = []
+        for new, terms in plan:
+            statements += [self._hold(held, *each) for each in new]
+            for n, places in enumerate(terms):
+                term = reduce(lambda a, b: a * b, [held[p] for p in places])
+                statements.append(store(acc, self.reduction.combine(acc[n], term), n))
+        return allocate([held], block(*statements))
+
+    def _hold(self, held, place: int, value, lane) -> tirx.Stmt:
+        """Keep a value, or the four that it has as `lane` runs over a texel."""
+        if lane is None:
+            return store(held, value, place)
+        return self.scope.loop(TEXEL, lambda v: store(held, substitute(value, {lane: v}), place + v), "v", VECTOR)
+
+
+class _Values:
+    """Registers for the different values of the factors of a term; those read from one texel lie side by side."""
+
+    def __init__(self, nest: SlideNest, where, at: dict):
+        self.nest, self.where, self.at = nest, where, at
+        self.count = 0
+        self._new: list = []
+        self._by_offset: dict = {}
+        self._by_value: dict = {}
+        vars_ = [*nest.tile, *nest.taps]
+        self.relevant = [uses(factor, vars_) for factor in nest.factors]
+        self.lanes = [self._lane(factor) for factor in nest.factors]
+
+    def place(self, factor: int, point: dict, tap: dict) -> int:
+        """The register of a factor at a point of the tile and a term of the sum."""
+        both, lane = {**point, **tap}, self.lanes[factor]
+        key = (factor, *(both[v] for v in self.relevant[factor] if v is not lane))
+        if key not in self._by_offset:
+            self._by_offset[key] = self._register(self._value(factor, point, tap), lane)
+        return self._by_offset[key] + (0 if lane is None else both[lane])
+
+    def take_new(self) -> list[tuple]:
+        """(register, value, lane) of those asked for since the last time; see `SlideNest._hold`."""
+        new, self._new = self._new, []
+        return new
+
+    def _lane(self, factor):
+        """The iterator along which the values of a factor are the numbers of a texel; None if there is none."""
+        nest = self.nest
+        whole = [v for v in (*nest.texel, *nest.taps) if nest.reduction.extents[v] == TEXEL]
+        return next((v for v in whole if runs_along_texels(factor, v, nest.reduction.extents)), None)
+
+    def _value(self, factor: int, point: dict, tap: dict):
+        where = {**self.where(point), **self.at, **{v: index(offset) for v, offset in tap.items()}}
+        lane = self.lanes[factor]
+        if lane is not None:
+            self.nest.scope.analyzer.bind(lane, ir.Range(index(0), index(TEXEL)), allow_override=True)
+            where[lane] = lane
+        return self.nest.scope.simplify(substitute(self.nest.factors[factor], where))
+
+    def _register(self, value, lane) -> int:
+        same = self._by_value.setdefault(tvm_ffi.structural_hash(value), [])
+        for other, place in same:
+            if tvm_ffi.structural_equal(value, other):
+                return place
+        first = self.count
+        same.append((value, first))
+        self._new.append((first, value, lane))
+        self.count += 1 if lane is None else TEXEL
+        return first

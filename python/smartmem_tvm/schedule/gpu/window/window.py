@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows on a grid of threads: convolutions of all kinds and pooling.
+
+    out[n, f, y, x] += D[n, i, y*s + p*d, x*s + q*d] * W[f, i, p, q]       a window: p and q meet y and x in an index
+
+Two forms. A product with many channels on the side of the weights is tiled like a matmul (`gpu_window_product`); where
+few or none share an input, a thread slides over neighbours instead (`gpu_window_slide`). Results that go to a texture
+leave a thread as whole texels (`gpu_window_texels`); so do those of other short reductions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import prod
+
+from tvm import tirx
+from tvm.target import Target
+
+from ....analysis.row_chain import factors
+from ....ir.kernel import Kernel
+from ....planner.texture_form import TEXEL
+from ...core.contraction import Contraction, contraction_of, split_groups
+from ...core.decisions import decide
+from ...core.expressions import Walk, loads, uses
+from ...core.reduction import Reduction, reduction_of
+from ..launch import GpuRule
+from .nest import folded
+from .product import ProductNest
+from .slide import SlideNest
+from .texels import goes_in_texels, terms_in_texels, texel_axes
+from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_tile
+
+_FEW_TERMS = 64  # of a window that multiplies nothing: pooling
+_TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
+_GROUP = 128  # threads
+
+
+class WindowRule(GpuRule):
+    """A rule for GPUs, written as a function from a reduction, with all element-wise work in it, to a nest."""
+
+    def params_of(self, target: Target) -> GpuWindowParams:
+        """What the rules for windows may know of a GPU."""
+        return GpuWindowParams.of(target)
+
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel with all its element-wise stages in its one reduction."""
+        return folded(kernel) if sum(bool(stage.reduction) for stage in kernel.stages) == 1 else None
+
+    def lower(self, kernel: Kernel, params: GpuWindowParams) -> tirx.Stmt | None:
+        """The nest of a folded kernel, or None."""
+        reduction = reduction_of(kernel)
+        return None if reduction is None else self.slide(reduction, params)
+
+    @abstractmethod
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+        """The loop nest of a reduction, or None."""
+
+
+class WindowProduct(WindowRule):
+    """The rule for convolutions with many channels that read the same inputs, on a GPU.
+
+    Parameters
+    ----------
+    tile : ProductTile, optional
+        By default the one that `product_tile` chooses.
+    """
+
+    def __init__(self, params: GpuWindowParams | None = None, tile: ProductTile | None = None):
+        super().__init__(params)
+        self.tile = tile
+
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+        """Schedule a windowed product with enough rows."""
+        product = contraction_of(terms_in_texels(split_groups(reduction)))
+        if product is None or not product.rows or not product.columns or not has_window(product):
+            return None
+        texel = texel_axes(product.reduction, product.columns)
+        if texel is None or (self.tile is None and product.extent(sharing(product)) < params.product_rows):
+            return None
+        params = params.in_texels() if texel else params
+        rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
+        batch, window = product.extent(product.batch), window_size(product)
+        tile = self.tile or product_tile(batch, rows, columns, depth, window, params)
+        facts = {"batch": batch, "rows": rows, "columns": columns, "depth": depth, "window": window, **params.facts}
+        tile = decide("gpu_window_product", tile, **facts)
+        if texel and tile.thread_columns % TEXEL:
+            return None
+        return ProductNest(product, tile, bool(texel)).body()
+
+
+class WindowSlide(WindowRule):
+    """The rule for depthwise and narrow grouped convolutions, and for pooling, on a GPU.
+
+    Parameters
+    ----------
+    tile : SlideTile, optional
+        By default the one that `slide_tile` chooses.
+    """
+
+    def __init__(self, params: GpuWindowParams | None = None, tile: SlideTile | None = None):
+        super().__init__(params)
+        self.tile = tile
+
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+        """Schedule a window whose inputs few results share."""
+        reduction = terms_in_texels(split_groups(reduction))
+        order = memory_order(reduction)
+        axis, texel = sliding_axis(reduction), texel_axes(reduction, order)
+        if axis is None or texel is None:
+            return None
+        product = contraction_of(reduction)
+        multiplies = product is not None or (texel and len(factors(reduction.term)) > 1)
+        if not multiplies and _terms(reduction) > _FEW_TERMS:
+            return None
+        rows = [v for v in (sharing(product) if product else ()) if v is not axis and v not in texel]
+        e = reduction.extents
+        together, results = (prod(e[v] for v in vars_) for vars_ in (texel, reduction.spatial))
+        down = next((v for v in reversed(order) if v in window_axes(reduction) and v is not axis), None)
+        row = rows[-1] if rows else None
+        extents = (e[axis], e.get(down, 1), e.get(row, 1))
+        tile = self.tile or slide_tile(*extents, results, params, together)
+        facts = dict(zip(("across", "down", "rows"), extents, strict=True))
+        facts |= {"results": results, "terms": _terms(reduction), "together": together, **params.facts}
+        tile = decide("gpu_window_slide", tile, **facts)
+        wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
+        sizes = {var: _divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
+        return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel).body()
+
+
+class TexelReduction(WindowRule):
+    """The rule for sums, means and maxima that are stored in a texture: a thread for each texel of results."""
+
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
+        """Schedule a reduction that is no matmul, and short enough for one thread."""
+        reduction = terms_in_texels(split_groups(reduction))
+        order = memory_order(reduction)
+        texel, product = texel_axes(reduction, order), contraction_of(reduction)
+        is_matmul = product is not None and product.rows and product.columns
+        if not texel or is_matmul or _terms(reduction) > _TERMS_OF_A_THREAD:
+            return None
+        sizes = {v: reduction.extents[v] for v in texel}
+        results = prod(reduction.extents[v] for v in reduction.spatial)
+        facts = {"results": results, "terms": _terms(reduction), **params.facts}
+        tile = decide("gpu_texel_reduction", SlideTile(1, 1, 1, params.taps, _GROUP), **facts)
+        return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel).body()
+
+
+def windows_rules() -> list[WindowRule]:
+    """All of them, in the order in which they are to be asked."""
+    return [WindowProduct(), WindowSlide(), TexelReduction()]
+
+
+def has_window(product: Contraction) -> bool:
+    """Whether an operand is gathered through a window."""
+    reduction = product.reduction
+    shared = [v for v in reduction.spatial if v not in product.batch]
+    return any(_meets(index, shared, reduction.reduce) for ld in loads(reduction.term) for index in ld.indices)
+
+
+def sharing(product: Contraction) -> tuple:
+    """The iterators of the results that read the same inputs: those that no window moves along."""
+    read = [index for ld in loads(product.right) for index in ld.indices]
+    gathered = any(_meets(index, product.columns, product.depth) for index in read)
+    return product.rows if gathered else product.columns
+
+
+def window_axes(reduction: Reduction) -> list:
+    """Spatial iterators that a reduction iterator is added to in an index, those nearest in memory last."""
+    found = [
+        v
+        for ld in loads(reduction.term)
+        for i in ld.indices
+        if uses(i, reduction.reduce)
+        for v in uses(i, reduction.spatial)
+    ]
+    unique = [v for n, v in enumerate(found) if v not in found[:n]]
+    return sorted(unique, key=lambda v: _distance(reduction, v), reverse=True)
+
+
+def sliding_axis(reduction: Reduction):
+    """The iterator along which neighbours share most of a window; None if there is no window."""
+    product = contraction_of(reduction)
+    axes = [v for v in window_axes(reduction) if product is None or v not in product.batch or not product.rows]
+    return axes[-1] if axes else None
+
+
+def window_size(product: Contraction) -> int:
+    """Last terms of the sum that are places in the window of one input channel, or of the channels of a texel."""
+    reduction, size = product.reduction, 1
+    shared = [v for v in reduction.spatial if v not in product.batch]
+    terms = list(reduction.reduce)
+    if goes_in_texels(reduction, terms[-1]):
+        size = reduction.extents[terms.pop()]
+    for var in reversed(terms):
+        if not any(_meets(i, shared, [var]) for ld in loads(reduction.term) for i in ld.indices):
+            break
+        size *= reduction.extents[var]
+    return size
+
+
+def _meets(index, spatial, reduce) -> bool:
+    return bool(uses(index, spatial)) and bool(uses(index, reduce))
+
+
+def _terms(reduction: Reduction) -> int:
+    return prod(reduction.extents[v] for v in reduction.reduce)
+
+
+def memory_order(reduction: Reduction) -> tuple:
+    """Spatial iterators, slowest in memory first."""
+    return tuple(sorted(reduction.spatial, key=lambda v: _distance(reduction, v), reverse=True))
+
+
+def _distance(reduction: Reduction, var) -> int:
+    """Elements of the output between neighbours along `var`."""
+    stride = Walk(reduction.extents).stride(reduction.output, reduction.indices, var)
+    return abs(stride) if stride is not None else 1 << 62
+
+
+def _divisor(extent: int, most: int) -> int:
+    return max(d for d in range(1, most + 1) if extent % d == 0)

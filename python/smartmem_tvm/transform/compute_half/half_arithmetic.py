@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel again with its float32 arithmetic done in half, stage by stage.
+
+1. A sum of products is kept in float32, its factors and their product are halves. Whoever reads it reads a half.
+2. Any other sum (the mean of a row, the sum of a softmax) and its terms are float32: squares soon leave half's range.
+3. An element-wise stage is float32 if it reads such a sum, or if a number in it is none of half's; otherwise half.
+4. A maximum or minimum is of the type of what it compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ...analysis.row_chain import factors, summand
+from ...ir.half import FLOAT, HALF, LARGEST, SMALLEST, as_half
+from ...ir.index_map import is_if_then_else
+from ...ir.kernel import Kernel, Stage
+
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+_LOGIC = (tirx.And, tirx.Or)
+
+
+def in_half(kernel: Kernel) -> Kernel:
+    """The kernel in half arithmetic; its inputs and outputs are what they were.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Each stage of which is one store.
+    """
+    return _Halved(kernel).kernel()
+
+
+class _Halved:
+    def __init__(self, original: Kernel):
+        self.original = original
+        self.products: list = []  # float32 sums that are read as halves
+        self.new: dict = {}  # intermediate float32 buffer -> buffer of halves
+
+    def kernel(self) -> Kernel:
+        return replace(self.original, stages=tuple(map(self._stage, self.original.stages)))
+
+    def _stage(self, stage: Stage) -> Stage:
+        buffer = stage.body.buffer
+        term = summand(stage)
+        if str(buffer.dtype) not in (FLOAT, HALF):
+            return self._stored(stage, stage.body.value, buffer)
+        if term is not None:
+            return self._sum(stage, term)
+        sums_up = stage.reduction and not isinstance(stage.body.value, (tirx.Max, tirx.Min))
+        kept = stage.reduction and buffer in self.original.outputs
+        narrow = not sums_up and not kept and self._may_be_half(stage.body.value, buffer)
+        if narrow and str(buffer.dtype) == FLOAT and buffer not in self.original.outputs:
+            self.new[buffer] = tirx.decl_buffer(buffer.shape, HALF, buffer.name, scope=buffer.scope())
+        value = self._half(stage.body.value) if narrow else self._float(stage.body.value)
+        return self._stored(stage, value, self.new.get(buffer, buffer), narrow)
+
+    def _stored(self, stage: Stage, value, buffer, narrow: bool = False) -> Stage:
+        """The stage with another value and buffer; both are made to fit."""
+
+        def fitting(expr):
+            return expr if str(expr.ty.dtype) == str(buffer.dtype) else expr.astype(str(buffer.dtype))
+
+        init = stage.init
+        if init is not None and buffer is not stage.body.buffer:
+            start = self._half(init.value) if narrow else init.value
+            init = tirx.BufferStore(buffer, fitting(start), init.indices)
+        return replace(stage, body=tirx.BufferStore(buffer, fitting(value), stage.body.indices), init=init)
+
+    def _sum(self, stage: Stage, term) -> Stage:
+        parts = [part for part in factors(term) if _reads(part)]
+        total = stage.body.buffer[tuple(stage.body.indices)]
+        if len(parts) > 1 and self._may_be_half(term, stage.body.buffer):
+            self.products.append(stage.body.buffer)
+            return self._stored(stage, total + self._half(term).astype(FLOAT), stage.body.buffer)
+        return self._stored(stage, total + self._float(term), stage.body.buffer)
+
+    def _may_be_half(self, value, own) -> bool:
+        """Whether half holds the numbers in a value that goes to buffer `own`, and it reads no float32 sum."""
+        loads: list = []
+        tvm_ffi.structural_walk(value, (ir.TensorLoad, loads.append))
+        numbers: list = []
+        tvm_ffi.structural_walk(value, (tirx.FloatImm, lambda imm: numbers.append(abs(imm.value))))
+        statistics = [b for b in self.original.intermediates if b not in self.products and b not in self.new]
+        floats = [b for b in statistics if str(b.dtype) == FLOAT and not b.same_as(own)]
+        held = all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
+        return held and not any(load.source.same_as(b) for load in loads for b in floats)
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+
+    def _float(self, value):
+        """The float32 expression, with what it reads of halves widened."""
+        return tvm_ffi.structural_map(value, (ir.TensorLoad, self._widened))
+
+    def _widened(self, load):
+        new = self.new.get(load.source)
+        return load if new is None else new[tuple(load.indices)].astype(FLOAT)
+
+    def _half(self, value):
+        """The same expression of halves, for one of float32; others (indices, conditions) keep their type."""
+        if not isinstance(value.ty, ir.PrimType):
+            return value
+        dtype = str(value.ty.dtype)
+        if isinstance(value, tirx.Cast) and dtype in (FLOAT, HALF):
+            inner = self._half(value.value)
+            return inner if str(inner.ty.dtype) == HALF else inner.astype(HALF)
+        if isinstance(value, ir.TensorLoad):
+            load = self.new[value.source][tuple(value.indices)] if value.source in self.new else value
+            return as_half(load) if str(load.ty.dtype) == FLOAT else load
+        if isinstance(value, tirx.FloatImm):
+            return tirx.FloatImm(HALF, min(max(value.value, -LARGEST), LARGEST)) if dtype == FLOAT else value
+        if isinstance(value, (*_BINARY, *_COMPARISONS, *_LOGIC)):
+            return type(value)(self._half(value.a), self._half(value.b))
+        if isinstance(value, tirx.Not):
+            return tirx.Not(self._half(value.a))
+        if isinstance(value, tirx.Select):
+            return tirx.Select(*map(self._half, (value.condition, value.true_value, value.false_value)))
+        if is_if_then_else(value):
+            return tirx.if_then_else(*map(self._half, value.args))
+        if isinstance(value, ir.Call):
+            args = [self._half(arg) for arg in value.args]
+            return tirx.call_intrin(HALF if dtype == FLOAT else dtype, value.op, *args)
+        return self._float(value)
+
+
+def _reads(value) -> bool:
+    found: list = []
+    tvm_ffi.structural_walk(value, (ir.TensorLoad, found.append))
+    return bool(found)
