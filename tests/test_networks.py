@@ -18,8 +18,8 @@ from smartmem_tvm.pipeline import lower_phases, run_phases
 from smartmem_tvm.report import explain, graph_cost
 from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
-from smartmem_tvm.schedule.core.schedule_kernels import kernel_rules
 from smartmem_tvm.schedule.gpu.tvm_rules import gpu_rules
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.suite import SUITES
 from smartmem_tvm.target import parse_target
 

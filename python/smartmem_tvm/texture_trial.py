@@ -14,7 +14,7 @@ from .errors import UserError
 from .ir.texels import is_texture, read_singly
 from .planner.texture_choice import Trial
 from .schedule import ScheduleKernels
-from .schedule.core.schedule_kernels import kernel_rules
+from .schedule.schedule_kernels import kernel_rules
 from .target import named_device
 from .transform.check_textures import CheckTextures
 from .transform.lower_rotations import LowerRotations

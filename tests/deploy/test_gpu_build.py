@@ -19,7 +19,7 @@ from helpers import module, op
 from smartmem_tvm import UserError
 from smartmem_tvm.deploy import build, gpu_build
 from smartmem_tvm.deploy.cuda_compiler import CALLBACK, compiler
-from smartmem_tvm.schedule.core.schedule_kernels import ScheduleKernels
+from smartmem_tvm.schedule.schedule_kernels import ScheduleKernels
 from smartmem_tvm.target import parse_target
 
 CREATE = "ffi.Module.create.cuda"

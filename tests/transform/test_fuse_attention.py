@@ -12,10 +12,10 @@ from helpers import assert_same_results, calls, constant, legal, nodes, op, rand
 from smartmem_tvm import Options, compile
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.schedule import ScheduleKernels, default_rules
-from smartmem_tvm.schedule.core.schedule_kernels import kernel_rules
 from smartmem_tvm.schedule.cpu.attention import RowChains
 from smartmem_tvm.schedule.gpu.attention.attention import refusal
 from smartmem_tvm.schedule.gpu.attention.tile import GpuChainParams
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseAttention, FuseOperators, FuseRows, SplitReductions
 

@@ -79,7 +79,7 @@ def _schedule(
     args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target
 ) -> tuple[dict[str, dict], dict[str, dict], None]:
     from ..deploy.build import lower, optimize
-    from ..schedule.core.schedule_kernels import kernel_rules
+    from ..schedule.schedule_kernels import kernel_rules
     from ..tune.apply_records import tuning_of
 
     chosen = options(args)

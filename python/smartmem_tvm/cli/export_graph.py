@@ -81,7 +81,7 @@ def _compiled(args: argparse.Namespace) -> tuple[dict, dict]:
     from ..deploy.build import lower, optimize
     from ..deploy.record_graph import record_graph
     from ..report import explain
-    from ..schedule.core.schedule_kernels import kernel_rules
+    from ..schedule.schedule_kernels import kernel_rules
     from ..target import parse_target
 
     target, mod, chosen = parse_target(args.target), import_model(args), options(args)

@@ -23,7 +23,7 @@ from ..pipeline import (
     require_schedules,
     run_phases,
 )
-from ..schedule.core.schedule_kernels import kernel_rules
+from ..schedule.schedule_kernels import kernel_rules
 from ..target import device_of, has_textures, host_target, is_gpu
 from ..transform.capture_graphs import kernels_per_graph
 from ..tune.apply_records import tuning_of
@@ -51,7 +51,7 @@ class Compiled:
     weights : list of Weight
         The large constants and the memory that each goes to, see `deploy.weights`.
     rules : dict
-        Kernel name -> the rule that made its schedule, see `schedule.core.schedule_kernels.kernel_rules`.
+        Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
     tuning : dict
         Kernel name -> what is known of its record, if there is one, see `tune.apply_records.tuning_of`.
     kernels_per_graph : list of int

@@ -11,6 +11,7 @@ the reduction runs over the consumer's own index space and computes element ``g(
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import tvm_ffi
@@ -60,8 +61,37 @@ def replace_loads(stage: Stage, buffer, value_at) -> Stage:
     return _rebuilt(stage, stage.iters, rewrite)
 
 
+MayFold = Callable[[Stage, list[Stage]], bool]
+"""Whether a pointwise stage may be folded into its readers: into all of them, or it stays."""
+
+
+def fold(kernel: Kernel, may_fold: MayFold, into: Callable[[Stage, Stage], Stage] | None = None) -> Kernel:
+    """Fold every pointwise stage that may be folded into its readers; the kernel computes the same.
+
+    Parameters
+    ----------
+    into : callable
+        ``(reader, stage) -> reader`` without the buffer between the two: by default `substituted`.
+    """
+    stages, position = list(kernel.stages), 0
+    while position < len(stages):
+        stage = stages[position]
+        readers = [s for s in stages if _reads(s, stage.outputs[0])]
+        inner = stage.is_pointwise and not any(stage.outputs[0].same_as(o) for o in kernel.outputs)
+        if inner and readers and may_fold(stage, readers):
+            stages = [(into or substituted)(s, stage) if s in readers else s for s in stages if s is not stage]
+        else:
+            position += 1
+    return replace(kernel, stages=tuple(stages))
+
+
 def inline(consumer: Stage, producer: Stage) -> Stage:
     """Read a pointwise producer through its value: no buffer remains between the two stages."""
+    return simplified(substituted(consumer, producer))
+
+
+def substituted(consumer: Stage, producer: Stage) -> Stage:
+    """As `inline`, with the indices as they come."""
     buffer, value, vars_ = producer.outputs[0], producer.body.value, producer.spatial
 
     def value_at(indices):
@@ -71,7 +101,7 @@ def inline(consumer: Stage, producer: Stage) -> Stage:
         ]
         return substitute(value, dict(zip(vars_, fitting, strict=True)))
 
-    return simplified(replace_loads(consumer, buffer, value_at))
+    return replace_loads(consumer, buffer, value_at)
 
 
 def simplified(stage: Stage) -> Stage:
@@ -165,28 +195,13 @@ def tidy(kernel: Kernel) -> Kernel:
     2. a reduction whose elements the last stage reads once, through a map or several, is re-indexed along each;
     3. stages nobody reads are dropped, and so are inputs nobody reads.
     """
-    kernel = _collapse(kernel)
+    kernel = fold(kernel, _may_collapse, inline)
     kernel = _reindex_reductions(kernel)
     return _drop_dead(kernel)
 
 
-def _collapse(kernel: Kernel) -> Kernel:
-    stages = list(kernel.stages)
-    position = 0
-    while position < len(stages) - 1:
-        stage = stages[position]
-        readers = [s for s in stages if _reads(s, stage.outputs[0])]
-        if _collapses(kernel, stage, readers):
-            stages = [inline(s, stage) if s in readers else s for s in stages if s is not stage]
-        else:
-            position += 1
-    return replace(kernel, stages=tuple(stages))
-
-
-def _collapses(kernel: Kernel, stage: Stage, readers: list[Stage]) -> bool:
-    if not stage.is_pointwise or any(stage.outputs[0].same_as(o) for o in kernel.outputs):
-        return False
-    if not readers or any(len(r.outputs) > 1 for r in readers):
+def _may_collapse(stage: Stage, readers: list[Stage]) -> bool:
+    if any(len(r.outputs) > 1 for r in readers):
         return False
     if _is_copy(stage):  # the padding of a convolution without padding
         return True

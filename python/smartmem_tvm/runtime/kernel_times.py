@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 
 from ..deploy.build import Compiled
-from ..schedule.core.schedule_kernels import LIBRARY
+from ..schedule.schedule_kernels import LIBRARY
 
 
 @dataclass
@@ -91,7 +91,7 @@ def schedule_report(rules: Mapping[str, dict], times: Mapping[str, KernelTime] |
     Parameters
     ----------
     rules : mapping
-        From `schedule.core.schedule_kernels.kernel_rules`.
+        From `schedule.schedule_kernels.kernel_rules`.
     times : mapping, optional
         From `kernel_times`; without, there are no ``launches``, no ``seconds`` and no ``share``.
 

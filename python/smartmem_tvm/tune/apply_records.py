@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase
 from tvm.target import Target
 
 from ..schedule.core.decisions import DECISIONS, RULE_GENE
-from ..schedule.core.schedule_kernels import RULE, SCHEDULED, is_open, target_of
+from ..schedule.core.rule import RULE, SCHEDULED, is_open, target_of
 from ..schedule.cpu.pack_weights import constant_operands
 from .kernel import with_constants, workload
 from .records import workload_key

@@ -18,10 +18,10 @@ from ..ir.kernel import emit
 from ..schedule import ScheduleKernels
 from ..schedule.core.decisions import DECISIONS, RULE_GENE, Decision, deciding
 from ..schedule.core.rivals import NUMBERED, RIVALS
-from ..schedule.core.rule import Rule
-from ..schedule.core.rules import default_rules
-from ..schedule.core.schedule_kernels import REFUSALS
+from ..schedule.core.rule import Rule, record_of
 from ..schedule.cpu.pack_weights import packing_of
+from ..schedule.rules import default_rules
+from ..schedule.schedule_kernels import REFUSALS
 from .genetic import Space, Value
 from .space import seed_of, space_of
 
@@ -57,10 +57,11 @@ class TunableKernel:
         """The kernel, or None if no rule knows it, or the rule decides nothing."""
         rules, packed = default_rules(), _packed(func, target)
         for rule in rules:
-            decisions = _decisions(func, packed, target, rule)
-            if decisions is not None:
-                rivals = _rivals(func, target, [each for each in rules if each.name in RIVALS.get(rule.name, ())])
-                return cls(func, target, rule.name, decisions, rivals) if decisions else None
+            found = _decisions(func, packed, target, rule)
+            if found is not None:
+                name, decisions = found
+                rivals = _rivals(func, target, [each for each in rules if each.name in RIVALS.get(name, ())])
+                return cls(func, target, name, decisions, rivals) if decisions else None
         return None
 
     @cached_property
@@ -102,8 +103,8 @@ class TunableKernel:
 
 def _decisions(
     func: tirx.PrimFunc, packed: tuple[tirx.PrimFunc, list[Decision]], target: Target, rule: Rule
-) -> tuple[Decision, ...] | None:
-    """What a rule decides about a kernel, None if it is not its business."""
+) -> tuple[str, tuple[Decision, ...]] | None:
+    """The rule's name and what it decides about a kernel, None if it is not its business."""
     reader, looked = packed
     try:
         with deciding(reader) as taken:
@@ -111,14 +112,14 @@ def _decisions(
     except ScheduleError:
         return None
     # Who packs the constants knows of them; their reader does not.
-    return None if found is None else tuple(taken if reader is func else looked)
+    return None if found is None else (record_of(rule, found)["name"], tuple(taken if reader is func else looked))
 
 
 def _rivals(func: tirx.PrimFunc, target: Target, rules: Iterable[Rule]) -> dict[str, tuple[Decision, ...]]:
     found = {}
     for rule in rules:
         given = _with_decisions(func, {RULE_GENE: NUMBERED.index(rule.name)})
-        decisions = _decisions(given, _packed(given, target), target, rule)
+        _, decisions = _decisions(given, _packed(given, target), target, rule) or ("", ())
         if decisions:
             found[rule.name] = decisions
     return found

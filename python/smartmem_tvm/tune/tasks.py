@@ -13,7 +13,7 @@ from tvm.target import Target
 
 from ..ir.graph import launches
 from ..pipeline import prepare_passes
-from ..schedule.core.schedule_kernels import is_open
+from ..schedule.core.rule import is_open
 from ..schedule.cpu.pack_weights import constant_operands
 from ..target import is_gpu
 from .kernel import TunableKernel, with_constants, workload

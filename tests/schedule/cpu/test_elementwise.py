@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
+from smartmem_tvm.ir.compose import fold
 from smartmem_tvm.ir.kernel import parse
-from smartmem_tvm.schedule.core.inline import inline
+from smartmem_tvm.schedule.core.fold_policies import costly_once_and_plain_sums
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (1, 1, 1), (3, 5, 7), (16, 16), (101, 103), (1, 40000)])
@@ -60,7 +61,7 @@ def test_integers_and_casts(check):
 
 
 def folded(*stages_of):
-    return inline(parse(te.create_prim_func(list(stages_of)))).stages
+    return fold(parse(te.create_prim_func(list(stages_of))), costly_once_and_plain_sums).stages
 
 
 def test_cheap_stages_fold_into_all_readers():

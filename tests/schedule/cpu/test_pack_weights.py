@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import relax, te
 
 from smartmem_tvm.schedule import PackWeights, ScheduleKernels
-from smartmem_tvm.schedule.core.schedule_kernels import kernel_rules
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 ROWS, DEPTH = 26, 12

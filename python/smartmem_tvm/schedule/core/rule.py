@@ -10,9 +10,11 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ...ir.kernel import Kernel, Opaque, parse
-from ..cpu.params import CpuParams
-from .inline import inline
 from .nest import index_type
+
+SCHEDULED = "tirx.is_scheduled"
+RULE = "smartmem.rule"
+"""Attribute of a scheduled kernel: ``name``, ``family`` and ``catch_all`` of the rule that made its schedule."""
 
 
 class Rule(ABC):
@@ -37,13 +39,18 @@ class Rule(ABC):
         line = (type(self).__doc__ or "").strip().partition("\n")[0]
         return line.removeprefix("The rule for ").rstrip(".")
 
+    @property
+    def record(self) -> dict:
+        """What is noted on the kernels that it schedules."""
+        return {"name": self.name, "family": self.family, "catch_all": self.catch_all}
+
     @abstractmethod
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         """Schedule `func` (unscheduled S-TIR) for `target`, or None if this rule does not know how."""
 
 
-class NestRule(Rule):
-    """A rule written as a function from the functional form of a kernel to a loop nest.
+class TargetRule(Rule):
+    """A rule for one kind of target, which sees kernels in functional form.
 
     Parameters
     ----------
@@ -53,22 +60,6 @@ class NestRule(Rule):
 
     def __init__(self, params=None):
         self.params = params
-
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        """Schedule `func`, or None if the target is of another kind or the kernel of another family."""
-        if not self.runs_on(target):
-            return None
-        try:
-            kernel = parse(func)
-        except Opaque:
-            return None
-        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
-        if len(types) > 1:
-            return None
-        with index_type(str(next(iter(types), "int64"))):
-            kernel = self.prepare(kernel)
-            body = None if kernel is None else self.lower(kernel, self.params or self.params_of(target))
-            return None if body is None else s_tir.Schedule(finished(func, kernel, body))
 
     @abstractmethod
     def runs_on(self, target: Target) -> bool:
@@ -80,27 +71,35 @@ class NestRule(Rule):
 
     @abstractmethod
     def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel as `lower` wants it: element-wise stages folded into their readers. None: another family."""
+        """The kernel with element-wise stages folded into their readers. None: another family."""
+
+
+class NestRule(TargetRule):
+    """A rule written as a function from the functional form of a kernel to a loop nest."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is of another kind or the kernel of another family."""
+        if not self.runs_on(target):
+            return None
+        try:
+            kernel = parse(func)
+        except Opaque:
+            return None
+        body = self.nest(kernel, target)
+        return None if body is None else s_tir.Schedule(finished(func, kernel, body))
+
+    def nest(self, kernel: Kernel, target: Target, prepared: bool = False) -> tirx.Stmt | None:
+        """The loop nest of a kernel, or None if it is of another family."""
+        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
+        if len(types) > 1:
+            return None
+        with index_type(str(next(iter(types), "int64"))):
+            ready = kernel if prepared else self.prepare(kernel)
+            return None if ready is None else self.lower(ready, self.params or self.params_of(target))
 
     @abstractmethod
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
         """The nest of a prepared kernel, or None."""
-
-
-class CpuRule(NestRule):
-    """A rule for ``llvm`` targets."""
-
-    def runs_on(self, target: Target) -> bool:
-        """Whether the target is a CPU."""
-        return target.kind.name == "llvm"
-
-    def params_of(self, target: Target) -> CpuParams:
-        """Tile sizes and thresholds of a CPU."""
-        return CpuParams.of(target)
-
-    def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel with element-wise stages inlined."""
-        return inline(kernel)
 
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt) -> tirx.PrimFunc:
@@ -110,3 +109,26 @@ def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt) -> tirx.PrimF
     between = [b for b in kernel.intermediates if any(b.same_as(u) for u in used)]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=between)
     return func.with_body(s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
+
+
+def is_open(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel is yet to be scheduled."""
+    return isinstance(func.body, s_tir.SBlockRealize) and not int((func.attrs or {}).get(SCHEDULED, 0))
+
+
+def target_of(func: tirx.PrimFunc, name: str) -> Target:
+    """The target of a kernel: its own, else the current one."""
+    target = (func.attrs or {}).get("target") or Target.current(allow_none=True)
+    if target is None:
+        raise ValueError(
+            f"ScheduleKernels: kernel {name} has no target; run the pass under `with target:` or after BindTarget."
+        )
+    return target
+
+
+def record_of(rule: Rule, schedule: s_tir.Schedule) -> dict:
+    """Which rule made a schedule: `rule`, or those that it asked if it has noted them on the kernel."""
+    noted = (schedule.mod["main"].attrs or {}).get(RULE)
+    if noted is None:
+        return rule.record
+    return {key: kind(noted[key]) for key, kind in (("name", str), ("family", str), ("catch_all", bool))}

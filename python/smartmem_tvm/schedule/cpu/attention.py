@@ -25,11 +25,11 @@ from ..core.decisions import decide
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
-from ..core.rule import CpuRule
 from .choices import BlockChoice
 from .panel_product import PanelProduct
 from .params import CpuParams
 from .row_stages import RowStages
+from .rule import CpuRule
 from .tile import best_tile
 
 _FLOAT_BYTES = 4

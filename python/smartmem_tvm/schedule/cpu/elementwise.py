@@ -9,9 +9,9 @@ from ...ir.kernel import Kernel, Stage, substitute
 from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, fusable_suffix, loads, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
-from ..core.rule import CpuRule
 from .choices import ElementwiseChoice, TransposeChoice
 from .params import CpuParams
+from .rule import CpuRule
 
 
 class Elementwise(CpuRule):

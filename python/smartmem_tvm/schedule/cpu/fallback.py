@@ -9,8 +9,8 @@ from ...ir.kernel import Kernel, substitute
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, block, split_work
 from ..core.nest import index as _index
-from ..core.rule import CpuRule
 from .params import CpuParams
+from .rule import CpuRule
 
 
 class Fallback(CpuRule):

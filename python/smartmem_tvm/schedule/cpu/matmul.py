@@ -29,9 +29,9 @@ from ..core.decisions import decide
 from ..core.expressions import has_select, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
-from ..core.rule import CpuRule
 from .matmul_plan import Chunks, GivenPlan, MatmulPlan
 from .params import CpuParams
+from .rule import CpuRule
 
 _SMALL_FINISH = 12  # nodes: an epilogue up to this size is done on the registers
 

@@ -21,11 +21,11 @@ from ...ir.kernel import Kernel, emit, substitute
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, replace_loads, uses
 from ..core.nest import index
-from ..core.rule import CpuRule
-from ..core.schedule_kernels import is_open, target_of
+from ..core.rule import is_open, target_of
 from .matmul import Matmul
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
+from .rule import CpuRule
 from .slide import Slide
 
 

@@ -31,10 +31,10 @@ from ..core.expressions import (
 from ..core.nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from ..core.reduction import combiner_of, reduction_of
 from ..core.row_space import RowSpace, row_space_of
-from ..core.rule import CpuRule
 from .choices import RowsChoice
 from .params import CpuParams
 from .row_gather import gather_rows
+from .rule import CpuRule
 from .tile import column_tiles
 
 

@@ -29,9 +29,9 @@ from ..core.decisions import decide
 from ..core.expressions import has_select, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
-from ..core.rule import CpuRule
 from .choices import SlideChoice
 from .params import CpuParams
+from .rule import CpuRule
 from .sliding_image import Image, image_of
 from .tile import best_tile, column_tiles
 

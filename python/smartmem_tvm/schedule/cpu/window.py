@@ -21,9 +21,9 @@ from ..core.decisions import decide
 from ..core.expressions import Walk, has_select, loads, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
 from ..core.reduction import Reduction, reduction_of
-from ..core.rule import CpuRule
 from .choices import WindowChoice
 from .params import CpuParams
+from .rule import CpuRule
 from .tile import column_tiles
 
 _NEAR = 4  # elements: neighbours at most this far apart still share most cache lines (strided pooling)

@@ -26,7 +26,7 @@ from ...core.expressions import Walk, loads, split_index
 from ...core.nest import VECTOR, Scope, allocate, block, index, store
 from ..launch import launch, registers, shared
 from ..sums import Sums, product_type
-from .nest import guard, guarded_value
+from .guards import guard, guarded_value
 from .texels import runs_along_texels
 from .tile import ProductTile
 

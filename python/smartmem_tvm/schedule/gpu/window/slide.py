@@ -31,7 +31,7 @@ from ...core.nest import VECTOR, Scope, allocate, block, index, store
 from ...core.reduction import Reduction
 from ..launch import launch, registers
 from ..sums import Sums, factor_type
-from .nest import guard
+from .guards import guard
 from .texels import runs_along_texels
 
 

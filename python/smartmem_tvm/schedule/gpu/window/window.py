@@ -17,14 +17,15 @@ from tvm import tirx
 from tvm.target import Target
 
 from ....analysis.row_chain import factors
+from ....ir.compose import fold
 from ....ir.kernel import Kernel
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
 from ...core.decisions import decide
 from ...core.expressions import Walk, loads, uses
+from ...core.fold_policies import in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule
-from .nest import folded
 from .product import ProductNest
 from .slide import SlideNest
 from .texels import goes_in_texels, terms_in_texels, texel_axes
@@ -43,8 +44,12 @@ class WindowRule(GpuRule):
         return GpuWindowParams.of(target)
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel with all its element-wise stages in its one reduction."""
-        return folded(kernel) if sum(bool(stage.reduction) for stage in kernel.stages) == 1 else None
+        """The kernel with all its element-wise stages in its one reduction; None where that grows out of proportion."""
+        if sum(bool(stage.reduction) for stage in kernel.stages) != 1:
+            return None
+        whole = fold(kernel, in_proportion)
+        left = any(s.is_pointwise and not any(s.outputs[0].same_as(o) for o in whole.outputs) for s in whole.stages)
+        return None if left else whole
 
     def lower(self, kernel: Kernel, params: GpuWindowParams) -> tirx.Stmt | None:
         """The nest of a folded kernel, or None."""

@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-from ..cpu.attention import RowChains
-from ..cpu.elementwise import Elementwise
-from ..cpu.fallback import Fallback
-from ..cpu.matmul import Matmul
-from ..cpu.rows import Rows
-from ..cpu.slide import Slide
-from ..cpu.window import Window
-from ..gpu.attention.attention import GpuRowChains
-from ..gpu.elementwise import GpuElementwise
-from ..gpu.matmul.matmul import GpuMatmul
-from ..gpu.rows.rows import GpuRows
-from ..gpu.sequence import GpuSequence
-from ..gpu.tvm_rules import gpu_rules
-from ..gpu.window.window import windows_rules
-from .rule import Rule
-from .sequence import InSequence
+from .core.rule import Rule
+from .cpu.attention import RowChains
+from .cpu.elementwise import Elementwise
+from .cpu.fallback import Fallback
+from .cpu.matmul import Matmul
+from .cpu.rows import Rows
+from .cpu.sequence import InSequence
+from .cpu.slide import Slide
+from .cpu.window import Window
+from .gpu.attention.attention import GpuRowChains
+from .gpu.elementwise import GpuElementwise
+from .gpu.matmul.matmul import GpuMatmul
+from .gpu.rows.rows import GpuRows
+from .gpu.sequence import GpuSequence
+from .gpu.tvm_rules import gpu_rules
+from .gpu.window.window import windows_rules
 
 
 def default_rules() -> list[Rule]:

@@ -7,19 +7,16 @@ import logging
 from collections.abc import Sequence
 
 import tvm_ffi
-from tvm import IRModule, ir, s_tir, tirx
+from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
-from tvm.target import Target
 
-from ..gpu.loops import on_threads
-from .decisions import DECISIONS, check_all_asked, deciding, given_rule, in_force
-from .rule import Rule
+from .core.decisions import DECISIONS, check_all_asked, deciding, given_rule, in_force
+from .core.rule import RULE, SCHEDULED, Rule, is_open, record_of, target_of
+from .gpu.loops import on_threads
 from .rules import default_rules
 
-SCHEDULED = "tirx.is_scheduled"
 _CALL_PACKED = ir.Op.get("tirx.tvm_call_packed")
-RULE = "smartmem.rule"
 REFUSALS = "smartmem.schedule_refusals"
 # What stands for the rule of a kernel that TVM scheduled itself, and of one that no rule knew.
 LIBRARY = {"name": "TVM", "family": "operators that TVM dispatches to a kernel of its own", "catch_all": False}
@@ -70,8 +67,7 @@ class ScheduleKernels:
                 _logger.info("kernel %s: %s", name, refusals[-1])
                 continue
             if schedule is not None:
-                made_by = {"name": rule.name, "family": rule.family, "catch_all": rule.catch_all}
-                attrs = {SCHEDULED: True, RULE: made_by}
+                attrs = {SCHEDULED: True, RULE: record_of(rule, schedule)}
                 if DECISIONS in (func.attrs or {}):
                     attrs[DECISIONS] = in_force(func, taken)
                 return schedule.mod["main"].with_attrs(attrs)
@@ -79,21 +75,6 @@ class ScheduleKernels:
             _logger.warning("kernel %s: no rule can do as was decided for it (%s)", name, "; ".join(refusals))
             func = self._schedule(func.without_attr(DECISIONS), name)
         return func.with_attr(REFUSALS, refusals) if refusals else func
-
-
-def is_open(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel is yet to be scheduled."""
-    return isinstance(func.body, s_tir.SBlockRealize) and not int((func.attrs or {}).get(SCHEDULED, 0))
-
-
-def target_of(func: tirx.PrimFunc, name: str) -> Target:
-    """The target of a kernel: its own, else the current one."""
-    target = (func.attrs or {}).get("target") or Target.current(allow_none=True)
-    if target is None:
-        raise ValueError(
-            f"ScheduleKernels: kernel {name} has no target; run the pass under `with target:` or after BindTarget."
-        )
-    return target
 
 
 def kernel_rules(mod: IRModule) -> dict[str, dict]:

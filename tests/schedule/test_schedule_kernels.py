@@ -10,9 +10,20 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
-from smartmem_tvm.schedule import CpuParams, InSequence, Matmul, Rule, ScheduleKernels, default_rules
-from smartmem_tvm.schedule.core.schedule_kernels import kernel_rules
+from smartmem_tvm.schedule import (
+    CpuParams,
+    Elementwise,
+    Fallback,
+    InSequence,
+    Matmul,
+    Rows,
+    Rule,
+    ScheduleKernels,
+    default_rules,
+)
+from smartmem_tvm.schedule.core.rule import record_of
 from smartmem_tvm.schedule.cpu.tile import best_tile, column_tiles, cycles, fits
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 
@@ -69,7 +80,6 @@ def test_the_rule_is_recorded():
 
 
 def test_rules_in_sequence_are_recorded_one_by_one():
-    """And nothing is left of the kernel before."""
     x = te.placeholder((70, 33), name="x")
     alone = rule_of(x, topi.argmax(x, axis=1))
     assert (alone["name"], alone["catch_all"]) == ("Fallback + Elementwise", True)
@@ -203,6 +213,15 @@ def test_a_rule_can_be_used_alone():
     assert Matmul().apply(func, TARGET) is not None
     assert Matmul().apply(doubled()["main"], TARGET) is None
     assert InSequence([Matmul()]).apply(doubled()["main"], TARGET) is None
+
+
+def test_a_sequence_keeps_nothing_of_a_kernel():
+    """What made a schedule is noted on the kernel, not on the rule that is asked about the next one."""
+    sequence, x = InSequence([Rows(), Elementwise(), Fallback()]), te.placeholder((70, 33), name="x")
+    before, func = dict(vars(sequence)), te.create_prim_func([x, topi.argmax(x, axis=1)])
+    made = sequence.apply(func, TARGET)
+    assert record_of(sequence, made)["name"] == "Fallback + Elementwise"
+    assert vars(sequence) == before and sequence.record["name"] == "InSequence"
 
 
 def test_parameters_follow_the_target():

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rules for CPUs have in common: their parameters, and which stages they want folded into their readers."""
+
+from __future__ import annotations
+
+from tvm.target import Target
+
+from ...ir.compose import fold
+from ...ir.kernel import Kernel
+from ..core.fold_policies import costly_once_and_plain_sums
+from ..core.rule import NestRule, TargetRule
+from .params import CpuParams
+
+
+class OnCpu(TargetRule):
+    """What every rule for ``llvm`` targets shares."""
+
+    def runs_on(self, target: Target) -> bool:
+        """Whether the target is a CPU."""
+        return target.kind.name == "llvm"
+
+    def params_of(self, target: Target) -> CpuParams:
+        """Tile sizes and thresholds of a CPU."""
+        return CpuParams.of(target)
+
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel with element-wise stages folded into their readers."""
+        return fold(kernel, costly_once_and_plain_sums)
+
+
+class CpuRule(OnCpu, NestRule):
+    """A rule for ``llvm`` targets that makes one loop nest."""
