@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..ir.axes import axes_of, unitless
+from ..ir.axes import SharedRows, axes_of, unitless
 from ..ir.half import HALF
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage
@@ -34,34 +35,27 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False)
-class RowChain:
+class RowChain(SharedRows):
     """The rows of a kernel and the products in it.
 
     Attributes
     ----------
-    kernel : Kernel
-        With iterators of extent 1 taken out of the stages.
-    axes : dict
-        For each stage, the axis (a number) of each of its iterators.
     extents : dict
         Extent of each axis.
-    batch, rows : tuple of int
-        Axes that all stages share; those in `batch` select the matrices of the products.
+    batch : tuple of int
+        Those of the shared axes that select the matrices of the products.
     products : dict
         The stages that are products.
     """
 
-    kernel: Kernel
-    axes: dict
     extents: dict
     batch: tuple[int, ...]
-    rows: tuple[int, ...]
     products: dict
 
-    def inner(self, stage: Stage) -> tuple:
-        """Spatial iterators of a stage that are no row axes."""
-        shared = {*self.batch, *self.rows}
-        return tuple(v for v in stage.spatial if self.axes[stage][v] not in shared)
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """Shared axes along which the matrices are the same."""
+        return tuple(a for a in self.shared if a not in self.batch)
 
     def width(self, stage: Stage) -> int:
         """Values that a stage computes per row."""
@@ -105,8 +99,6 @@ def row_chain_of(kernel: Kernel) -> RowChain:
     axes, extents = axes_of(kernel)
     spatial = [{axes[s][v] for v in s.spatial} for s in kernel.stages]
     shared = set.intersection(*spatial)
-    order = [axes[kernel.stages[0]][v] for v in kernel.stages[0].spatial]
-    shared_in_order = [a for a in order if a in shared]
     _check_rows(kernel, axes, shared)
     products, batch = {}, set()
     for stage in kernel.stages:
@@ -120,8 +112,9 @@ def row_chain_of(kernel: Kernel) -> RowChain:
             raise Opaque("a matrix differs from row to row")
         if any(load.source in kernel.intermediates for load in _loads(product.right)):
             raise Opaque("a matrix is computed in the kernel itself")
-    rows = tuple(a for a in shared_in_order if a not in batch)
-    return RowChain(kernel, axes, extents, tuple(a for a in shared_in_order if a in batch), rows, products)
+    first = kernel.stages[0]
+    in_order = tuple(axes[first][v] for v in first.spatial if axes[first][v] in shared)
+    return RowChain(kernel, axes, in_order, extents, tuple(a for a in in_order if a in batch), products)
 
 
 def _loads(node) -> list:

@@ -1,13 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iterators of several stages that run along one axis, because what one stage writes another reads."""
+"""Iterators of several stages that run along one axis, because what one stage writes another reads.
+
+    s[b, i, j] += q[b, i, k] * x[b, j, k];  m[b, i] max= s[b, i, j];  out[b, i, j] = s[b, i, j] - m[b, i]
+
+Here the axes are b, i, j and k. Every stage runs along b and i: these are the rows that the stages share. The axes are
+read off the buffers that pass between stages, not off positions or extents.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from tvm import ir, tirx
 
 from .kernel import Kernel, Opaque, Stage, substitute
+
+
+@dataclass(frozen=True, eq=False)
+class SharedRows:
+    """A kernel whose stages share rows.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        With iterators of extent 1 taken out of the stages.
+    axes : dict
+        For each stage, the axis (a number) of each of its iterators.
+    shared : tuple of int
+        The axes that are a spatial iterator of every stage.
+    """
+
+    kernel: Kernel
+    axes: dict
+    shared: tuple[int, ...]
+
+    def axis(self, stage: Stage, at) -> int | None:
+        """The axis of a stage along which an index runs, if it is a bare iterator."""
+        return self.axes[stage].get(at) if isinstance(at, ir.Var) else None
+
+    def rows_of(self, stage: Stage) -> list:
+        """Iterators of a stage along the shared axes, in the order of these."""
+        return [v for axis in self.shared for v, mine in self.axes[stage].items() if mine == axis]
+
+    def inner(self, stage: Stage) -> tuple:
+        """Spatial iterators of a stage within a row."""
+        return tuple(v for v in stage.spatial if self.axes[stage][v] not in self.shared)
 
 
 def unitless(kernel: Kernel) -> Kernel:
@@ -28,6 +66,26 @@ def without_units(stage: Stage) -> Stage:
     return Stage(stage.name, iters, substitute(stage.body, zeros), init, stage.annotations)
 
 
+def reads_between(kernel: Kernel) -> Iterator[tuple[Stage, Stage, ir.TensorLoad]]:
+    """Producer, reader and load for each read of what an earlier stage writes.
+
+    Raises
+    ------
+    Opaque
+        If a stage does not write one buffer of its own, or reads what is written later.
+    """
+    producers: dict = {}
+    for stage in kernel.stages:
+        if not isinstance(stage.body, tirx.BufferStore) or stage.body.buffer in producers:
+            raise Opaque(f"stage {stage.name} does not write one buffer")
+        for load in stage.loads:
+            if load.source in producers:
+                yield producers[load.source], stage, load
+            elif load.source in kernel.intermediates:
+                raise Opaque(f"stage {stage.name} reads what is written later")
+        producers[stage.body.buffer] = stage
+
+
 def axes_of(kernel: Kernel, source=None) -> tuple[dict, dict]:
     """Axis of every iterator of every stage, and the extent of every axis.
 
@@ -41,43 +99,12 @@ def axes_of(kernel: Kernel, source=None) -> tuple[dict, dict]:
     Opaque
         If an intermediate buffer is written or read through a map.
     """
-    parent: dict = {(s, v): (s, v) for s in kernel.stages for v in s.extents}
-
-    def root(key):
-        while parent[key] != key:
-            key = parent[key]
-        return key
-
-    producers: dict = {}
-    reads: list = []
-    for stage in kernel.stages:
-        if not isinstance(stage.body, tirx.BufferStore) or stage.body.buffer in producers:
-            raise Opaque(f"stage {stage.name} does not write one buffer")
-        for load in stage.loads:
-            pairs: list = []
-            if load.source in producers:
-                maker = producers[load.source]
-                pairs = [(maker, made, read) for made, read in _links(maker, stage, load)]
-            elif load.source in kernel.intermediates:
-                raise Opaque(f"stage {stage.name} reads what is written later")
-            elif source is not None and load.source.same_as(source):
-                mine = list(load.indices)
-                pairs = [
-                    (s, i, j)
-                    for s, indices in reads
-                    for i, j in zip(indices, mine, strict=True)
-                    if i in s.extents and j in stage.extents
-                ]
-                reads.append((stage, mine))
-            for other, made, read in pairs:
-                parent[root((stage, read))] = root((other, made))
-        producers[stage.body.buffer] = stage
-    return _numbered(kernel, root)
-
-
-def _numbered(kernel: Kernel, root) -> tuple[dict, dict]:
-    numbers: dict = {}
-    axes: dict = {s: {v: numbers.setdefault(root((s, v)), len(numbers)) for v in s.extents} for s in kernel.stages}
+    links: list = []
+    for producer, reader, load in reads_between(kernel):
+        links += [((producer, made), (reader, read)) for made, read in _bare(producer, reader, load)]
+    if source is not None:
+        links += _read_alike(kernel, source)
+    axes = linked(kernel, links)
     extents: dict = {}
     for stage in kernel.stages:
         if len(set(axes[stage].values())) != len(stage.extents):
@@ -88,7 +115,68 @@ def _numbered(kernel: Kernel, root) -> tuple[dict, dict]:
     return axes, extents
 
 
-def _links(producer: Stage, reader: Stage, load) -> list:
+def shared_rows(kernel: Kernel, along: Stage) -> SharedRows:
+    """The rows that all stages share if they are all that `along` iterates over; within a row there may be any maps.
+
+    Raises
+    ------
+    Opaque
+        If some stage leaves its row.
+    """
+    reads = list(reads_between(kernel))
+    links = [
+        ((producer, made), (reader, read))
+        for producer, reader, load in reads
+        for made, read in zip(producer.body.indices, load.indices, strict=True)
+        if isinstance(made, ir.Var) and isinstance(read, ir.Var)
+    ]
+    axes = linked(kernel, links)
+    rows = SharedRows(kernel, axes, tuple(axes[along][v] for v in along.spatial))
+    extents = [along.extents[v] for v in along.spatial]
+    for stage in kernel.stages:
+        own = rows.rows_of(stage)
+        if [axes[stage][v] for v in own] != list(rows.shared) or any(v in stage.reduction for v in own):
+            raise Opaque(f"stage {stage.name} does not run along the rows of stage {along.name}")
+        if [stage.extents[v] for v in own] != extents:
+            raise Opaque(f"stage {stage.name} runs along a part of the rows of stage {along.name}")
+    for producer, reader, load in reads:
+        for made, read in zip(producer.body.indices, load.indices, strict=True):
+            axis = rows.axis(producer, made)
+            if axis in rows.shared and rows.axis(reader, read) != axis:
+                raise Opaque(f"stage {reader.name} reads {load.source.name} in other rows")
+    return rows
+
+
+def linked(kernel: Kernel, links: Iterable[tuple]) -> dict:
+    """For each stage the axis (a number) of each iterator: a link joins the axes of two (stage, iterator)."""
+    parent: dict = {(s, v): (s, v) for s in kernel.stages for v in s.extents}
+
+    def root(key):
+        while parent[key] != key:
+            key = parent[key]
+        return key
+
+    for one, other in links:
+        parent[root(other)] = root(one)
+    numbers: dict = {}
+    return {s: {v: numbers.setdefault(root((s, v)), len(numbers)) for v in s.extents} for s in kernel.stages}
+
+
+def _read_alike(kernel: Kernel, source) -> list:
+    """Links between iterators that read one dimension of `source`."""
+    links, before = [], []
+    for stage in kernel.stages:
+        for load in stage.loads:
+            if not load.source.same_as(source):
+                continue
+            for other, indices in before:
+                pairs = zip(indices, load.indices, strict=True)
+                links += [((other, i), (stage, j)) for i, j in pairs if i in other.extents and j in stage.extents]
+            before.append((stage, list(load.indices)))
+    return links
+
+
+def _bare(producer: Stage, reader: Stage, load) -> list:
     """Pairs of iterators that run along the same axis of the buffer that `load` reads."""
     pairs = []
     for made, read in zip(producer.body.indices, load.indices, strict=True):

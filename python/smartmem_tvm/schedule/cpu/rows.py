@@ -147,7 +147,7 @@ class _Emitter:
         return dict(zip(self.space.rows_of(stage), values, strict=True))
 
     def _stage(self, stage: Stage, rows: list) -> tirx.Stmt:
-        inner = [v for v in stage.spatial if v not in self.space.rows_of(stage)]
+        inner = list(self.space.inner(stage))
 
         def element(point: dict):
             if not stage.reduction:

@@ -87,14 +87,9 @@ class RowProgram:
 def row_program_of(kernel: Kernel) -> RowProgram | None:
     """The program in a kernel, or None if its stages share no rows or hand on columns in another order."""
     space = row_space_of(kernel)
-    if space is None or any(s.reduction and _inner(space, s) for s in space.kernel.stages):
+    if space is None or any(s.reduction and space.inner(s) for s in space.kernel.stages):
         return None
     return _Builder(space).program()
-
-
-def _inner(space: RowSpace, stage: Stage) -> list:
-    rows = space.rows_of(stage)
-    return [v for v in stage.spatial if v not in rows]
 
 
 class _Builder:
@@ -121,7 +116,7 @@ class _Builder:
         return sorted(range(len(rows)), key=lambda n: -strides.get(rows[n], 0))
 
     def _step(self, stage: Stage) -> Step | None:
-        columns = list(stage.reduction) or _inner(self.space, stage)
+        columns = list(stage.reduction or self.space.inner(stage))
         best, most = None, -1
         for order in self._orders(stage, columns):
             step = self._in_order(stage, order)
