@@ -6,14 +6,14 @@ from tvm import te, topi
 
 from gpu_rule_checks import TARGET, check, kernels
 from smartmem_tvm.schedule.gpu.elementwise import GpuElementwise
-from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
 from smartmem_tvm.schedule.gpu.sequence import GpuSequence
+from smartmem_tvm.schedule.gpu.tvm_rules import OneThreadEach, Tiled
 from smartmem_tvm.target import host_target
 
 
 def rule(params=None):
-    return GpuSequence([GpuMatmul(), GpuRows(params), GpuElementwise(params)])
+    return GpuSequence([Tiled(), GpuRows(params), GpuElementwise(params), OneThreadEach()])
 
 
 def tensors(*shapes):

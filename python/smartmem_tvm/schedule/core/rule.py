@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -49,8 +50,8 @@ class Rule(ABC):
         """Schedule `func` (unscheduled S-TIR) for `target`, or None if this rule does not know how."""
 
 
-class TargetRule(Rule):
-    """A rule for one kind of target, which sees kernels in functional form.
+class NestRule(Rule):
+    """A rule written as a function from the functional form of a kernel to a loop nest.
 
     Parameters
     ----------
@@ -60,22 +61,6 @@ class TargetRule(Rule):
 
     def __init__(self, params=None):
         self.params = params
-
-    @abstractmethod
-    def runs_on(self, target: Target) -> bool:
-        """Whether the rule is for targets of this kind."""
-
-    @abstractmethod
-    def params_of(self, target: Target):
-        """The parameters of a target."""
-
-    @abstractmethod
-    def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel with element-wise stages folded into their readers. None: another family."""
-
-
-class NestRule(TargetRule):
-    """A rule written as a function from the functional form of a kernel to a loop nest."""
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         """Schedule `func`, or None if the target is of another kind or the kernel of another family."""
@@ -98,15 +83,31 @@ class NestRule(TargetRule):
             return None if ready is None else self.lower(ready, self.params or self.params_of(target))
 
     @abstractmethod
+    def runs_on(self, target: Target) -> bool:
+        """Whether the rule is for targets of this kind."""
+
+    @abstractmethod
+    def params_of(self, target: Target):
+        """The parameters of a target."""
+
+    @abstractmethod
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel as `lower` wants it: element-wise stages folded into their readers. None: another family."""
+
+    @abstractmethod
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
         """The nest of a prepared kernel, or None."""
 
 
-def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt) -> tirx.PrimFunc:
-    """`func` with `body` under its root block; buffers between stages stay allocated there where still used."""
+def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt, buffers: Sequence = ()) -> tirx.PrimFunc:
+    """`func` with `body` under its root block; buffers between stages stay allocated there where still used.
+
+    Other `buffers` that it uses are allocated there, too.
+    """
     used: list = []
     tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda st: used.append(st.buffer)))
     between = [b for b in kernel.intermediates if any(b.same_as(u) for u in used)]
+    between += [b for b in buffers if not any(b.same_as(each) for each in between)]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=between)
     return func.with_body(s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
 

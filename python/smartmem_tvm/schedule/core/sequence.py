@@ -7,6 +7,7 @@ runs stays in buffers allocated for the call.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
@@ -17,25 +18,21 @@ from tvm.target import Target
 from ...ir.kernel import Kernel, Opaque, Stage, parse
 from .decisions import attempt
 from .nest import block
-from .rule import RULE, NestRule, TargetRule, finished
+from .rule import RULE, Rule, finished
 
 
-class SequenceRule(TargetRule):
+class SequenceRule(Rule):
     """Schedules what no single rule takes as a whole, with the longest prefix that one of `rules` takes first.
 
     Attributes
     ----------
     takes_whole : bool
         A run may be the whole kernel: one of the rules has not been asked about it.
-    prepares_runs : bool
-        A rule prepares its run again, in its own way.
     """
 
     takes_whole = False
-    prepares_runs = False
 
-    def __init__(self, rules: Sequence[NestRule]):
-        super().__init__()
+    def __init__(self, rules: Sequence[Rule]):
         self.rules = list(rules)
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
@@ -46,33 +43,47 @@ class SequenceRule(TargetRule):
             kernel = self.prepare(parse(func))
         except Opaque:
             return None
-        nests, rules, rest = [], [], list(kernel.stages)
+        nests, buffers, rules, rest = [], [], [], list(kernel.stages)
         while rest:
-            length, nest, rule = self._longest(kernel, rest, target)
-            if rule is None:
+            found = self._longest(func, kernel, rest, target)
+            if found is None:
                 return None
+            length, nest, allocated, rule = found
             nests.append(nest)
+            buffers += allocated
             rules.append(rule)
             rest = rest[length:]
-        result = finished(func, kernel, block(*nests))
+        result = finished(func, kernel, block(*nests), buffers)
         return s_tir.Schedule(result.with_attr(RULE, self.record_with(rules)))
 
-    def record_with(self, rules: Sequence[NestRule]) -> dict:
-        """What is noted on a kernel whose runs these rules have scheduled."""
-        return self.record
-
-    def _longest(self, kernel: Kernel, rest: list[Stage], target: Target):
+    def _longest(self, func: tirx.PrimFunc, kernel: Kernel, rest: list[Stage], target: Target):
         most = len(kernel.stages) if self.takes_whole else len(kernel.stages) - 1
         for length in range(min(len(rest), most), 0, -1):
             run = _run(kernel, rest[:length], rest[length:])
             for rule in self.rules:
                 try:
-                    nest = attempt(partial(rule.nest, run, target, prepared=not self.prepares_runs))
+                    found = attempt(partial(self.nest_of, rule, run, func, target))
                 except ScheduleError:
                     continue
-                if nest is not None:
-                    return length, nest, rule
-        return 0, None, None
+                if found is not None:
+                    return length, *found, rule
+        return None
+
+    @abstractmethod
+    def runs_on(self, target: Target) -> bool:
+        """Whether the rule is for targets of this kind."""
+
+    @abstractmethod
+    def prepare(self, kernel: Kernel) -> Kernel:
+        """The kernel as it is cut: element-wise stages folded into their readers."""
+
+    @abstractmethod
+    def nest_of(self, rule: Rule, run: Kernel, func: tirx.PrimFunc, target: Target) -> tuple[tirx.Stmt, list] | None:
+        """What `rule` makes of a run of stages of `func`, and the buffers that it allocates, or None."""
+
+    def record_with(self, rules: Sequence[Rule]) -> dict:
+        """What is noted on a kernel whose runs these rules have scheduled."""
+        return self.record
 
 
 def _run(kernel: Kernel, stages: list[Stage], later: list[Stage]) -> Kernel:

@@ -8,12 +8,12 @@ from tvm.target import Target
 from ...ir.compose import fold
 from ...ir.kernel import Kernel
 from ..core.fold_policies import costly_once_and_plain_sums
-from ..core.rule import NestRule, TargetRule
+from ..core.rule import NestRule
 from .params import CpuParams
 
 
-class OnCpu(TargetRule):
-    """What every rule for ``llvm`` targets shares."""
+class CpuRule(NestRule):
+    """A rule for ``llvm`` targets."""
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target is a CPU."""
@@ -26,7 +26,3 @@ class OnCpu(TargetRule):
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with element-wise stages folded into their readers."""
         return fold(kernel, costly_once_and_plain_sums)
-
-
-class CpuRule(OnCpu, NestRule):
-    """A rule for ``llvm`` targets that makes one loop nest."""

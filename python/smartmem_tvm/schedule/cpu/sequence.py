@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.rule import NestRule
+from tvm import tirx
+from tvm.target import Target
+
+from ...ir.kernel import Kernel
+from ..core.rule import Rule
 from ..core.sequence import SequenceRule
-from .rule import OnCpu
+from .rule import CpuRule
 
 
-class InSequence(OnCpu, SequenceRule):
+class InSequence(SequenceRule):
     """Schedules what no single rule takes as a whole, with the longest prefix that one of `rules` takes first."""
 
     takes_whole = True  # the fallback is among its rules only
+    runs_on, prepare = CpuRule.runs_on, CpuRule.prepare
 
-    def record_with(self, rules: Sequence[NestRule]) -> dict:
+    def nest_of(self, rule: CpuRule, run: Kernel, func: tirx.PrimFunc, target: Target) -> tuple[tirx.Stmt, list] | None:
+        """The nest of a run as it is: folded again without its readers, it might be another one."""
+        nest = rule.nest(run, target, prepared=True)
+        return None if nest is None else (nest, [])
+
+    def record_with(self, rules: Sequence[Rule]) -> dict:
         """The rules of the runs, in their order."""
         return {
             "name": " + ".join(rule.name for rule in rules),

@@ -15,7 +15,7 @@ from ...tables.targets import Row
 from ...target import is_gpu, named_device
 from ..core.fold_policies import costly_once
 from ..core.nest import Scope, fresh, index
-from ..core.rule import NestRule, TargetRule
+from ..core.rule import NestRule
 from ..core.split_tuples import split_tuples
 
 _DATA_PARALLEL_THREAD = 1  # tirx.IterVar.iter_type: ThreadIndex
@@ -82,8 +82,8 @@ class GpuParams:
         )
 
 
-class OnGpu(TargetRule):
-    """What every rule for targets that run kernels on a grid of threads shares."""
+class GpuRule(NestRule):
+    """A rule for targets that run kernels on a grid of threads."""
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target is a GPU."""
@@ -96,10 +96,6 @@ class OnGpu(TargetRule):
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with tuples split and element-wise stages folded into their readers."""
         return fold(split_tuples(kernel), costly_once)
-
-
-class GpuRule(OnGpu, NestRule):
-    """A rule for GPUs that makes one loop nest."""
 
 
 def launch(scope: Scope, groups: int, threads: int, body: Callable) -> tirx.Stmt:

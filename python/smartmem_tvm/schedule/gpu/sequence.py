@@ -6,11 +6,24 @@ Two matmuls that end in one product are such a case: no rule tiles both, each kn
 
 from __future__ import annotations
 
+from tvm import tirx
+from tvm.target import Target
+
+from ...ir.kernel import Kernel, emit
+from ..core.rule import Rule
 from ..core.sequence import SequenceRule
-from .launch import OnGpu
+from .launch import GpuRule
 
 
-class GpuSequence(OnGpu, SequenceRule):
+class GpuSequence(SequenceRule):
     """Schedules what no single rule takes as a whole, with the longest prefix that one of `rules` takes first."""
 
-    prepares_runs = True  # windows fold what other rules leave
+    runs_on, prepare = GpuRule.runs_on, GpuRule.prepare
+
+    def nest_of(self, rule: Rule, run: Kernel, func: tirx.PrimFunc, target: Target) -> tuple[tirx.Stmt, list] | None:
+        """What a rule makes of a run as a kernel of its own: windows are folded in another way than other runs."""
+        found = rule.apply(emit(run, dict(func.attrs or {})), target)
+        if found is None:
+            return None
+        root = found.mod["main"].body.block
+        return root.body, list(root.alloc_buffers)
