@@ -60,6 +60,16 @@ def test_a_pass_never_imports_another_pass(path):
     assert passes_of(path) <= {own}
 
 
+SCHEDULE = {"core": {"core"}, "cpu": {"core", "cpu"}, "gpu": {"core", "gpu"}}  # a folder of rules, what it may import
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "schedule" and len(p.parts) > 2], ids=str)
+def test_rules_for_cpus_and_for_gpus_share_the_core_only(path):
+    """And what knows them all, the list of rules and the pass that asks them, lies above."""
+    found = {name.split(".")[1] for name in imports(path) if name.startswith("schedule.")}
+    assert found <= SCHEDULE[path.parts[1]]
+
+
 WITHOUT_TVM = [p for p in FILES if p.parts[0] in ("tables", "planner") or p.parts[:2] == ("tune", "genetic")]
 
 
@@ -78,3 +88,4 @@ def test_the_reader_of_imports_works():
     assert "tables.quadrant.Quadrant" in imports(Path("analysis/classify.py"))
     assert "transform.eliminate_layout.EliminateLayout" in imports(Path("pipeline.py"))
     assert "tables.quadrant.Quadrant" in imports(Path("tables/action.py"))
+    assert "schedule.core.rule.NestRule" in imports(Path("schedule/gpu/launch.py"))
