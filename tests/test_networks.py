@@ -18,7 +18,7 @@ from smartmem_tvm.pipeline import lower_phases, run_phases
 from smartmem_tvm.report import explain, graph_cost
 from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
-from smartmem_tvm.schedule.gpu.tvm_rules import gpu_rules
+from smartmem_tvm.schedule.gpu.dlight_rules import dlight_rules
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.suite import SUITES
 from smartmem_tvm.target import parse_target
@@ -28,7 +28,7 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 NETWORKS = {entry.file: entry for entry in SUITES["smartmem18"] if not entry.large and not entry.compile_only}
 TOLERANCE = 1e-4  # relative to the largest output
 CATCH_ALL_SHARE = 0.01  # of the time of one inference, for a kernel that no rule was made for
-LAST_RESORTS = {rule.name for rule in gpu_rules()} | {"TVM", "-"}  # "-": no rule at all
+LAST_RESORTS = {rule.name for rule in dlight_rules()} | {"TVM", "-"}  # "-": no rule at all
 
 pytestmark = pytest.mark.slow
 

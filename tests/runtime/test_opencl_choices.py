@@ -6,11 +6,11 @@ import pytest
 
 from helpers import module, op
 from smartmem_tvm import compile
-from smartmem_tvm.schedule.gpu.tvm_rules import gpu_rules
+from smartmem_tvm.schedule.gpu.dlight_rules import dlight_rules
 from smartmem_tvm.target import parse_target
 
 TARGET = parse_target("opencl")
-LAST_RESORTS = {rule.name for rule in gpu_rules()} | {"TVM", "-"}
+LAST_RESORTS = {rule.name for rule in dlight_rules()} | {"TVM", "-"}
 
 
 def check(build, x, *expected):

@@ -13,11 +13,11 @@ from .cpu.sequence import InSequence
 from .cpu.slide import Slide
 from .cpu.window import Window
 from .gpu.attention.attention import GpuRowChains
+from .gpu.dlight_rules import dlight_rules
 from .gpu.elementwise import GpuElementwise
 from .gpu.matmul.matmul import GpuMatmul
 from .gpu.rows.rows import GpuRows
 from .gpu.sequence import GpuSequence
-from .gpu.tvm_rules import gpu_rules
 from .gpu.window.window import windows_rules
 
 
@@ -26,4 +26,4 @@ def default_rules() -> list[Rule]:
     families = [Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
     on_gpu = [*windows_rules(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
-    return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *gpu_rules()]
+    return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *dlight_rules()]

@@ -12,8 +12,8 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 
 from .core.decisions import DECISIONS, check_all_asked, deciding, given_rule, in_force
-from .core.rule import RULE, SCHEDULED, Rule, is_open, record_of, target_of
-from .gpu.loops import on_threads
+from .core.rule import RULE, SCHEDULED, Rule, is_open, record_of, record_on, target_of
+from .gpu.fallback import on_threads
 from .rules import default_rules
 
 _CALL_PACKED = ir.Op.get("tirx.tvm_call_packed")
@@ -90,12 +90,8 @@ def kernel_rules(mod: IRModule) -> dict[str, dict]:
 
 
 def _rule(func: tirx.PrimFunc) -> dict:
-    attrs = func.attrs or {}
-    if RULE in attrs:
-        made_by = attrs[RULE]
-        return {key: kind(made_by[key]) for key, kind in (("name", str), ("family", str), ("catch_all", bool))}
-    library = int(attrs.get(SCHEDULED, 0)) or _calls_library(func) or on_threads(func)
-    return dict(LIBRARY if library else _NONE)
+    library = int((func.attrs or {}).get(SCHEDULED, 0)) or _calls_library(func) or on_threads(func)
+    return record_on(func) or dict(LIBRARY if library else _NONE)
 
 
 def _calls_library(func: tirx.PrimFunc) -> bool:

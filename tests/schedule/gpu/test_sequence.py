@@ -5,10 +5,10 @@ import numpy as np
 from tvm import te, topi
 
 from gpu_rule_checks import TARGET, check, kernels
+from smartmem_tvm.schedule.gpu.dlight_rules import OneThreadEach, Tiled
 from smartmem_tvm.schedule.gpu.elementwise import GpuElementwise
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
 from smartmem_tvm.schedule.gpu.sequence import GpuSequence
-from smartmem_tvm.schedule.gpu.tvm_rules import OneThreadEach, Tiled
 from smartmem_tvm.target import host_target
 
 

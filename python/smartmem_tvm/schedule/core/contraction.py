@@ -19,7 +19,7 @@ from tvm import tirx
 from ...analysis.row_chain import factors
 from ...ir.kernel import substitute
 from ...ir.strength_reduction import Simplifier
-from .expressions import Walk, uses
+from .expressions import memory_order, uses
 from .nest import fresh, index
 from .reduction import Reduction
 
@@ -59,7 +59,7 @@ def contraction_of(reduction: Reduction) -> Contraction | None:
     if not isinstance(reduction.combine(fresh("a"), fresh("b")), tirx.Add):
         return None
     reduction = split_groups(reduction)
-    order = sorted(reduction.spatial, key=lambda v: _stride_rank(reduction, v), reverse=True)
+    order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
     if not order:
         return None
     multiplied = factors(reduction.term)
@@ -73,12 +73,6 @@ def contraction_of(reduction: Reduction) -> Contraction | None:
     rows = tuple(v for v in order if v in in_left and v not in in_right)
     columns = tuple(v for v in order if v in in_right and v not in in_left)
     return Contraction(reduction, batch, rows, columns, _product(left), _product(right))
-
-
-def _stride_rank(reduction: Reduction, var) -> int:
-    """Stride of the result along `var`; a result scattered along it counts as farthest apart."""
-    stride = Walk(reduction.extents).stride(reduction.output, reduction.indices, var)
-    return abs(stride) if stride is not None else 1 << 62
 
 
 def _product(multiplied: list):

@@ -154,6 +154,17 @@ class Walk:
         return self.stride(expr.source, expr.indices, var)
 
 
+def memory_order(vars_: Sequence, extents: Mapping, buffer, indices) -> tuple:
+    """Iterators by falling stride of an access; those along which it is scattered come first."""
+    walk = Walk(extents)
+
+    def distance(var) -> int:
+        stride = walk.stride(buffer, indices, var)
+        return abs(stride) if stride is not None else 1 << 62
+
+    return tuple(sorted(vars_, key=distance, reverse=True))
+
+
 def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
     """Row-major decoding of a fused index: a value for each of `vars_`, the last one running fastest."""
     point, rest = {}, flat

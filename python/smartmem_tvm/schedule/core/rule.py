@@ -127,9 +127,13 @@ def target_of(func: tirx.PrimFunc, name: str) -> Target:
     return target
 
 
+def record_on(func: tirx.PrimFunc) -> dict | None:
+    """What is noted on a kernel of the rule that made its schedule, if anything is."""
+    noted = (func.attrs or {}).get(RULE)
+    kinds = (("name", str), ("family", str), ("catch_all", bool))
+    return None if noted is None else {key: kind(noted[key]) for key, kind in kinds}
+
+
 def record_of(rule: Rule, schedule: s_tir.Schedule) -> dict:
     """Which rule made a schedule: `rule`, or those that it asked if it has noted them on the kernel."""
-    noted = (schedule.mod["main"].attrs or {}).get(RULE)
-    if noted is None:
-        return rule.record
-    return {key: kind(noted[key]) for key, kind in (("name", str), ("family", str), ("catch_all", bool))}
+    return record_on(schedule.mod["main"]) or rule.record

@@ -25,7 +25,6 @@ from ..core.decisions import decide
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
-from .choices import BlockChoice
 from .panel_product import PanelProduct
 from .params import CpuParams
 from .row_stages import RowStages
@@ -33,6 +32,15 @@ from .rule import CpuRule
 from .tile import best_tile
 
 _FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class BlockChoice:
+    """What is chosen for a chain: rows of a block, tasks that share the blocks of a batch, and whether threads do."""
+
+    length: int
+    chunks: int
+    parallel: bool
 
 
 class RowChains(CpuRule):

@@ -3,15 +3,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
 from ..core.decisions import decide
-from ..core.expressions import Walk, accesses_of, fusable_suffix, loads, split_index
+from ..core.expressions import Walk, accesses_of, fusable_suffix, loads, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
-from .choices import ElementwiseChoice, TransposeChoice
 from .params import CpuParams
 from .rule import CpuRule
+
+
+@dataclass(frozen=True)
+class ElementwiseChoice:
+    """Tasks that are wanted; one runs on the thread that calls."""
+
+    tasks: int
+
+
+@dataclass(frozen=True)
+class TransposeChoice:
+    """Tasks that are wanted, and the side of the square tile of each step."""
+
+    tasks: int
+    side: int
 
 
 class Elementwise(CpuRule):
@@ -29,21 +45,10 @@ class Elementwise(CpuRule):
         unit = {v: index(0) for v in stage.spatial if stage.extents[v] == 1}
         extents = {v: e for v, e in stage.extents.items() if v not in unit}
         stage = Stage(stage.name, tuple(it for it in stage.iters if it.var in extents), substitute(stage.body, unit))
-        order = _memory_order(stage, extents)
+        order = memory_order(stage.spatial, extents, stage.body.buffer, stage.body.indices)
         fused = fusable_suffix(order, extents, accesses_of(stage))
         outer, inner = order[: len(order) - fused], order[len(order) - fused :]
         return _emit(stage, extents, outer, inner, params)
-
-
-def _memory_order(stage: Stage, extents) -> list:
-    """Iterators by falling stride of the store; those it scatters along come first."""
-    walk, store = Walk(extents), stage.body
-
-    def rank(var) -> int:
-        stride = walk.stride(store.buffer, store.indices, var)
-        return abs(stride) if stride is not None else 1 << 62
-
-    return sorted(stage.spatial, key=rank, reverse=True)
 
 
 def _product(vars_, extents) -> int:

@@ -12,7 +12,6 @@ from ...ir.kernel import substitute
 from ..core.expressions import Walk, contiguous_run
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh, split_work
-from .choices import MatmulChoice
 from .params import CpuParams
 from .tile import Tile, best_tile, column_tiles, cycles
 
@@ -20,6 +19,40 @@ _FLOAT_BYTES = 4
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
 _FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows, where it is not copied
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
+
+
+@dataclass(frozen=True)
+class MatmulChoice:
+    """What is chosen for a contraction.
+
+    Attributes
+    ----------
+    swapped : bool
+        Rows and columns change places.
+    height, width : int
+        The register tile.
+    lanes : int
+        Columns that are one vector.
+    unroll : int
+        Steps along the depth that are written out; it divides the depth.
+    row_parts, column_parts : int
+        Chunks of rows and of columns, each pair of which is a task.
+    parallel : bool
+        Tasks are spread over threads.
+    left_packed, right_packed : bool
+        Operands are copied first.
+    """
+
+    swapped: bool
+    height: int
+    width: int
+    lanes: int
+    unroll: int
+    row_parts: int
+    column_parts: int
+    parallel: bool
+    left_packed: bool
+    right_packed: bool
 
 
 @dataclass(frozen=True)

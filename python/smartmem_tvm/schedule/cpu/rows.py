@@ -31,11 +31,29 @@ from ..core.expressions import (
 from ..core.nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from ..core.reduction import combiner_of, reduction_of
 from ..core.row_space import RowSpace, row_space_of
-from .choices import RowsChoice
 from .params import CpuParams
 from .row_gather import gather_rows
 from .rule import CpuRule
 from .tile import column_tiles
+
+
+@dataclass(frozen=True)
+class RowsChoice:
+    """What is chosen for rows.
+
+    Attributes
+    ----------
+    vectors : int
+        Partial sums of a reduction along a row, in vectors.
+    together : int
+        Rows that are worked on at once where neighbours in memory are neighbouring rows.
+    tasks : int
+        Tasks that are wanted; one runs on the thread that calls.
+    """
+
+    vectors: int
+    together: int
+    tasks: int
 
 
 class Rows(CpuRule):

@@ -18,7 +18,7 @@ apart first, one plane for each remainder of the lines and columns, and the same
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tvm import tirx
@@ -29,7 +29,6 @@ from ..core.decisions import decide
 from ..core.expressions import has_select, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
-from .choices import SlideChoice
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_image import Image, image_of
@@ -37,6 +36,32 @@ from .tile import best_tile, column_tiles
 
 _MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
 _UNROLLED = 9  # places of a window up to which they are written out
+
+
+@dataclass(frozen=True)
+class SlideChoice:
+    """What is chosen for a convolution of few channels.
+
+    Attributes
+    ----------
+    height, width : int
+        The register tile: channels of the result, and places in the picture.
+    lanes : int
+        Places that are one vector.
+    lines : int
+        Lines of the result that are a task; they divide all lines.
+    written_out : bool
+        The places of the window are written out.
+    parallel : bool
+        Tasks are spread over threads.
+    """
+
+    height: int
+    width: int
+    lanes: int
+    lines: int
+    written_out: bool
+    parallel: bool
 
 
 class Slide(CpuRule):

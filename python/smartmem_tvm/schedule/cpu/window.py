@@ -18,16 +18,38 @@ from tvm import tirx
 
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide
-from ..core.expressions import Walk, has_select, loads, split_index
+from ..core.expressions import Walk, has_select, loads, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
 from ..core.reduction import Reduction, reduction_of
-from .choices import WindowChoice
 from .params import CpuParams
 from .rule import CpuRule
 from .tile import column_tiles
 
 _NEAR = 4  # elements: neighbours at most this far apart still share most cache lines (strided pooling)
 _UNROLLED = 8  # steps of the innermost reduction loop that are written out
+
+
+@dataclass(frozen=True)
+class WindowChoice:
+    """What is chosen for a window.
+
+    Attributes
+    ----------
+    height, width : int
+        Results that are computed together.
+    lanes : int
+        Results that are one vector.
+    unrolled : int
+        Longest innermost loop of the reduction that is written out.
+    tasks : int
+        Tasks that are wanted; one runs on the thread that calls.
+    """
+
+    height: int
+    width: int
+    lanes: int
+    unrolled: int
+    tasks: int
 
 
 class Window(CpuRule):
@@ -60,12 +82,7 @@ class _Emitter:
     def __post_init__(self):
         r, p = self.reduction, self.params
         walk = Walk(r.extents)
-
-        def rank(var) -> int:
-            stride = walk.stride(r.output, r.indices, var)
-            return abs(stride) if stride is not None else 1 << 62
-
-        order = sorted(r.spatial, key=rank, reverse=True)
+        order = memory_order(r.spatial, r.extents, r.output, r.indices)
         self.outer, self.down, self.across = order[:-2], order[-2:-1], order[-1:]
         self.columns = r.extents[self.across[0]] if self.across else 1
         self.lines = r.extents[self.down[0]] if self.down else 1

@@ -12,7 +12,7 @@ from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.texels import writes_texels
 from ...planner.texture_form import TEXEL
 from ..core.decisions import decide
-from ..core.expressions import Walk, accesses_of, has_select, split_index
+from ..core.expressions import Walk, accesses_of, has_select, memory_order, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
 from .launch import GpuParams, GpuRule, launch
 
@@ -36,7 +36,7 @@ class GpuElementwise(GpuRule):
         stage = kernel.stages[0]
         if len(kernel.stages) > 1 or stage.reduction or not isinstance(stage.body, tirx.BufferStore):
             return None
-        order = _memory_order(stage)
+        order = memory_order(stage.spatial, stage.extents, stage.body.buffer, stage.body.indices)
         total = prod(stage.extents.values())
         vector = params.vector if _goes_in_vectors(stage, order, total, params.vector) else 1
         vector = TEXEL if writes_texels(kernel) else vector
@@ -46,17 +46,6 @@ class GpuElementwise(GpuRule):
         facts = {"total": total, "vector": vector, "threads": params.most_threads, "texels": writes_texels(kernel)}
         tile = decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
         return _nest(stage, order, -(-total // tile.vector), tile.vector, tile.threads, tile.each)
-
-
-def _memory_order(stage: Stage) -> list:
-    """Iterators by falling stride of the store; those it scatters along come first."""
-    walk, store = Walk(stage.extents), stage.body
-
-    def rank(var) -> int:
-        stride = walk.stride(store.buffer, store.indices, var)
-        return abs(stride) if stride is not None else 1 << 62
-
-    return sorted(stage.spatial, key=rank, reverse=True)
 
 
 def _goes_in_vectors(stage: Stage, order: list, total: int, width: int) -> bool:

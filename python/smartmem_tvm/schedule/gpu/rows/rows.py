@@ -24,7 +24,7 @@ from ...core.nest import UNROLL, VECTOR, Scope, allocate, block, index, store
 from ...core.reduction import reduction_of
 from ..elementwise import GpuElementwise
 from ..launch import GpuParams, GpuRule, launch, registers, shared, when
-from .groups import split_groups
+from .hidden_rows import split_hidden_rows
 from .plan import RowPlan, fits, plan_of, writes_by_columns
 from .program import RowProgram, Step, collected, row_program_of, without_vectors
 from .split_reduction import VERY_LONG, leaves_idle, split_reduction
@@ -62,7 +62,7 @@ class GpuRows(GpuRule):
 
     def _at_once(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
         """One nest for the whole kernel, or None."""
-        program = row_program_of(kernel) or row_program_of(split_groups(kernel))
+        program = row_program_of(kernel) or row_program_of(split_hidden_rows(kernel))
         if program is None or not writes_by_columns(program):
             return None
         whole = collected(program)

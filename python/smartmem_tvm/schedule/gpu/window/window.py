@@ -3,9 +3,9 @@
 
     out[n, f, y, x] += D[n, i, y*s + p*d, x*s + q*d] * W[f, i, p, q]       a window: p and q meet y and x in an index
 
-Two forms. A product with many channels on the side of the weights is tiled like a matmul (`gpu_window_product`); where
-few or none share an input, a thread slides over neighbours instead (`gpu_window_slide`). Results that go to a texture
-leave a thread as whole texels (`gpu_window_texels`); so do those of other short reductions.
+Two forms. A product with many channels on the side of the weights is tiled like a matmul (`product`); where few or none
+share an input, a thread slides over neighbours instead (`slide`). Results that go to a texture leave a thread as whole
+texels (`texels`); so do those of other short reductions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ....ir.kernel import Kernel
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
 from ...core.decisions import decide
-from ...core.expressions import Walk, loads, uses
+from ...core.expressions import loads, memory_order, uses
 from ...core.fold_policies import in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule
@@ -109,7 +109,7 @@ class WindowSlide(WindowRule):
     def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """Schedule a window whose inputs few results share."""
         reduction = terms_in_texels(split_groups(reduction))
-        order = memory_order(reduction)
+        order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
         axis, texel = sliding_axis(reduction), texel_axes(reduction, order)
         if axis is None or texel is None:
             return None
@@ -138,7 +138,7 @@ class TexelReduction(WindowRule):
     def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
         """Schedule a reduction that is no matmul, and short enough for one thread."""
         reduction = terms_in_texels(split_groups(reduction))
-        order = memory_order(reduction)
+        order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
         texel, product = texel_axes(reduction, order), contraction_of(reduction)
         is_matmul = product is not None and product.rows and product.columns
         if not texel or is_matmul or _terms(reduction) > _TERMS_OF_A_THREAD:
@@ -169,7 +169,7 @@ def sharing(product: Contraction) -> tuple:
     return product.rows if gathered else product.columns
 
 
-def window_axes(reduction: Reduction) -> list:
+def window_axes(reduction: Reduction) -> tuple:
     """Spatial iterators that a reduction iterator is added to in an index, those nearest in memory last."""
     found = [
         v
@@ -179,7 +179,7 @@ def window_axes(reduction: Reduction) -> list:
         for v in uses(i, reduction.spatial)
     ]
     unique = [v for n, v in enumerate(found) if v not in found[:n]]
-    return sorted(unique, key=lambda v: _distance(reduction, v), reverse=True)
+    return memory_order(unique, reduction.extents, reduction.output, reduction.indices)
 
 
 def sliding_axis(reduction: Reduction):
@@ -209,17 +209,6 @@ def _meets(index, spatial, reduce) -> bool:
 
 def _terms(reduction: Reduction) -> int:
     return prod(reduction.extents[v] for v in reduction.reduce)
-
-
-def memory_order(reduction: Reduction) -> tuple:
-    """Spatial iterators, slowest in memory first."""
-    return tuple(sorted(reduction.spatial, key=lambda v: _distance(reduction, v), reverse=True))
-
-
-def _distance(reduction: Reduction, var) -> int:
-    """Elements of the output between neighbours along `var`."""
-    stride = Walk(reduction.extents).stride(reduction.output, reduction.indices, var)
-    return abs(stride) if stride is not None else 1 << 62
 
 
 def _divisor(extent: int, most: int) -> int:

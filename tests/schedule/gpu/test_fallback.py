@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 from gpu_rule_checks import kernels, threads
 from helpers import module, op
 from smartmem_tvm import compile
-from smartmem_tvm.schedule.gpu.loops import GpuLoops, on_threads
+from smartmem_tvm.schedule.gpu.fallback import GpuLoops, on_threads
 from smartmem_tvm.target import device_of, parse_target
 
 TARGET = parse_target("opencl")

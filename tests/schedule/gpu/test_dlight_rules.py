@@ -8,8 +8,8 @@ import tvm_ffi
 from tvm import te, tirx, topi
 
 from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.schedule.gpu.dlight_rules import OneThreadEach, TvmRule, dlight_rules
 from smartmem_tvm.schedule.gpu.operand_views import with_views
-from smartmem_tvm.schedule.gpu.tvm_rules import OneThreadEach, TvmRule, gpu_rules
 from smartmem_tvm.target import device_of, parse_target
 
 TARGET = parse_target("opencl")
@@ -18,7 +18,7 @@ EACH = "OneThreadEach"
 
 def family(func) -> str:
     """Name of the rule that takes the kernel."""
-    for rule in gpu_rules():
+    for rule in dlight_rules():
         try:
             if rule.apply(func, TARGET) is not None:
                 return type(rule.rule if type(rule) is TvmRule else rule).__name__
@@ -33,7 +33,7 @@ def check(inputs, outputs, reference, rule):
     func = te.create_prim_func([*inputs, *outputs]).with_attr("global_symbol", "main")
     assert family(func) == rule
     with TARGET:
-        mod = ScheduleKernels(gpu_rules())(tvm.IRModule({"main": func}))
+        mod = ScheduleKernels(dlight_rules())(tvm.IRModule({"main": func}))
     assert mod["main"].attrs["tirx.is_scheduled"]
     built = tvm.compile(mod, TARGET)
     random = np.random.default_rng(0)
@@ -158,7 +158,7 @@ def test_the_number_of_threads_is_the_targets():
     x = tensor(1000)
     func = te.create_prim_func([x, topi.exp(x)])
     narrow = parse_target('{"kind": "opencl", "max_num_threads": 32, "max_threads_per_block": 32}')
-    (schedule,) = [rule.apply(func, narrow) for rule in gpu_rules()[-1:]]
+    (schedule,) = [rule.apply(func, narrow) for rule in dlight_rules()[-1:]]
     extents = []
     tvm_ffi.structural_walk(schedule.mod["main"].body, (tirx.For, lambda loop: extents.append(int(loop.extent))))
     assert sorted(extents) == [32, 32]

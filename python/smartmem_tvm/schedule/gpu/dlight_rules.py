@@ -19,7 +19,7 @@ from tvm.target import Target
 from ...ir.kernel import Opaque, parse
 from ...target import is_gpu
 from ..core.rule import Rule
-from .loops import GpuLoops
+from .fallback import GpuLoops
 from .operand_views import NAMES, with_views
 
 # From so many elements on, one thread for each keeps a large GPU busy.
@@ -173,7 +173,7 @@ def _is_wide(func: tirx.PrimFunc) -> bool:
     return points >= _MANY or terms <= _SHORT
 
 
-def gpu_rules() -> list[Rule]:
+def dlight_rules() -> list[Rule]:
     """Those rules of TVM's default pipeline that can be relied on, in its order, and `OneThreadEach` between them.
 
     Left out are TVM's ``Reduction``, with which a thread may read sums that another one holds in its registers (a

@@ -15,7 +15,7 @@ from ....ir.strength_reduction import Simplifier
 from ...core.nest import fresh, index
 
 
-def split_groups(kernel: Kernel) -> Kernel:
+def split_hidden_rows(kernel: Kernel) -> Kernel:
     """The kernel with every spatial iterator split by which an intermediate result is read as ``v // q``."""
     return replace(kernel, stages=tuple(_split(_simple(stage), kernel) for stage in kernel.stages))
 
