@@ -90,8 +90,11 @@ def kernel_rules(mod: IRModule) -> dict[str, dict]:
 
 
 def _rule(func: tirx.PrimFunc) -> dict:
+    record = record_on(func)
+    if record is not None:
+        return record
     library = int((func.attrs or {}).get(SCHEDULED, 0)) or _calls_library(func) or on_threads(func)
-    return record_on(func) or dict(LIBRARY if library else _NONE)
+    return dict(LIBRARY if library else _NONE)
 
 
 def _calls_library(func: tirx.PrimFunc) -> bool:
