@@ -14,6 +14,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ...ir.kernel import Kernel, Opaque, Stage, emit, parse
+from ...target import is_gpu
 from ..core.decisions import attempt
 from ..core.nest import block
 from ..core.rule import Rule
@@ -35,7 +36,7 @@ class GpuSequence(Rule):
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         """Schedule `func`, or None if the target is no GPU or some stage is known to no rule."""
-        if "gpu" not in target.keys:
+        if not is_gpu(target):
             return None
         try:
             kernel = fold(split_tuples(parse(func)))
