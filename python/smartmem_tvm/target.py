@@ -65,7 +65,7 @@ def named_device(target: tvm.target.Target) -> Row | None:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU target allows a kernel, and what is known of the device behind it; the numbers are those of a large one.
+    """What a GPU target allows a kernel, and what is known of the device behind it; by default a large one.
 
     Attributes
     ----------

@@ -133,11 +133,8 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
         unroll = min(step // slices, _WRITTEN_OUT // (down * across))
         tile = GpuTile(rows, columns, step, down, across, splits, slices, unroll)
         # what gives a thread much to do is for products that are large without a split
-        if (
-            tile.threads % WARP == 0
-            and fits(tile, params.limits)
-            and (splits == 1 or (depth >= 128 * splits and down * across <= 32))
-        ):
+        sensible = splits == 1 or (depth >= 128 * splits and down * across <= 32)
+        if sensible and tile.threads % WARP == 0 and fits(tile, params.limits):
             found.append(tile)
     return found
 

@@ -70,6 +70,9 @@ class SlideTile:
     threads: int
 
 
+_LIMITS, _PROCESSOR = Limits(), Processor(threads=1536)
+
+
 @dataclass(frozen=True)
 class GpuWindowParams:
     """Parameters of the rules for windows on a GPU.
@@ -90,8 +93,8 @@ class GpuWindowParams:
         Neighbouring results that one thread finishes at once: the numbers of a texel.
     """
 
-    limits: Limits = Limits()
-    processor: Processor = Processor(threads=1536)
+    limits: Limits = _LIMITS
+    processor: Processor = _PROCESSOR
     busy_threads: int = 256
     product_rows: int = 16
     taps: int = 49
@@ -155,7 +158,7 @@ def depth_step(depth: int, window: int) -> int:
 def product_tile(
     batch: int, rows: int, columns: int, depth: int, window: int, params: GpuWindowParams
 ) -> ProductTile | None:
-    """The tile with the lowest estimated time for a product of these extents; None if the target has none so small.
+    """The tile with the lowest estimated time for a product of these extents; None if none fits.
 
     Parameters
     ----------
