@@ -107,7 +107,7 @@ class Limits:
         cuda, aligned = is_cuda(target), any(key in target.keys for key in ("adreno", "mali"))
         return cls(
             work_group=min([_MOST_THREADS, *filter(None, sizes)]) if any(sizes) else cls.work_group,
-            shared_bytes=min(int(target.attrs.get("max_shared_memory_per_block") or _MOST_SHARED), _MOST_SHARED),
+            shared_bytes=int(target.attrs.get("max_shared_memory_per_block") or cls.shared_bytes),
             registers=row.registers if row is not None else cls.registers,
             vector=4 if cuda or aligned else 1,
             shared_vector=4 if cuda else 1,

@@ -31,6 +31,8 @@ _SHORT = 64
 # TVM's rules choose groups by the kind of a target; a buffer shrinks to what is used of it when it is lowered.
 _COMPACT = tvm.transform.Sequential(
     [
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
         s_tir.transform.CompactBufferAllocation(),
