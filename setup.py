@@ -101,7 +101,7 @@ setup(
     package_dir={"": "python"},
     packages=packages(),
     package_data={"smartmem_tvm.page": ["assets/*"]},
-    py_modules=["_smartmem_opencl", "_smartmem_opencl_vectors", "_smartmem_opencl_workers"],
+    py_modules=["_smartmem_opencl", "_smartmem_opencl_vectors", "_smartmem_opencl_workers", "_smartmem_pipeline"],
     install_requires=[
         # Exact on purpose, see TVM_PINS.
         *(f"{name}=={version}" for name, version in FACTS["TVM_PINS"].items()),
@@ -121,7 +121,11 @@ setup(
     },
     entry_points={
         "console_scripts": ["smartmem = smartmem_tvm.cli:main"],
-        # TVM calls these at the end of its import, so that a plain `import tvm` finds OpenCL, in an RPC server too.
-        "tvm.backends": ["smartmem_opencl = _smartmem_opencl:autoload"],
+        # TVM calls these at the end of its import, so that a plain `import tvm` finds OpenCL, in an RPC server too,
+        # and knows the pipeline.
+        "tvm.backends": [
+            "smartmem_opencl = _smartmem_opencl:autoload",
+            "smartmem_pipeline = _smartmem_pipeline:autoload",
+        ],
     },
 )

@@ -134,5 +134,8 @@ def test_a_source_distribution_holds_every_source_of_the_library():
 
 def test_tvm_and_the_shell_find_us():
     arguments = declared()
-    assert arguments["entry_points"]["tvm.backends"] == ["smartmem_opencl = _smartmem_opencl:autoload"]
-    assert "_smartmem_opencl" in arguments["py_modules"]
+    assert arguments["entry_points"]["tvm.backends"] == [
+        "smartmem_opencl = _smartmem_opencl:autoload",
+        "smartmem_pipeline = _smartmem_pipeline:autoload",
+    ]
+    assert {"_smartmem_opencl", "_smartmem_pipeline"} <= set(arguments["py_modules"])

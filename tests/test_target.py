@@ -8,7 +8,21 @@ import tvm
 
 from smartmem_tvm import UserError
 from smartmem_tvm.tables.targets import TARGETS
-from smartmem_tvm.target import as_adreno, device_of, has_textures, host_target, is_gpu, parse_target, target_row
+from smartmem_tvm.target import (
+    Limits,
+    as_adreno,
+    device_kind,
+    device_of,
+    has_textures,
+    host_target,
+    is_cpu,
+    is_cuda,
+    is_gpu,
+    is_opencl,
+    model_of,
+    parse_target,
+    target_row,
+)
 
 PHONES = [name for name, row in TARGETS.items() if row.host]
 
@@ -124,3 +138,48 @@ def test_a_phone_s_device_is_not_looked_for_here():
 def test_a_cpu_of_another_machine_is_no_device_here():
     with pytest.raises(UserError, match="device of another machine"):
         device_of(parse_target('{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}'))
+
+
+@pytest.mark.parametrize(
+    ("said", "work_group"),
+    [
+        ({}, 256),
+        ({"max_threads_per_block": 128}, 128),
+        ({"max_num_threads": 64}, 64),
+        ({"max_num_threads": 512, "max_threads_per_block": 384}, 384),
+        ({"max_num_threads": 4096, "max_threads_per_block": 4096}, 1024),
+    ],
+    ids=str,
+)
+def test_of_two_names_for_the_size_of_a_work_group_the_smaller_counts(said, work_group):
+    assert Limits.of(tvm.target.Target({"kind": "opencl", **said})).work_group == work_group
+
+
+@pytest.mark.parametrize("name", PHONES)
+def test_limits_of_a_phone_are_those_of_its_row(name):
+    limits, row = Limits.of(parse_target(name)), TARGETS[name]
+    assert (limits.work_group, limits.shared_bytes, limits.registers) == (
+        row.work_group,
+        row.local_bytes,
+        row.registers,
+    )
+    assert limits.processors == row.cores and limits.device is row
+    assert (limits.vector, limits.shared_vector) == (4, 1)
+
+
+def test_limits_where_no_device_is_named():
+    cuda, opencl = Limits.of(parse_target("cuda")), Limits.of(tvm.target.Target("opencl"))
+    assert cuda.device is opencl.device is None and cuda.processors == opencl.processors
+    assert (cuda.vector, cuda.shared_vector, opencl.vector, opencl.shared_vector) == (4, 4, 1, 1)
+    assert cuda.launch_cycles < opencl.launch_cycles
+    assert opencl.at_most(64, 1 << 20) == Limits(64, opencl.shared_bytes)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("cpu", "cpu"), ("opencl", "opencl"), ("adreno-740", "opencl"), ("cuda", "cuda")]
+)
+def test_what_kind_of_device_a_target_is_for(text, kind):
+    target = parse_target(text)
+    assert device_kind(target) == kind
+    assert (is_cpu(target), is_opencl(target), is_cuda(target)) == (kind == "cpu", kind == "opencl", kind == "cuda")
+    assert model_of(target) == (text if "-" in text else "")

@@ -4,12 +4,29 @@
 Importing the package registers the pipeline ``"smartmem"``, so that
 ``tvm.compile(mod, target, relax_pipeline="smartmem")`` works. The public verbs are below; single passes are in
 `smartmem_tvm.transform`.
+
+The import itself loads nothing of TVM, which takes seconds, so that ``smartmem --help`` answers at once; verbs and
+modules are imported when they are first asked for (PEP 562). What TVM has to know of this package it is told at the end
+of ``import tvm``: by TVM itself where the package is installed (``tvm.backends`` in setup.py), otherwise by what is
+registered here, whichever of the two is imported first.
 """
 
-import sys
-from pathlib import Path
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+import _smartmem_opencl
+import _smartmem_pipeline
+
+from ._import_hook import after_import
 from ._version import __version__, version_problem
+
+if TYPE_CHECKING:  # for what reads the package without running it
+    from .deploy.build import Compiled, compile, compile_baseline, optimize
+    from .errors import UserError
+    from .frontend import from_onnx, from_torch
+    from .pipeline import Options
+    from .report import graph_cost
 
 __all__ = [
     "Compiled",
@@ -24,18 +41,40 @@ __all__ = [
     "optimize",
 ]
 
-# The `smartmem` command imports what it needs itself: TVM takes seconds, and `--help` should not. (While
-# ``python -m smartmem_tvm`` imports this package, the name of the program is still "-m".)
-_is_command = bool(sys.argv) and Path(sys.argv[0]).stem in ("smartmem", "-m")
+_MODULES = {
+    "Compiled": "deploy.build",
+    "Options": "pipeline",
+    "UserError": "errors",
+    "compile": "deploy.build",
+    "compile_baseline": "deploy.build",
+    "from_onnx": "frontend",
+    "from_torch": "frontend",
+    "graph_cost": "report",
+    "optimize": "deploy.build",
+}
+"""Public name -> the module that it is from."""
 
-_problem = version_problem()
-if _problem is None and not _is_command:
-    from .deploy.build import Compiled, compile, compile_baseline, optimize
-    from .errors import UserError
-    from .frontend import from_onnx, from_torch
-    from .pipeline import Options
-    from .report import graph_cost
-elif _problem is not None:
-    # With a wrong pair of TVM packages nothing of TVM is imported, because it may crash, but `smartmem doctor` works.
-    def __getattr__(name: str):
-        raise ImportError(_problem)
+
+def __getattr__(name: str):
+    module = _MODULES.get(name, name)
+    if name.startswith("_") or (name not in _MODULES and find_spec(f"{__name__}.{name}") is None):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # A wrong pair of TVM packages may crash: nothing of TVM is imported then, and `smartmem doctor` works.
+    if problem := version_problem():
+        raise ImportError(problem)
+    found = import_module(f"{__name__}.{module}")
+    if name in _MODULES:
+        found = globals()[name] = getattr(found, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _tell_tvm() -> None:
+    for module in (_smartmem_opencl, _smartmem_pipeline):
+        module.autoload()
+
+
+after_import("tvm", _tell_tvm)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one visible list of phases, and its registration as ``relax.get_pipeline("smartmem")``."""
+"""The one visible list of phases, which ``relax.get_pipeline("smartmem")`` is made of."""
 
 from __future__ import annotations
 
@@ -354,7 +354,3 @@ def smartmem_pipeline(**options) -> tvm.transform.Pass:
         return run_phases(mod, graph_phases(target) + lower_phases(target), chosen)
 
     return pipeline
-
-
-if "smartmem" not in relax.pipeline.PIPELINE_MAP:
-    relax.register_pipeline("smartmem")(smartmem_pipeline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm.target import codegen
@@ -27,6 +28,31 @@ def is_gpu(target: tvm.target.Target) -> bool:
     return "gpu" in target.keys
 
 
+def is_cpu(target: tvm.target.Target) -> bool:
+    """Whether kernels for `target` are loops that LLVM compiles."""
+    return target.kind.name == "llvm"
+
+
+def is_cuda(target: tvm.target.Target) -> bool:
+    """Whether kernels for `target` are CUDA's."""
+    return target.kind.name == "cuda"
+
+
+def is_opencl(target: tvm.target.Target) -> bool:
+    """Whether kernels for `target` are OpenCL's."""
+    return target.kind.name == "opencl"
+
+
+def device_kind(target: tvm.target.Target) -> str:
+    """What TVM calls the device that runs what is compiled for `target`: ``cpu``, ``opencl``, ``cuda``."""
+    return target.kind.name if is_gpu(target) else "cpu"
+
+
+def model_of(target: tvm.target.Target) -> str:
+    """The name of the device that a target is for, as its attribute ``model`` has it; empty if it names none."""
+    return str(target.attrs.get("model") or "")
+
+
 def has_textures(target: tvm.target.Target) -> bool:
     """Whether TVM may put tensors into texture memory for `target`."""
     return "texture" in target.keys
@@ -34,7 +60,69 @@ def has_textures(target: tvm.target.Target) -> bool:
 
 def named_device(target: tvm.target.Target) -> Row | None:
     """The row of the device that a target names by its model, None if it names none."""
-    return TARGETS.get(str(target.attrs.get("model") or ""))
+    return TARGETS.get(model_of(target))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a GPU target allows a kernel, and what is known of the device behind it; by default a large one.
+
+    Attributes
+    ----------
+    work_group : int
+        Threads of a work-group, at most.
+    shared_bytes : int
+        Shared (local) memory of a work-group.
+    registers : int
+        Numbers of four bytes that a thread may keep before a compiler spills them to memory.
+    vector : int
+        Neighbours that a load from global memory moves at once. 1 where loads of several elements are taken apart by
+        the compiler: a vector in OpenCL need not be aligned, and NVIDIA's makes four strided loads of it.
+    shared_vector : int
+        The same for shared memory. Compilers of Adreno and Mali keep aligned loads from global memory whole; for shared
+        memory that is not known, and where they do not, single loads meet in a few banks.
+    processors : int
+        Units that run work-groups independently of each other.
+    launch_cycles : float
+        Cycles of a large GPU that one more kernel costs: 3 us with CUDA graphs, 10 us where the host launches each
+        kernel (measured through OpenCL on an H100).
+    device : Row or None
+        What is known of the device that the target names.
+    """
+
+    work_group: int = 256
+    shared_bytes: int = _MOST_SHARED
+    registers: int = 255
+    vector: int = 1
+    shared_vector: int = 1
+    processors: int = 132
+    launch_cycles: float = 17500.0
+    device: Row | None = None
+
+    @classmethod
+    def of(cls, target: tvm.target.Target) -> Limits:
+        """The limits of a GPU target; of the two names that TVM has for the size of a work-group the smaller counts."""
+        row = named_device(target)
+        sizes = [int(target.attrs.get(name) or 0) for name in ("max_num_threads", "max_threads_per_block")]
+        cuda, aligned = is_cuda(target), any(key in target.keys for key in ("adreno", "mali"))
+        return cls(
+            work_group=min([_MOST_THREADS, *filter(None, sizes)]) if any(sizes) else cls.work_group,
+            shared_bytes=int(target.attrs.get("max_shared_memory_per_block") or cls.shared_bytes),
+            registers=row.registers if row is not None else cls.registers,
+            vector=4 if cuda or aligned else 1,
+            shared_vector=4 if cuda else 1,
+            processors=row.cores if row is not None else cls.processors,
+            launch_cycles=5000.0 if cuda else cls.launch_cycles,
+            device=row,
+        )
+
+    def at_most(self, work_group: int, shared_bytes: int) -> Limits:
+        """The same for a rule that makes no use of more."""
+        return replace(
+            self,
+            work_group=min(self.work_group, work_group),
+            shared_bytes=min(self.shared_bytes, shared_bytes),
+        )
 
 
 def host_target() -> tvm.target.Target:
@@ -80,7 +168,7 @@ def parse_target(text: str | None) -> tvm.target.Target:
         ) from error
     if is_gpu(target):
         return target if target.host is not None else target.with_host("llvm")
-    if target.kind.name != "llvm":
+    if not is_cpu(target):
         raise UserError(
             f"target '{text}' is a {target.kind.name} target, neither a CPU nor a GPU: use one of {_names()}."
         )
@@ -166,7 +254,7 @@ def as_adreno(target: tvm.target.Target) -> tvm.target.Target:
 
 def target_row(target: tvm.target.Target) -> Row | None:
     """What `tables.targets` has on a target: on its model if it names one, otherwise on its kind; None if nothing."""
-    return row_of(target.kind.name, str(target.attrs.get("model") or ""))
+    return row_of(target.kind.name, model_of(target))
 
 
 def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
@@ -182,10 +270,10 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
     UserError
         If this machine has none, or fewer.
     """
-    kind = target.kind.name if is_gpu(target) else "cpu"
+    kind = device_kind(target)
     if is_elsewhere(target):
         raise UserError(
-            f"target '{target.attrs.get('model') or target.attrs.get('mtriple') or kind}' is the device of another "
+            f"target '{model_of(target) or target.attrs.get('mtriple') or kind}' is the device of another "
             f"machine: run what is compiled for it there, tune and profile with --tracker and --key, or compile for "
             f"'{kind}' to run it here."
         )

@@ -284,7 +284,6 @@ def test_a_device_that_hangs_in_an_upload_is_given_up(tmp_path, monkeypatch):
 
 OTHER_TVM = """
 import sys
-sys.argv[0] = "smartmem"
 from smartmem_tvm.remote import about
 about.tvm_version = lambda: "0.26.0"
 from smartmem_tvm.cli import main

@@ -30,8 +30,7 @@ def test_temporary_files_of_this_process_and_of_others_are_below_it_and_go_with_
 
 def test_the_folder_of_a_process_that_was_killed_is_removed_and_that_of_one_that_lives_is_not(top):
     code = """
-import os, sys
-sys.argv[0] = "smartmem"
+import os
 from smartmem_tvm.tune.scratch import scratch
 with scratch():
     os.kill(os.getpid(), 9)

@@ -12,6 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..schedule.core.decisions import RULE_GENE, Decision, given_values
 from ..schedule.core.rivals import NUMBERED
+from ..schedule.gpu.attention.tile import ProductTile as ChainProductTile
+from ..schedule.gpu.matmul.tile import GpuTile
+from ..schedule.gpu.occupancy import FLOAT_BYTES, WARP, WorkGroupTile
+from ..schedule.gpu.window.tile import ProductTile
 from .genetic import Space, Value, divisors
 from .kind import Kind
 from .rule_space import RuleSpace
@@ -19,7 +23,6 @@ from .rule_space import RuleSpace
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _WRITTEN_OUT = 2048  # multiplications in the source of a kernel: more of them take minutes to compile
-_FLOAT_BYTES = 4
 
 
 def space_of(
@@ -143,7 +146,7 @@ def _rows(kind: Kind) -> None:
 def _row_chain(kind: Kind) -> None:
     rows = kind["rows"]
     kind.number("length", (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, rows), rows)
-    kind.at_most((1 << 20) // (_FLOAT_BYTES * kind["widest"]), "length")
+    kind.at_most((1 << 20) // (FLOAT_BYTES * kind["widest"]), "length")
     kind.number("chunks", _PARTS, rows)
     kind.requires(lambda length, chunks: chunks <= -(-rows // length), "length", "chunks")
     kind.switch("parallel")
@@ -165,10 +168,6 @@ def _transpose(kind: Kind) -> None:
 # -- GPU -------------------------------------------------------------------------------------------------------------
 
 
-def _threads_of(rows: int, columns: int, down: int, across: int) -> int:
-    return (rows // down) * (columns // across)
-
-
 def _thread_tile(kind: Kind) -> None:
     """Tiles that threads share evenly."""
     for side in ("rows", "columns"):
@@ -177,7 +176,18 @@ def _thread_tile(kind: Kind) -> None:
         kind.requires(lambda tile, own: tile % own == 0, side, f"thread_{side}")
 
 
-_TILE = ("rows", "columns", "thread_rows", "thread_columns")
+def _work_group(kind: Kind, tile: type[WorkGroupTile]) -> None:
+    """Tiles of which a work-group has a warp at least, and what the target allows at most."""
+    most, shared = kind["threads"], kind["shared"]
+
+    def threads(slices: int, rows: int, columns: int, down: int, across: int) -> bool:
+        return WARP <= tile(rows, columns, 1, down, across, slices=slices).threads <= most
+
+    def memory(slices: int, depth: int, rows: int, columns: int) -> bool:
+        return tile(rows, columns, depth, 1, 1, slices=slices).shared_bytes <= shared
+
+    kind.requires(threads, "slices", "rows", "columns", "thread_rows", "thread_columns")
+    kind.requires(memory, "slices", "depth", "rows", "columns")
 
 
 def _gpu_matmul(kind: Kind) -> None:
@@ -187,13 +197,7 @@ def _gpu_matmul(kind: Kind) -> None:
     kind.number("splits", (1, 2, 3, 4, 6, 8, 12, 16), max(1, kind["depth"] // 32))
     kind.number("slices", (1, 2, 4, 8))
     kind.number("band", (0, 1, 2, 4, 8, 16), kind["columns"] // 8)
-    most, shared = kind["threads"], kind["shared"]
-    kind.requires(lambda slices, *tile: 32 <= slices * _threads_of(*tile) <= most, "slices", *_TILE)
-
-    def bytes_(slices: int, depth: int, rows: int, columns: int) -> int:
-        return 4 * (depth * (rows + columns + 8) + (slices - 1) * rows * columns)
-
-    kind.requires(lambda *sizes: bytes_(*sizes) <= shared, "slices", "depth", "rows", "columns")
+    _work_group(kind, GpuTile)
     kind.requires(lambda deep, slices, unroll: deep % (slices * unroll) == 0, "depth", "slices", "unroll")
     kind.at_most(_WRITTEN_OUT, "unroll", "thread_rows", "thread_columns")
     kind.at_most(max(kind["depth"], 4), "splits", "depth")
@@ -207,13 +211,8 @@ def _gpu_window_product(kind: Kind) -> None:
     kind.number("depth", {4, 8, 12, 16, 24, 32, kind["window"], 2 * kind["window"]}, min(64, kind["depth"]))
     kind.number("slices", (1, 2, 4, 8))
     kind.number("vector", (1, 2, 4))
-    most, shared, run = kind["threads"], kind["shared"], kind["run"]
-    kind.requires(lambda slices, *tile: 32 <= slices * _threads_of(*tile) <= most, "slices", *_TILE)
-
-    def bytes_(slices: int, depth: int, rows: int, columns: int) -> int:
-        return 4 * slices * (depth * (rows + columns + 8) + (rows * columns if slices > 1 else 0))
-
-    kind.requires(lambda *sizes: bytes_(*sizes) <= shared, "slices", "depth", "rows", "columns")
+    _work_group(kind, ProductTile)
+    run = kind["run"]
     kind.requires(lambda own: own % run == 0, "thread_columns")
     own = ("thread_rows", "thread_columns", "slices")
     kind.requires(lambda down, across, slices: down * across % (slices * run) == 0, *own)
@@ -239,7 +238,7 @@ def _gpu_rows(kind: Kind) -> None:
     kind.number("slices", (*_POWERS, *range(96, most, 32)), min(most, 2 * length))
     kind.at_most(most, "lanes", "slices")
     if kind["turned"]:
-        kind.at_most(kind["shared"] // (2 * _FLOAT_BYTES * (length | 1)), "lanes")
+        kind.at_most(kind["shared"] // (2 * FLOAT_BYTES * (length | 1)), "lanes")
     elif kind["vector"] == 1 and kind["rows"] > 1:
         kind.switch("across")
 
@@ -259,11 +258,11 @@ def _gpu_row_chain(kind: Kind) -> None:
         own = [f"products.{number}.{name}" for name in ("thread_rows", "thread_columns", "slices", "depth")]
         for name, options in zip(own, ((4, 8), (4, 8), (1, 2, 4, 8), (8, 16, 32)), strict=True):
             kind.number(name, options)
-        kind.requires(_shares, "rows", "threads", own[0], own[2])
+        kind.requires(_shares_evenly, "rows", "threads", own[0], own[2])
 
 
-def _shares(rows: int, threads: int, thread_rows: int, slices: int) -> bool:
-    return rows % thread_rows == 0 and threads % (slices * (rows // thread_rows)) == 0
+def _shares_evenly(rows: int, threads: int, thread_rows: int, slices: int) -> bool:
+    return ChainProductTile(thread_rows, 1, slices, 1).shares_evenly(rows, threads)
 
 
 _KINDS: dict[str, Callable[[Kind], None]] = {

@@ -10,8 +10,9 @@ from tvm import te, topi
 from gpu_rule_checks import TARGET, check, kernels, scheduled
 from smartmem_tvm.schedule.gpu.elementwise import GpuElementwise
 from smartmem_tvm.schedule.gpu.launch import GpuParams
+from smartmem_tvm.target import Limits
 
-VECTORS = replace(GpuParams.of(TARGET), vector=4)
+VECTORS = GpuParams.of(replace(Limits.of(TARGET), vector=4))
 EITHER = pytest.mark.parametrize("params", [None, VECTORS], ids=["scalars", "vectors"])
 
 

@@ -9,23 +9,35 @@ from __future__ import annotations
 
 import contextlib
 
+import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import normalize_prim_func
-from tvm.s_tir.dlight.base import max_threads_per_block, try_inline
+from tvm.s_tir.dlight.base import try_inline
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ...ir.kernel import Opaque, parse
-from ...target import is_gpu
+from ...target import Limits, is_gpu
 from ..core.rule import Rule
 from .fallback import GpuLoops
+from .occupancy import require_limits
 from .operand_views import NAMES, with_views
 
 # From so many elements on, one thread for each keeps a large GPU busy.
 _MANY = 16384
 # A sum of so few terms is not worth the barriers of a group of threads that share it.
 _SHORT = 64
+# TVM's rules choose groups by the kind of a target; a buffer shrinks to what is used of it when it is lowered.
+_COMPACT = tvm.transform.Sequential(
+    [
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+    ]
+)
 
 
 class TvmRule(Rule):
@@ -65,7 +77,10 @@ class TvmRule(Rule):
                 found = self.rule.apply(func, target, False)
         except Exception as error:  # its assertions have no type of their own, and most have no message
             raise ScheduleError(f"{type(self.rule).__name__}: {error or type(error).__name__}") from error
-        return found[0] if isinstance(found, list) else found
+        schedule = found[0] if isinstance(found, list) else found
+        if schedule is not None:
+            require_limits(_COMPACT(schedule.mod)["main"], Limits.of(target))
+        return schedule
 
 
 class Tiled(TvmRule):
@@ -118,7 +133,7 @@ class OneThreadEach(Rule):
             return None
         writer = blocks[1].block_rv if len(blocks) == 2 else sch.cache_write(reduction, 0, "local")
         each = sch.fuse(*sch.get_loops(writer))
-        group, thread = sch.split(each, [None, max_threads_per_block(target)])
+        group, thread = sch.split(each, [None, Limits.of(target).work_group])
         sch.bind(group, "blockIdx.x")
         sch.bind(thread, "threadIdx.x")
         sch.compute_at(reduction, thread, preserve_unit_loops=True)

@@ -15,6 +15,7 @@ from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, has_select, memory_order, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
 from .launch import GpuParams, GpuRule, launch
+from .occupancy import WARP
 
 _MOST_EACH = 4  # turns of a thread
 
@@ -38,12 +39,13 @@ class GpuElementwise(GpuRule):
             return None
         order = memory_order(stage.spatial, stage.extents, stage.body.buffer, stage.body.indices)
         total = prod(stage.extents.values())
-        vector = params.vector if _goes_in_vectors(stage, order, total, params.vector) else 1
+        vector = params.limits.vector if _goes_in_vectors(stage, order, total, params.limits.vector) else 1
         vector = TEXEL if writes_texels(kernel) else vector
         units = -(-total // vector)
-        threads = min(params.elementwise_group, params.most_threads, -(-units // 32) * 32)
+        most = params.limits.work_group
+        threads = min(params.elementwise_group, most, -(-units // WARP) * WARP)
         each = max(1, min(_MOST_EACH // vector, units // params.busy_threads))
-        facts = {"total": total, "vector": vector, "threads": params.most_threads, "texels": writes_texels(kernel)}
+        facts = {"total": total, "vector": vector, "threads": most, "texels": writes_texels(kernel)}
         tile = decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
         return _nest(stage, order, -(-total // tile.vector), tile.vector, tile.threads, tile.each)
 

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.target import Target
 
+from ...target import Limits, is_gpu
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, Scope, block, index, index_type
 from ..core.rule import Rule
@@ -25,11 +26,11 @@ class GpuLoops(Rule):
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         """Schedule `func`, or None if the target is no GPU or the kernel has its threads already."""
-        if "gpu" not in target.keys or not isinstance(func.body, s_tir.SBlockRealize) or on_threads(func):
+        if not is_gpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or on_threads(func):
             return None
         root = func.body.block
         nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-        launches = [_launched(nest, GpuParams.of(target)) for nest in nests]
+        launches = [_launched(nest, GpuParams.of(Limits.of(target))) for nest in nests]
         whole = s_tir.SBlock([], [], [], "root", block(*launches), alloc_buffers=list(root.alloc_buffers))
         return s_tir.Schedule(func.with_body(s_tir.SBlockRealize([], True, whole)))
 
@@ -52,7 +53,7 @@ def _launched(nest: tirx.Stmt, params: GpuParams) -> tirx.Stmt:
     total = 1
     for extent in extents.values():
         total *= extent
-    group = min(params.elementwise_group, params.most_threads, total)
+    group = min(params.elementwise_group, params.limits.work_group, total)
     scope = Scope()
 
     def thread(number, lane) -> tirx.Stmt:

@@ -5,93 +5,83 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 from tvm.target import Target
 
 from ...ir.compose import fold
 from ...ir.kernel import Kernel
-from ...tables.targets import Row
-from ...target import is_gpu, named_device
+from ...target import Limits, is_gpu
 from ..core.fold_policies import costly_once
 from ..core.nest import Scope, fresh, index
 from ..core.rule import NestRule
 from ..core.split_tuples import split_tuples
+from .occupancy import require_limits
 
 _DATA_PARALLEL_THREAD = 1  # tirx.IterVar.iter_type: ThreadIndex
-
-
-# Registers of a thread that hold no values: addresses, counters.
-ADDRESSES = 16
+_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
 class GpuParams:
-    """What the rules for rows and element-wise kernels may know of a GPU; numbers, so that a tuner can vary them.
+    """Thresholds of the rules for rows and element-wise kernels on a GPU.
 
     Attributes
     ----------
-    most_threads : int
-        Threads in a group, at most.
-    shared_bytes : int
-        On-chip memory of a group.
+    limits : Limits
+        Those of the target.
     busy_threads, busy_groups : int
         Threads and groups from which on the device has enough to do: below, a row is spread over more of them.
-    vector : int
-        Elements that a thread loads at once. 1 where loads of several elements are taken apart by the compiler: a
-        vector in OpenCL need not be aligned, and NVIDIA's makes four strided loads of it.
     row_group : int
         Threads in a group of several short rows.
     values_each : int
         Elements of a row per thread that are aimed at where there are threads enough.
-    registers : int
-        Elements of rows that a thread may keep.
+    row_registers : int
+        Elements of rows that a thread keeps at most.
     elementwise_group : int
         Threads in a group of an element-wise kernel.
-    launch : float
-        Cycles of a large GPU that one more kernel costs: 3 us with CUDA graphs, 10 us where the host launches each
-        kernel (measured through OpenCL on an H100).
-    device : Row or None
-        What is known of the device that the target names.
     """
 
-    most_threads: int = 256
-    shared_bytes: int = 16 * 1024
+    limits: Limits = _LIMITS
     busy_threads: int = 128 * 1024
     busy_groups: int = 120
-    vector: int = 1
     row_group: int = 128
     values_each: int = 4
-    registers: int = 128
+    row_registers: int = 128
     elementwise_group: int = 256
-    launch: float = 17500.0
-    device: Row | None = None
 
     @classmethod
-    def of(cls, target: Target) -> GpuParams:
-        """The parameters of a target whose keys include ``gpu``."""
-        device = named_device(target)
-        aligned = target.kind.name == "cuda" or any(key in target.keys for key in ("adreno", "mali"))
-        return cls(
-            most_threads=min(1024, int(target.attrs.get("max_num_threads") or cls.most_threads)),
-            shared_bytes=int(target.attrs.get("max_shared_memory_per_block") or 48 * 1024),
-            vector=4 if aligned else 1,
-            registers=cls.registers if device is None else min(cls.registers, device.registers - ADDRESSES),
-            launch=5000.0 if target.kind.name == "cuda" else cls.launch,
-            device=device,
-        )
+    def of(cls, limits: Limits) -> GpuParams:
+        """The parameters of a target with these limits."""
+        return cls(limits)
 
 
 class GpuRule(NestRule):
-    """A rule for targets that run kernels on a grid of threads."""
+    """A rule for targets that run kernels on a grid of threads.
+
+    Attributes
+    ----------
+    sizes : type
+        Of its parameters, made by ``of`` from the limits of a target.
+    """
+
+    sizes: ClassVar[type] = GpuParams
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target is a GPU."""
         return is_gpu(target)
 
-    def params_of(self, target: Target) -> GpuParams:
-        """What rules may know of a GPU."""
-        return GpuParams.of(target)
+    def params_of(self, target: Target):
+        """Candidates and thresholds within the limits of a GPU."""
+        return self.sizes.of(Limits.of(target))
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None; a schedule beyond the limits of the target counts as not answering."""
+        schedule = super().apply(func, target)
+        if schedule is not None:
+            require_limits(schedule.mod["main"], Limits.of(target))
+        return schedule
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with tuples split and element-wise stages folded into their readers."""

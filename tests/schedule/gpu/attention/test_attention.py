@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chains of rows on a GPU (attention in one kernel, softmax after a matmul) against numpy, on an OpenCL device."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +22,7 @@ from smartmem_tvm.analysis.row_chain import row_chain_of
 from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.schedule.gpu.attention.attention import GpuRowChains, refusal
 from smartmem_tvm.schedule.gpu.attention.tile import ChainTile, GpuChainParams, ProductTile
+from smartmem_tvm.target import Limits
 
 SIZES = GpuChainParams()
 
@@ -78,10 +78,10 @@ def test_random_shapes(seed):
     check_chain(*attention(*map(int, (heads, rows, keys, depth, width)), bool(seed % 2)))
 
 
-@pytest.mark.parametrize(("shared_bytes", "group_threads"), [(16 * 1024, 64), (32 * 1024, 128)])
-def test_a_small_device(shared_bytes, group_threads):
+@pytest.mark.parametrize(("shared_bytes", "work_group"), [(16 * 1024, 64), (32 * 1024, 128)])
+def test_a_small_device(shared_bytes, work_group):
     """Mobile GPUs: less on-chip memory, smaller groups."""
-    sizes = replace(SIZES, shared_bytes=shared_bytes, group_threads=group_threads)
+    sizes = GpuChainParams.of(Limits(work_group, shared_bytes))
     source = check_chain(*attention(2, 77, 77, 64, 64, False), sizes)
     floats = [int(line.partition("[")[2].partition("]")[0]) for line in source.splitlines() if "__local float " in line]
     assert 0 < 4 * sum(floats) <= shared_bytes

@@ -19,8 +19,7 @@ from smartmem_tvm.schedule.gpu.attention.tile import (
     cycles,
     shared_bytes,
 )
-from smartmem_tvm.schedule.gpu.launch import GpuParams
-from smartmem_tvm.target import parse_target
+from smartmem_tvm.target import Limits, parse_target
 
 LARGE = GpuChainParams()
 
@@ -34,12 +33,12 @@ SHAPES = [attention(*s) for s in ((12, 197, 197, 64), (192, 49, 49, 32), (12, 12
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("limits", [{}, {"shared_bytes": 32 * 1024, "group_threads": 64}], ids=str)
+@pytest.mark.parametrize("limits", [{}, {"shared_bytes": 32 * 1024, "work_group": 64}], ids=str)
 def test_a_tile_keeps_to_what_a_group_may_have(shape, limits):
-    params = replace(LARGE, **limits)
+    params = replace(LARGE, limits=replace(LARGE.limits, **limits))
     tile = best_chain_tile(shape, params)
-    assert tile.threads <= params.group_threads
-    assert shared_bytes(shape, tile) <= params.shared_bytes
+    assert tile.threads <= params.limits.work_group
+    assert shared_bytes(shape, tile) <= params.limits.shared_bytes
     assert -(-shape.longest // tile.row_threads) <= params.row_values
 
 
@@ -57,7 +56,7 @@ def test_candidates_share_out_every_row_and_thread(shape, number):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_nearly_every_processor_has_work(shape):
     tile = best_chain_tile(shape, LARGE)
-    assert shape.batch * -(-shape.rows // tile.rows) >= 0.7 * LARGE.processors
+    assert shape.batch * -(-shape.rows // tile.rows) >= 0.7 * LARGE.limits.processors
 
 
 def test_more_work_is_estimated_to_take_longer():
@@ -116,14 +115,14 @@ def test_no_tile_for_rows_that_do_not_fit():
 
 
 def test_limits_come_from_the_target():
-    params = GpuChainParams.of(GpuParams(most_threads=128, shared_bytes=32 * 1024))
-    assert (params.group_threads, params.shared_bytes) == (128, 32 * 1024)
-    assert GpuChainParams.of(GpuParams(most_threads=1024, shared_bytes=1 << 20)).shared_bytes == LARGE.shared_bytes
+    limits = GpuChainParams.of(Limits(work_group=128, shared_bytes=32 * 1024)).limits
+    assert (limits.work_group, limits.shared_bytes) == (128, 32 * 1024)
+    assert GpuChainParams.of(Limits(work_group=1024, shared_bytes=1 << 20)).limits == LARGE.limits
 
 
 def test_params_read_the_row_of_the_device():
-    params = GpuChainParams.of(GpuParams.of(parse_target("mali-g57")))
-    assert (params.processors, params.thread_registers, params.row_values) == (2, 64, 32)
+    params = GpuChainParams.of(Limits.of(parse_target("mali-g57")))
+    assert (params.limits.processors, params.limits.registers, params.row_values) == (2, 64, 32)
     tiles = candidates(0, SHAPES[0], 16, 128, 18 * 1024, params)
     assert tiles and all(tile.thread_rows * tile.thread_columns <= 32 for tile in tiles)
-    assert GpuChainParams.of(GpuParams.of(tvm.target.Target("opencl"))).processors == LARGE.processors
+    assert GpuChainParams.of(Limits.of(tvm.target.Target("opencl"))).limits.processors == LARGE.limits.processors

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 import tvm
 
-from smartmem_tvm.schedule.gpu.launch import GpuParams
 from smartmem_tvm.schedule.gpu.matmul.tile import GpuMatmulParams, best_gpu_tile, candidates, cycles
 from smartmem_tvm.tables.targets import TARGETS
-from smartmem_tvm.target import parse_target
+from smartmem_tvm.target import Limits, parse_target
 
 LARGE = GpuMatmulParams()
 MALI = parse_target("mali-g57")
@@ -23,11 +22,11 @@ def groups(tile, batch, rows, columns) -> int:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_most_processors_have_work(shape):
     tile = best_gpu_tile(*shape, LARGE)
-    assert groups(tile, *shape[:3]) >= 0.7 * LARGE.processors
+    assert groups(tile, *shape[:3]) >= 0.7 * LARGE.limits.processors
 
 
 def test_candidates_keep_to_what_a_group_may_have():
-    small = GpuMatmulParams.of(GpuParams(most_threads=64, shared_bytes=4096))
+    small = GpuMatmulParams.of(Limits(work_group=64, shared_bytes=4096))
     found = candidates(768, small)
     assert found
     assert all(t.threads <= 64 and t.shared_bytes <= 4096 and t.depth % t.unroll == 0 for t in found)
@@ -65,13 +64,13 @@ def test_more_work_takes_longer():
 
 
 # What a target names has memories that are known.
-SMALL_CACHE = GpuMatmulParams.of(GpuParams.of(parse_target("adreno-740")))
+SMALL_CACHE = GpuMatmulParams.of(Limits.of(parse_target("adreno-740")))
 
 
 def test_a_target_that_names_no_device_keeps_the_usual_order():
-    sizes = GpuMatmulParams.of(GpuParams.of(tvm.target.Target("opencl")))
+    sizes = GpuMatmulParams.of(Limits.of(tvm.target.Target("opencl")))
     assert {best_gpu_tile(*shape, sizes).band for shape in SHAPES} == {0}
-    assert sizes.processors == LARGE.processors
+    assert sizes.limits.processors == LARGE.limits.processors
 
 
 def test_a_cache_that_holds_everything_keeps_the_usual_order():
@@ -104,19 +103,21 @@ def test_slow_memory_costs_time():
 
 @pytest.mark.parametrize("name", ["adreno-740", "mali-g57", "mali-g76"])
 def test_no_thread_keeps_more_than_the_device_has_registers(name):
-    sizes = GpuMatmulParams.of(GpuParams.of(parse_target(name)))
+    sizes = GpuMatmulParams.of(Limits.of(parse_target(name)))
     found = candidates(768, sizes)
     assert found and candidates(768, sizes.in_texels())
     assert all(tile.values < TARGETS[name].registers for tile in found)
-    assert sizes.processors == TARGETS[name].cores
+    assert sizes.limits.processors == TARGETS[name].cores
 
 
 def test_sixty_four_registers_hold_no_tile_of_eight_by_eight():
     large = {(t.thread_rows, t.thread_columns) for t in candidates(768, LARGE)}
-    mali = {(t.thread_rows, t.thread_columns) for t in candidates(768, GpuMatmulParams.of(GpuParams.of(MALI)))}
+    mali = {(t.thread_rows, t.thread_columns) for t in candidates(768, GpuMatmulParams.of(Limits.of(MALI)))}
     assert (8, 8) in large and max(rows * columns for rows, columns in mali) == 16
 
 
 def test_without_a_device_nothing_is_left_out():
-    generic = GpuMatmulParams.of(GpuParams.of(tvm.target.Target("opencl")))
-    assert candidates(768, generic) == candidates(768, replace(generic, thread_registers=10**6))
+    generic = GpuMatmulParams.of(Limits.of(tvm.target.Target("opencl")))
+    assert candidates(768, generic) == candidates(
+        768, replace(generic, limits=replace(generic.limits, registers=10**6))
+    )

@@ -10,9 +10,9 @@ from tvm import te, tirx, topi
 from gpu_rule_checks import TARGET, check, kernels, scheduled, threads
 from smartmem_tvm.schedule.gpu.launch import GpuParams
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
-from smartmem_tvm.target import host_target
+from smartmem_tvm.target import Limits, host_target
 
-VECTORS = replace(GpuParams.of(TARGET), vector=4)
+VECTORS = GpuParams.of(replace(Limits.of(TARGET), vector=4))
 EITHER = pytest.mark.parametrize("params", [None, VECTORS], ids=["scalars", "vectors"])
 
 
@@ -215,13 +215,13 @@ def test_a_costly_vector_between_two_reductions_stays_in_registers():
 
 def test_a_row_that_no_registers_hold_is_read_again():
     (x,) = tensors((2, 4000))
-    few = replace(GpuParams.of(TARGET), registers=2)
+    few = replace(GpuParams.of(Limits.of(TARGET)), row_registers=2)
     assert "row_row" not in check(GpuRows, [x], topi.nn.softmax(x), softmax, few)
 
 
 def test_groups_fit_the_target():
     (x,) = tensors((3, 100_000))
-    small = replace(GpuParams.of(TARGET), most_threads=64)
+    small = GpuParams.of(replace(Limits.of(TARGET), work_group=64))
     source = check(GpuRows, [x], topi.sum(x, 1), lambda x: x.sum(1), small)
     assert "// Work group 64 1 1" in source
 

@@ -10,7 +10,7 @@ from tvm import te, tirx, topi
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu.window.tile import ProductTile, SlideTile, depth_step, product_tile, slide_tile
 from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, WindowProduct, WindowSlide, windows_rules
-from smartmem_tvm.target import device_of, parse_target
+from smartmem_tvm.target import Limits, device_of, parse_target
 
 TARGET = parse_target("opencl")
 PRODUCT, SLIDE = "WindowProduct", "WindowSlide"
@@ -281,10 +281,10 @@ def test_a_step_is_whole_windows_or_an_even_part_of_one():
 @pytest.mark.parametrize("rows", [1, 7, 16, 64, 768])
 @pytest.mark.parametrize("columns", [1, 49, 196, 12544])
 def test_tiles_fit_the_device(rows, columns):
-    params = GpuWindowParams(threads=128, shared_bytes=16 * 1024)
+    params = GpuWindowParams.of(Limits(128, 16 * 1024))
     for depth, window in ((9, 9), (147, 49), (768, 256), (1536, 4)):
         tile = product_tile(1, rows, columns, depth, window, params)
-        assert tile.threads * tile.slices <= 128
+        assert tile.threads <= 128
         assert tile.shared_bytes <= 16 * 1024
 
 
@@ -318,9 +318,10 @@ def test_a_chain_that_would_grow_without_end_is_left_alone():
 
 
 def test_params_read_the_row_of_the_device():
-    mali, generic = map(GpuWindowParams.of, (parse_target("mali-g57"), tvm.target.Target("opencl")))
-    assert (mali.processors, mali.registers, mali.busy) == (2, 64, 512)
-    assert (generic.processors, generic.registers) == (132, 255)
+    targets = (parse_target("mali-g57"), tvm.target.Target("opencl"))
+    mali, generic = (GpuWindowParams.of(Limits.of(target)) for target in targets)
+    assert (mali.limits.processors, mali.limits.registers, mali.busy) == (2, 64, 512)
+    assert (generic.limits.processors, generic.limits.registers) == (132, 255)
     for depth in (27, 576, 4608):
         assert product_tile(1, 64, 56 * 56, depth, 9, mali).values < 64
     assert slide_tile(56, 56, 96, 96 * 56 * 56, mali).taps <= 64 - 16

@@ -12,22 +12,25 @@ Scores and statistics never reach memory. Rows past the end are computed from th
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from tvm import tirx
 from tvm.target import Target
 
 from ....analysis.row_chain import RowChain, row_chain_of
 from ....ir.kernel import Kernel, Opaque
+from ....target import Limits
 from ...core.decisions import decide
 from ...core.nest import Scope, allocate, block, index
-from ..launch import GpuParams, GpuRule, launch
-from ..matmul.tile import GpuMatmulParams, best_gpu_tile
+from ..launch import GpuRule, launch
+from ..matmul.tile import GRAPH_LAUNCH, GpuMatmulParams, best_gpu_tile
 from ..matmul.tile import cycles as product_cycles
+from ..occupancy import FLOAT_BYTES
 from .block import RowBlock
 from .plan import ChainPlan
 from .product import BlockProduct
 from .tile import ChainTile, GpuChainParams, best_chain_tile, cycles, shared_bytes, work_size
-
-_FLOAT_BYTES = 4
 
 
 class GpuRowChains(GpuRule):
@@ -35,21 +38,23 @@ class GpuRowChains(GpuRule):
 
     Parameters
     ----------
-    sizes : GpuChainParams, optional
+    params : GpuChainParams, optional
         By default those of the target.
     tile : ChainTile, optional
         By default the one that `best_chain_tile` chooses.
     """
 
-    def __init__(self, sizes: GpuChainParams | None = None, tile: ChainTile | None = None):
-        super().__init__()
-        self.sizes, self.tile = sizes, tile
+    sizes = GpuChainParams
+
+    def __init__(self, params: GpuChainParams | None = None, tile: ChainTile | None = None):
+        super().__init__(params)
+        self.tile = tile
 
     def prepare(self, kernel: Kernel) -> Kernel:
         """Every stage as it is: what is folded into a statistic would be computed twice."""
         return kernel
 
-    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+    def lower(self, kernel: Kernel, params: GpuChainParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is no chain of rows, or one too long for a group of threads."""
         if sum(bool(stage.reduction) for stage in kernel.stages) < 2 or len(kernel.outputs) != 1:
             return None
@@ -57,29 +62,29 @@ class GpuRowChains(GpuRule):
             plan = ChainPlan(row_chain_of(kernel))
         except Opaque:
             return None
-        sizes = self.sizes or GpuChainParams.of(params)
-        if self.tile is None and _objection(plan, sizes):
+        if self.tile is None and _objection(plan, params):
             return None
-        tile = self.tile or best_chain_tile(plan.shape, sizes)
+        tile = self.tile or best_chain_tile(plan.shape, params)
 
         def fits(other: ChainTile) -> bool:
-            return shared_bytes(plan.shape, other) <= sizes.shared_bytes
+            return shared_bytes(plan.shape, other) <= params.limits.shared_bytes
 
-        return _kernel(plan, decide("gpu_row_chain", tile, fits, **_facts(plan, sizes)))
+        return _kernel(plan, decide("gpu_row_chain", tile, fits, **_facts(plan, params)))
 
 
-def _facts(plan: ChainPlan, sizes: GpuChainParams) -> dict[str, int]:
+def _facts(plan: ChainPlan, params: GpuChainParams) -> dict[str, int]:
     """What a tile depends on."""
     shape = plan.shape
     facts = {"batch": shape.batch, "rows": shape.rows, "longest": shape.longest, "products": len(shape.products)}
     for number, product in enumerate(shape.products):
         facts |= {f"columns{number}": product.columns, f"depth{number}": product.depth}
-    return facts | {"threads": sizes.group_threads, "shared": sizes.shared_bytes, "least_rows": sizes.least_rows}
+    limits = params.limits
+    return facts | {"threads": limits.work_group, "shared": limits.shared_bytes, "least_rows": params.least_rows}
 
 
 def chain_params(target: Target) -> GpuChainParams:
     """The parameters of chains for a GPU."""
-    return GpuChainParams.of(GpuParams.of(target))
+    return GpuChainParams.of(Limits.of(target))
 
 
 def refusal(chain: RowChain, params: GpuChainParams) -> str:
@@ -99,21 +104,21 @@ def refusal(chain: RowChain, params: GpuChainParams) -> str:
 
 def _apart(plan: ChainPlan, params: GpuChainParams) -> float:
     """Estimated time of a kernel for each product, and one for the work on rows after it if that has statistics."""
-    sizes = GpuMatmulParams(
-        processors=params.processors,
-        group_threads=params.group_threads,
-        group_shared_bytes=min(params.shared_bytes, GpuMatmulParams.group_shared_bytes),
-    )
-    between = params.bytes_per_cycle * params.processors
-    if params.device is not None:
-        sizes = sizes.on(params.device)
+    # The second kernel of a product that is split costs what it does in a CUDA graph, as when this was held against
+    # measurements, wherever the host launches kernels one by one too.
+    sizes = GpuMatmulParams.of(replace(params.limits, launch_cycles=GRAPH_LAUNCH))
+    between = params.processor.bytes_per_cycle * params.limits.processors
+    if params.limits.device is not None:
         between = sizes.memory_bytes_per_cycle
     shape, total = plan.shape, 0.0
     for part, product in zip(plan.parts, shape.products, strict=True):
         size = (shape.batch, shape.rows, product.columns, product.depth)
-        total += product_cycles(best_gpu_tile(*size, sizes), *size, sizes) + params.apart
+        tile = best_gpu_tile(*size, sizes)
+        if tile is None:
+            return math.inf
+        total += product_cycles(tile, *size, sizes) + params.apart
         if any(stage.reduction for stage in part.stages):
-            moved = 2 * _FLOAT_BYTES * shape.batch * shape.rows * product.columns
+            moved = 2 * FLOAT_BYTES * shape.batch * shape.rows * product.columns
             total += moved / between + params.apart
     return total
 
@@ -122,11 +127,11 @@ def _objection(plan: ChainPlan, params: GpuChainParams) -> str:
     shape = plan.shape
     if shape.rows < params.least_rows:
         return f"{shape.rows} rows share a matrix, too few for a group of threads"
-    matrices = _FLOAT_BYTES * plan.chain.matrix_size
+    matrices = FLOAT_BYTES * plan.chain.matrix_size
     if matrices > params.matrix_bytes:
         return f"its matrices take {matrices} bytes, too many to be read again for each block of rows"
     if best_chain_tile(shape, params) is None:
-        return f"blocks of {params.least_rows} rows do not fit in {params.shared_bytes} bytes on chip"
+        return f"blocks of {params.least_rows} rows do not fit in {params.limits.shared_bytes} bytes on chip"
     return ""
 
 

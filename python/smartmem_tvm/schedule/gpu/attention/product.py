@@ -25,7 +25,7 @@ from ...core.nest import SERIAL, UNROLL, block, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import when
 from ..matmul.shared_tile import Operand, SharedTile
-from ..matmul.tile import VECTOR
+from ..occupancy import VECTOR
 from ..sums import Sums
 from ..vectors import places_of, vector_run
 from .block import RowBlock, fit

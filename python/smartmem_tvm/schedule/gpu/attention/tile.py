@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
-from ....tables.targets import Row
-from ..launch import ADDRESSES, GpuParams
-from ..matmul.tile import VECTOR
+from ....target import Limits
+from ..occupancy import ADDRESSES, FLOAT_BYTES, VECTOR, WARP, Processor, register_tile
 
-_FLOAT_BYTES = 4
-_WARP = 32
+_LIMITS, _PROCESSOR = Limits(), Processor()
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,10 @@ class ProductTile:
         """Terms on chip at a time."""
         return self.slices * self.depth
 
+    def shares_evenly(self, rows: int, threads: int) -> bool:
+        """Whether the threads of a group share its rows evenly."""
+        return rows % self.thread_rows == 0 and threads % (self.slices * (rows // self.thread_rows)) == 0
+
 
 @dataclass(frozen=True)
 class ChainTile:
@@ -118,10 +120,9 @@ class GpuChainParams:
 
     Attributes
     ----------
-    processors, lanes, registers, group_slots, thread_slots, processor_shared : int
-        Units that run groups, multiplications of one per cycle, and what they hold.
-    group_threads, shared_bytes, thread_registers : int
-        Most threads and on-chip memory of one group, most registers of one thread.
+    limits : Limits
+        Those of the target, as far as the candidates go.
+    processor : Processor
     tile_bytes : int
         Most on-chip memory for the part of a matrix.
     row_values : int
@@ -130,8 +131,8 @@ class GpuChainParams:
         Most bytes of the matrices of a batch: every group of rows reads them.
     least_rows : int
         Rows of a group below which reading the matrices takes longer than multiplying.
-    shared_cycles, bytes_per_cycle : float
-        Cycles of a vector load from on-chip memory by a warp; bytes from the last cache to one processor.
+    shared_cycles : float
+        Cycles of a vector load from on-chip memory by a warp.
     term_latency, round_latency, fetch_latency, value_latency : float
         Cycles that only other groups hide: of a thread per term, per part of a matrix, per value of a matrix that the
         thread brings on chip, and per value of a row that it works on.
@@ -142,25 +143,15 @@ class GpuChainParams:
         `gpu_matmul_params` leave out.
     rows, threads, thread_tiles, slices, depths
         Candidates.
-    device : Row or None
-        What is known of the device that the target names.
     """
 
-    processors: int = 132
-    lanes: int = 128
-    registers: int = 65536
-    group_slots: int = 32
-    thread_slots: int = 2048
-    processor_shared: int = 220 * 1024
-    group_threads: int = 256
-    shared_bytes: int = 48 * 1024
-    thread_registers: int = 255
+    limits: Limits = _LIMITS
+    processor: Processor = _PROCESSOR
     tile_bytes: int = 18 * 1024
     row_values: int = 32
     matrix_bytes: int = 384 * 1024
     least_rows: int = 8
     shared_cycles: float = 2.7
-    bytes_per_cycle: float = 40.0
     term_latency: float = 18.0
     round_latency: float = 120.0
     fetch_latency: float = 10.0
@@ -173,24 +164,16 @@ class GpuChainParams:
     thread_tiles: tuple[tuple[int, int], ...] = ((4, 4), (4, 8), (8, 4), (8, 8))
     slices: tuple[int, ...] = (1, 2, 4, 8)
     depths: tuple[int, ...] = (8, 16, 32)
-    device: Row | None = None
 
     @classmethod
-    def of(cls, params: GpuParams) -> GpuChainParams:
+    def of(cls, limits: Limits) -> GpuChainParams:
         """What a group may have is the target's, the rest is a guess where the target names no device."""
-        sizes = cls(
-            group_threads=min(params.most_threads, cls.group_threads),
-            shared_bytes=min(params.shared_bytes, cls.shared_bytes),
-        )
-        if params.device is None:
+        sizes, row = cls(limits.at_most(max(cls.threads), cls.limits.shared_bytes)), limits.device
+        if row is None:
             return sizes
-        row = params.device
         return replace(
             sizes,
-            device=row,
-            processors=row.cores,
-            processor_shared=row.local_bytes,
-            thread_registers=row.registers,
+            processor=replace(sizes.processor, shared_bytes=row.local_bytes),
             row_values=min(sizes.row_values, row.registers // 2),
         )
 
@@ -201,7 +184,7 @@ def _pitch(length: int, parts: list[int]) -> int:
     Rows begin in different banks of on-chip memory: a quarter of a warp reads vectors of several of them at once.
     """
     most = max([length, *(-(-length // part) * part for part in parts)])
-    return -(-most // _WARP) * _WARP + 2 * VECTOR
+    return -(-most // WARP) * WARP + 2 * VECTOR
 
 
 def kept_pitch(vector: KeptVector, tile: ChainTile) -> int:
@@ -226,25 +209,24 @@ def shared_bytes(shape: ChainShape, tile: ChainTile) -> int:
     total = max(work_size(n, tile) for n in range(len(tile.products)))
     total += sum(tile.rows * kept_pitch(vector, tile) for vector in shape.kept)
     total += sum(tile.rows * left_pitch(n, shape, tile) for n, p in enumerate(shape.products) if p.arranged)
-    return _FLOAT_BYTES * (total + shape.scalars * (tile.rows + tile.threads))
+    return FLOAT_BYTES * (total + shape.scalars * (tile.rows + tile.threads))
 
 
 def _fits(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> bool:
-    return (
-        shared_bytes(shape, tile) <= params.shared_bytes and -(-shape.longest // tile.row_threads) <= params.row_values
-    )
+    shared = shared_bytes(shape, tile)
+    return shared <= params.limits.shared_bytes and -(-shape.longest // tile.row_threads) <= params.row_values
 
 
 def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
     """(cycles that a group keeps a processor busy, cycles that it takes alone) for a product."""
     own, product_ = tile.products[number], shape.products[number]
-    columns, warps = tile.columns(number), tile.threads / _WARP
+    columns, warps = tile.columns(number), tile.threads / WARP
     parts, steps = -(-product_.columns // columns), -(-product_.depth // own.terms)
     vectors = own.thread_rows / VECTOR + own.thread_columns / VECTOR
     issued = own.thread_rows * own.thread_columns + vectors + 1  # a warp starts one instruction per cycle at most
-    term = max(warps * issued * _WARP / params.lanes, warps * vectors * params.shared_cycles)
+    term = max(warps * issued * WARP / params.processor.lanes, warps * vectors * params.shared_cycles)
     fetched = own.terms * columns
-    move = _FLOAT_BYTES * fetched / params.bytes_per_cycle
+    move = FLOAT_BYTES * fetched / params.processor.bytes_per_cycle
     adding = own.slices * tile.rows * columns / 16 if own.slices > 1 else 0
     busy = parts * (steps * (own.depth * term + move) + adding)
     step = own.depth * max(term, issued + params.term_latency) + params.fetch_latency * fetched / tile.threads
@@ -257,9 +239,9 @@ def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: Gpu
 def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
     """Estimated time of a chain: what its busiest processor computes and waits for."""
     groups = shape.batch * -(-shape.rows // tile.rows)
-    mine = -(-groups // params.processors)
+    mine = -(-groups // params.limits.processors)
     each = [_product_cycles(n, shape, tile, params) for n in range(len(tile.products))]
-    busy = mine * (sum(b for b, _ in each) + 12 * tile.rows * shape.longest / params.lanes)
+    busy = mine * (sum(b for b, _ in each) + 12 * tile.rows * shape.longest / params.processor.lanes)
     at_once = max(1, min(mine, _resident(shape, tile, params)))
     through = params.value_latency * -(-shape.longest // tile.row_threads)
     waiting = -(-mine // at_once) * (sum(a for _, a in each) + through)
@@ -269,12 +251,7 @@ def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
 def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int:
     """Groups that a processor holds."""
     results = max(t.thread_rows * t.thread_columns for t in tile.products)
-    return min(
-        params.group_slots,
-        params.thread_slots // tile.threads,
-        params.processor_shared // shared_bytes(shape, tile),
-        params.registers // (tile.threads * (80 + 2 * results)),
-    )
+    return params.processor.resident(tile.threads, shared_bytes(shape, tile), 80 + 2 * results)
 
 
 def candidates(
@@ -284,13 +261,13 @@ def candidates(
     found, product_ = [], shape.products[number]
     for (down, across), slices, depth in product(params.thread_tiles, params.slices, params.depths):
         own = ProductTile(down, across, slices, depth)
-        if rows % down or threads % (slices * (rows // down)):
+        if not own.shares_evenly(rows, threads):
             continue
         tile = replace(ChainTile(rows, threads, ()), products=(own,) * (number + 1))
         deep = own.terms >= 2 * product_.depth and depth > params.depths[0]
-        values = down * across + down + across + -(-own.terms * tile.columns(number) // threads)
-        spills = values + ADDRESSES > params.thread_registers
-        if _FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep and not spills:
+        values = register_tile(down, across, -(-own.terms * tile.columns(number) // threads))
+        spills = values + ADDRESSES > params.limits.registers
+        if FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep and not spills:
             found.append(own)
     return found
 
@@ -301,7 +278,7 @@ def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | No
     best, least = None, float("inf")
     halves = (params.tile_bytes, params.tile_bytes // 2, params.tile_bytes // 4)
     for rows, threads, most_bytes in product(params.rows, params.threads, halves):
-        if threads > params.group_threads or threads % rows or rows < params.least_rows:
+        if threads > params.limits.work_group or threads % rows or rows < params.least_rows:
             continue
         tile = _tile(shape, rows, threads, most_bytes, params)
         if tile is not None and (time := cycles(shape, tile, params)) < least:

@@ -28,14 +28,15 @@ from ....ir.texels import is_texture
 from ...core.decisions import decide
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
-from ..launch import GpuParams, GpuRule, launch, registers, shared, when
+from ..launch import GpuRule, launch, registers, shared, when
+from ..occupancy import VECTOR
 from ..sums import Sums, product_type
 from .group_order import place_of
 from .product import Product, product_of
 from .shared_tile import SharedTile
-from .tile import VECTOR, GpuMatmulParams, GpuTile, best_gpu_tile
+from .tile import GpuMatmulParams, GpuTile, best_gpu_tile
 
-_ADDING = 128  # threads of a group that adds parts
+_ADDING = 128  # threads of a group that adds parts, at most
 _WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory
 
 
@@ -44,35 +45,39 @@ class GpuMatmul(GpuRule):
 
     Parameters
     ----------
-    sizes : GpuMatmulParams, optional
+    params : GpuMatmulParams, optional
         By default those of the target.
     tile : GpuTile, optional
         By default the one that `best_gpu_tile` chooses.
     """
 
-    def __init__(self, sizes: GpuMatmulParams | None = None, tile: GpuTile | None = None):
-        super().__init__()
-        self.sizes, self.tile = sizes, tile
+    sizes = GpuMatmulParams
 
-    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
-        """The nest of a folded kernel, or None if it is no matmul."""
+    def __init__(self, params: GpuMatmulParams | None = None, tile: GpuTile | None = None):
+        super().__init__(params)
+        self.tile = tile
+
+    def lower(self, kernel: Kernel, params: GpuMatmulParams) -> tirx.Stmt | None:
+        """The nest of a folded kernel, or None if it is no matmul, or no tile is small enough."""
         product = product_of(kernel)
         if product is None:
             return None
-        sizes = self.sizes or GpuMatmulParams.of(params)
         texels = any(map(is_texture, (*kernel.inputs, *kernel.outputs)))
-        if texels:
-            sizes = sizes.in_texels()
+        params = params.in_texels() if texels else params
         extents = (product.batch, product.rows, product.columns, product.depth)
-        tile = self.tile or best_gpu_tile(*extents, sizes)
+        tile = self.tile or best_gpu_tile(*extents, params)
+        if tile is None:
+            return None
+        limits = params.limits
         facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
-        facts |= {"threads": sizes.group_threads, "shared": sizes.group_shared_bytes, "texels": texels}
-        return _Emitter(product, decide("gpu_matmul", tile, **facts)).kernel()
+        facts |= {"threads": limits.work_group, "shared": limits.shared_bytes, "texels": texels}
+        return _Emitter(product, decide("gpu_matmul", tile, **facts), min(_ADDING, limits.work_group)).kernel()
 
 
 class _Emitter:
-    def __init__(self, product: Product, tile: GpuTile):
+    def __init__(self, product: Product, tile: GpuTile, adding: int):
         self.product, self.tile, self.scope = product, tile, Scope()
+        self.adding = adding  # threads of a group that adds parts
         dtype = str(product.reduction.accumulator.ty.dtype)
         factor = product_type(product.contraction)
         size = (tile.depth, tile.threads, factor)
@@ -271,7 +276,7 @@ class _Emitter:
             return self._vector(run, result)
 
         def thread(group, t):
-            number = group * index(_ADDING) + t
-            return when(None if vectors % _ADDING == 0 else number < index(vectors), finish(number))
+            number = group * index(self.adding) + t
+            return when(None if vectors % self.adding == 0 else number < index(vectors), finish(number))
 
-        return launch(scope, -(-vectors // _ADDING), _ADDING, thread)
+        return launch(scope, -(-vectors // self.adding), self.adding, thread)

@@ -20,8 +20,8 @@ from ...core.expressions import contiguous_run, loads
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when
+from ..occupancy import VECTOR
 from ..vectors import places_of, vector_run
-from .tile import VECTOR
 
 
 @dataclass(frozen=True, eq=False)

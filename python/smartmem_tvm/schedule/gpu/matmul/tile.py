@@ -9,30 +9,25 @@ from functools import cache
 from itertools import product
 
 from ....tables.targets import Row
-from ..launch import ADDRESSES, GpuParams
+from ....target import Limits
+from ..occupancy import FLOAT_BYTES, VECTOR, WARP, Processor, WorkGroupTile, fits
 from .group_order import bands, traffic
 
-_FLOAT_BYTES = 4
-_WARP = 32  # threads that issue one instruction together
-VECTOR = 4  # floats that one instruction moves
 _WRITTEN_OUT = 1024  # multiplications in the source of a kernel: more of them hide more latency, and compile longer
 _SPLIT_MARGIN = 1.1  # a split, which also needs memory for its sums, has to win clearly
 _OVERLAP = 0.5  # of what takes second longest, as far as it adds to what takes longest
+_MOST_THREADS, _MOST_SHARED = 256, 32 * 1024  # of a group: candidates with more were never the fastest
+GRAPH_LAUNCH = 5000.0  # cycles of a second kernel in a CUDA graph
+_LIMITS, _PROCESSOR = Limits(shared_bytes=_MOST_SHARED, launch_cycles=GRAPH_LAUNCH), Processor()
 _ENOUGH = 4  # groups for each processor: a split brings nothing to a product that has them
 
 
 @dataclass(frozen=True)
-class GpuTile:
-    """How a group of threads computes its part of a product.
+class GpuTile(WorkGroupTile):
+    """How a group of threads computes its part of a product; `depth` is of all slices together.
 
     Attributes
     ----------
-    rows, columns : int
-        Results of one group.
-    depth : int
-        Terms that the group holds in shared memory at a time.
-    thread_rows, thread_columns : int
-        Results that each thread keeps in registers.
     splits : int
         Groups among which the terms of one tile are divided; above 1, a second kernel adds their sums.
     slices : int
@@ -44,52 +39,15 @@ class GpuTile:
         Tiles along the columns of a band (`gpu_group_order`); 0 for all of them.
     """
 
-    rows: int
-    columns: int
-    depth: int
-    thread_rows: int
-    thread_columns: int
     splits: int = 1
     slices: int = 1
     unroll: int = 8
     band: int = 0
 
     @property
-    def threads_down(self) -> int:
-        """Threads along the rows."""
-        return self.rows // self.thread_rows
-
-    @property
-    def threads_across(self) -> int:
-        """Threads along the columns."""
-        return self.columns // self.thread_columns
-
-    @property
-    def threads(self) -> int:
-        """Threads of a group."""
-        return self.slice_threads * self.slices
-
-    @property
-    def slice_threads(self) -> int:
-        """Threads of a slice, which hold one sum for each result of the group."""
-        return self.threads_down * self.threads_across
-
-    @property
     def slice_depth(self) -> int:
         """Terms that a slice takes of those in shared memory."""
         return self.depth // self.slices
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a group: operands, with the padding of a transposed tile, and the sums of other slices."""
-        operands = self.depth * (self.rows + self.columns + 2 * VECTOR)
-        return _FLOAT_BYTES * (operands + (self.slices - 1) * self.rows * self.columns)
-
-    @property
-    def values(self) -> int:
-        """Registers of a thread that hold values: sums, operands of a step, the next tile on its way."""
-        staged = -(-self.depth * (self.rows + self.columns) // self.threads)
-        return self.thread_rows * self.thread_columns + self.thread_rows + self.thread_columns + staged
 
     @property
     def registers(self) -> int:
@@ -103,45 +61,29 @@ class GpuMatmulParams:
 
     Attributes
     ----------
-    processors : int
-        Units that run groups of threads independently of each other.
-    threads, groups, shared_bytes, registers : int
-        What fits on one of them at a time.
-    group_threads, group_shared_bytes, thread_registers : int
-        Most threads, and most shared memory, of one group; most registers of one thread.
-    lanes : int
-        Multiplications with addition that a processor starts in each cycle.
-    bytes_per_cycle : float
-        From the last cache to one processor while all of them read.
+    limits : Limits
+        Those of the target, as far as the candidates go.
+    processor : Processor
     cached_bytes : int
         The last cache.
     memory_bytes_per_cycle : float
         Between it and memory; infinite where traffic with memory is not to be looked at.
     shared_cycles : float
         Cycles that a processor takes for one vector load from shared memory by 32 threads.
-    round_latency, launch : float
-        Cycles that nothing but other threads can hide: per tile of terms, and those of a second kernel.
+    round_latency : float
+        Cycles per tile of terms that nothing but other threads can hide.
     tiles : tuple of (rows, columns, thread rows, thread columns)
         Candidates.
     depths, splits, slices : tuple of int
         Candidates.
     """
 
-    processors: int = 132
-    threads: int = 2048
-    groups: int = 32
-    shared_bytes: int = 200 * 1024
-    registers: int = 65536
-    group_threads: int = 256
-    group_shared_bytes: int = 32 * 1024
-    thread_registers: int = 255
-    lanes: int = 128
-    bytes_per_cycle: float = 40.0
+    limits: Limits = _LIMITS
+    processor: Processor = _PROCESSOR
     cached_bytes: int = 50 * 1024 * 1024
     memory_bytes_per_cycle: float = math.inf
     shared_cycles: float = 3.77
     round_latency: float = 232.0
-    launch: float = 5000.0
     tiles: tuple[tuple[int, int, int, int], ...] = (
         (128, 128, 8, 8),
         (128, 64, 8, 8),
@@ -164,23 +106,16 @@ class GpuMatmulParams:
     slices: tuple[int, ...] = (1, 2, 4, 8)
 
     @classmethod
-    def of(cls, params: GpuParams) -> GpuMatmulParams:
+    def of(cls, limits: Limits) -> GpuMatmulParams:
         """What a group may have is the target's, and where it names a device, also the memories behind it."""
-        sizes = cls(
-            group_threads=min(params.most_threads, cls.group_threads),
-            group_shared_bytes=min(params.shared_bytes, cls.group_shared_bytes),
-            launch=params.launch,
-        )
-        return sizes if params.device is None else sizes.on(params.device)
+        sizes = cls(limits.at_most(_MOST_THREADS, _MOST_SHARED))
+        return sizes if limits.device is None else sizes._on(limits.device)
 
-    def on(self, device: Row) -> GpuMatmulParams:
-        """The same for a device with these memories."""
-        per_second = device.peak / (device.cores * self.lanes)  # cycles, each one multiplication in each lane
+    def _on(self, device: Row) -> GpuMatmulParams:
+        per_second = device.peak / (device.cores * self.processor.lanes)  # cycles, one multiplication in each lane
         return replace(
             self,
-            processors=device.cores,
-            thread_registers=device.registers,
-            shared_bytes=device.local_bytes,
+            processor=replace(self.processor, shared_bytes=device.local_bytes),
             cached_bytes=device.l2_bytes,
             memory_bytes_per_cycle=device.bandwidth / per_second,
         )
@@ -197,11 +132,9 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
     for (rows, columns, down, across), step, splits, slices in choices:
         unroll = min(step // slices, _WRITTEN_OUT // (down * across))
         tile = GpuTile(rows, columns, step, down, across, splits, slices, unroll)
-        fits = tile.threads % _WARP == 0 and tile.threads <= params.group_threads
-        fits = fits and tile.shared_bytes <= params.group_shared_bytes
-        fits = fits and tile.values + ADDRESSES <= params.thread_registers
         # what gives a thread much to do is for products that are large without a split
-        if fits and (splits == 1 or (depth >= 128 * splits and down * across <= 32)):
+        sensible = splits == 1 or (depth >= 128 * splits and down * across <= 32)
+        if sensible and tile.threads % WARP == 0 and fits(tile, params.limits):
             found.append(tile)
     return found
 
@@ -210,13 +143,13 @@ def cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, param
     """Estimated time of a product: what its busiest processor computes, loads and waits for."""
     groups = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
     terms = -(-depth // (tile.depth * tile.splits)) * tile.depth
-    mine = -(-groups // params.processors)
-    at_once = max(1, min(mine, _resident(tile, params)))
-    warps = tile.slice_threads / _WARP  # of which each slice has as many, with a part of the terms
+    mine = -(-groups // params.limits.processors)
+    at_once = max(1, min(mine, params.processor.resident(tile.threads, tile.shared_bytes, tile.registers)))
+    warps = tile.slice_threads / WARP  # of which each slice has as many, with a part of the terms
     vectors = -(-tile.thread_rows // VECTOR) + -(-tile.thread_columns // VECTOR)
-    multiply = warps * (tile.thread_rows * tile.thread_columns + vectors + 2) * _WARP / params.lanes
+    multiply = warps * (tile.thread_rows * tile.thread_columns + vectors + 2) * WARP / params.processor.lanes
     share = warps * vectors * params.shared_cycles
-    fetch = _FLOAT_BYTES * (tile.rows + tile.columns) / params.bytes_per_cycle
+    fetch = FLOAT_BYTES * (tile.rows + tile.columns) / params.processor.bytes_per_cycle
     busy = mine * terms * max(multiply, share, fetch)
     results = tile.thread_rows * tile.thread_columns
     alone = terms / tile.slices * results + terms / tile.depth * params.round_latency
@@ -224,8 +157,8 @@ def cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, param
     # the sums of the parts are written, read again and finished by a kernel of its own
     adding = 0.0
     if tile.splits > 1:
-        moved = _FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
-        adding = params.launch + moved / (params.bytes_per_cycle * params.processors)
+        moved = FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
+        adding = params.limits.launch_cycles + moved / (params.processor.bytes_per_cycle * params.limits.processors)
     *_, second, first = sorted((busy, waiting, _memory(tile, batch, rows, columns, depth, params)))
     return first + _OVERLAP * second + adding
 
@@ -237,26 +170,17 @@ def _memory(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, para
     down, across = -(-rows // tile.rows), -(-columns // tile.columns)
     height, width, terms = rows / down, columns / across, depth / tile.splits
     # whole bytes: sums of them are the same in every order
-    sizes = tuple(round(_FLOAT_BYTES * each) for each in (height * terms, width * terms, height * width))
+    sizes = tuple(round(FLOAT_BYTES * each) for each in (height * terms, width * terms, height * width))
     band = min(tile.band or across, across)
-    moved = tile.splits * traffic(down, across, band, sizes, params.processors, params.cached_bytes)
+    moved = tile.splits * traffic(down, across, band, sizes, params.limits.processors, params.cached_bytes)
     if tile.splits > 1:
-        moved += _FLOAT_BYTES * rows * columns * (tile.splits + 1)
+        moved += FLOAT_BYTES * rows * columns * (tile.splits + 1)
     return batch * moved / params.memory_bytes_per_cycle
 
 
-def _resident(tile: GpuTile, params: GpuMatmulParams) -> int:
-    return min(
-        params.groups,
-        params.threads // tile.threads,
-        params.shared_bytes // tile.shared_bytes,
-        params.registers // (tile.registers * tile.threads),
-    )
-
-
 @cache
-def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> GpuTile:
-    """The cheapest tile for `batch` products of `rows` x `depth` and `depth` x `columns`."""
+def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> GpuTile | None:
+    """The cheapest tile for `batch` products of `rows` x `depth` and `depth` x `columns`; None if none fits."""
     # equal cost: less traffic with memory first, then whole tiles of terms, then the larger tile
     return min(
         (each for tile in candidates(depth, params) for each in _in_bands(tile, batch, rows, columns, params)),
@@ -266,6 +190,7 @@ def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMa
             depth % t.depth > 0,
             -t.rows * t.columns,
         ),
+        default=None,
     )
 
 
@@ -274,6 +199,6 @@ def _in_bands(tile: GpuTile, batch: int, rows: int, columns: int, params: GpuMat
     if math.isinf(params.memory_bytes_per_cycle):
         return [tile]
     across = -(-columns // tile.columns)
-    if tile.splits > 1 and batch * -(-rows // tile.rows) * across >= _ENOUGH * params.processors:
+    if tile.splits > 1 and batch * -(-rows // tile.rows) * across >= _ENOUGH * params.limits.processors:
         return []
     return [tile, *(replace(tile, band=band) for band in bands(across))]

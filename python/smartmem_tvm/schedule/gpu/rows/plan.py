@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from tvm import ir, sym
+from tvm import DataType, ir, sym
 
 from ....ir.kernel import substitute
 from ....ir.texels import is_texture
@@ -14,6 +14,7 @@ from ....planner.texture_form import TEXEL
 from ...core.expressions import contiguous_run, has_select, loads, uses
 from ...core.nest import fresh
 from ..launch import GpuParams
+from ..occupancy import ADDRESSES, FLOAT_BYTES, WARP
 from .program import RowProgram, Step
 
 _SECTOR = 8  # elements that lie together in what memory delivers at once
@@ -64,6 +65,7 @@ def writes_by_columns(program: RowProgram) -> bool:
 def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
     """Spread rows over threads: along the columns if those are contiguous, else across the rows."""
     length, rows = program.length, program.rows
+    params = _with_room_for_statistics(program, params)
     across = rows > 1 and not _writes_texels(program) and _goes_across(program)
     if across:
         lanes = _lanes_across(rows, length, params)
@@ -76,6 +78,14 @@ def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
         if vector > 1:
             return RowPlan(lanes, slices, False, vector)
     return _turned(program, RowPlan(lanes, slices, across), params)
+
+
+def _with_room_for_statistics(program: RowProgram, params: GpuParams) -> GpuParams:
+    """The parameters for so many threads that what they hand on of each statistic fits in shared memory."""
+    each = sum(2 * DataType(str(s.buffer.dtype)).itemsize for s in program.steps if s.is_statistic)
+    limits = params.limits
+    most = min(limits.work_group, max(1, limits.shared_bytes // each)) if each else limits.work_group
+    return replace(params, limits=replace(limits, work_group=most), row_group=min(params.row_group, most))
 
 
 def _goes_across(program: RowProgram) -> bool:
@@ -112,12 +122,15 @@ def _lanes_across(rows: int, length: int, params: GpuParams) -> int:
         lanes //= 2
     if -(-rows // lanes) < params.busy_groups // 4 and length > _SECTOR:
         lanes = 1
+    while lanes > params.limits.work_group:
+        lanes //= 2
     return min(lanes, _power(rows))
 
 
 def _slices_across(rows: int, length: int, lanes: int, params: GpuParams) -> int:
     wanted = _power(-(-params.busy_threads // rows))
-    return max(1, min(wanted, params.most_threads // lanes, 256 // lanes, _power(-(-length // params.values_each))))
+    most = params.limits.work_group
+    return max(1, min(wanted, most // lanes, 256 // lanes, _power(-(-length // params.values_each))))
 
 
 def _more_lanes(lanes: int, slices: int, rows: int, params: GpuParams) -> int:
@@ -128,17 +141,17 @@ def _more_lanes(lanes: int, slices: int, rows: int, params: GpuParams) -> int:
 
 
 def _slices_along(rows: int, units: int, params: GpuParams) -> int:
-    most = params.most_threads
+    most = params.limits.work_group
     slices = min(most, _power(-(-units // params.values_each)))
     while slices < min(units, 256, most) and rows * slices < params.busy_threads:
         slices *= 2
     while slices < most and -(-units // slices) > 4 * params.values_each:
         slices *= 2
-    if slices > 32:
+    if slices > WARP:
         each = -(-units // slices)
         needed = -(-units // each)
-        slices = min(most, -(-needed // 32) * 32)
-    return slices
+        slices = -(-needed // WARP) * WARP
+    return min(most, slices)
 
 
 def _lanes_along(rows: int, slices: int, params: GpuParams) -> int:
@@ -157,7 +170,7 @@ def _vector(program: RowProgram, length: int, params: GpuParams) -> int:
     """Columns at once: all steps go along the columns in aligned groups, and none decides element by element."""
     if _writes_texels(program):
         return TEXEL
-    width = params.vector
+    width = params.limits.vector
     if width == 1 or any(step.length % width for step in program.steps if step.is_vector or step.is_statistic):
         return 1
     for step in program.steps:
@@ -206,8 +219,9 @@ def _turned(program: RowProgram, plan: RowPlan, params: GpuParams) -> RowPlan:
         return plan
     lanes = plan.lanes
     if not plan.across:
-        lanes = max(lanes, min(_SECTOR, params.most_threads // plan.slices, _power(program.rows)))
-    room = params.shared_bytes - 4 * (2 * params.most_threads + 64) * sum(s.is_statistic for s in program.steps)
+        lanes = max(lanes, min(_SECTOR, params.limits.work_group // plan.slices, _power(program.rows)))
+    partials = FLOAT_BYTES * (2 * params.limits.work_group + 64) * sum(s.is_statistic for s in program.steps)
+    room = params.limits.shared_bytes - partials
     while lanes > 1 and lanes * (step.length | 1) * 4 > room:
         lanes //= 2
     if lanes < min(plan.lanes, _FEWEST_LANES) or lanes * (step.length | 1) * 4 > room:
@@ -220,5 +234,5 @@ def _turned(program: RowProgram, plan: RowPlan, params: GpuParams) -> RowPlan:
 def fits(program: RowProgram, plan: RowPlan, params: GpuParams) -> bool:
     """Whether the vectors of a row fit in the registers of its threads."""
     vectors = [s for s in program.steps if s.is_vector and program.read_later(s)]
-    most = min(params.registers, _GROUP_REGISTERS // plan.threads)
+    most = min(params.row_registers, params.limits.registers - ADDRESSES, _GROUP_REGISTERS // plan.threads)
     return sum(plan.turns(s.length) * plan.vector for s in vectors) <= most

@@ -71,7 +71,7 @@ class GpuRows(GpuRule):
             whole = without_vectors(program)
             plan = plan_of(whole, params)
         facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
-        facts |= {"turned": plan.turned, "threads": params.most_threads, "shared": params.shared_bytes}
+        facts |= {"turned": plan.turned, "threads": params.limits.work_group, "shared": params.limits.shared_bytes}
         return _Emitter(whole, decide("gpu_rows", plan, **facts)).kernel()
 
 

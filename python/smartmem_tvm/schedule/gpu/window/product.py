@@ -95,10 +95,10 @@ class ProductNest:
             first_column = _mod(g, across) * index(self.tile.columns)
             return self._thread(place, first_row, first_column, t)
 
-        return launch(self.scope, batch * down * across, self.tile.threads * self.tile.slices, thread)
+        return launch(self.scope, batch * down * across, self.tile.threads, thread)
 
     def _thread(self, place: dict, first_row, first_column, t) -> tirx.Stmt:
-        tile, threads = self.tile, self.tile.threads
+        tile, threads = self.tile, self.tile.slice_threads
         part, lane = _div(t, threads), _mod(t, threads)
         lanes_across = tile.columns // tile.thread_columns
         at_row, at_column = _div(lane, lanes_across), _mod(lane, lanes_across)
@@ -141,7 +141,7 @@ class ProductNest:
     def _gather(self, side: _Side, place: dict, begin, first, part, lane) -> tirx.Stmt:
         """Fill the tile of one operand, together with the other threads of the slice."""
         values, terms = side.texel
-        depth, tile, threads = self.tile.depth // terms, side.tile // values, self.tile.threads
+        depth, tile, threads = self.tile.depth // terms, side.tile // values, self.tile.slice_threads
         total = depth * tile
         count, simplify = -(-total // threads), self.scope.analyzer.simplify
         # Neighbours in a texture are texels: threads side by side read those of neighbouring pixels.
@@ -212,10 +212,10 @@ class ProductNest:
     def _merge(self, acc, part, lane, finish) -> tuple[tirx.Stmt, list]:
         """Add up what the slices found: each of them finishes some of the results."""
         tile, many, run = self.tile, self.tile.thread_rows * self.tile.thread_columns, self.run
-        sums = shared(tile.slices * many * tile.threads, self.total, "sums")
+        sums = shared(tile.slices * many * tile.slice_threads, self.total, "sums")
 
         def slot(part, e):
-            return (part * index(many) + e) * index(tile.threads) + lane
+            return (part * index(many) + e) * index(tile.slice_threads) + lane
 
         spill = block(*(store(sums, acc[e], slot(part, index(e))) for e in range(many)))
 

@@ -6,25 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from tvm.target import Target
-
 from ....planner.texture_form import TEXEL
-from ....target import named_device
-from ..launch import ADDRESSES
+from ....target import Limits
+from ..occupancy import ADDRESSES, VECTOR, WARP, Processor, WorkGroupTile, fits
 
 
 @dataclass(frozen=True)
-class ProductTile:
+class ProductTile(WorkGroupTile):
     """A tile of a windowed product that a group of threads computes.
+
+    Rows are the side of the weights, columns that of the pixels; `depth` is of one slice.
 
     Attributes
     ----------
-    rows, columns : int
-        Results of a group: rows are the side of the weights, columns that of the pixels.
-    depth : int
-        Terms of the sum that a slice holds in shared memory at a time.
-    thread_rows, thread_columns : int
-        Results of a thread, which it keeps in registers.
     slices : int
         Parts of the sum that are computed at once, each by its own threads of the group, and then added up.
     vector : int
@@ -32,36 +26,23 @@ class ProductTile:
         belong to the neighbours of its thread.
     """
 
-    rows: int
-    columns: int
-    depth: int
-    thread_rows: int
-    thread_columns: int
     slices: int = 1
     vector: int = 4
 
     @property
-    def threads(self) -> int:
-        """Threads of a slice."""
-        return (self.rows // self.thread_rows) * (self.columns // self.thread_columns)
+    def terms(self) -> int:
+        """Terms of all slices that are in shared memory at a time."""
+        return self.depth * self.slices
 
     @property
-    def values(self) -> int:
-        """Registers of a thread that hold values: sums, operands of a step, the next tile on its way."""
-        staged = -(-self.depth * (self.rows + self.columns) // self.threads)
-        return self.thread_rows * self.thread_columns + self.thread_rows + self.thread_columns + staged
+    def shared_sums(self) -> int:
+        """Slices whose sums pass through shared memory to be added: all, and each finishes some of the results."""
+        return self.slices if self.slices > 1 else 0
 
     @property
     def pad(self) -> int:
         """Values between rows in shared memory, so that threads that store down a column use several banks."""
-        return 4
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a group."""
-        operands = self.depth * (self.rows + self.columns + 2 * self.pad)
-        sums = self.rows * self.columns if self.slices > 1 else 0
-        return 4 * self.slices * (operands + sums)
+        return VECTOR
 
 
 @dataclass(frozen=True)
@@ -89,65 +70,58 @@ class SlideTile:
     threads: int
 
 
+_LIMITS, _PROCESSOR = Limits(), Processor(threads=1536)
+
+
 @dataclass(frozen=True)
 class GpuWindowParams:
     """Parameters of the rules for windows on a GPU.
 
     Attributes
     ----------
-    threads : int
-        Most threads of a group.
-    shared_bytes : int
-        Shared memory of a group.
-    registers : int
-        Registers of a thread.
-    busy : int
-        Threads that keep the whole device busy; below that a thread gets fewer results, or a sum is cut in slices.
-    processors : int
-        Units that run groups of threads independently of each other.
+    limits : Limits
+        Those of the target, as far as the candidates go.
+    processor : Processor
+        Only its threads count: the estimate looks at neither shared memory nor registers.
+    busy_threads : int
+        Threads that keep a processor busy; below that a thread gets fewer results, or a sum is cut in slices.
     product_rows : int
         Fewer rows than that read the same inputs from registers rather than from shared memory.
     taps, written : int
         Most terms that are written out, and most times results: loads that are written out are all under way at once.
-    vector : int
-        Most values of a load from shared memory: a vector of OpenCL C need not be aligned, and a compiler that cannot
-        tell makes single loads of it that all meet in a few banks.
     run : int
         Neighbouring results that one thread finishes at once: the numbers of a texel.
     """
 
-    threads: int = 256
-    shared_bytes: int = 48 * 1024
-    registers: int = 255
-    busy: int = 132 * 256
-    processors: int = 132
+    limits: Limits = _LIMITS
+    processor: Processor = _PROCESSOR
+    busy_threads: int = 256
     product_rows: int = 16
     taps: int = 49
     written: int = 400
-    vector: int = 1
     run: int = 1
 
     @classmethod
-    def of(cls, target: Target) -> GpuWindowParams:
-        """The parameters of a GPU target: threads and shared memory of a group as it says."""
-        threads = int(target.attrs.get("max_threads_per_block") or cls.threads)
-        shared = int(target.attrs.get("max_shared_memory_per_block") or cls.shared_bytes)
-        sizes = cls(
-            threads=min(threads, cls.threads),
-            shared_bytes=min(shared, cls.shared_bytes),
-            vector=4 if target.kind.name == "cuda" else 1,
-        )
-        row = named_device(target)
-        if row is None:
-            return sizes
-        return replace(
-            sizes, registers=row.registers, processors=row.cores, busy=row.cores * cls.busy // cls.processors
-        )
+    def of(cls, limits: Limits) -> GpuWindowParams:
+        """The parameters of a target with these limits."""
+        return cls(limits.at_most(cls.limits.work_group, cls.limits.shared_bytes))
+
+    @property
+    def busy(self) -> int:
+        """Threads that keep the whole device busy."""
+        return self.limits.processors * self.busy_threads
+
+    @property
+    def slide_threads(self) -> int:
+        """Threads of a group whose threads share nothing."""
+        return min(_SLIDE_THREADS, self.limits.work_group)
 
     @property
     def facts(self) -> dict[str, int]:
         """What the best choices of a rule depend on."""
-        return {"threads": self.threads, "shared": self.shared_bytes, "vector": self.vector, "run": self.run}
+        limits = self.limits
+        sizes = {"threads": limits.work_group, "shared": limits.shared_bytes}
+        return {**sizes, "vector": limits.shared_vector, "run": self.run}
 
     def in_texels(self) -> GpuWindowParams:
         """The parameters for results in a texture."""
@@ -167,9 +141,10 @@ _TILES = (
     (16, 32, 2, 2),
 )
 _SLICES = (1, 2, 4, 8)
-# Of a processor of the device: warps that it holds, instructions in a cycle, those of one warp in a cycle, and cycles
-# that a step of a sum waits for memory and barriers.
-_WARP, _HELD, _ISSUED, _ALONE, _WAIT = 32, 48, 4, 0.5, 600
+_SLIDE_THREADS = 128
+# Of a processor of the device: instructions in a cycle, those of one warp in a cycle, and cycles that a step of a sum
+# waits for memory and barriers.
+_ISSUED, _ALONE, _WAIT = 4, 0.5, 600
 _PER_GATHERED = 12  # instructions for an element of a tile of an operand
 
 
@@ -180,39 +155,44 @@ def depth_step(depth: int, window: int) -> int:
     return max(d for d in range(1, 17) if window % d == 0)
 
 
-def product_tile(batch: int, rows: int, columns: int, depth: int, window: int, params: GpuWindowParams) -> ProductTile:
-    """The tile with the lowest estimated time for a product of these extents.
+def product_tile(
+    batch: int, rows: int, columns: int, depth: int, window: int, params: GpuWindowParams
+) -> ProductTile | None:
+    """The tile with the lowest estimated time for a product of these extents; None if none fits.
 
     Parameters
     ----------
     window : int
         Terms of the sum for one input channel.
     """
-    step = depth_step(depth, window)
-    tiles = [ProductTile(r, c, step, tr, tc, slices, params.vector) for r, c, tr, tc in _TILES for slices in _SLICES]
+    step, limits, vector = depth_step(depth, window), params.limits, params.limits.shared_vector
+    tiles = [ProductTile(r, c, step, tr, tc, slices, vector) for r, c, tr, tc in _TILES for slices in _SLICES]
     fitting = [
         tile
         for tile in tiles
-        if 2 * _WARP <= tile.threads * tile.slices <= params.threads
-        and tile.shared_bytes <= params.shared_bytes
-        and tile.values + ADDRESSES <= params.registers
+        if tile.threads >= 2 * WARP
+        and fits(tile, limits)
         and (tile.slices == 1 or tile.slices * step <= depth)
         and tile.thread_columns % params.run == 0
         and tile.thread_rows * tile.thread_columns % (tile.slices * params.run) == 0
     ]
-    smallest = ProductTile(16, 32, min(step, 16), 2, max(2, params.run), 1, params.vector)
-    return min(fitting or [smallest], key=lambda t: _cycles(t, batch, rows, columns, depth, params))
+    if fitting:
+        return min(fitting, key=lambda t: _cycles(t, batch, rows, columns, depth, params))
+    # registers may spill, a work-group cannot be larger than it can
+    smallest = [ProductTile(16, 32, min(step, 16), down, max(down, params.run), 1, vector) for down in (2, 4)]
+    within = replace(limits, registers=max(t.values for t in smallest) + ADDRESSES)
+    return next((tile for tile in smallest if fits(tile, within)), None)
 
 
 def _cycles(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> float:
     """Estimated time of the processor with the most groups."""
-    groups = -(-batch * -(-rows // tile.rows) * -(-columns // tile.columns) // params.processors)
-    warps = tile.threads * tile.slices / _WARP
-    held = min(groups, max(1, int(_HELD // warps)))
+    groups = -(-batch * -(-rows // tile.rows) * -(-columns // tile.columns) // params.limits.processors)
+    warps = tile.threads / WARP
+    held = min(groups, max(1, params.processor.resident(tile.threads)))
     steps = -(-depth // (tile.depth * tile.slices))
     results = tile.thread_rows * tile.thread_columns
     each = results + (tile.thread_rows + tile.thread_columns) / 2
-    each += _PER_GATHERED * (tile.rows + tile.columns) / tile.threads
+    each += _PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
     work = groups * warps * (steps * tile.depth * each + 4 * results * (tile.slices > 1))
     waits = _WAIT * (steps + (tile.slices > 1)) * groups / held
     return work / min(_ISSUED, _ALONE * warps * held) + waits
@@ -242,5 +222,5 @@ def slide_tile(
     across, rows = next(busy, least)
     each = together * across * rows
     # what is written out is loaded at once
-    taps = min(params.taps, params.written // each, params.registers - ADDRESSES - each)
-    return SlideTile(across, 1, rows, taps, 128)
+    taps = min(params.taps, params.written // each, params.limits.registers - ADDRESSES - each)
+    return SlideTile(across, 1, rows, taps, params.slide_threads)

@@ -14,7 +14,6 @@ from abc import abstractmethod
 from math import prod
 
 from tvm import tirx
-from tvm.target import Target
 
 from ....analysis.row_chain import factors
 from ....ir.compose import fold
@@ -33,15 +32,12 @@ from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_t
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
 _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
-_GROUP = 128  # threads
 
 
 class WindowRule(GpuRule):
     """A rule for GPUs, written as a function from a reduction, with all element-wise work in it, to a nest."""
 
-    def params_of(self, target: Target) -> GpuWindowParams:
-        """What the rules for windows may know of a GPU."""
-        return GpuWindowParams.of(target)
+    sizes = GpuWindowParams
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with all its element-wise stages in its one reduction; None where that grows out of proportion."""
@@ -86,6 +82,8 @@ class WindowProduct(WindowRule):
         rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
         batch, window = product.extent(product.batch), window_size(product)
         tile = self.tile or product_tile(batch, rows, columns, depth, window, params)
+        if tile is None:
+            return None
         facts = {"batch": batch, "rows": rows, "columns": columns, "depth": depth, "window": window, **params.facts}
         tile = decide("gpu_window_product", tile, **facts)
         if texel and tile.thread_columns % TEXEL:
@@ -146,7 +144,7 @@ class TexelReduction(WindowRule):
         sizes = {v: reduction.extents[v] for v in texel}
         results = prod(reduction.extents[v] for v in reduction.spatial)
         facts = {"results": results, "terms": _terms(reduction), **params.facts}
-        tile = decide("gpu_texel_reduction", SlideTile(1, 1, 1, params.taps, _GROUP), **facts)
+        tile = decide("gpu_texel_reduction", SlideTile(1, 1, 1, params.taps, params.slide_threads), **facts)
         return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel).body()
 
 
