@@ -15,8 +15,8 @@ from render import table
 
 from smartmem_tvm.analysis.family import FAMILIES
 from smartmem_tvm.bench.columns import geometric_mean, latency, ratio
+from smartmem_tvm.bench.launches import TEXTURE, paired
 from smartmem_tvm.bench.results import failures, read, write_part
-from smartmem_tvm.cli.bench_launches import TEXTURE, paired
 from smartmem_tvm.tables.suite import SUITES
 
 HERE = Path(__file__).resolve().parent

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from smartmem_tvm.bench.names import parse_systems
 from smartmem_tvm.bench.results import failures
-from smartmem_tvm.cli.bench_names import parse_systems
 from smartmem_tvm.tables.suite import SUITES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,8 +6,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from smartmem_tvm.bench.names import parse_systems
 from smartmem_tvm.bench.results import read
-from smartmem_tvm.cli.bench_names import parse_systems
 from smartmem_tvm.tables.suite import SUITES
 
 ROOT = Path(__file__).resolve().parent.parent

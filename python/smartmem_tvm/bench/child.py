@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UserError
 from .memory import peak_mb, restart_peak
+from .turns import timed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -146,9 +147,7 @@ class _Calls:
         return self.system.feed(inputs)
 
     def run(self) -> float:
-        start = time.perf_counter()
-        self.system.run()
-        return time.perf_counter() - start
+        return timed(self.system.run)[0]
 
     def finish(self) -> dict:
         # Read before counting, which is no part of running.

@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import timing
-from .console import Result, step, table
-from .inputs import id_limits, random_inputs
+from ..tune.host import set_threads
+from .console import Result, decisions_text, step, table, tuning_text
 from .model import import_model, options, read_model
-from .tuning_text import decisions_text, tuning_text
 
 if TYPE_CHECKING:
     import tvm
@@ -38,7 +36,7 @@ def explain_schedules(args: argparse.Namespace) -> Result:
     from ..runtime.kernel_times import schedule_report
     from ..target import device_of, parse_target
 
-    threads = timing.set_threads(args.threads)
+    threads = set_threads(args.threads)
     target, model = parse_target(args.target), read_model(args)
     mod = import_model(args, model)
     missing = None
@@ -64,6 +62,7 @@ def _measure(
 ) -> tuple[dict[str, dict], dict[str, dict], dict[str, KernelTime]]:
     from ..deploy.build import compile
     from ..frontend import check_inputs, input_spec
+    from ..frontend.inputs import id_limits, random_inputs
     from ..runtime.kernel_times import kernel_times
 
     with step(f"Compiling {args.model}"):

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..whole_file import check_output
-from . import argument_types, timing
+from . import argument_types
 from .console import Result
-from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques
+from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques, add_threads
 from .session import handling
 from .tune_site import add_tracker, check_tracker
 from .tune_table import result_data, show_progress, show_result
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="FILE", help=text)
     text = "CPU cores to measure on, as in 0,2-3; candidates are built on the others (default: all, for both)"
     parser.add_argument("--cores", type=core_list, metavar="LIST", help=text)
-    timing.add_threads(parser)
+    add_threads(parser)
     add_tracker(parser)
     group = parser.add_argument_group("which kernels there are, as for compile")
     add_profiles(group)

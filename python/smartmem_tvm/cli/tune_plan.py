@@ -141,8 +141,8 @@ def _tasks(
 def _tasks_of_model(args: argparse.Namespace, target: Target, site: Site) -> tuple[list[Task], dict[str, float]]:
     from ..deploy.build import compile, optimize
     from ..frontend import input_spec
+    from ..frontend.inputs import random_inputs
     from ..tune.tasks import tasks_of
-    from .inputs import random_inputs
 
     mod, options = import_model(args), graph_options(args)
     if site.seconds is None:

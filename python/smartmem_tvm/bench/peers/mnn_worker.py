@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MNN in a Python environment of its own: converts an ONNX file and runs it as it is told through a pipe.
 
-Started by path with that environment's Python (see `bench_mnn`), so it imports nothing of this package. Messages are
+Started by path with that environment's Python (see `mnn`), so it imports nothing of this package. Messages are
 pickled; the answer to each is a pair: whether it went well, and the content or a sentence.
 """
 

@@ -3,41 +3,18 @@
 
 from __future__ import annotations
 
-import argparse
 import zipfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from ..errors import UserError
-from . import argument_types
+import numpy as np
+import onnx
 
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from ..frontend.spec import Spec
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.spec import Spec
 
 # Operators that hand indices on to a Gather unchanged.
 _PASS_ON = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Transpose"}
 _SMALL_ID = 2  # random integers where no table says what is allowed: valid as ids, flags and indices
-
-
-def add_input(parser: argparse.ArgumentParser) -> None:
-    """Add ``--input`` and ``--seed``."""
-    parser.add_argument(
-        "--input",
-        metavar="FILE",
-        help="an .npz file with one array per model input (or .npy if there is one); default: random",
-    )
-    parser.add_argument("--seed", type=argument_types.seed, default=0, help="of the random input (default: 0)")
-
-
-def make_inputs(args: argparse.Namespace, spec: Spec, limits: Mapping[str, int]) -> list[np.ndarray]:
-    """Checked arrays in the order of the model's inputs: those of ``--input``, else random ones."""
-    from ..frontend import check_inputs
-
-    arrays = random_inputs(spec, limits, args.seed) if args.input is None else read_arrays(args.input, list(spec))
-    return check_inputs(spec, arrays)
 
 
 def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
@@ -48,8 +25,6 @@ def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
     UserError
         If the file cannot be read, holds Python objects, or is an .npy and the model has several inputs.
     """
-    import numpy as np
-
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.lib.npyio.NpzFile):
@@ -73,8 +48,6 @@ def random_inputs(spec: Spec, limits: Mapping[str, int], seed: int = 0) -> dict[
     Floats are standard normal; integers are ids below the limit of their input (`id_limits`), 0 or 1 without
     one; masks (booleans, or by their name) are all ones.
     """
-    import numpy as np
-
     random = np.random.default_rng(seed)
     arrays = {}
     for name, (shape, dtype) in spec.items():

@@ -4,22 +4,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .bench_names import CPU, System, is_defined
-from .bench_systems import ONNXRUNTIME, SMARTMEM, UNSCHEDULED, largest_error, prepare
-from .console import plain
-from .timing import usable_cores
-
-if TYPE_CHECKING:
-    from ..bench.results import Results
-    from ..bench.turns import Effort
+from ..runtime.device import describe
+from ..tables.suite import SUITES
+from ..target import device_of, is_gpu, parse_target
+from ..tune.host import usable_cores
+from .machine import machine
+from .measure import Method, measure
+from .names import CPU, ONNXRUNTIME, SMARTMEM, UNSCHEDULED, SystemSpec, is_defined, switches
+from .results import Results, fingerprint, plain
+from .systems import largest_error, prepare
+from .turns import Effort
 
 # Without schedules a run takes seconds, beside which no other technique is to be seen: ablated only by name.
 _ON_REQUEST = ("schedule",)
@@ -28,7 +29,7 @@ _BOTH_WAYS = ("fuse_attention",)
 
 
 @dataclass(frozen=True)
-class Target:
+class Network:
     """A model to measure.
 
     Attributes
@@ -56,6 +57,38 @@ class Target:
     of_suite: bool = False
 
 
+def networks_of(suite: str, names: Sequence[str], folder: Path, large: bool, apart: bool) -> list[Network]:
+    """The networks of a suite whose models are in a folder: those named, or all of one size.
+
+    Raises
+    ------
+    UserError
+        If a name is not in the suite.
+    """
+    entries = SUITES[suite]
+    known = [entry.file for entry in entries]
+    for name in names:
+        if name not in known:
+            raise UserError(f"Suite {suite} has no model '{name}'; it has {', '.join(known)}.")
+    return [
+        Network(e.name, e.file, folder / f"{e.file}.onnx", e.large or apart, e.compile_only, e.unscheduled, True)
+        for e in entries
+        if (e.file in names if names else e.large == large)
+    ]
+
+
+def devices_of(targets: Iterable[str]) -> dict[str, dict]:
+    """What is known of the device of each target that is not the CPU.
+
+    Raises
+    ------
+    UserError
+        If there is no such target, or this machine has no device for it.
+    """
+    parsed = {text: parse_target(text) for text in targets if text != CPU}
+    return {text: describe(device_of(target)) for text, target in parsed.items() if is_gpu(target)}
+
+
 def techniques(names: Sequence[str] | None = None) -> tuple[str, ...]:
     """The switches of `pipeline.Options` to ablate, in their order there.
 
@@ -69,19 +102,13 @@ def techniques(names: Sequence[str] | None = None) -> tuple[str, ...]:
     UserError
         If one does not exist.
     """
-    switches = tuple(field.name for field in _switches())
+    known = switches()
     if names is None:
-        return tuple(name for name in switches if name not in _ON_REQUEST)
+        return tuple(name for name in known if name not in _ON_REQUEST)
     for name in names:
-        if name not in switches:
-            raise UserError(f"--ablation does not know the technique '{name}'; it knows {', '.join(switches)}.")
+        if name not in known:
+            raise UserError(f"--ablation does not know the technique '{name}'; it knows {', '.join(known)}.")
     return tuple(names)
-
-
-def _switches() -> list:
-    from ..pipeline import Options
-
-    return [field for field in fields(Options) if isinstance(field.default, bool)]
 
 
 @dataclass(frozen=True)
@@ -92,8 +119,8 @@ class Plan:
     ----------
     target : str
         What ours is compiled for.
-    against : tuple of System
-        What it is compared with (see `bench_names`).
+    against : tuple of SystemSpec
+        What it is compared with (see `names`).
     ablation : tuple of str or None
         Techniques to switch off together and then on again, one by one.
     shapes : mapping
@@ -109,7 +136,7 @@ class Plan:
     """
 
     target: str
-    against: tuple[System, ...]
+    against: tuple[SystemSpec, ...]
     ablation: tuple[str, ...] | None
     shapes: Mapping[str, tuple[int, ...]]
     threads: int
@@ -130,81 +157,76 @@ class Plan:
         named = {"profiles": self.profiles, "records": self.records}
         return {name: path for name, path in named.items() if path is not None}
 
-    def row(self, target: Target, results: Results, again: bool = False) -> dict:
+    def row(self, network: Network, results: Results, again: bool = False) -> dict:
         """Measure a model, or take the row that is there; the row is in `results` afterwards."""
-        from ..bench.results import fingerprint
-
-        row = {"model": target.key, "name": target.name, "date": date.today().isoformat()}
-        if not target.path.is_file():
-            remedy = f"scripts/export_models.py --only {target.path.stem} makes those of the suites"
-            row["error"] = f"{target.path}: no such file; {remedy}, --models says where they are."
+        row = {"model": network.key, "name": network.name, "date": date.today().isoformat()}
+        if not network.path.is_file():
+            remedy = f"scripts/export_models.py --only {network.path.stem} makes those of the suites"
+            row["error"] = f"{network.path}: no such file; {remedy}, --models says where they are."
             results.add(row)
             return row
-        settings = {"systems": self.requests(target), "effort": asdict(self.effort), "apart": target.apart}
+        settings = {"systems": self.requests(network), "effort": asdict(self.effort), "apart": network.apart}
         settings["devices"] = {name: dict(facts) for name, facts in self.devices.items()}
         files = self._files() | {each.name: Path(each.records) for each in self.against if each.records}
         settings |= {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-        mark = fingerprint(Path(__file__).parent.parent, target.path, settings)
-        old = None if again else results.kept(target.key, mark)
+        mark = fingerprint(Path(__file__).parent.parent, network.path, settings)
+        old = None if again else results.kept(network.key, mark)
         if old is not None:
             return old
         start = time.perf_counter()
-        row |= {"fingerprint": mark, **self._measure(target), "seconds": time.perf_counter() - start}
+        row |= {"fingerprint": mark, **self._measure(network), "seconds": time.perf_counter() - start}
         results.add(_rounded(plain(row)))
-        return results.rows[target.key]
+        return results.rows[network.key]
 
-    def _measure(self, target: Target) -> dict:
-        from ..bench.machine import machine
-        from ..bench.measure import Method, measure
-
-        requests = [{**each, "path": str(target.path)} for each in self.requests(target)]
+    def _measure(self, network: Network) -> dict:
+        requests = [{**each, "path": str(network.path)} for each in self.requests(network)]
         method = Method(
-            prepare, largest_error, ONNXRUNTIME, self.effort, not target.apart, self.patience, self.on_device
+            prepare, largest_error, ONNXRUNTIME, self.effort, not network.apart, self.patience, self.on_device
         )
         systems = measure(requests, method)
         row = {
             "machine": machine(usable_cores(), self.devices),
             "target": self.target,
             "threads": self.threads,
-            "in_turns": not target.apart,
+            "in_turns": not network.apart,
         }
         row |= {name: path.name for name, path in self._files().items()}
         if "error" in systems[SMARTMEM]:
             return {**row, "error": systems[SMARTMEM]["error"]}
         graph = {name: systems[SMARTMEM].pop(name) for name in ("onnx_nodes", "onnx_layout_nodes")}
         row |= {**graph, "systems": systems}
-        if self.ablation is not None and not target.compile_only:
+        if self.ablation is not None and not network.compile_only:
             row["ablation"] = [{"added": added, "system": system} for added, system, _ in self._steps()]
         return row
 
-    def requests(self, target: Target) -> list[dict]:
+    def requests(self, network: Network) -> list[dict]:
         """What the child processes are asked for; ours first, which brings the inputs."""
-        wanted = {SMARTMEM: System(SMARTMEM, SMARTMEM, self.target)}
-        if not target.compile_only:
-            wanted |= {system.name: system for system in self._compared(target) if system.name != SMARTMEM}
-            wanted |= {name: System(name, SMARTMEM, self.target, options) for _, name, options in self._steps()}
+        wanted = {SMARTMEM: SystemSpec(SMARTMEM, SMARTMEM, self.target)}
+        if not network.compile_only:
+            wanted |= {system.name: system for system in self._compared(network) if system.name != SMARTMEM}
+            wanted |= {name: SystemSpec(name, SMARTMEM, self.target, options) for _, name, options in self._steps()}
         common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed, "count_only": False}
         common |= {name: str(path) for name, path in self._files().items()}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
-        if not target.compile_only and not self.on_device:
+        if not network.compile_only and not self.on_device:
             for name, options in _other_ways():
-                counted = System(name, SMARTMEM, self.target, options).request()
+                counted = SystemSpec(name, SMARTMEM, self.target, options).request()
                 requests.setdefault(name, {**common, **counted, "count_only": True})
         if self.on_device and ONNXRUNTIME in requests:
             requests[ONNXRUNTIME]["untimed"] = True  # it is here for its results: its threads would disturb the others
         return list(requests.values())
 
-    def _compared(self, target: Target) -> list[System]:
-        systems = [each for each in self.against if not target.of_suite or is_defined(each.kind, target.path)]
-        if target.unscheduled and self.against and not self.on_device:
-            systems.append(System(UNSCHEDULED, UNSCHEDULED, CPU))
+    def _compared(self, network: Network) -> list[SystemSpec]:
+        systems = [each for each in self.against if not network.of_suite or is_defined(each.kind, network.path)]
+        if network.unscheduled and self.against and not self.on_device:
+            systems.append(SystemSpec(UNSCHEDULED, UNSCHEDULED, CPU))
         return systems
 
     def _steps(self) -> list[tuple[str | None, str, dict]]:
         """The ablation, from none of the techniques to all: what is added, the system, its options."""
         if self.ablation is None:
             return []
-        defaults = {switch.name: switch.default for switch in _switches()}
+        defaults = switches()
         steps = []
         for count in range(len(self.ablation) + 1):
             on = {name: index < count for index, name in enumerate(self.ablation)}
@@ -216,7 +238,7 @@ class Plan:
 
 def _other_ways() -> list[tuple[str, dict]]:
     """The systems whose kernels are only counted: name and options."""
-    ways = [{switch.name: not switch.default} for switch in _switches() if switch.name in _BOTH_WAYS]
+    ways = [{name: not default} for name, default in switches().items() if name in _BOTH_WAYS]
     return [(_name(options), options) for options in ways]
 
 

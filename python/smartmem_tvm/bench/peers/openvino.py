@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from .peers import complete_model, missing_package
+from . import complete_model, missing_package
 
 if TYPE_CHECKING:
     import numpy as np

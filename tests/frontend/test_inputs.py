@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from smartmem_tvm.cli.inputs import id_limits, random_inputs
 from smartmem_tvm.cli.model import parse_shapes
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 
 SPEC = {
     "x": ((2, 300), "float32"),

@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import bench_torch
-from .bench_iree import Iree
-from .bench_mnn import Mnn
-from .bench_openvino import OpenVino
-from .inputs import id_limits, random_inputs
-from .onnx_facts import count_nodes
-from .timing import inference, set_threads
-from .verify import compare
+from ..tune.host import set_threads
+from .names import ONNXRUNTIME, TEXTURES, TEXTURES_MATMUL, TORCH_MODES, UNSCHEDULED
+from .peers.iree import Iree
+from .peers.mnn import Mnn
+from .peers.openvino import OpenVino
+from .peers.torch import TorchSystem
+from .turns import inference, timed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,27 +24,6 @@ if TYPE_CHECKING:
     from ..deploy.build import Compiled
     from ..tune.apply_records import ApplyRecords
     from ..tune.profile_store import ProfileStore
-
-SMARTMEM, ONNXRUNTIME, UNSCHEDULED = "smartmem", "onnxruntime", "tvm-unscheduled"
-TEXTURES, TEXTURES_MATMUL = "tvm-textures", "tvm-textures-matmul"
-BASELINES = {
-    "tvm": "the graph of TVM's importer and five default passes, with our schedules: what the graph alone is worth; "
-    "on a GPU TVM's default pipeline for it, with TVM's schedules",
-    TEXTURES: "on targets with textures TVM's Adreno pipeline, mended where it fails or computes wrong",
-    TEXTURES_MATMUL: "the same with TVM's schedule of matmuls for any GPU",
-    UNSCHEDULED: "the same graph as TVM's code generator compiles it: plain loops on one core, seconds per run",
-    ONNXRUNTIME: "ONNX Runtime's CPU provider on as many threads; its results are the reference",
-    "openvino": "OpenVINO's CPU plugin in float32 [peers]",
-    "iree": "IREE compiled for this CPU, data tiling on [peers]",
-    "mnn": "MNN's CPU backend in float32, in an environment of its own in ~/.cache, made when first wanted",
-    "torch-eager": "timm's network as it is, for the models of models/ that are timm's [peers]",
-    "torch-compile": "the same through torch.compile; weights are constants (freezing) on the CPU [peers]",
-    "torch-cuda-graphs": "the same in torch.compile's mode reduce-overhead [peers]",
-    "torch-max-autotune": "the same in torch.compile's mode max-autotune [peers]",
-}
-"""Name -> what it is, for ``--help``; those with [peers] need the packages of this extra."""
-ON_TARGETS = frozenset({"tvm", TEXTURES, TEXTURES_MATMUL, *bench_torch.MODES})
-"""The baselines that run on any target; the others know only the CPU."""
 
 
 def prepare(request: dict):
@@ -72,6 +48,7 @@ def _kind(request: dict) -> str:
 def _smartmem(request: dict) -> TvmSystem | Counted:
     from ..deploy.build import compile, optimize
     from ..frontend import check_inputs, input_spec
+    from ..frontend.inputs import random_inputs
     from ..pipeline import Options
     from ..target import parse_target
 
@@ -79,7 +56,7 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     target = parse_target(request.get("target"))
     measured = {"profiles": _profiles(request, target), "records": _records(request, target)}
     options = replace(Options(), **request["options"], **measured)
-    seconds, (mod, limits, nodes) = _timed(lambda: _import(request))
+    seconds, (mod, limits, nodes) = timed(lambda: _import(request))
     if request["count_only"]:
         with target:
             return Counted(_costs(optimize(mod, options)))
@@ -115,6 +92,8 @@ def _set_threads(count: int) -> None:
 def _import(request: dict) -> tuple:
     """The module, the limits of integer inputs, the number of nodes; what was read is let go."""
     from ..frontend import from_onnx, read_model
+    from ..frontend.graph import count_nodes
+    from ..frontend.inputs import id_limits
 
     model = read_model(request["path"], request["shapes"])
     return from_onnx(model), id_limits(model.proto), count_nodes(model.proto)
@@ -127,7 +106,7 @@ def _tvm(request: dict) -> TvmSystem:
     from ..target import as_adreno, parse_target
 
     _set_threads(request["threads"])
-    seconds, mod = _timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
+    seconds, mod = timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
     kind, target = _kind(request), parse_target(request.get("target"))
     if kind in (TEXTURES, TEXTURES_MATMUL):
         return TvmSystem(compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-")), seconds, {})
@@ -136,15 +115,11 @@ def _tvm(request: dict) -> TvmSystem:
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
     """The largest deviation of an output, relative to its largest value; infinite where they cannot be compared."""
+    from ..frontend.reference import compare
+
     if len(outputs) != len(expected):
         return float("inf")
     return max((compare(*pair, 0.0, 0.0)["max_rel_err"] for pair in zip(outputs, expected)), default=0.0)
-
-
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = work()
-    return time.perf_counter() - start, result
 
 
 def _costs(graph) -> dict:
@@ -169,7 +144,7 @@ class TvmSystem:
         seconds = {"import": import_seconds, **compiled.seconds}
         device = {}
         if is_gpu(compiled.target):
-            seconds["driver"], _ = _timed(compiled.build_kernels)
+            seconds["driver"], _ = timed(compiled.build_kernels)
             device = {"device": compiled.vm.device.device_name}
         self.facts = {**facts, **device, **_costs(compiled.graph), "seconds": seconds}
         if compiled.kernels_per_graph:
@@ -187,7 +162,7 @@ class TvmSystem:
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run on the arrays, which are in the order of the model's inputs; the first run records CUDA graphs."""
         self.inputs = list(inputs.values())
-        self.first_seconds, outputs = _timed(lambda: self.compiled.run(*self.inputs))
+        self.first_seconds, outputs = timed(lambda: self.compiled.run(*self.inputs))
         self.once = inference(self.compiled.vm, self.inputs)
         return self.compiled.run(*self.inputs) if self.compiled.kernels_per_graph else outputs
 
@@ -211,7 +186,7 @@ class TvmSystem:
         """What the launches of an inference take one by one, where that can be seen."""
         from ..runtime.launch_times import launch_times
         from ..target import is_gpu
-        from .bench_launches import shares
+        from .launches import shares
 
         if not is_gpu(self.compiled.target) or self.compiled.kernels_per_graph:
             return {}
@@ -225,7 +200,7 @@ class OnnxRuntime:
         from ..frontend import onnxruntime_session, read_model
 
         model = read_model(request["path"], request["shapes"])
-        seconds, self.session = _timed(lambda: onnxruntime_session(model, request["threads"]))
+        seconds, self.session = timed(lambda: onnxruntime_session(model, request["threads"]))
         self.facts = {"seconds": {"import": seconds}}
         self.inputs: dict = {}
 
@@ -249,5 +224,5 @@ _MAKERS = {
     "openvino": OpenVino,
     "iree": Iree,
     "mnn": Mnn,
-    **dict.fromkeys(bench_torch.MODES, bench_torch.TorchSystem),
+    **dict.fromkeys(TORCH_MODES, TorchSystem),
 }

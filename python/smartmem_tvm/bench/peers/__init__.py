@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the systems of other projects have in common (see `bench_systems`)."""
+"""Systems of other projects, one file each, and what these have in common."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ...errors import UserError
 
 if TYPE_CHECKING:
     import onnx
@@ -33,18 +32,10 @@ def complete_model(request: dict) -> onnx.ModelProto:
     UserError
         As `frontend.read_model`, or if the weights do not fit into one ONNX model.
     """
-    from ..frontend import read_model
-    from ..frontend.onnx_file import refuse_more_than_protobuf
+    from ...frontend import read_model
+    from ...frontend.onnx_file import refuse_more_than_protobuf
 
     model = read_model(request["path"], request["shapes"])
     refuse_more_than_protobuf(model)
     model.weights.fill(model.proto)
     return model.proto
-
-
-def sleep_between_runs() -> None:
-    """Have OpenMP's threads sleep when they have nothing to do; to be called before OpenMP is loaded.
-
-    They would spin on the cores of whatever is measured next.
-    """
-    os.environ["OMP_WAIT_POLICY"] = "passive"

@@ -3,18 +3,18 @@
 
 import pytest
 
-from smartmem_tvm.cli.bench_names import System, parse_systems
+from smartmem_tvm.bench.names import SystemSpec, parse_systems
 from smartmem_tvm.errors import UserError
 
 
 def test_names_targets_and_techniques():
     systems = parse_systems("no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,onnxruntime,tvm", "cuda")
     assert systems == (
-        System("no-cuda-graph", "smartmem", "cuda", {"cuda_graph": False}),
-        System("smartmem@opencl", "smartmem", "opencl"),
-        System("tvm", "tvm", "cuda"),
-        System("tvm@opencl", "tvm", "opencl"),
-        System("onnxruntime", "onnxruntime", "cpu"),
+        SystemSpec("no-cuda-graph", "smartmem", "cuda", {"cuda_graph": False}),
+        SystemSpec("smartmem@opencl", "smartmem", "opencl"),
+        SystemSpec("tvm", "tvm", "cuda"),
+        SystemSpec("tvm@opencl", "tvm", "opencl"),
+        SystemSpec("onnxruntime", "onnxruntime", "cpu"),
     )
     assert parse_systems("none", "cuda") == ()
     assert parse_systems("no-fuse-attention@opencl", "cpu")[0].request() == {
@@ -27,9 +27,9 @@ def test_names_targets_and_techniques():
 
 def test_with_other_records_and_without():
     plain, tuned = parse_systems("no-tuned,tuned=a/b.jsonl@cuda", "cpu")
-    assert plain == System("no-tuned", "smartmem", "cpu", records="") and plain.request()["records"] == ""
-    assert tuned == System("tuned=a/b.jsonl@cuda", "smartmem", "cuda", records="a/b.jsonl")
-    assert tuned.request()["records"] == "a/b.jsonl" and "records" not in System("tvm", "tvm", "cpu").request()
+    assert plain == SystemSpec("no-tuned", "smartmem", "cpu", records="") and plain.request()["records"] == ""
+    assert tuned == SystemSpec("tuned=a/b.jsonl@cuda", "smartmem", "cuda", records="a/b.jsonl")
+    assert tuned.request()["records"] == "a/b.jsonl" and "records" not in SystemSpec("tvm", "tvm", "cpu").request()
 
 
 BAD = {

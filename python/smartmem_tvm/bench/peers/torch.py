@@ -4,28 +4,22 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
-from ..timm_networks import DEFINED_HERE, NAMES, definition, has_definition, import_timm
-from .peers import missing_package, sleep_between_runs
+from ...errors import UserError
+from ...timm_networks import DEFINED_HERE, NAMES, definition, has_definition, import_timm
+from ..names import TORCH_MODES
+from . import missing_package
 from .torch_weights import load_weights
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
-
-MODES = {
-    "torch-eager": None,
-    "torch-compile": "default",
-    "torch-cuda-graphs": "reduce-overhead",
-    "torch-max-autotune": "max-autotune",
-}
-"""System -> the mode of ``torch.compile``, None to run the network as it is."""
 
 
 def build_network(path: Path) -> tuple[torch.nn.Module, list[torch.Tensor]]:
@@ -48,7 +42,7 @@ def build_network(path: Path) -> tuple[torch.nn.Module, list[torch.Tensor]]:
     import onnx
     import torch
 
-    from ..light import fill
+    from ...light import fill
 
     module = _network(path).eval()
     model = fill(onnx.load(path))
@@ -69,13 +63,13 @@ def _network(path: Path) -> torch.nn.Module:
 
 
 class TorchSystem:
-    """A network in one of `MODES`, in float32 throughout.
+    """A network in one of `TORCH_MODES`, in float32 throughout.
 
     Parameters
     ----------
     request : dict
-        ``system`` or ``kind``: a name in `MODES`; ``path``: the ONNX file; ``threads``; ``target``: a CPU's or none
-        for the CPU, any other for the first CUDA device.
+        ``system`` or ``kind``: a name in `TORCH_MODES`; ``path``: the ONNX file; ``threads``; ``target``: a CPU's or
+        none for the CPU, any other for the first CUDA device.
     """
 
     def __init__(self, request: dict):
@@ -88,7 +82,7 @@ class TorchSystem:
         self.module = self.module.to(self.device)
         self.inputs = [each.to(self.device) for each in self.inputs]
         imported = time.perf_counter()
-        mode = MODES[request.get("kind", request["system"])]
+        mode = TORCH_MODES[request.get("kind", request["system"])]
         if mode is not None:
             # Weights as constants: torch then lays them out and folds them at compile time, as the others do.
             torch._inductor.config.freezing = self.device.type == "cpu"
@@ -128,7 +122,8 @@ class TorchSystem:
 
 def _configured(threads: int) -> ModuleType:
     """Import torch with its threads asleep between runs, and no rounding to TF32."""
-    sleep_between_runs()
+    # OpenMP's threads would spin on the cores of whatever is measured next; it reads this when it is loaded.
+    os.environ["OMP_WAIT_POLICY"] = "passive"
     try:
         import torch
     except ImportError as error:

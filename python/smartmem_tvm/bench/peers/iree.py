@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._version import installed_version
-from ..errors import UserError
-from .peers import complete_model, missing_package
+from ..._version import installed_version
+from ...errors import UserError
+from . import complete_model, missing_package
 
 if TYPE_CHECKING:
     import numpy as np

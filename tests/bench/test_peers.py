@@ -12,15 +12,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from smartmem_tvm.bench import systems
 from smartmem_tvm.bench.child import _Calls
-from smartmem_tvm.cli import bench_mnn, bench_systems
-from smartmem_tvm.cli.bench_iree import Iree
-from smartmem_tvm.cli.bench_mnn import Mnn
-from smartmem_tvm.cli.bench_names import is_defined
-from smartmem_tvm.cli.bench_openvino import OpenVino
-from smartmem_tvm.cli.bench_systems import BASELINES, ON_TARGETS, prepare
-from smartmem_tvm.cli.bench_torch import MODES, build_network
-from smartmem_tvm.cli.torch_weights import _floats_in_order_of_use, _take
+from smartmem_tvm.bench.names import BASELINES, ON_TARGETS, TORCH_MODES, is_defined
+from smartmem_tvm.bench.peers import mnn
+from smartmem_tvm.bench.peers.iree import Iree
+from smartmem_tvm.bench.peers.mnn import Mnn
+from smartmem_tvm.bench.peers.openvino import OpenVino
+from smartmem_tvm.bench.peers.torch import build_network
+from smartmem_tvm.bench.peers.torch_weights import _floats_in_order_of_use, _take
+from smartmem_tvm.bench.systems import prepare
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.timm_networks import DEFINED_HERE, NAMES, definition
 
@@ -30,8 +31,8 @@ def request_for(path, **changes) -> dict:
 
 
 def test_every_system_is_described_and_made():
-    assert set(bench_systems._MAKERS) == set(BASELINES) >= ON_TARGETS > set(MODES)
-    assert bench_systems._MAKERS["openvino"] is OpenVino and bench_systems._MAKERS["iree"] is Iree
+    assert set(systems._MAKERS) == set(BASELINES) >= ON_TARGETS > set(TORCH_MODES)
+    assert systems._MAKERS["openvino"] is OpenVino and systems._MAKERS["iree"] is Iree
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def fake_mnn(monkeypatch, tmp_path):
     (tmp_path / "_tools.py").write_text(FAKE_TOOLS)
     (tmp_path / "MNN.py").write_text(FAKE_MNN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path) + os.pathsep + os.environ.get("PYTHONPATH", ""))
-    monkeypatch.setattr(bench_mnn, "make_environment", lambda: sys.executable)
+    monkeypatch.setattr(mnn, "make_environment", lambda: sys.executable)
 
 
 def test_mnn_runs_in_a_process_of_its_own(fake_mnn, model_path):
@@ -152,18 +153,18 @@ def test_the_environment_of_mnn_is_made_once(monkeypatch, tmp_path):
     def run(command, **_):
         commands.append(command)
         failed = fail and "pip" in command
-        bench_mnn.environment().mkdir(exist_ok=True)
+        mnn.environment().mkdir(exist_ok=True)
         return subprocess.CompletedProcess(command, int(failed), "", "log\nNo matching distribution." if failed else "")
 
-    monkeypatch.setattr(bench_mnn.subprocess, "run", run)
+    monkeypatch.setattr(mnn.subprocess, "run", run)
     fail = True
     with pytest.raises(UserError, match=r"environment of its own in .*No matching distribution\)\.$"):
-        bench_mnn.make_environment()
+        mnn.make_environment()
     fail = False
-    python = bench_mnn.make_environment()
-    assert python.is_relative_to(tmp_path) and f"MNN=={bench_mnn.VERSION}" in commands[-1]
+    python = mnn.make_environment()
+    assert python.is_relative_to(tmp_path) and f"MNN=={mnn.VERSION}" in commands[-1]
     made = len(commands)
-    assert bench_mnn.make_environment() == python and len(commands) == made == 4
+    assert mnn.make_environment() == python and len(commands) == made == 4
 
 
 def test_constants_come_back_in_the_shape_of_their_parameter():

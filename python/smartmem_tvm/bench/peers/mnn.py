@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
-from .peers import complete_model
+from ...errors import UserError
+from . import complete_model
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,9 +3,9 @@
 
 import pytest
 
-from smartmem_tvm.cli.bench_launches import paired
-from smartmem_tvm.cli.bench_names import parse_systems
-from smartmem_tvm.cli.bench_systems import largest_error, prepare
+from smartmem_tvm.bench.launches import paired
+from smartmem_tvm.bench.names import parse_systems
+from smartmem_tvm.bench.systems import largest_error, prepare
 
 SYSTEMS = "smartmem,smartmem@opencl,tvm-textures,tvm-textures-matmul,onnxruntime"
 

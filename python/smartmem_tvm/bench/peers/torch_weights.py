@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ...errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
