@@ -4,7 +4,7 @@
 
 python benchmarks/layout_speed.py                    # benchmarks/layout_speed.json (`make bench-layout-speed`)
 python benchmarks/layout_speed.py --targets cpu      # the rows of one target again
-python benchmarks/render_layouts.py                  # and from it a table of docs/layouts.md
+python benchmarks/render.py layouts                  # and from it a table of docs/layouts.md
 """
 
 from __future__ import annotations

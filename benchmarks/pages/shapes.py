@@ -1,27 +1,17 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn benchmarks/shapes.json into the tables of docs/cpu.md.
-
-python benchmarks/shapes.py -o benchmarks/shapes.json     # measure (`make bench-shapes`)
-python benchmarks/render_shapes.py                        # write the tables
-"""
+"""The tables of docs/cpu.md of single matmuls and convolutions, of what shapes.py measured."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
-from render import table
+from rendering import PACKAGES, host, table, threads, versions
 from shape_list import CONVOLUTIONS, MATMULS, Convolution, Matmul
 from shape_systems import OPENBLAS, ORT, OURS, PEAK, TVM
 
 from smartmem_tvm.bench.columns import geometric_mean
-from smartmem_tvm.bench.results import write_part
 
-HERE = Path(__file__).resolve().parent
-RESULTS, PAGE = HERE / "shapes.json", HERE.parent / "docs" / "cpu.md"
-BEGIN, END = "<!-- shapes -->\n", "<!-- /shapes -->"
+RESULTS = "shapes.json"
 PEERS = {"matmul, rows x depth x columns": (OPENBLAS, ORT, TVM), "convolution, channels first": (ORT, TVM)}
 COMPARISONS = (
     ("matmuls", MATMULS, OPENBLAS),
@@ -45,7 +35,7 @@ def _table(results: dict, title: str, shapes: Sequence[Matmul | Convolution]) ->
     titles = [title, "from"]
     for count in results["threads"]:
         shown = " / ".join(["**ours**", *_peers(title, count)])
-        titles += [f"GFLOP/s, {_threads(count)}: {shown}", "ours, of the peak"]
+        titles += [f"GFLOP/s, {threads(count)}: {shown}", "ours, of the peak"]
     return table(titles, [_line(results, title, shape) for shape in shapes])
 
 
@@ -69,28 +59,13 @@ def _means(results: dict, count: str) -> str:
         mean = geometric_mean([rows[s.name][OURS]["gflops"] / rows[s.name][system]["gflops"] for s in shapes])
         ratios.append(f"{mean:.2f}x {system}'s rate on the {what}")
     figures = f"{', '.join(ratios)} (geometric means)"
-    return f"{_threads(count).capitalize()}, whose peak is {peak(found):.0f} GFLOP/s: {figures}."
-
-
-def _threads(count: str) -> str:
-    return f"{count} thread{'s' * (count != '1')}"
+    return f"{threads(count).capitalize()}, whose peak is {peak(found):.0f} GFLOP/s: {figures}."
 
 
 def _where(results: dict) -> str:
     machine = results["machine"]
     cores = sorted({found["openblas_core"] for found in results["threads"].values()})
     return (
-        f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['os']}; apache-tvm {machine['apache-tvm']}, "
-        f"onnxruntime {machine['onnxruntime']}, numpy {machine['numpy']}, whose OpenBLAS runs its kernels for "
+        f"Measured on {host(machine)}; {versions(machine, (*PACKAGES, 'numpy'))}, whose OpenBLAS runs its kernels for "
         f"{' and '.join(cores)}; {results['date']}."
     )
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    tables = page(json.loads(RESULTS.read_text(encoding="utf-8")))
-    write_part(PAGE, BEGIN, tables + "\n", END)
-
-
-if __name__ == "__main__":
-    main()

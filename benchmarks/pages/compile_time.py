@@ -1,20 +1,14 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the results of compile_time.py into the tables of docs/compile_time.md and the chart that it shows."""
+"""The tables of docs/compile_time.md and the chart that it shows, of the results of compile_time.py."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from render import table
+from rendering import HERE, chart, content, save, table
 
-from smartmem_tvm.bench.results import write_part
-
-HERE = Path(__file__).resolve().parent
-PAGE, CHART = HERE.parent / "docs" / "compile_time.md", HERE / "compile_time.svg"
-BEGIN, END = "<!-- compile time -->\n", "<!-- /compile time -->"
-CPU, CUDA = HERE / "compile_time.json", HERE / "compile_time_cuda.json"
+CHART = HERE / "compile_time.svg"
+FILES = {"CPU": "compile_time.json", "CUDA": "compile_time_cuda.json"}
 # From the bottom of the chart to its top, as told apart by colour-blind readers too (Okabe and Ito): what is named,
 # and the phases in it.
 GROUPS = {
@@ -43,9 +37,9 @@ def grouped(network: dict) -> list[float]:
     return list(seconds.values())
 
 
-def figures(content: dict) -> str:
+def figures(found: dict) -> str:
     """One row for each phase, one column for each depth."""
-    networks = content["networks"]
+    networks = found["networks"]
     titles = ("seconds", *(f"{each['blocks']} blocks" for each in networks), "growth")
     lines = []
     for name in networks[0]["seconds"]:
@@ -55,33 +49,29 @@ def figures(content: dict) -> str:
     lines.append(("**all**", *(f"**{value:.1f}**" for value in totals), _growth(totals)))
     counts = [("kernels of one inference", "kernels"), ("of which different", "functions")]
     lines += [(name, *(each[key] for each in networks), _growth([e[key] for e in networks])) for name, key in counts]
-    return f"{table(titles, lines)}\n\n{where(content)}"
+    return f"{table(titles, lines)}\n\n{where(found)}"
 
 
 def _growth(values: list) -> str:
     return f"{values[-1] / values[0]:.1f}x"
 
 
-def where(content: dict) -> str:
+def where(found: dict) -> str:
     """Machine, versions and date."""
-    machine = content["machine"]
+    machine = found["machine"]
     return (
-        f"Medians of {content['runs']} processes for each network, in turns, on {machine['cores']} cores of "
+        f"Medians of {found['runs']} processes for each network, in turns, on {machine['cores']} cores of "
         f"{machine['cpu']}, {machine['os']}; Python {machine['python']}, apache-tvm {machine['apache-tvm']}; "
-        f"{content['date']}."
+        f"{found['date']}."
     )
 
 
-def draw(content: dict, path: Path) -> None:
+def draw(found: dict, path: Path) -> None:
     """Seconds over depth, the groups of phases stacked."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "compile time"  # the same figures make the same file
-    networks = content["networks"]
+    networks = found["networks"]
     blocks = [each["blocks"] for each in networks]
     stacks = list(zip(*map(grouped, networks)))
-    figure = Figure(figsize=(6.5, 4.0), layout="constrained")
+    figure = chart((6.5, 4.0), "compile time")
     axes = figure.subplots()
     axes.stackplot(blocks, stacks, labels=list(GROUPS), colors=[color for color, _ in GROUPS.values()])
     for depth, each in zip(blocks, networks):
@@ -94,25 +84,18 @@ def draw(content: dict, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="upper left", frameon=False, fontsize=9)
-    partial = path.with_suffix(".partial.svg")
-    figure.savefig(partial, metadata={"Date": None})
-    partial.replace(path)
+    save(figure, path)
+
+
+def draw_chart() -> None:
+    """Draw what was measured on the CPU."""
+    draw(content(FILES["CPU"]), CHART)
 
 
 def page() -> str:
     """The tables of every target that was measured."""
     parts = ["![Compile time over depth](../benchmarks/compile_time.svg)"]
-    for title, path in (("CPU", CPU), ("CUDA", CUDA)):
-        if path.exists():
-            parts += [f"### {title}", figures(json.loads(path.read_text(encoding="utf-8")))]
+    for title, name in FILES.items():
+        if (HERE / name).exists():
+            parts += [f"### {title}", figures(content(name))]
     return "\n\n".join(parts)
-
-
-def main() -> None:
-    """Draw the chart and write the tables into the page."""
-    draw(json.loads(CPU.read_text(encoding="utf-8")), CHART)
-    write_part(PAGE, BEGIN, page() + "\n", END)
-
-
-if __name__ == "__main__":
-    main()

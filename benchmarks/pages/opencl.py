@@ -1,25 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the results of the OpenCL benchmarks into the tables of docs/opencl.md.
-
-smartmem bench --suite gpu --target opencl --against tvm,onnxruntime -o benchmarks/pocl.json    # measure: networks
-python benchmarks/opencl_launches.py --into benchmarks/opencl_pocl.json
-python benchmarks/opencl_start.py --into benchmarks/opencl_pocl.json
-python benchmarks/render_opencl.py                                                              # write the tables
-"""
+"""The tables of docs/opencl.md, of networks, launches and starts on OpenCL devices (``make bench-opencl``)."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from rendering import content, dates, host, rows, table
 
-from render import table
-
-from smartmem_tvm.bench.results import read, write_part
-
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "opencl.md"
-BEGIN, END = "<!-- opencl figures -->\n", "<!-- /opencl figures -->"
 FILES = {"opencl_h100.json": "h100.json", "opencl_pocl.json": "pocl.json"}
 """Launches and starts on a device -> what ``smartmem bench`` measured there, on OpenCL among others."""
 OURS, TVM = "smartmem", "tvm"
@@ -30,7 +15,7 @@ def on_opencl(row: dict, system: str) -> dict:
     return row["systems"].get(system if row["target"] == "opencl" else f"{system}@opencl", {})
 
 
-def networks(rows: list[dict]) -> str:
+def networks(measured: list[dict]) -> str:
     """Kernels, times and errors of both pipelines."""
     titles = (
         "network",
@@ -43,7 +28,7 @@ def networks(rows: list[dict]) -> str:
         lambda s: f"{s['latency_ms']['median']:.4g}",
         lambda s: f"{s['relative_error']:.1e}",
     )
-    pairs = [(row["name"], on_opencl(row, OURS), on_opencl(row, TVM)) for row in rows]
+    pairs = [(row["name"], on_opencl(row, OURS), on_opencl(row, TVM)) for row in measured]
     pairs = [each for each in pairs if all("latency_ms" in facts for facts in each[1:])]
     return table(titles, [(name, *(f"{f(ours)} / {f(tvm)}" for f in figures)) for name, ours, tvm in pairs])
 
@@ -75,28 +60,17 @@ SECTIONS = {"overhead": overhead, "start": start}
 def page() -> str:
     """Every section of every device that was measured."""
     parts = []
-    for sections, rows in FILES.items():
-        content = json.loads((HERE / sections).read_text(encoding="utf-8"))
-        parts += _device(content, [row for row in read(HERE / rows).values() if "systems" in row])
+    for sections, of_networks in FILES.items():
+        parts += _device(content(sections), [row for row in rows(of_networks) if "systems" in row])
     return "\n\n".join(parts)
 
 
-def _device(content: dict, rows: list[dict]) -> list[str]:
-    (first, *_) = content.values()
+def _device(found: dict, measured: list[dict]) -> list[str]:
+    (first, *_) = found.values()
     device, machine = first["device"], first["machine"]
-    dates = sorted({each["date"] for each in [*content.values(), *rows]})
     where = (
-        f"### {device['name']}\n\n{device['platform']}, driver {device['driver']}; {machine['cpu']}, "
-        f"{machine['cores']} cores, {machine['os']}; apache-tvm {machine['apache-tvm']}; {', '.join(dates)}."
+        f"### {device['name']}\n\n{device['platform']}, driver {device['driver']}; {host(machine)}; "
+        f"apache-tvm {machine['apache-tvm']}; {dates([*found.values(), *measured])}."
     )
-    parts = (render(content[name]["results"]) for name, render in SECTIONS.items() if name in content)
-    return [where, networks(rows), *parts]
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    write_part(PAGE, BEGIN, page() + "\n", END)
-
-
-if __name__ == "__main__":
-    main()
+    parts = (make(found[name]["results"]) for name, make in SECTIONS.items() if name in found)
+    return [where, networks(measured), *parts]

@@ -1,20 +1,13 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn benchmarks/accuracy*.json, which accuracy.py measured, into docs/accuracy.md."""
+"""The page docs/accuracy.md, of what accuracy.py measured."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from rendering import HERE, content, dates, host, table, versions
 
-from render import table
-
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.tables.suite import SMARTMEM18
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "accuracy.md"
-_HEAD = """<!-- Written by benchmarks/render_accuracy.py from benchmarks/accuracy*.json. -->
+_HEAD = """<!-- Written by benchmarks/render.py from benchmarks/accuracy*.json. -->
 # The same numbers as ONNX Runtime
 
 The largest absolute error of any output, relative to the largest magnitude of that output, of every network of
@@ -22,13 +15,13 @@ SmartMem's Table 7 at its full size, on random inputs and with random weights. A
 
     python benchmarks/accuracy.py                                    # the CPU and the first OpenCL device
     python benchmarks/accuracy.py --target cuda --into benchmarks/accuracy_h100.json
-    python benchmarks/render_accuracy.py                             # write this page
+    python benchmarks/render.py accuracy                             # write this page
 """
 
 
 def sections() -> list[dict]:
     """What was measured: a target on a device each."""
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(HERE.glob("accuracy*.json"))]
+    files = [content(path.name) for path in sorted(HERE.glob("accuracy*.json"))]
     return sorted((each for file in files for each in file.values()), key=lambda each: each["target"])
 
 
@@ -47,15 +40,9 @@ def _cell(row: dict | None) -> str:
 
 
 def _source(section: dict) -> str:
-    here, rows = section["machine"], section["networks"].values()
-    dates = ", ".join(sorted({row["date"] for row in rows}))
+    rows = section["networks"].values()
     minutes = sum(row["seconds"] for row in rows) / 60
     return (
-        f"- {section['target']}, {section['device']}: {here['cpu']}, {here['cores']} cores, {here['os']}; "
-        f"apache-tvm {here['apache-tvm']}, onnxruntime {here['onnxruntime']}; {dates}; {minutes:.0f} minutes of "
-        "importing, compiling and running, one process for each network.\n"
-    ).rstrip("\n") + "\n"
-
-
-if __name__ == "__main__":
-    write(PAGE, page())
+        f"- {section['target']}, {section['device']}: {host(section['machine'])}; {versions(section['machine'])}; "
+        f"{dates(rows)}; {minutes:.0f} minutes of importing, compiling and running, one process for each network.\n"
+    )

@@ -1,26 +1,20 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the results of accesses.py into the tables of docs/memory_accesses.md and the chart that it shows."""
+"""The tables of docs/memory_accesses.md and the chart that it shows, of the results of accesses.py."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from render import table
+from rendering import HERE, chart, content, save, table
 
-from smartmem_tvm.bench.results import write_part
 from smartmem_tvm.cli.accesses import ROWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "accesses.json"
-PAGE, CHART = HERE.parent / "docs" / "memory_accesses.md", HERE / "memory_accesses.svg"
-BEGIN, END = "<!-- accesses -->\n", "<!-- /accesses -->"
+RESULTS, CHART = "accesses.json", HERE / "memory_accesses.svg"
 # As told apart by colour-blind readers too (Okabe and Ito).
 COLORS = {"tvm_textures": "#999999", "elimination": "#56b4e9", "layout": "#e69f00", "smartmem": "#0072b2"}
 ASKED, MISSED = "lines that caches are asked for, M", "lines from memory, M"
@@ -79,20 +73,19 @@ def fewer(sides: Mapping[str, Mapping], figure: Callable) -> dict[str, float]:
 
 def draw(networks: Mapping[str, Mapping], path: Path) -> None:
     """Accesses and misses, as SmartMem's Figures 7 and 9: bars above 1 have fewer than TVM's default, below it more."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "memory accesses"  # the same figures make the same file
-    figure = Figure(figsize=(9.0, 6.0), layout="constrained")
+    figure = chart((9.0, 6.0), "memory accesses")
     panels = figure.subplots(2, 1, sharex=True)
     _panel(panels[0], "Lines that caches are asked for", networks, ROWS[ASKED])
     _panel(panels[1], "Lines from memory", networks, ROWS[MISSED])
     panels[1].set_xticks(range(len(networks)), list(networks))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(COLORS), frameon=False, fontsize=9)
-    partial = path.with_suffix(".partial.svg")
-    figure.savefig(partial, metadata={"Date": None})
-    partial.replace(path)
+    save(figure, path)
+
+
+def draw_chart() -> None:
+    """Draw the committed figures."""
+    draw(content(RESULTS)["networks"], CHART)
 
 
 def _panel(axes: Axes, title: str, networks: Mapping[str, Mapping], value: Callable) -> None:
@@ -108,14 +101,3 @@ def _panel(axes: Axes, title: str, networks: Mapping[str, Mapping], value: Calla
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.set_ylabel("times fewer than\nTVM's default")
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def main() -> None:
-    """Draw the chart and write the tables into the page."""
-    networks = json.loads(RESULTS.read_text(encoding="utf-8"))["networks"]
-    draw(networks, CHART)
-    write_part(PAGE, BEGIN, page(networks) + "\n", END)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,12 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn benchmarks/precision.json, which precision.py measured, into docs/precision.md."""
+"""The page docs/precision.md, of what precision.py measured."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from precision import NETWORKS, RESULTS, TARGETS, TOLERANCES, tolerance
-from render import table
+from rendering import content, dates, table, versions
 
-from smartmem_tvm.bench.results import write
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "precision.md"
-_HEAD = """<!-- Written by benchmarks/render_precision.py from benchmarks/precision.json. -->
+_HEAD = """<!-- Written by benchmarks/render.py from benchmarks/precision.json. -->
 # Numbers of 16 bits
 
 `--precision half-storage`, or `sm.Options(precision="half-storage")`: tensors between kernels and weights are half
@@ -38,7 +31,7 @@ output by 2.2e-3, and Swin-T's by 3.6e-5. With half-storage it **misses {goal:.0
 
 def page() -> str:
     """The whole page."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    found = content(RESULTS.name)
     kinds = [(memory, precision) for precision in TOLERANCES for memory in TARGETS]
     lines = [(network, *(_cell(found["rows"].get(f"{network}, {m}, {p}")) for m, p in kinds)) for network in NETWORKS]
     allowed = " and ".join(f"{error:.0e} in {precision}" for precision, error in TOLERANCES.items())
@@ -52,16 +45,12 @@ def page() -> str:
 
 
 def _source(found: dict) -> str:
-    here, rows = found["machine"], found["rows"].values()
+    here = found["machine"]
     return (
-        f"Measured on {found['device']}: {here['cpu']}, {here['os']}; apache-tvm {here['apache-tvm']}, onnxruntime "
-        f"{here['onnxruntime']}; {', '.join(sorted({row['date'] for row in rows}))}.\n"
+        f"Measured on {found['device']}: {here['cpu']}, {here['os']}; {versions(here)}; "
+        f"{dates(found['rows'].values())}.\n"
     )
 
 
 def _cell(row: dict | None) -> str:
     return "-" if row is None else row["failed"] if "failed" in row else f"{row['error']:.1e}"
-
-
-if __name__ == "__main__":
-    write(PAGE, page())

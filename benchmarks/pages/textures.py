@@ -1,27 +1,18 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn what was measured on an OpenCL device with textures into the tables of docs/textures.md.
-
-smartmem bench --suite gpu --target opencl-texture --against ... -o benchmarks/textures.json    # `make bench-textures`
-python benchmarks/render_textures.py                                                            # write the tables
-"""
+"""The tables of docs/textures.md, of what ``make bench-textures`` measured on an OpenCL device with textures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from render import table
+from rendering import dates, facts, figure, host, mean_of_known, milliseconds, not_measured, table, versions
 
 from smartmem_tvm.analysis.family import FAMILIES
 from smartmem_tvm.bench.columns import geometric_mean, latency, ratio
 from smartmem_tvm.bench.launches import TEXTURE, paired
-from smartmem_tvm.bench.results import failures, read, write_part
 from smartmem_tvm.tables.suite import SUITES
 
-HERE = Path(__file__).resolve().parent
-PAGE, RESULTS = HERE.parent / "docs" / "textures.md", HERE / "textures.json"
-BEGIN, END = "<!-- texture figures -->\n", "<!-- /texture figures -->"
+RESULTS = "textures.json"
 TEXTURES, BUFFERS = "smartmem", "smartmem@opencl"
 TITLES = {
     TEXTURES: "**ours, textures**",
@@ -37,14 +28,9 @@ AGAINST = ",".join([*list(TITLES)[1:], "onnxruntime"])
 TRANSFORMERS = ("swin_t", "vit_b16", "bert_base")
 
 
-def facts(row: dict, system: str) -> dict:
-    """What is known of a system."""
-    return row["systems"].get(system, {})
-
-
 def best(row: dict) -> tuple[str, float] | None:
     """The fastest of TVM's, and its milliseconds."""
-    known = [(name, each) for name in TVM if (each := latency(facts(row, name)))]
+    known = [(name, each) for name in TVM if (each := milliseconds(row, name))]
     return min(known, key=lambda each: each[1], default=None)
 
 
@@ -52,7 +38,7 @@ def latencies(rows: Sequence[dict]) -> str:
     """Milliseconds of every system, and how many times faster ours are."""
     lines = []
     for row in rows:
-        times = (_text(latency(facts(row, name)), "{:.3f}") for name in TITLES)
+        times = (figure(milliseconds(row, name), "{:.3f}") for name in TITLES)
         fastest = best(row)
         lines.append((row["name"], *times, *(_faster(row, ours, fastest) for ours in (TEXTURES, BUFFERS))))
     titles = ("ms", *TITLES.values(), "TVM's best over ours, textures", "the same, buffers")
@@ -63,8 +49,8 @@ TVM_TITLES = tuple(TITLES[name] for name in TVM)
 
 
 def _faster(row: dict, ours: str, fastest: tuple[str, float] | None) -> str:
-    own = latency(facts(row, ours))
-    return _text(fastest[1] / own if own and fastest else None)
+    own = milliseconds(row, ours)
+    return figure(fastest[1] / own if own and fastest else None)
 
 
 def _means(rows: Sequence[dict]) -> list[tuple[str, ...]]:
@@ -76,15 +62,14 @@ def _means(rows: Sequence[dict]) -> list[tuple[str, ...]]:
             ("all networks", list(rows)),
         ):
             figures = [_mean([ratio(row, latency, name, ours) for row in some]) for name in TVM]
-            owns = [(best(row), latency(facts(row, ours))) for row in some]
+            owns = [(best(row), milliseconds(row, ours)) for row in some]
             figures.append(_mean([fastest[1] / own if fastest and own else None for fastest, own in owns]))
             lines.append((f"{TITLES[ours].strip('*')}, {which}", *figures))
     return lines
 
 
-def _mean(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value]
-    return f"{geometric_mean(known):.2f}x of {len(known)}" if known else "-"
+def _mean(values: Iterable[float | None]) -> str:
+    return mean_of_known(values, "{:.2f}x of {}") or "-"
 
 
 def kernels(rows: Sequence[dict]) -> str:
@@ -95,8 +80,8 @@ def kernels(rows: Sequence[dict]) -> str:
         for name in TITLES:
             each = facts(row, name)
             counts = f"{each['kernels']}, {each['layout_kernels']}" if "layout_kernels" in each else "-"
-            share = _text(each.get("layout_share"), "{:.0%}")
-            cells.append(f"{counts}, {share}, {_text(each.get('relative_error'), '{:.0e}')}")
+            share = figure(each.get("layout_share"), "{:.0%}")
+            cells.append(f"{counts}, {share}, {figure(each.get('relative_error'), '{:.0e}')}")
         lines.append((row["name"], *cells))
     return table(("launches, of which layout, share of time, error", *TITLES.values()), lines)
 
@@ -121,35 +106,18 @@ def families(rows: Sequence[dict]) -> str:
     return f"{table(titles, lines)}\n\nKernels that read or write textures: {', '.join(touched)}."
 
 
-def _text(value: float | None, form: str = "{:.2f}x") -> str:
-    return "-" if value is None else form.format(value)
-
-
 def where(rows: Sequence[dict]) -> str:
     """Device, machine, versions and dates."""
     machine = rows[0]["machine"]
     device = next(iter(machine["devices"].values()))
-    versions = ", ".join(f"{name} {machine[name]}" for name in ("apache-tvm", "onnxruntime"))
-    host = f"{machine['cpu']}, {machine['cores']} cores, {machine['os']}"
-    dates = ", ".join(sorted({row["date"] for row in rows}))
-    driver = device["driver"] or "unknown"
-    return f"Measured on {device['name']}, {device['platform']}, driver {driver}; {host}; {versions}; {dates}."
+    named = f"{device['name']}, {device['platform']}, driver {device['driver'] or 'unknown'}"
+    return f"Measured on {named}; {host(machine)}; {versions(machine)}; {dates(rows)}."
 
 
 def page(rows: Sequence[dict]) -> str:
     """All tables, what failed, and where it was measured."""
     shown = [row for row in rows if "systems" in row]
-    failed = [f"- {row['name']}: {sentence}" for row in rows for sentence in failures(row)]
     there = {row["model"] for row in rows}
-    failed += [f"- {entry.name}: not in this run." for entry in SUITES["gpu"] if entry.file not in there]
-    parts = [latencies(shown), kernels(shown), families(shown)]
-    return "\n\n".join([*parts, *(["Not measured:\n\n" + "\n".join(failed)] if failed else []), where(shown)])
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    write_part(PAGE, BEGIN, page(list(read(RESULTS).values())) + "\n", END)
-
-
-if __name__ == "__main__":
-    main()
+    left_out = [f"{entry.name}: not in this run." for entry in SUITES["gpu"] if entry.file not in there]
+    parts = [latencies(shown), kernels(shown), families(shown), *not_measured(rows, left_out), where(shown)]
+    return "\n\n".join(parts)

@@ -1,28 +1,18 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn benchmarks/tuning*.json into the tables of docs/tuning.md.
-
-python benchmarks/tuning.py -o benchmarks/tuning.json     # measure (`make bench-tuning`)
-python benchmarks/render_tuning.py                        # write the tables
-"""
+"""The tables of docs/tuning.md that compare strategies on single kernels, of what tuning.py measured."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from statistics import median
 
-from render import table
+from rendering import HERE, content, dates, table, threads
 from tuning import CPU, STRATEGIES, Kernel
 
 from smartmem_tvm.bench.columns import geometric_mean
-from smartmem_tvm.bench.results import write_part
 
-HERE = Path(__file__).resolve().parent
-FILES, PAGE = (HERE / "tuning.json", HERE / "tuning_h100.json"), HERE.parent / "docs" / "tuning.md"
-BEGIN, END = "<!-- strategies -->\n", "<!-- /strategies -->"
+FILES = ("tuning.json", "tuning_h100.json")
 WHAT = {(kernel.model, kernel.name): kernel for kernel in CPU}
 
 
@@ -82,21 +72,11 @@ def _pair(counts: Sequence[int]) -> str:
 def _where(found: dict) -> str:
     machine = found["machine"]
     place = found["device"] or machine["cpu"]
-    threads = f", {found['threads']} thread{'s' * (found['threads'] > 1)}" if found["threads"] else ""
-    dates = ", ".join(sorted({row["date"] for row in found["rows"]}))
-    where = f"{place} ({found['target']}{threads}); {machine['os']}; apache-tvm {machine['apache-tvm']}; {dates}"
+    device = ", ".join([found["target"], *([threads(found["threads"])] if found["threads"] else [])])
+    where = f"{place} ({device}); {machine['os']}; apache-tvm {machine['apache-tvm']}; {dates(found['rows'])}"
     return f"Measured on {where}."
 
 
 def figures() -> str:
     """All files that are there."""
-    return "\n\n".join(page(json.loads(path.read_text(encoding="utf-8"))) for path in FILES if path.exists())
-
-
-def main() -> None:
-    """Write the tables."""
-    write_part(PAGE, BEGIN, figures() + "\n", END)
-
-
-if __name__ == "__main__":
-    main()
+    return "\n\n".join(page(content(name)) for name in FILES if (HERE / name).exists())

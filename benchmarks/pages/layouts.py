@@ -1,20 +1,13 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn what layouts.py, layout_speed.py and buffer_share.py found into the tables of docs/layouts.md."""
+"""The tables of docs/layouts.md, of what layouts.py, layout_speed.py and buffer_share.py found."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
-from render import table
+from rendering import content, table
 
-from smartmem_tvm.bench.results import write
-
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "layouts.md"
-RESULTS, SPEED, SHARE = (HERE / f"{name}.json" for name in ("layouts", "layout_speed", "buffer_share"))
+RESULTS, SPEED, SHARE = "layouts.json", "layout_speed.json", "buffer_share.json"
 TITLES = ("network", "TVM", "of which copies", "ours, before", "buffers", "**as planned**", "all in textures")
 PLANS = {"buffers": "buffers", "placed": "as planned", "textures": "all in textures"}
 """Key of the file -> heading."""
@@ -89,28 +82,9 @@ def shares(rows: Sequence[dict]) -> str:
 
 
 SECTIONS = {
-    "layouts": (RESULTS, "networks", transitions),
-    "speed": (SPEED, "rows", speed),
-    "copies": (RESULTS, "networks", copies),
-    "share": (SHARE, "networks", shares),
+    "layouts": lambda: transitions(content(RESULTS)["networks"]),
+    "speed": lambda: speed(content(SPEED)["rows"]),
+    "copies": lambda: copies(content(RESULTS)["networks"]),
+    "share": lambda: shares(content(SHARE)["networks"]),
 }
-"""Name of the comments around a table -> file, its list of rows, what is made of them."""
-
-
-def page(text: str) -> str:
-    """The page with its tables made anew."""
-    for name, (path, key, make) in SECTIONS.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(begin)
-        made = make(json.loads(path.read_text(encoding="utf-8"))[key])
-        text = f"{before}{begin}{made}\n{end}{rest.partition(end)[2]}"
-    return text
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    write(PAGE, page(PAGE.read_text(encoding="utf-8")))
-
-
-if __name__ == "__main__":
-    main()
+"""Name of the comments around a table -> what makes it."""

@@ -1,21 +1,14 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn what counters.py counted on a GPU into the tables of docs/memory_accesses.md."""
+"""The tables of docs/memory_accesses.md that compare the model with what counters.py counted on a GPU."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
-from render import table
+from rendering import table
 
-from smartmem_tvm.bench.results import write_part
-
-HERE = Path(__file__).resolve().parent
-PAGE, RESULTS = HERE.parent / "docs" / "memory_accesses.md", HERE / "counters_h100.json"
-BEGIN, END = "<!-- counters -->\n", "<!-- /counters -->"
+RESULTS = "counters_h100.json"
 COLUMNS = {
     "load_lines": "sectors loaded",
     "store_lines": "sectors stored",
@@ -63,13 +56,3 @@ def _kernel(row: Mapping) -> tuple:
     name = row["kernel"] if len(row["kernel"]) <= LONGEST else f"{row['kernel'][: LONGEST - 3]}..."
     cells = (f"{row['model'][column] / row['counters'][column]:.2f}" for column in COLUMNS)
     return f"{row['network']}, {row['side']}", f"`{name}`", *cells, f"{row['us']:.1f}"
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    content = json.loads(RESULTS.read_text(encoding="utf-8"))
-    write_part(PAGE, BEGIN, page(content) + "\n", END)
-
-
-if __name__ == "__main__":
-    main()
