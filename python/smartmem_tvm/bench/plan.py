@@ -209,9 +209,9 @@ class Plan:
         common |= {name: str(path) for name, path in self._files().items()}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
         if not network.compile_only and not self.on_device:
-            for name, options in _other_ways():
-                counted = SystemSpec(name, SMARTMEM, self.target, options).request()
-                requests.setdefault(name, {**common, **counted, "count_only": True})
+            for options in ({name: not default} for name, default in switches().items() if name in _BOTH_WAYS):
+                counted = SystemSpec(_name(options), SMARTMEM, self.target, options)
+                requests.setdefault(counted.name, {**common, **counted.request(), "count_only": True})
         if self.on_device and ONNXRUNTIME in requests:
             requests[ONNXRUNTIME]["untimed"] = True  # it is here for its results: its threads would disturb the others
         return list(requests.values())
@@ -234,12 +234,6 @@ class Plan:
             added = self.ablation[count - 1] if count else None
             steps.append((added, _name(options), options))
         return steps
-
-
-def _other_ways() -> list[tuple[str, dict]]:
-    """The systems whose kernels are only counted: name and options."""
-    ways = [{name: not default} for name, default in switches().items() if name in _BOTH_WAYS]
-    return [(_name(options), options) for options in ways]
 
 
 def _name(options: Mapping[str, bool]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..tune.host import set_threads
+from .child import System
 from .names import ONNXRUNTIME, TEXTURES, TEXTURES_MATMUL, TORCH_MODES, UNSCHEDULED
 from .peers.iree import Iree
 from .peers.mnn import Mnn
@@ -19,11 +20,8 @@ from .turns import inference, timed
 
 if TYPE_CHECKING:
     import numpy as np
-    from tvm.target import Target
 
     from ..deploy.build import Compiled
-    from ..tune.apply_records import ApplyRecords
-    from ..tune.profile_store import ProfileStore
 
 
 def prepare(request: dict):
@@ -47,6 +45,8 @@ def _kind(request: dict) -> str:
 
 def _smartmem(request: dict) -> TvmSystem | Counted:
     from ..deploy.build import compile, optimize
+    from ..deploy.profile import open_store
+    from ..deploy.tuned import open_tuned
     from ..frontend import check_inputs, input_spec
     from ..frontend.inputs import random_inputs
     from ..pipeline import Options
@@ -54,8 +54,10 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
 
     _set_threads(request["threads"])
     target = parse_target(request.get("target"))
-    measured = {"profiles": _profiles(request, target), "records": _records(request, target)}
-    options = replace(Options(), **request["options"], **measured)
+    openers = {"profiles": open_store, "records": open_tuned}
+    given = {name: Path(request[name]) for name in openers if request.get(name)}
+    files = {name: openers[name](path, target, request["threads"]) for name, path in given.items()}
+    options = replace(Options(), **request["options"], **files)
     seconds, (mod, limits, nodes) = timed(lambda: _import(request))
     if request["count_only"]:
         with target:
@@ -64,20 +66,6 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
     return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True)
-
-
-def _profiles(request: dict, target: Target) -> ProfileStore | None:
-    from ..deploy.profile import open_store
-
-    path = request.get("profiles")
-    return open_store(Path(path), target, request["threads"]) if path is not None else None
-
-
-def _records(request: dict, target: Target) -> ApplyRecords | None:
-    from ..deploy.tuned import open_tuned
-
-    path = request.get("records")
-    return open_tuned(Path(path), target, request["threads"]) if path else None
 
 
 def _set_threads(count: int) -> None:
@@ -135,7 +123,7 @@ class Counted:
         self.facts = facts
 
 
-class TvmSystem:
+class TvmSystem(System):
     """A model compiled by TVM: our graph, or its own."""
 
     def __init__(self, compiled: Compiled, import_seconds: float, facts: dict, of_ours: bool = False):
@@ -193,7 +181,7 @@ class TvmSystem:
         return shares(self.compiled.graph, launch_times(self.compiled, self.inputs), each=self.of_ours)
 
 
-class OnnxRuntime:
+class OnnxRuntime(System):
     """ONNX Runtime's CPU provider."""
 
     def __init__(self, request: dict):
@@ -212,10 +200,6 @@ class OnnxRuntime:
     def run(self) -> None:
         """Run once."""
         self.session.run(None, self.inputs)
-
-    def count(self) -> dict:
-        """Nothing: what it launches is not to be seen from outside."""
-        return {}
 
 
 _MAKERS = {

@@ -89,9 +89,10 @@ def _schedule(
 
 def _render(console: Console, data: dict, one_by_one: bool) -> None:
     kernels = data["kernels"]
-    rows = [(each["kernel"], each["rule"], *_numbers(each), _gain(each)) for each in kernels]
-    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4, 5)))
     tuned = [(each["kernel"], each["tuned"]) for each in kernels if each["tuned"] is not None]
+    gains = {name: f"{facts['gain']:.2f}x" for name, facts in tuned}
+    rows = [(each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-")) for each in kernels]
+    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4, 5)))
     if one_by_one and tuned:
         lines = [(name, t["strategy"], f"{t['gain']:.2f}x", decisions_text(t["decisions"])) for name, t in tuned]
         console.print(table("Tuned kernels", _DECISIONS, lines, numbers=(2,)))
@@ -108,10 +109,6 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
     console.print(tuning_text(data["tuning"]))
     if tuned and not one_by_one:
         console.print("--op NAME shows what was decided for the kernels that have NAME in their name, --all for all.")
-
-
-def _gain(kernel: dict) -> str:
-    return f"{kernel['tuned']['gain']:.2f}x" if kernel["tuned"] is not None else "-"
 
 
 def _numbers(kernel: dict) -> tuple[str, str, str]:

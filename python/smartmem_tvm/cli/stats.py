@@ -69,10 +69,15 @@ def execute(args: argparse.Namespace) -> Result:
     del graph
     mod = import_model(args, model)
     del model
-    before = _BeforeLayouts()
-    ours = compile_model(args, mod, before)
+    before = {}
+
+    def look(phase: str, graph: tvm.IRModule) -> None:
+        if phase not in ("textures", "layout"):  # no tensor has got a memory or an order of dimensions yet
+            before["layouts"] = graph
+
+    ours = compile_model(args, mod, look)
     sides["smartmem"] = graph_cost(ours.graph).as_dict()
-    transitions = graph_cost(before.graph).layout_transitions
+    transitions = graph_cost(before["layouts"]).layout_transitions
     _count_launches(sides, {"tvm_default": theirs, "smartmem": ours} if here else {}, arrays)
     data = {
         "model": args.model,
@@ -101,15 +106,6 @@ def _count_launches(sides: dict[str, dict], compiled: dict, arrays: list) -> Non
         if each is not None:
             with step(f"Counting kernel launches of {name}"):
                 sides[name]["kernels"] = sum(count_launches(each, arrays).values())
-
-
-class _BeforeLayouts:
-    """Keeps the graph as it is before any tensor gets a memory or an order of dimensions."""
-
-    def __call__(self, phase: str, mod: tvm.IRModule) -> None:
-        """Look at the module after a phase."""
-        if phase not in ("textures", "layout"):
-            self.graph = mod
 
 
 def _default_graph(args: argparse.Namespace, mod):

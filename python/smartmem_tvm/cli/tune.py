@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..tune.progress import result_data
 from ..whole_file import check_output
 from . import argument_types
 from .console import Result
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques, add_threads
 from .session import handling
 from .tune_site import add_tracker, check_tracker
-from .tune_table import result_data, show_progress, show_result
+from .tune_table import show_progress, show_result
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -103,8 +104,9 @@ def execute(args: argparse.Namespace) -> Result:
     """Tune until it is enough, and say what came of it."""
     from ..deploy.profile import measured_target
     from ..target import parse_target
+    from ..tune.host import cores_to_measure
     from ..tune.scratch import scratch
-    from .tune_plan import campaign_of, cores_to_measure, models_of
+    from .tune_plan import campaign_of, models_of
 
     start = time.monotonic()
     check_tracker(args)

@@ -41,6 +41,32 @@ def usable_cores(among: Collection[int] = ()) -> int:
     return len({file.read_text() if file.exists() else cpu for cpu, file in files.items()})
 
 
+def cores_to_measure(asked: Collection[int] | None) -> Collection[int]:
+    """The cores asked for; empty if none were.
+
+    Raises
+    ------
+    UserError
+        If this process cannot run on one of them.
+    """
+    if not asked:
+        return ()
+    if not hasattr(os, "sched_setaffinity"):
+        raise UserError("Option --cores needs a system on which processes can be told their cores; leave it out.")
+    before, allowed = os.sched_getaffinity(0), set()
+    try:
+        for core in asked:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, [core])
+                allowed.add(core)
+    finally:
+        os.sched_setaffinity(0, before)
+    for core in asked:
+        if core not in allowed:
+            raise UserError(f"Core {core} of --cores does not exist here, or may not be used; choose others.")
+    return asked
+
+
 def memory_bytes() -> int:
     """Memory of this machine, or of the container that this process is in."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]

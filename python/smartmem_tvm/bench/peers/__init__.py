@@ -12,15 +12,7 @@ if TYPE_CHECKING:
 
 
 def missing_package(system: str, error: ImportError) -> UserError:
-    """The sentence for a system whose package is not there.
-
-    Parameters
-    ----------
-    system : str
-        What `bench` calls it.
-    error : ImportError
-        What importing it raised.
-    """
+    """The sentence for a system whose package is not there."""
     return UserError(f'{system} is not installed ({error}); run `pip install "smartmem-tvm[peers]"`.')
 
 

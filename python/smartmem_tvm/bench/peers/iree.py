@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..._version import installed_version
 from ...errors import UserError
+from ..child import System
 from . import complete_model, missing_package
 
 if TYPE_CHECKING:
@@ -21,14 +22,8 @@ if TYPE_CHECKING:
 _FLAGS = ("--iree-llvmcpu-target-cpu=host", "--iree-opt-data-tiling")
 
 
-class Iree:
-    """IREE's LLVM backend for this processor, imported from ONNX, on a pool of as many threads.
-
-    Parameters
-    ----------
-    request : dict
-        ``path``, ``shapes``, ``threads``.
-    """
+class Iree(System):
+    """IREE's LLVM backend for this processor, imported from ONNX, on a pool of as many threads."""
 
     def __init__(self, request: dict):
         try:
@@ -66,10 +61,6 @@ class Iree:
         """Run once, until the outputs can be read."""
         for each in self._outputs():
             each.to_host()
-
-    def count(self) -> dict:
-        """Nothing: what it launches is not to be seen from outside."""
-        return {}
 
 
 def _compiled(model) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
+from ..child import System
 from . import complete_model
 
 if TYPE_CHECKING:
@@ -59,14 +60,8 @@ def make_environment() -> Path:
     return python
 
 
-class Mnn:
-    """MNN's CPU backend in float32, in a process with its own environment.
-
-    Parameters
-    ----------
-    request : dict
-        ``path``, ``shapes``, ``threads``.
-    """
+class Mnn(System):
+    """MNN's CPU backend in float32, in a process with its own environment."""
 
     def __init__(self, request: dict):
         import onnx

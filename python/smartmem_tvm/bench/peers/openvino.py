@@ -6,20 +6,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ..child import System
 from . import complete_model, missing_package
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class OpenVino:
-    """OpenVINO's CPU plugin in float32: by itself it takes bfloat16 where the processor has it.
-
-    Parameters
-    ----------
-    request : dict
-        ``path``, ``shapes``, ``threads``.
-    """
+class OpenVino(System):
+    """OpenVINO's CPU plugin in float32: by itself it takes bfloat16 where the processor has it."""
 
     def __init__(self, request: dict):
         try:
@@ -55,7 +50,3 @@ class OpenVino:
     def run(self) -> None:
         """Run once."""
         self.inference.infer()
-
-    def count(self) -> dict:
-        """Nothing: what it launches is not to be seen from outside."""
-        return {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ...timm_networks import DEFINED_HERE, NAMES, definition, has_definition, import_timm
+from ..child import System
 from ..names import TORCH_MODES
 from . import missing_package
 from .torch_weights import load_weights
@@ -62,19 +63,12 @@ def _network(path: Path) -> torch.nn.Module:
         raise missing_package("torch", error) from error
 
 
-class TorchSystem:
-    """A network in one of `TORCH_MODES`, in float32 throughout.
-
-    Parameters
-    ----------
-    request : dict
-        ``system`` or ``kind``: a name in `TORCH_MODES`; ``path``: the ONNX file; ``threads``; ``target``: a CPU's or
-        none for the CPU, any other for the first CUDA device.
-    """
+class TorchSystem(System):
+    """A network in one of `TORCH_MODES`, in float32 throughout, on the CPU or the first CUDA device."""
 
     def __init__(self, request: dict):
         torch = _configured(request["threads"])
-        self.device = torch.device("cuda" if _is_gpu(request.get("target")) else "cpu")
+        self.device = torch.device("cpu" if (request.get("target") or "cpu").split()[0] in ("cpu", "llvm") else "cuda")
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise UserError(f"{request['system']} finds no CUDA device; install a torch built for this driver's CUDA.")
         start = time.perf_counter()
@@ -115,10 +109,6 @@ class TorchSystem:
         """Run once, until the device is done."""
         self._call()
 
-    def count(self) -> dict:
-        """Nothing: what it launches is not to be seen from outside."""
-        return {}
-
 
 def _configured(threads: int) -> ModuleType:
     """Import torch with its threads asleep between runs, and no rounding to TF32."""
@@ -134,7 +124,3 @@ def _configured(threads: int) -> ModuleType:
     torch.backends.cudnn.benchmark = True  # the fastest of its convolutions, not the one that its rules of thumb name
     torch.set_float32_matmul_precision("highest")
     return torch
-
-
-def _is_gpu(target: str | None) -> bool:
-    return target is not None and target.split()[0] not in ("cpu", "llvm")
