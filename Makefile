@@ -33,15 +33,15 @@ test-fast: $(VENV)/installed-dev $(LIBRARY)
 # ones take up to 20 GB of memory; the picture of what each technique brings. An interrupted one goes on when called again.
 bench: $(VENV)/installed-dev
 	$(BENCH) --suite smartmem18 -o benchmarks/smartmem18.json
-	$(BIN)/python benchmarks/render.py
+	$(BIN)/python benchmarks/render.py readme
 
 bench-large: $(VENV)/installed-dev
 	$(BENCH) --suite smartmem18 --large -o benchmarks/smartmem18.json
-	$(BIN)/python benchmarks/render.py
+	$(BIN)/python benchmarks/render.py readme
 
 bench-ablation: $(VENV)/installed-dev
 	$(BENCH) --suite figure8 --ablation --against none -o benchmarks/figure8.json --plot benchmarks/figure8.png
-	$(BIN)/python benchmarks/render.py
+	$(BIN)/python benchmarks/render.py readme
 
 # The tables of docs/cpu.md, on an idle machine in ten minutes: other compilers on one thread and on four. MNN gets an
 # environment of its own in ~/.cache. TVM without schedules runs on one core whatever it is given: seconds per run.
@@ -51,31 +51,30 @@ bench-peers: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
 	$(BENCH_PEERS) --threads 1 --against $(PEERS),tvm-unscheduled -o benchmarks/peers_1.json
 	$(BENCH_PEERS) --threads 4 --against $(PEERS) -o benchmarks/peers_4.json
-	$(BIN)/python benchmarks/render_peers.py
+	$(BIN)/python benchmarks/render.py cpu
 
 # The tables of docs/gpu.md, on a machine with a CUDA device and nvcc: a few minutes.
 GPU_AGAINST := no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,torch-eager,torch-compile,torch-cuda-graphs,torch-max-autotune,onnxruntime
 bench-gpu: $(VENV)/installed-dev $(LIBRARY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
 	$(BENCH) --suite gpu --target cuda --against $(GPU_AGAINST) --timeout 300 -o benchmarks/h100.json
-	$(BIN)/python benchmarks/render_gpu.py
-	$(BIN)/python benchmarks/render_opencl.py
+	$(BIN)/python benchmarks/render.py gpu opencl
 
 # Single matmuls and convolutions beside the peak of this machine's CPU and other libraries: five minutes, when idle.
 bench-shapes: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/shapes.py -o benchmarks/shapes.json
-	$(BIN)/python benchmarks/render_shapes.py
+	$(BIN)/python benchmarks/render.py cpu
 
 # The tables of docs/tuning.md, on an idle machine: an hour on one thread. CORE is where candidates are measured.
 CORE ?= 0
 bench-tuning: $(VENV)/installed-dev
 	TVM_NUM_THREADS=1 $(BIN)/python benchmarks/tuning.py --cores $(CORE) -o benchmarks/tuning.json
-	$(BIN)/python benchmarks/render_tuning.py
+	$(BIN)/python benchmarks/render.py tuning
 
 # The same on a machine with a CUDA device and nvcc: half an hour.
 bench-tuning-gpu: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/tuning.py --target cuda -o benchmarks/tuning_h100.json
-	$(BIN)/python benchmarks/render_tuning.py
+	$(BIN)/python benchmarks/render.py tuning
 
 # Networks tuned, beside untuned ones and other libraries: RECORDS names the file of tuning_logs/ for this machine,
 # EVOLUTIONARY one of `smartmem tune --strategy evolutionary -o FILE`, and TUNED the results: benchmarks/tuned_avx512 is
@@ -86,13 +85,13 @@ bench-tuned: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
 	$(BENCH_TUNED) --suite peers --threads 1 --against no-tuned,tuned=$(EVOLUTIONARY),onnxruntime,openvino -o $(TUNED)_1.json
 	$(BENCH_TUNED) --suite peers --threads 4 --against no-tuned,onnxruntime,openvino -o $(TUNED)_4.json
-	$(BIN)/python benchmarks/render_tuned.py
+	$(BIN)/python benchmarks/render.py tuning
 
 TORCH := torch-eager,torch-compile,torch-cuda-graphs,torch-max-autotune
 bench-tuned-gpu: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
 	$(BENCH_TUNED) models/swin_t.onnx models/autoformer_s.onnx --target cuda --against no-tuned,$(TORCH),onnxruntime --settle 2 --timeout 900 -o benchmarks/tuned_h100.json
-	$(BIN)/python benchmarks/render_tuned.py
+	$(BIN)/python benchmarks/render.py tuning
 
 # OPENCL_RESULTS names the device's file; pyopencl is only for the comparison of launches.
 OPENCL_RESULTS ?= benchmarks/opencl_pocl.json
@@ -102,51 +101,51 @@ bench-opencl: $(VENV)/installed-dev $(LIBRARY)
 	$(BENCH) --suite gpu --target opencl --against tvm,onnxruntime -o $(OPENCL_NETWORKS)
 	$(BIN)/python benchmarks/opencl_launches.py --into $(OPENCL_RESULTS)
 	$(BIN)/python benchmarks/opencl_start.py --into $(OPENCL_RESULTS)
-	$(BIN)/python benchmarks/render_opencl.py
+	$(BIN)/python benchmarks/render.py opencl
 
 # The tables of docs/textures.md, on a machine whose OpenCL device is a GPU with textures: a few minutes.
 TEXTURES_AGAINST := smartmem@opencl,tvm@opencl,tvm-textures,tvm-textures-matmul,onnxruntime
 bench-textures: $(VENV)/installed-dev $(LIBRARY)
 	$(BENCH) --suite gpu --target opencl-texture --against $(TEXTURES_AGAINST) --settle 2 -o benchmarks/textures.json
-	$(BIN)/python benchmarks/render_textures.py
+	$(BIN)/python benchmarks/render.py textures
 
 # Errors of all networks on this machine's CPU and first OpenCL device: forty minutes, 8 GB for the largest.
 bench-accuracy: $(VENV)/installed-dev $(LIBRARY)
 	$(BIN)/python benchmarks/accuracy.py
-	$(BIN)/python benchmarks/render_accuracy.py
+	$(BIN)/python benchmarks/render.py accuracy
 
 # The page docs/precision.md: the demo networks on the first OpenCL device, in buffers and textures, with numbers of 32
 # and of 16 bits; an hour on a CPU.
 bench-precision: $(VENV)/installed-dev $(LIBRARY)
 	$(BIN)/python benchmarks/precision.py
-	$(BIN)/python benchmarks/render_precision.py
+	$(BIN)/python benchmarks/render.py precision
 
 # The page docs/compile_time.md and its chart: two minutes, on two cores of an idle machine.
 bench-compile: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/compile_time.py
-	$(BIN)/python benchmarks/render_compile_time.py
+	$(BIN)/python benchmarks/render.py compile_time
 
 # The tables of docs/layouts.md: counts and models only, any machine will do; ten minutes.
 bench-layouts: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/layouts.py
 	$(BIN)/python benchmarks/buffer_share.py
-	$(BIN)/python benchmarks/render_layouts.py
+	$(BIN)/python benchmarks/render.py layouts
 
 # What SelectLayout is worth in buffers: two minutes, on a machine with a CUDA device and nvcc; LAYOUT_TARGETS=cpu anywhere.
 LAYOUT_TARGETS ?= cuda opencl
 bench-layout-speed: $(VENV)/installed-dev $(LIBRARY)
 	$(BIN)/python benchmarks/layout_speed.py --targets $(LAYOUT_TARGETS)
-	$(BIN)/python benchmarks/render_layouts.py
+	$(BIN)/python benchmarks/render.py layouts
 
 # The page docs/memory_accesses.md and its chart: models of a phone's caches, any machine will do; ten minutes.
 bench-accesses: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/accesses.py
-	$(BIN)/python benchmarks/render_accesses.py
+	$(BIN)/python benchmarks/render.py memory_accesses
 
 # The same model against hardware counters: a minute, on a machine with an NVIDIA GPU, nvcc and ncu.
 bench-counters: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/counters.py
-	$(BIN)/python benchmarks/render_counters.py
+	$(BIN)/python benchmarks/render.py memory_accesses
 
 # Compiles for aarch64, and measures on a server of TVM's wheel for it under qemu: two minutes, on Debian, after
 # apt-get install g++-aarch64-linux-gnu qemu-user-static.

@@ -4,7 +4,7 @@
 
 python benchmarks/accesses.py                   # benchmarks/accesses.json (`make bench-accesses`)
 python benchmarks/accesses.py --only CSWin-S    # one network again
-python benchmarks/render_accesses.py            # and from it docs/memory_accesses.md and its chart
+python benchmarks/render.py memory_accesses            # and from it docs/memory_accesses.md and its chart
 
 Nothing is run, any machine will do: see `smartmem accesses`, which is called for each network.
 """

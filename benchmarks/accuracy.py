@@ -8,7 +8,7 @@
 
 Each network is compiled, run and compared by `smartmem verify` in a process of its own, which is given up after
 --timeout seconds. A result is in the file as soon as there is one. The exit code is 1 if something failed or is wrong.
-`render_accuracy.py` writes the page.
+`render.py accuracy` writes the page.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """How the choice between buffers and textures depends on an estimate: the share of the bandwidth that buffers reach.
 
 python benchmarks/buffer_share.py         # benchmarks/buffer_share.json: minutes, any machine will do
-python benchmarks/render_layouts.py       # and from it a table of docs/layouts.md
+python benchmarks/render.py layouts       # and from it a table of docs/layouts.md
 """
 
 from __future__ import annotations

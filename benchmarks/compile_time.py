@@ -4,7 +4,7 @@
 
 python benchmarks/compile_time.py                                   # Swin-T with 12, 24 and 48 blocks, for the CPU
 python benchmarks/compile_time.py --target cuda --into benchmarks/compile_time_cuda.json
-python benchmarks/render_compile_time.py                            # write the page and the chart
+python benchmarks/render.py compile_time                            # write the page and the chart
 
 Each measurement is a process of its own on two cores; the networks take turns. Nothing compiled before is used again.
 """

@@ -4,7 +4,7 @@
 
 python benchmarks/counters.py                  # benchmarks/counters_h100.json (`make bench-counters`): a minute
 python benchmarks/counters.py --folder DIR     # keep kernels and counters in DIR, and go on from what is there
-python benchmarks/render_counters.py           # and from it the tables of docs/memory_accesses.md
+python benchmarks/render.py memory_accesses           # and from it the tables of docs/memory_accesses.md
 
 It needs a CUDA device, nvcc, and ncu (Nsight Compute) with the permission to read counters. With all of its files in
 DIR it only models the kernels again, on any machine.

@@ -4,7 +4,7 @@
 
 python benchmarks/layout_speed.py                    # benchmarks/layout_speed.json (`make bench-layout-speed`)
 python benchmarks/layout_speed.py --targets cpu      # the rows of one target again
-python benchmarks/render_layouts.py                  # and from it a table of docs/layouts.md
+python benchmarks/render.py layouts                  # and from it a table of docs/layouts.md
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ import tvm
 
 from smartmem_tvm import Options, from_onnx, graph_cost
 from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import Effort, in_turns
-from smartmem_tvm.cli.inputs import id_limits, random_inputs
-from smartmem_tvm.cli.timing import inference, set_threads
+from smartmem_tvm.bench.turns import Effort, in_turns, inference
 from smartmem_tvm.deploy.build import generate, lower, to_numpy
 from smartmem_tvm.deploy.weights import Machine
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import check_inputs, read_model
+from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import graph_phases, run_phases
 from smartmem_tvm.runtime.device import describe
 from smartmem_tvm.target import device_of, parse_target
 from smartmem_tvm.transform import SelectLayout
-from smartmem_tvm.tune.host import cpu_name
+from smartmem_tvm.tune.host import cpu_name, set_threads
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "layout_speed.json"

@@ -3,7 +3,7 @@
 """Count layout transitions, and model what copies of tensors in a second order would save.
 
 python benchmarks/layouts.py              # benchmarks/layouts.json (`make bench-layouts`)
-python benchmarks/render_layouts.py       # and from it the tables of docs/layouts.md
+python benchmarks/render.py layouts       # and from it the tables of docs/layouts.md
 
 Nothing is run: the figures are those of the graphs, and of the cache model of `smartmem accesses`.
 """

@@ -6,7 +6,7 @@
 
 Each is compiled, run and compared with ONNX Runtime by `smartmem verify` in a process of its own. A result is in
 precision.json as soon as there is one. The exit code is 1 if something failed or is off by more than is allowed.
-`render_precision.py` writes the page.
+`render.py precision` writes the page.
 """
 
 from __future__ import annotations

@@ -1,188 +1,76 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the committed result files into the tables of README.md and benchmarks/README.md.
+"""Write the committed results into the pages that show them.
 
-smartmem bench --suite smartmem18 -o benchmarks/smartmem18.json    # measure (`make bench`, `make bench-large`)
-python benchmarks/render.py                                        # write the tables
+python benchmarks/render.py             # all pages
+python benchmarks/render.py gpu cpu     # docs/gpu.md and docs/cpu.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import argparse
 
-from smartmem_tvm.bench.columns import (
-    ABLATION_TITLES,
-    TITLES,
-    ablation_cells,
-    activations,
-    cells,
-    geometric_mean,
-    latency,
-    ratio,
+from pages import (
+    accesses,
+    accuracy,
+    compile_time,
+    counters,
+    gpu,
+    layouts,
+    opencl,
+    overview,
+    peers,
+    precision,
+    shapes,
+    textures,
+    tuned,
+    tuning,
 )
-from smartmem_tvm.bench.results import read, write, write_part
-from smartmem_tvm.tables.suite import EXTRA, SMARTMEM18, Entry
+from rendering import Part, content, rows
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-RESULTS, ABLATION, PICTURE = HERE / "smartmem18.json", HERE / "figure8.json", HERE / "figure8.png"
-BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->"
-OURS, TVM, ORT, PLAIN = "smartmem", "tvm", "onnxruntime", "tvm-unscheduled"
+from smartmem_tvm.bench.results import read
 
-Row = dict
-Pair = tuple[Entry, Row]
-
-
-def pairs(rows: dict[str, Row], entries: Iterable[Entry] = SMARTMEM18 + EXTRA[:1]) -> list[Pair]:
-    """The entries that were measured, with their rows."""
-    found = ((entry, rows.get(entry.file, {})) for entry in entries)
-    return [(entry, row) for entry, row in found if "kernels" in row.get("systems", {}).get(OURS, {})]
-
-
-def table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [titles, ["---"] * len(titles), *lines]
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
-
-
-def overview(rows: dict[str, Row]) -> str:
-    """The README's section: kernels, bytes, error, latency and memory of every network."""
-    titles = (
-        "network",
-        "paper's kernels: TVM / DNNFusion / SmartMem",
-        "TVM 0.27, of which layout",
-        "ours, at most",
-        "**ours, of which layout**",
-        "attention fused / not",
-        "activations moved, against TVM",
-        "error",
-        "latency, ms: ours / TVM's graph / ONNX Runtime",
-        "peak memory, GB",
-    )
-    shown = pairs(rows)
-    parts = [table(titles, [_overview_line(*pair) for pair in shown]), _remarks(shown), _moved(shown), _where(shown)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _overview_line(entry: Entry, row: Row) -> tuple[str, ...]:
-    systems = row["systems"]
-    ours, tvm = systems[OURS], systems.get(TVM, {})
-    fused, unfused = systems.get("+fuse_attention", ours), systems.get("-fuse_attention", ours)
-    moved = ratio(row, activations, OURS, TVM)
-    memory = max(value for value in ours["peak_mb"].values() if value is not None)
-    return (
-        entry.name + ("*" if entry.remark else ""),
-        " / ".join(map(str, entry.paper)) if entry.paper else "-",
-        f"{tvm['kernels']}, {tvm['layout_kernels']}" if "kernels" in tvm else "-",
-        str(entry.at_most),
-        f"**{ours['kernels']}, {ours['layout_kernels']}**",
-        f"{fused['kernels']} / {unfused['kernels']}" if fused is not unfused else "-",
-        f"{moved:.2f}x" if moved else "-",
-        f"{ours['relative_error']:.1e}" if "relative_error" in ours else "-",
-        " / ".join(_ms(systems.get(name, {})) for name in (OURS, TVM, ORT)),
-        f"{memory / 1e3:.1f}",
-    )
-
-
-def _ms(facts: Row) -> str:
-    value = latency(facts)
-    return "-" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def _remarks(shown: Sequence[Pair]) -> str:
-    return "\n".join(f"\\* {entry.name}: {entry.remark}.  " for entry, _ in shown if entry.remark).rstrip()
-
-
-def _moved(shown: Sequence[Pair]) -> str:
-    """Geometric means against TVM's graph."""
-    sentences = []
-    for what, figure in (("activations moved", activations), ("latency", latency)):
-        for which, vision in (("the transformer and hybrid vision networks", True), ("all rows", False)):
-            ratios = (ratio(row, figure, OURS, TVM) for entry, row in shown if entry.vision or not vision)
-            known = [each for each in ratios if each]
-            if known:
-                sentences.append(f"{what} {geometric_mean(known):.2f}x on {which} ({len(known)})")
-    return f"Geometric means against TVM's graph: {'; '.join(sentences)}." if sentences else ""
-
-
-def _where(shown: Sequence[Pair]) -> str:
-    """The machines and dates, with the networks measured there if there are several."""
-    places: dict[str, list[str]] = {}
-    for entry, row in shown:
-        machine = row["machine"]
-        text = (
-            f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['os']}; {row['threads']}"
-            f" threads; apache-tvm {machine['apache-tvm']}, onnxruntime {machine['onnxruntime']}, {row['date']}"
-        )
-        places.setdefault(text, []).append(entry.name)
-    if len(places) <= 1:
-        return "".join(f"Measured on {text}." for text in places)
-    return "\n".join(f"- {', '.join(names)}: measured on {text}." for text, names in places.items())
-
-
-def details(rows: dict[str, Row]) -> str:
-    """Every system of every network, as `smartmem bench` shows them."""
-    return table(TITLES, (line for _, row in pairs(rows) for line in cells(row)))
-
-
-def scaling(rows: dict[str, Row]) -> str:
-    """Compile time of Swin-T with its blocks once, twice and four times, and what schedules are worth."""
-    depths = [entry for entry in SMARTMEM18 + EXTRA if entry.file.split("/")[-1].startswith("swin_t")]
-    lines = []
-    for entry, row in pairs(rows, depths):
-        ours = row["systems"][OURS]
-        seconds, peak = ours["seconds"], ours["peak_mb"]["compile"]
-        figures = (f"{seconds['passes']:.1f}", f"{seconds['codegen']:.1f}", f"{peak:.0f}")
-        lines.append((entry.name, row["onnx_nodes"], ours["kernels"], *figures))
-    titles = ("Swin-T, blocks", "ONNX nodes", "kernels", "our passes, s", "TVM's code generation, s", "peak memory, MB")
-    swin = rows.get("swin_t", {})
-    text, factor = table(titles, lines), ratio(swin, latency, PLAIN, OURS)
-    if factor:
-        plain = latency(swin["systems"][PLAIN])
-        text += f"\n\nSwin-T as TVM compiles it without schedules: {plain:.0f} ms, {factor:.0f} times ours."
-    return text
-
-
-def page(rows: dict[str, Row], ablated: dict[str, Row]) -> str:
-    """benchmarks/README.md."""
-    parts = [PAGE, overview(rows), "## Every system", SYSTEMS, details(rows), "## Compile time", scaling(rows)]
-    if ablated:
-        steps = (line for row in ablated.values() if "ablation" in row for line in ablation_cells(row))
-        parts += ["## What each technique brings", GAINS, table(ABLATION_TITLES, steps)]
-    return "\n\n".join(parts) + "\n"
-
-
-PAGE = """\
-<!-- Written by render.py from smartmem18.json and figure8.json. -->
-# The last full run
-
-    make bench           # the small networks of SmartMem's Table 7, BERT, and compile time
-    make bench-large     # SD-UNet and Pythia-1B, one system after the other: up to 20 GB of memory
-    make bench-ablation  # the picture
-
-Each writes its result file here, one network at a time, goes on where it was interrupted, and then writes this page
-and the tables of the README. Kernels are launches counted while the virtual machine runs; activations moved are the
-bytes read and written at kernel boundaries; the error is the largest deviation from ONNX Runtime relative to the
-largest output; peak memory is the resident set of a process that holds only this system (compiling, then running)."""
-SYSTEMS = """\
-`tvm` is TVM's importer and its five default passes with our schedules, so that the latency shows what the graph is
-worth; `tvm-unscheduled` is the same as TVM's code generator compiles it. `-fuse_attention` is ours without that
-technique, counted but not run. Latencies are medians, with the 10th and 90th percentile."""
-GAINS = """\
-![kernels, bytes and latency, technique by technique](figure8.png)
-
-As SmartMem's Figure 8, for the same eight networks: all techniques off, then on again one by one. The schedules are the
-same all along. Single cells of ms and faster may be off by up to a factor of two, as the machines are shared ones:
-AutoFormer-S has 168.2 ms and then 91.5 with the same 544 kernels. What is robust are kernels, bytes, and what several
-steps and networks agree on."""
+PAGES = {
+    "readme": (
+        Part("README.md", "figures", lambda: overview.overview(read(overview.RESULTS))),
+        Part("benchmarks/README.md", "", lambda: overview.page(read(overview.RESULTS), read(overview.ABLATION))),
+    ),
+    "accuracy": (Part("docs/accuracy.md", "", accuracy.page),),
+    "compile_time": (Part("docs/compile_time.md", "compile time", compile_time.page),),
+    "cpu": (
+        Part("docs/cpu.md", "peers", peers.figures),
+        Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
+    ),
+    "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),
+    "layouts": tuple(Part("docs/layouts.md", mark, make) for mark, make in layouts.SECTIONS.items()),
+    "memory_accesses": (
+        Part("docs/memory_accesses.md", "accesses", lambda: accesses.page(content(accesses.RESULTS)["networks"])),
+        Part("docs/memory_accesses.md", "counters", lambda: counters.page(content(counters.RESULTS))),
+    ),
+    "opencl": (Part("docs/opencl.md", "opencl figures", opencl.page),),
+    "precision": (Part("docs/precision.md", "", precision.page),),
+    "textures": (Part("docs/textures.md", "texture figures", lambda: textures.page(rows(textures.RESULTS))),),
+    "tuning": (
+        Part("docs/tuning.md", "networks", tuned.figures),
+        Part("docs/tuning.md", "strategies", tuning.figures),
+    ),
+}
+"""What the command calls a page -> its parts."""
+CHARTS = {"compile_time": compile_time.draw_chart, "memory_accesses": accesses.draw_chart}
 
 
 def main() -> None:
-    """Write both pages."""
-    rows = read(RESULTS)
-    write(HERE / "README.md", page(rows, read(ABLATION) if ABLATION.exists() else {}))
-    readme = ROOT / "README.md"
-    write_part(readme, BEGIN, overview(rows) + "\n", END)
+    """Write pages, and the charts that they show."""
+    parser = argparse.ArgumentParser(description="Write the committed results into the pages that show them.")
+    parser.add_argument("pages", metavar="PAGE", nargs="*", help=f"{', '.join(PAGES)} (default: all)")
+    chosen = parser.parse_args().pages or list(PAGES)
+    if unknown := [name for name in chosen if name not in PAGES]:
+        parser.error(f"there is no page {unknown[0]}; there are {', '.join(PAGES)}")
+    for name in chosen:
+        if name in CHARTS:
+            CHARTS[name]()
+        for part in PAGES[name]:
+            part.write()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from shape_list import SHAPES, Convolution, Matmul
 
-from smartmem_tvm.cli.timing import inference, set_threads
+from smartmem_tvm.bench.turns import inference
+from smartmem_tvm.tune.host import set_threads
 
 OURS, PEAK, OPENBLAS, ORT, TVM = "smartmem", "peak", "OpenBLAS", "ONNX Runtime", "TVM 0.27"
 BLOCK = 0.005  # seconds of one measurement: shorter operators run several times

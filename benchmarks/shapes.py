@@ -3,7 +3,7 @@
 """Measure the matmuls and convolutions of the models on this machine's CPU, beside its peak and beside its peers.
 
 python benchmarks/shapes.py -o benchmarks/shapes.json     # measure (`make bench-shapes`), then write the tables:
-python benchmarks/render_shapes.py
+python benchmarks/render.py cpu
 """
 
 from __future__ import annotations

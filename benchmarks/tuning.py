@@ -3,7 +3,7 @@
 """Compare the genetic search with MetaSchedule's evolutionary search, kernel by kernel, for the same number of trials.
 
 python benchmarks/tuning.py -o benchmarks/tuning.json     # measure (`make bench-tuning`), then write the tables:
-python benchmarks/render_tuning.py
+python benchmarks/render.py tuning
 
 The strategies take turns batch by batch, in the same builder and runner. The three fastest candidates of each are then
 measured in turns with the untuned kernel, by the judge of `smartmem tune`. A run that was interrupted goes on.

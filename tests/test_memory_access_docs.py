@@ -14,12 +14,11 @@ from smartmem_tvm.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
-PAGE = (ROOT / "docs" / "memory_accesses.md").read_text(encoding="utf-8")
-RENDER = runpy.run_path(str(ROOT / "benchmarks" / "render_accesses.py"))
+RENDER = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "accesses.py"))
 BENCH = runpy.run_path(str(ROOT / "benchmarks" / "accesses.py"))
 NETWORKS = json.loads(BENCH["RESULTS"].read_text(encoding="utf-8"))["networks"]
 COUNT = runpy.run_path(str(ROOT / "benchmarks" / "counters.py"))
-COUNTERS = runpy.run_path(str(ROOT / "benchmarks" / "render_counters.py"))
+COUNTERS = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "counters.py"))
 COUNTED = json.loads(COUNT["RESULTS"].read_text(encoding="utf-8"))
 LAUNCHES = [
     ("k00_a_kernel(float *)", "read", "4,800"),
@@ -28,10 +27,6 @@ LAUNCHES = [
     ("k01_b_kernel", "read", "7"),
 ]
 COUNTS = {"loads": 90.0, "stores": 10.0, "texel_loads": 0.0, "texel_stores": 0.0, "l1_misses": 30.0, "l2_misses": 20.0}
-
-
-def test_tables_are_those_of_the_committed_file():
-    assert PAGE.partition(RENDER["BEGIN"])[2].partition(RENDER["END"])[0] == RENDER["page"](NETWORKS) + "\n"
 
 
 def test_the_chart_is_that_of_the_committed_file(tmp_path):
@@ -76,8 +71,7 @@ def test_what_the_columns_say():
         assert changed > 1.2 if name in ("ConvNeXt-T", "ResNeXt-50", "CSWin-S") else 0.99 < changed < 1.01
 
 
-def test_counters_are_those_of_the_committed_file():
-    assert PAGE.partition(COUNTERS["BEGIN"])[2].partition(COUNTERS["END"])[0] == COUNTERS["page"](COUNTED) + "\n"
+def test_both_sides_of_every_network_were_counted():
     assert {(row["network"], row["side"]) for row in COUNTED["kernels"]} == {
         (network, side) for network in COUNT["NETWORKS"] for side in ("smartmem", "TVM default")
     }

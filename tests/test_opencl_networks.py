@@ -13,8 +13,8 @@ import pytest
 import smartmem_tvm as sm
 from half_networks import NETWORKS
 from helpers import module, random
-from smartmem_tvm.cli.inputs import id_limits, random_inputs
 from smartmem_tvm.frontend import check_inputs, from_onnx, read_model, run_onnxruntime
+from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.target import parse_target
 

@@ -23,7 +23,7 @@ EXTRAS = {
     "tune": ("xgboost-cpu", "psutil", "cloudpickle", "tornado"),
     "rpc": ("psutil", "cloudpickle", "tornado"),
     "plots": ("matplotlib",),
-    # MNN is not among them: it gets an environment of its own (cli/bench_mnn.py).
+    # MNN is not among them: it gets an environment of its own (bench/peers/mnn.py).
     "peers": ("openvino", "iree-base-compiler", "iree-base-runtime", "torch", "timm"),
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
 }

@@ -2,10 +2,12 @@
 """The result file: there after every row, whole, and not trusted when something changed."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 
-from smartmem_tvm.bench.results import Results, failures, fingerprint, read
+from smartmem_tvm.bench.results import Results, failures, fingerprint, plain, read
 from smartmem_tvm.errors import UserError
 
 GOOD = {"model": "a", "fingerprint": "1", "systems": {"ours": {"kernels": 3}}}
@@ -69,3 +71,8 @@ def test_fingerprint_follows_code_model_and_settings(tmp_path):
     seen.add(fingerprint(code.parent, model, {"threads": 1}))
     assert len(seen) == 4
     assert fingerprint(code.parent, model, json.loads('{"threads": 1}')) in seen
+
+
+def test_plain_data():
+    data = {"a": np.float32(0.5), "b": [np.int64(3), math.nan], 1: (math.inf, None, True, "x")}
+    assert plain(data) == {"a": 0.5, "b": [3, None], "1": [None, None, True, "x"]}

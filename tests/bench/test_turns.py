@@ -3,7 +3,7 @@
 
 import pytest
 
-from smartmem_tvm.bench.turns import Effort, in_turns, summary
+from smartmem_tvm.bench.turns import Effort, in_turns, medians, summary
 
 
 def test_turns_and_budgets():
@@ -21,6 +21,26 @@ def test_runs_before_a_timed_one_are_not_counted():
     seconds = iter(range(100))
     times = in_turns([lambda: float(next(seconds))], Effort(budget=60.0, least=1, most=3, pause=0.0, settle=2))
     assert times == [[3.0, 6.0, 9.0]]
+
+
+def test_calls_take_turns(monkeypatch):
+    calls, clock = [], iter(range(1000))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+
+    def call(name, duration):
+        calls.append(name)
+        for _ in range(duration - 1):
+            next(clock)
+
+    seconds = medians([lambda: call("a", 1), lambda: call("b", 5)], rounds=3, warm_up=1)
+    assert calls == ["a", "b"] * 4
+    assert seconds == [1, 5]
+
+
+def test_median_ignores_one_slow_round(monkeypatch):
+    times = iter([0, 1, 0, 100, 0, 1])
+    monkeypatch.setattr("time.perf_counter", lambda: next(times))
+    assert medians([lambda: None], rounds=3, warm_up=0) == [1]
 
 
 def test_summary():

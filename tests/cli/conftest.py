@@ -5,11 +5,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from attention_model import attention_model
 from smartmem_tvm.cli import main
 
 
@@ -38,37 +37,6 @@ class Outcome:
     def data(self) -> dict:
         """The one JSON object on stdout (anything more or less fails)."""
         return json.loads(self.out)
-
-
-def attention_model(batch=2) -> onnx.ModelProto:
-    """softmax(heads(x W)): two matmuls' worth of work, three layout operators, one float input ``x``."""
-    random = np.random.default_rng(1)
-    weight = random.standard_normal((8, 8)).astype("float32")
-    constants = [
-        numpy_helper.from_array(weight, "weight"),
-        numpy_helper.from_array(np.array([0, 4, 2, 4], "int64"), "split"),
-        numpy_helper.from_array(np.array([0, 4, 8], "int64"), "join"),
-    ]
-    nodes = [
-        helper.make_node("MatMul", ["x", "weight"], ["xw"], name="project"),
-        helper.make_node("Reshape", ["xw", "split"], ["split_heads"], name="split_heads"),
-        helper.make_node("Transpose", ["split_heads"], ["heads"], name="to_heads", perm=[0, 2, 1, 3]),
-        helper.make_node("Softmax", ["heads"], ["weights"], name="soft", axis=-1),
-        helper.make_node("Transpose", ["weights"], ["back"], name="from_heads", perm=[0, 2, 1, 3]),
-        helper.make_node("Reshape", ["back", "join"], ["joined"], name="join_heads"),
-        helper.make_node("MatMul", ["joined", "weight"], ["y"], name="out"),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 4, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4, 8])
-    return make_model(nodes, [x], [y], constants)
-
-
-def make_model(nodes, inputs, outputs, constants=()) -> onnx.ModelProto:
-    """A checked model of opset 17."""
-    graph = helper.make_graph(nodes, "tiny", inputs, outputs, list(constants))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(model)
-    return model
 
 
 @pytest.fixture

@@ -3,15 +3,11 @@
 
 import csv
 import json
-from dataclasses import fields
 
 import pytest
 
-from smartmem_tvm.cli import bench_plan
-from smartmem_tvm.cli.bench_names import parse_systems
-from smartmem_tvm.cli.bench_plan import Plan, Target, techniques
-from smartmem_tvm.errors import UserError
-from smartmem_tvm.pipeline import Options
+from smartmem_tvm.bench import plan
+from smartmem_tvm.bench.plan import Plan
 from smartmem_tvm.tables.suite import SUITES, Entry
 
 QUICK = ("--budget", "0.05", "--threads", "1")
@@ -75,55 +71,6 @@ def test_a_suite_goes_on_after_a_failure_and_after_an_interruption(smartmem, mod
     assert measured == ["BROKEN", "ATTENTION"]
 
 
-def plan(**changes) -> Plan:
-    from smartmem_tvm.bench.turns import Effort
-
-    settings = {"target": "cpu", "ablation": None, "shapes": {}, "threads": 1, "seed": 0, "against": "tvm", **changes}
-    settings["against"] = parse_systems(settings["against"], settings["target"])
-    return Plan(**settings, effort=Effort(), patience=10)
-
-
-def test_every_switch_of_the_pipeline_can_be_ablated(tmp_path):
-    switches = [field.name for field in fields(Options) if field.default is True]
-    assert set(techniques()) == set(switches) - {"schedule"}
-    assert techniques(["schedule", "fuse"]) == ("schedule", "fuse")
-    with pytest.raises(UserError, match=r"'magic'.*eliminate"):
-        techniques(["magic"])
-
-
-def test_systems_of_an_ablation(tmp_path):
-    target = Target("M", "m", tmp_path / "m.onnx")
-    requests = {each["system"]: each for each in plan(ablation=("eliminate", "fuse")).requests(target)}
-    off = {"-eliminate -fuse": {"eliminate": False, "fuse": False}, "-fuse": {"fuse": False}, "smartmem": {}}
-    assert list(requests)[:2] == ["smartmem", "tvm"], "ours first: it brings the inputs"
-    assert {name: requests[name]["options"] for name in off} == off
-    assert not any(requests[name]["count_only"] for name in off)
-    # A technique whose kernels are counted both ways runs where the ablation asks for it.
-    requests = {each["system"]: each for each in plan(ablation=("fuse_attention",)).requests(target)}
-    assert not requests["-fuse_attention"]["count_only"]
-    requests = {each["system"]: each for each in plan().requests(target)}
-    assert requests["-fuse_attention"]["count_only"]
-
-
-def test_what_targets_ask_for(tmp_path):
-    path = tmp_path / "m.onnx"
-    assert [each["system"] for each in plan().requests(Target("M", "m", path, compile_only=True))] == ["smartmem"]
-    systems = [each["system"] for each in plan().requests(Target("M", "m", path, unscheduled=True))]
-    assert systems[:3] == ["smartmem", "tvm", "tvm-unscheduled"]
-
-
-def test_what_a_gpu_is_asked_for(tmp_path):
-    devices = {"cuda": {"name": "G"}, "opencl": {"name": "G"}}
-    names = ["no-cuda-graph", "smartmem@opencl", "tvm", "tvm@opencl", "onnxruntime"]
-    target = Target("M", "m", tmp_path / "m.onnx", unscheduled=True)
-    found = plan(target="cuda", against=",".join(names), devices=devices).requests(target)
-    assert [each["system"] for each in found] == ["smartmem", *names], "nothing is only counted"
-    assert [each["target"] for each in found] == ["cuda", "cuda", "opencl", "cuda", "opencl", "cpu"]
-    assert [each["kind"] for each in found] == ["smartmem", "smartmem", "smartmem", "tvm", "tvm", "onnxruntime"]
-    assert [each["system"] for each in found if each.get("untimed")] == ["onnxruntime"]
-    assert found[1]["options"] == {"cuda_graph": False}
-
-
 def test_ours_are_compiled_with_the_profile_store(smartmem, model_path, tmp_path, monkeypatch):
     """And measured again when something is in it that was not."""
     store, output = tmp_path / "store.jsonl", tmp_path / "r.json"
@@ -184,7 +131,7 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_bad_arguments(smartmem, monkeypatch, tmp_path, what):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench_plan, "prepare", None)
+    monkeypatch.setattr(plan, "prepare", None)
     arguments, word = BAD[what]
     outcome = smartmem("bench", *arguments)
     assert outcome.code == 2 and outcome.err.count("\n") == 1

@@ -5,15 +5,9 @@ import io
 import json
 import math
 
-import numpy as np
 from rich.console import Console
 
 from smartmem_tvm.cli import console
-
-
-def test_plain_data():
-    data = {"a": np.float32(0.5), "b": [np.int64(3), math.nan], 1: (math.inf, None, True, "x")}
-    assert console.plain(data) == {"a": 0.5, "b": [3, None], "1": [None, None, True, "x"]}
 
 
 def test_json_goes_out_alone(capsys):

@@ -11,6 +11,7 @@ import time
 import pytest
 import tvm
 
+from matmul_model import matmuls
 from smartmem_tvm import __version__
 from smartmem_tvm.cli import COMMANDS, INTERRUPTED, PIPE_CLOSED, doctor
 from smartmem_tvm.errors import UserError
@@ -172,3 +173,13 @@ def test_wrong_tvm_is_named(smartmem, monkeypatch, model_path):
     outcome = smartmem("stats", model_path)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == "smartmem: error: tvm-ffi 0.1.15 is the wrong one: pip install it.\n"
+
+
+@pytest.mark.parametrize(
+    "options", [("run",), ("stats", "--run"), ("bench",), ("profile",), ("tune", "-o", "records.jsonl")]
+)
+def test_too_many_threads(smartmem, options, tmp_path, monkeypatch):
+    """Each of TVM's would keep a core busy."""
+    monkeypatch.chdir(tmp_path)
+    outcome = smartmem(*options, matmuls(tmp_path / "m.onnx", (8, 8)), "--threads", 99999)
+    assert outcome.code == 2 and "99999 threads (--threads, or TVM_NUM_THREADS) are too many" in outcome.err

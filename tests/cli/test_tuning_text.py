@@ -8,7 +8,7 @@ import pytest
 from tvm.s_tir import meta_schedule as ms
 
 from smartmem_tvm import from_onnx
-from smartmem_tvm.cli.tuning_text import decisions_text, tuning_text
+from smartmem_tvm.cli.console import decisions_text, tuning_text
 from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.deploy.tuned import here
 from smartmem_tvm.target import parse_target

@@ -35,6 +35,12 @@ def test_threads(monkeypatch):
         host.run_threads()
 
 
+def test_tvm_runs_on_as_many(monkeypatch):
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    assert host.set_threads(None) == 1
+    assert host.set_threads(1) == 1
+
+
 @pytest.mark.parametrize(
     ("cpu", "file"),
     [("AMD EPYC 9B14 96-Core", "amd_epyc_9b14_96_core.jsonl"), ("(R) @", "r.jsonl"), ("@", "cpu.jsonl")],

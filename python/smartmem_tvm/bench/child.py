@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UserError
 from .memory import peak_mb, restart_peak
+from .turns import timed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -39,7 +40,8 @@ class System(Protocol):
         """Run once on the inputs kept."""
 
     def count(self) -> dict[str, Any]:
-        """Facts that only a run tells, such as the kernels launched."""
+        """Facts that only a run tells, as the kernels launched; none of a system that shows nothing of them."""
+        return {}
 
 
 class Child:
@@ -146,9 +148,7 @@ class _Calls:
         return self.system.feed(inputs)
 
     def run(self) -> float:
-        start = time.perf_counter()
-        self.system.run()
-        return time.perf_counter() - start
+        return timed(self.system.run)[0]
 
     def finish(self) -> dict:
         # Read before counting, which is no part of running.

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..whole_file import whole
@@ -64,6 +66,17 @@ def read(path: Path) -> dict[str, dict]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not a result file of smartmem bench; give another name for --output.") from error
     raise UserError(f"{path} has format {content['format']}, not {FORMAT}; give another name for --output.")
+
+
+def plain(value: Any) -> Any:
+    """Data that JSON can hold: numpy numbers as Python's, NaN and infinities (which JSON lacks) as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write(path: Path, text: str) -> None:

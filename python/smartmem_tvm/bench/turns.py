@@ -7,6 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..deploy.weights import Machine
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,8 @@ class Effort:
     settle : int
         Runs before each timed one. A device that has just served another process first brings back what belongs to
         this one, which a program that has the device to itself does not see.
+    warm_up : int
+        Rounds that are not counted.
     """
 
     budget: float = 5.0
@@ -32,12 +42,13 @@ class Effort:
     most: int = 50
     pause: float = 0.002
     settle: int = 0
+    warm_up: int = 1
 
 
 def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[float]]:
     """Take one run of each system in every round, so that a slow moment of the machine hits all of them alike.
 
-    A slow system leaves the rounds when its budget is spent. The first round is not counted.
+    A slow system leaves the rounds when its budget is spent.
 
     Parameters
     ----------
@@ -50,8 +61,9 @@ def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[f
         Seconds of each run of each system.
     """
     seconds: list[list[float]] = [[] for _ in runs]
-    for run in runs:
-        run()
+    for _ in range(effort.warm_up):
+        for run in runs:
+            run()
     active = list(range(len(runs)))
     while active:
         for index in active:
@@ -59,12 +71,36 @@ def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[f
             for _ in range(effort.settle):
                 runs[index]()
             seconds[index].append(runs[index]())
-        active = [i for i in active if len(seconds[i]) < effort.least or _goes_on(seconds[i], effort)]
+        active = [i for i in active if _goes_on(seconds[i], effort)]
     return seconds
 
 
 def _goes_on(seconds: list[float], effort: Effort) -> bool:
-    return len(seconds) < effort.most and sum(seconds) < effort.budget
+    return len(seconds) < effort.least or (len(seconds) < effort.most and sum(seconds) < effort.budget)
+
+
+def medians(calls: Sequence[Callable[[], object]], rounds: int, warm_up: int = 2) -> list[float]:
+    """Median seconds of each call, taken in turns for so many rounds."""
+    effort = Effort(least=rounds, most=rounds, pause=0.0, warm_up=warm_up)
+    return [median(each) for each in in_turns([lambda call=call: timed(call)[0] for call in calls], effort)]
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """Seconds that a call takes, and what it returns."""
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def inference(vm: Machine, arrays: Sequence[np.ndarray]) -> Callable[[], None]:
+    """A call that runs ``main`` on arrays that are on the device already, until all of its kernels are done."""
+    main, tensors = vm["main"], vm.tensors(arrays)
+
+    def run() -> None:
+        main(*tensors)
+        vm.device.sync()
+
+    return run
 
 
 def summary(seconds: Sequence[float]) -> dict:

@@ -6,24 +6,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..bench.names import BASELINES, CPU, ONNXRUNTIME, SMARTMEM, parse_systems
 from ..errors import UserError
 from ..tables.suite import SUITES
-from ..tune.host import RECORDS_VARIABLE, STORE_VARIABLE
+from ..tune.host import RECORDS_VARIABLE, STORE_VARIABLE, thread_count
 from ..whole_file import check_output
-from . import argument_types, timing
-from .bench_names import CPU, parse_systems
-from .bench_plan import Plan, Target, techniques
-from .bench_systems import BASELINES, ONNXRUNTIME, SMARTMEM
-from .console import Result, step, table
-from .model import TARGET_HELP, parse_shapes
-from .tuning_text import tuning_text
+from . import argument_types
+from .console import Result, step, table, tuning_text
+from .model import TARGET_HELP, add_threads, parse_shapes
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ..bench.plan import Network, Plan
 
 NAME = "bench"
 HELP = "measure kernels, bytes, latency, memory and error against TVM and ONNX Runtime"
@@ -72,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--against", default=_DEFAULT, metavar="SYSTEMS", help=text)
     text = "also compile with none of these techniques (fields of Options, separated by commas), then add one by one"
     group.add_argument("--ablation", nargs="?", const=_ALL, metavar="TECHNIQUES", help=f"{text}; default: {_ALL}")
-    timing.add_threads(group)
+    add_threads(group)
     text = "seconds of timed runs for each system of a model, 3 to 50 runs, on a GPU 100 (default: 5)"
     group.add_argument("--budget", type=_seconds, default=5.0, metavar="SECONDS", help=text)
     text = "untimed runs of a system before each timed one, so that it finds the device as it left it (default: 0)"
@@ -104,29 +102,31 @@ def _count(text: str) -> int:
 def execute(args: argparse.Namespace) -> Result:
     """Measure one model after the other; write each result as soon as it is there."""
     from ..bench.columns import csv_text, one_line
+    from ..bench.plot import draw
     from ..bench.results import Results, failures, write
 
-    targets, plan = _targets(args), _plan(args)
+    networks, plan = _networks(args), _plan(args)
     for file in filter(None, (args.output, args.csv, args.plot)):
         check_output(Path(file))
     results = Results(Path(args.output) if args.output else None)
     rows = []
-    for number, target in enumerate(targets, start=1):
-        label = f"[{number}/{len(targets)}] {target.name}"
+    for number, network in enumerate(networks, start=1):
+        label = f"[{number}/{len(networks)}] {network.name}"
         with step(label):
-            rows.append(plan.row(target, results, args.again))
-        if len(targets) > 1:
+            rows.append(plan.row(network, results, args.again))
+        if len(networks) > 1:
             print(f"{label}: {one_line(rows[-1])}", file=sys.stderr, flush=True)
     if args.csv is not None:
         write(Path(args.csv), csv_text(rows))
     if args.plot is not None:
-        _draw(rows, Path(args.plot))
+        with step(f"Drawing {args.plot}"):
+            draw(rows, Path(args.plot))
     failed = any(failures(row) for row in rows)
     data = {"suite": args.suite, "rows": rows}
     return Result(data, lambda console: _render(console, rows), exit_code=UserError.EXIT_CODE if failed else 0)
 
 
-def _targets(args: argparse.Namespace) -> list[Target]:
+def _networks(args: argparse.Namespace) -> list[Network]:
     """What to measure, in order.
 
     Raises
@@ -134,23 +134,17 @@ def _targets(args: argparse.Namespace) -> list[Target]:
     UserError
         If that is nothing, or a name is not in the suite.
     """
-    if args.suite is None:
-        if not args.model:
-            raise UserError("smartmem bench needs something to measure; give MODEL files or --suite.")
-        return [Target(Path(path).stem, path, Path(path), apart=args.apart) for path in args.model]
-    known = [entry.file for entry in SUITES[args.suite]]
-    for name in args.model:
-        if name not in known:
-            raise UserError(f"Suite {args.suite} has no model '{name}'; it has {', '.join(known)}.")
-    folder = Path(args.models)
-    return [
-        Target(e.name, e.file, folder / f"{e.file}.onnx", e.large or args.apart, e.compile_only, e.unscheduled, True)
-        for e in SUITES[args.suite]
-        if (e.file in args.model if args.model else e.large == args.large)
-    ]
+    from ..bench.plan import Network, networks_of
+
+    if args.suite is not None:
+        return networks_of(args.suite, args.model, Path(args.models), args.large, args.apart)
+    if not args.model:
+        raise UserError("smartmem bench needs something to measure; give MODEL files or --suite.")
+    return [Network(Path(path).stem, path, Path(path), apart=args.apart) for path in args.model]
 
 
 def _plan(args: argparse.Namespace) -> Plan:
+    from ..bench.plan import Plan, devices_of, techniques
     from ..bench.turns import Effort
 
     ablation = None
@@ -162,10 +156,10 @@ def _plan(args: argparse.Namespace) -> Plan:
         from ..bench.plot import require_matplotlib
 
         require_matplotlib(Path(args.plot))
-    threads = timing.thread_count(args.threads)
+    threads = thread_count(args.threads)
     shapes = parse_shapes(args.shape)
     against = parse_systems(args.against, args.target)
-    devices = _devices([args.target, *(system.target for system in against)])
+    devices = devices_of([args.target, *(system.target for system in against)])
     # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
     limits = {"most": 100, "pause": 0.0} if args.target in devices else {}
     effort = Effort(args.budget, settle=args.settle, **limits)
@@ -188,32 +182,6 @@ def _given(file: str | None, remedy: str) -> Path | None:
     return Path(file) if file else None
 
 
-def _devices(targets: Sequence[str]) -> dict[str, dict]:
-    """What is known of the device of each target that is not the CPU.
-
-    Raises
-    ------
-    UserError
-        If there is no such target, or this machine has no device for it.
-    """
-    found: dict[str, dict] = {}
-    for text in dict.fromkeys(each for each in targets if each != CPU):
-        from ..runtime.device import describe
-        from ..target import device_of, is_gpu, parse_target
-
-        target = parse_target(text)
-        if is_gpu(target):
-            found[text] = describe(device_of(target))
-    return found
-
-
-def _draw(rows: list[dict], path: Path) -> None:
-    from ..bench.plot import draw
-
-    with step(f"Drawing {path}"):
-        draw(rows, path)
-
-
 def _render(console: Console, rows: list[dict]) -> None:
     from ..bench.columns import ABLATION_TITLES, ablation_cells, cells, columns_of, conditions, means, titles
     from ..bench.results import failures
@@ -226,11 +194,9 @@ def _render(console: Console, rows: list[dict]) -> None:
         console.print(table("ablation", ABLATION_TITLES, lines, numbers=range(2, len(ABLATION_TITLES))))
     for sentence in [*means(rows), *(f"failed: {each}" for row in rows for each in failures(row))]:
         console.print(sentence)
-    for sentence in [*conditions(rows), *_tuned(rows)]:
+    for sentence in conditions(rows):
         console.print(sentence)
-
-
-def _tuned(rows: list[dict]) -> list[str]:
-    """What is said of the tuned kernels of each model."""
-    systems = [(row["name"], name, facts) for row in rows for name, facts in row.get("systems", {}).items()]
-    return [f"{row}, {name}: {tuning_text(facts['tuning'])}" for row, name, facts in systems if "tuning" in facts]
+    for row in rows:
+        for name, facts in row.get("systems", {}).items():
+            if "tuning" in facts:
+                console.print(f"{row['name']}, {name}: {tuning_text(facts['tuning'])}")

@@ -7,10 +7,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
-from .console import Result, peak_text, step
-from .inputs import id_limits
+from .console import Result, peak_text, step, tuning_text
 from .model import add_compilation, add_model, compile_model, import_model, read_model
-from .tuning_text import tuning_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +46,7 @@ def execute(args: argparse.Namespace) -> Result:
     from ..deploy.signatures import launched
     from ..deploy.tuned import tuning_report
     from ..frontend import input_spec, output_names
+    from ..frontend.inputs import id_limits
     from ..report import explain, graph_cost
     from ..target import parse_target
 

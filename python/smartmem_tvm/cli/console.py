@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command prints: its result on stdout, as tables or as JSON; everything else on stderr."""
+"""What commands print: a result on stdout, as tables, sentences or JSON; everything else on stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
+
+from ..bench.results import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,20 +84,43 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], num
     return result
 
 
-def plain(value: Any) -> Any:
-    """Data that JSON can hold: numpy numbers as Python's, NaN and infinities (which JSON lacks) as null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def peak_text(data: Mapping[str, Any]) -> str:
     """The peak of memory in `data`, for a sentence."""
     return f"peak memory {data['peak_mb'] / 1e3:.1f} GB"
+
+
+def tuning_text(report: Mapping | None) -> str:
+    """A report of `deploy.tuned.tuning_report` in sentences, one to a line; None is one of a folder without any."""
+    return "\n".join(_sentences(report)) if report is not None else "Whether kernels are tuned is not on record."
+
+
+def _sentences(report: Mapping) -> Iterator[str]:
+    if report["tuned"]:
+        mean = geometric_mean(each["gain"] for each in report["gains"].values())
+        yield (
+            f"{report['tuned']} of {report['kernels']} kernels are tuned: {mean:.2f} times as fast as untuned, by the "
+            f"geometric mean of what was measured when they were tuned."
+        )
+    else:
+        yield f"None of {report['kernels']} kernels is tuned; `smartmem tune` would search better schedules for them."
+    for run in report["runs"]:
+        found = [run["date"] or "no date", run["device"] or "no device"]
+        found += [f"driver {run['driver']}"] if run["driver"] else []
+        found += [f"on {run['threads']} threads"] if run["threads"] else []
+        yield f"Tuned by strategy {run['strategy']}: {run['tuned']} ({', '.join(found)}; {run['records']})."
+    for each in report["left_out"]:
+        yield f"Records that do not count: of {each['kernels']}, {each['reason']}."
+
+
+def decisions_text(decisions: Mapping | None) -> str:
+    """The decisions of a tuned kernel, those of one kind together; None is a schedule of TVM's."""
+    if decisions is None:
+        return "a schedule of TVM's"
+    kinds: dict[str, list[str]] = {}
+    for name, value in decisions.items():
+        kind, _, field = name.partition(".")
+        kinds.setdefault(kind, []).append(f"{field} {value}")
+    return "; ".join(f"{kind}: {', '.join(fields)}" for kind, fields in kinds.items())
 
 
 @contextlib.contextmanager

@@ -7,11 +7,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import timing
 from .console import Result, step
 from .explain_schedules import explain_schedules
 from .explain_tables import full_tables, summary_tables
-from .model import add_compilation, add_model, import_model, options
+from .model import add_compilation, add_model, add_threads, import_model, options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=text)
     text = "instead: each kernel's rule, what tuning brought and, on a machine with the target's device, its time"
     parser.add_argument("--schedules", action="store_true", help=text)
-    timing.add_threads(parser)
+    add_threads(parser)
     add_compilation(parser)
 
 

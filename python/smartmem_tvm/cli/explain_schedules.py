@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import timing
-from .console import Result, step, table
-from .inputs import id_limits, random_inputs
+from ..tune.host import set_threads
+from .console import Result, decisions_text, step, table, tuning_text
 from .model import import_model, options, read_model
-from .tuning_text import decisions_text, tuning_text
 
 if TYPE_CHECKING:
     import tvm
@@ -38,7 +36,7 @@ def explain_schedules(args: argparse.Namespace) -> Result:
     from ..runtime.kernel_times import schedule_report
     from ..target import device_of, parse_target
 
-    threads = timing.set_threads(args.threads)
+    threads = set_threads(args.threads)
     target, model = parse_target(args.target), read_model(args)
     mod = import_model(args, model)
     missing = None
@@ -64,6 +62,7 @@ def _measure(
 ) -> tuple[dict[str, dict], dict[str, dict], dict[str, KernelTime]]:
     from ..deploy.build import compile
     from ..frontend import check_inputs, input_spec
+    from ..frontend.inputs import id_limits, random_inputs
     from ..runtime.kernel_times import kernel_times
 
     with step(f"Compiling {args.model}"):
@@ -90,9 +89,10 @@ def _schedule(
 
 def _render(console: Console, data: dict, one_by_one: bool) -> None:
     kernels = data["kernels"]
-    rows = [(each["kernel"], each["rule"], *_numbers(each), _gain(each)) for each in kernels]
-    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4, 5)))
     tuned = [(each["kernel"], each["tuned"]) for each in kernels if each["tuned"] is not None]
+    gains = {name: f"{facts['gain']:.2f}x" for name, facts in tuned}
+    rows = [(each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-")) for each in kernels]
+    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4, 5)))
     if one_by_one and tuned:
         lines = [(name, t["strategy"], f"{t['gain']:.2f}x", decisions_text(t["decisions"])) for name, t in tuned]
         console.print(table("Tuned kernels", _DECISIONS, lines, numbers=(2,)))
@@ -109,10 +109,6 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
     console.print(tuning_text(data["tuning"]))
     if tuned and not one_by_one:
         console.print("--op NAME shows what was decided for the kernels that have NAME in their name, --all for all.")
-
-
-def _gain(kernel: dict) -> str:
-    return f"{kernel['tuned']['gain']:.2f}x" if kernel["tuned"] is not None else "-"
 
 
 def _numbers(kernel: dict) -> tuple[str, str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from .argument_types import positive, seconds, tolerance
 from .console import Result, step, table
-from .inputs import add_input, id_limits, make_inputs
+from .model import add_input, make_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,6 +58,7 @@ def execute(args: argparse.Namespace) -> Result:
     """Measure, and compare with this machine."""
     from ..deploy.export import read_manifest
     from ..frontend import read_model, run_onnxruntime
+    from ..frontend.inputs import id_limits
     from ..remote.attempts import Attempts
     from ..remote.measure import measure
 
@@ -123,7 +124,8 @@ def _model_file(args: argparse.Namespace, manifest: dict) -> str:
 
 
 def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], expected: list[np.ndarray]) -> dict:
-    from .verify import USUAL, compare
+    from ..frontend.reference import compare
+    from .verify import USUAL
 
     rtol = args.rtol if args.rtol is not None else USUAL[manifest["precision"]]
     return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(manifest["outputs"], got, expected, strict=True)}

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments about the model and its compilation that commands share, and what they mean."""
+"""Arguments about the model, its inputs and its compilation that commands share, and what they mean."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from . import argument_types
 from .console import step
 
 if TYPE_CHECKING:
+    import numpy as np
     import tvm
 
     from ..deploy.build import Compiled
     from ..frontend import Model
+    from ..frontend.spec import Spec
     from ..pipeline import Options
     from ..tune.profile_store import ProfileStore
 
@@ -55,6 +58,22 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:SIZES",
         help="shape of an input whose sizes the model leaves open, as in --shape x:1,3,224,224 (repeatable)",
     )
+
+
+def add_threads(parser: argparse._ActionsContainer) -> None:
+    """Add ``--threads``."""
+    text = "CPU threads to run on (default: TVM_NUM_THREADS, else one per core)"
+    parser.add_argument("--threads", type=argument_types.positive, metavar="N", help=text)
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """Add ``--input`` and ``--seed``."""
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="an .npz file with one array per model input (or .npy if there is one); default: random",
+    )
+    parser.add_argument("--seed", type=argument_types.seed, default=0, help="of the random input (default: 0)")
 
 
 def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> None:
@@ -118,6 +137,15 @@ def read_model(args: argparse.Namespace) -> Model:
     shapes = parse_shapes(args.shape)
     with step(f"Reading {args.model}"):
         return read_model(args.model, shapes)
+
+
+def make_inputs(args: argparse.Namespace, spec: Spec, limits: Mapping[str, int]) -> list[np.ndarray]:
+    """Checked arrays in the order of the model's inputs: those of ``--input``, else random ones."""
+    from ..frontend import check_inputs
+    from ..frontend.inputs import random_inputs, read_arrays
+
+    arrays = random_inputs(spec, limits, args.seed) if args.input is None else read_arrays(args.input, list(spec))
+    return check_inputs(spec, arrays)
 
 
 def import_model(args: argparse.Namespace, model: Model | None = None) -> tvm.IRModule:

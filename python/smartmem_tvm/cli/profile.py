@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..tune.host import cpu_name, default_store
-from . import timing
 from .console import Result, step
-from .model import add_compilation, add_model, import_model, options
+from .model import add_compilation, add_model, add_threads, import_model, options
 from .profile_site import Site, site_of, warn_if_busy
 from .tune_site import add_tracker, check_tracker
 
@@ -51,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=_seconds, default=float("inf"), metavar="SECONDS", help="measure for this long (default: all)"
     )
-    timing.add_threads(parser)
+    add_threads(parser)
     add_tracker(parser)
     add_compilation(parser, profiles=False)
 

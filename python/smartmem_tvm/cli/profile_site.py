@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..tune.host import usable_cores
-from . import timing
+from ..tune.host import set_threads, usable_cores
 from .console import step
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def _here(args: argparse.Namespace) -> Iterator[Site]:
     from ..deploy.profile import device_name, measured_target
 
     target = measured_target(args.target)
-    yield Site(target, device_name(target), None, timing.set_threads(args.threads))
+    yield Site(target, device_name(target), None, set_threads(args.threads))
 
 
 @contextlib.contextmanager

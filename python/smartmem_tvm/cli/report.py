@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..whole_file import check_output
-from .console import Result, plain, step
+from .console import Result, step
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Read what there is and write the page."""
-    from ..bench.results import write
+    from ..bench.results import plain, write
     from ..page.html import page, report_data
     from ..page.sources import read_sources
 

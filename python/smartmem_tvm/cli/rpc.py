@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._version import EXTRAS
 from ..errors import UserError
-from . import timing
+from ..tune.host import thread_count
 from .console import Result, table
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _server(args: argparse.Namespace) -> Result:
     from ..remote.server import Server
     from ..remote.wire import address_text, parse_address
 
-    timing.thread_count(None)  # better to know now than in each session
+    thread_count(None)  # better to know now than in each session
     tracker = parse_address(args.tracker) if args.tracker else None
     server = Server(args.key, tracker, args.host, args.port)
     data = {"address": address_text(server.address), "key": args.key, "tracker": args.tracker}

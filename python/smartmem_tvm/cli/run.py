@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
+from ..bench.turns import inference, medians
+from ..tune.host import set_threads
 from ..whole_file import check_output, whole
-from . import timing
 from .argument_types import positive
-from .console import Result, peak_text, step, table
-from .inputs import add_input, id_limits, make_inputs
-from .model import add_compilation, add_model, compile_model, import_model, read_model
-from .tuning_text import tuning_text
+from .console import Result, peak_text, step, table, tuning_text
+from .model import (
+    add_compilation,
+    add_input,
+    add_model,
+    add_threads,
+    compile_model,
+    import_model,
+    make_inputs,
+    read_model,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
     parser.add_argument("--repeat", type=positive, default=10, metavar="N", help="timed runs (default: 10)")
-    timing.add_threads(parser)
+    add_threads(parser)
     add_compilation(parser)
 
 
@@ -48,11 +56,11 @@ def execute(args: argparse.Namespace) -> Result:
     """Run, summarise the outputs and time it."""
     if args.output is not None:
         check_output(Path(args.output), source=Path(args.model))
-    threads = timing.set_threads(args.threads)
+    threads = set_threads(args.threads)
     model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
     with step("Running"):
         outputs = dict(zip(names, model.run(*arrays)))
-        latency = _measure(model, arrays, args.repeat)
+        (latency,) = medians([inference(model.vm, arrays)], args.repeat, warm_up=1)
     if args.output is not None:
         with whole(Path(args.output)) as partial:
             _save_npz(partial, outputs)
@@ -79,6 +87,7 @@ def _load(args: argparse.Namespace):
 
 def _compile(args: argparse.Namespace):
     from ..frontend import output_names
+    from ..frontend.inputs import id_limits
 
     model = read_model(args)
     # Bad input is found before the compilation is paid for.
@@ -97,10 +106,6 @@ def _tuning(model: Compiled | Loaded) -> dict | None:
     from ..deploy.tuned import tuning_report
 
     return tuning_report(model.tuning, len(model.rules))
-
-
-def _measure(model, arrays: list[np.ndarray], repeat: int) -> float:
-    return timing.interleaved([timing.inference(model.vm, arrays)], repeat, warmup=1)[0]
 
 
 def _summary(array: np.ndarray) -> dict:

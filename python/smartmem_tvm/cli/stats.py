@@ -7,12 +7,20 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
-from . import timing
+from ..bench.turns import inference, medians
+from ..tune.host import set_threads
 from .argument_types import positive
 from .console import Result, peak_text, step, table
-from .inputs import id_limits, random_inputs
-from .model import add_compilation, add_model, compile_model, import_baseline, import_model, options, read_model
-from .onnx_facts import count_nodes
+from .model import (
+    add_compilation,
+    add_model,
+    add_threads,
+    compile_model,
+    import_baseline,
+    import_model,
+    options,
+    read_model,
+)
 
 if TYPE_CHECKING:
     import tvm
@@ -33,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_compilation(parser)
     parser.add_argument("--run", action="store_true", help="build and run TVM's graph too, and compare latencies")
     parser.add_argument("--repeat", type=positive, default=20, metavar="N", help="runs of each (default: 20)")
-    timing.add_threads(parser)
+    add_threads(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:
@@ -42,6 +50,8 @@ def execute(args: argparse.Namespace) -> Result:
     For a device of another machine the kernels are those of the graph.
     """
     from ..frontend import check_inputs
+    from ..frontend.graph import count_nodes
+    from ..frontend.inputs import id_limits, random_inputs
     from ..report import graph_cost
     from ..target import device_of, is_elsewhere, parse_target
 
@@ -51,7 +61,7 @@ def execute(args: argparse.Namespace) -> Result:
     model = read_model(args)
     nodes, layout_nodes = count_nodes(model.proto)
     arrays = check_inputs(model.inputs, random_inputs(model.inputs, id_limits(model.proto)))
-    threads = timing.set_threads(args.threads)
+    threads = set_threads(args.threads)
     # TVM's first: without --run its weights are gone when ours come.
     theirs = _compile_default(args, import_baseline(args, model)) if args.run else None
     graph = theirs.graph if theirs else _default_graph(args, import_baseline(args, model))
@@ -59,10 +69,15 @@ def execute(args: argparse.Namespace) -> Result:
     del graph
     mod = import_model(args, model)
     del model
-    before = _BeforeLayouts()
-    ours = compile_model(args, mod, before)
+    before = {}
+
+    def look(phase: str, graph: tvm.IRModule) -> None:
+        if phase not in ("textures", "layout"):  # no tensor has got a memory or an order of dimensions yet
+            before["layouts"] = graph
+
+    ours = compile_model(args, mod, look)
     sides["smartmem"] = graph_cost(ours.graph).as_dict()
-    transitions = graph_cost(before.graph).layout_transitions
+    transitions = graph_cost(before["layouts"]).layout_transitions
     _count_launches(sides, {"tvm_default": theirs, "smartmem": ours} if here else {}, arrays)
     data = {
         "model": args.model,
@@ -93,15 +108,6 @@ def _count_launches(sides: dict[str, dict], compiled: dict, arrays: list) -> Non
                 sides[name]["kernels"] = sum(count_launches(each, arrays).values())
 
 
-class _BeforeLayouts:
-    """Keeps the graph as it is before any tensor gets a memory or an order of dimensions."""
-
-    def __call__(self, phase: str, mod: tvm.IRModule) -> None:
-        """Look at the module after a phase."""
-        if phase not in ("textures", "layout"):
-            self.graph = mod
-
-
 def _default_graph(args: argparse.Namespace, mod):
     from ..pipeline import BASELINE_PHASES, Options, run_phases
     from ..target import parse_target
@@ -120,9 +126,9 @@ def _compile_default(args: argparse.Namespace, mod):
 
 def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list) -> None:
     """Add median latencies, measured in turns, and how many times faster smartmem is."""
-    calls = [timing.inference(each.vm, arrays) for each in compiled.values()]
+    calls = [inference(each.vm, arrays) for each in compiled.values()]
     with step(f"Running each {args.repeat} times"):
-        seconds = timing.interleaved(calls, args.repeat)
+        seconds = medians(calls, args.repeat)
     for name, value in zip(compiled, seconds):
         data[name]["latency_ms"] = value * 1e3
     data["speedup"] = seconds[0] / seconds[1]

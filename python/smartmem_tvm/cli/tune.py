@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..tune.progress import result_data
 from ..whole_file import check_output
-from . import argument_types, timing
+from . import argument_types
 from .console import Result
-from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques
+from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques, add_threads
 from .session import handling
 from .tune_site import add_tracker, check_tracker
-from .tune_table import result_data, show_progress, show_result
+from .tune_table import show_progress, show_result
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="FILE", help=text)
     text = "CPU cores to measure on, as in 0,2-3; candidates are built on the others (default: all, for both)"
     parser.add_argument("--cores", type=core_list, metavar="LIST", help=text)
-    timing.add_threads(parser)
+    add_threads(parser)
     add_tracker(parser)
     group = parser.add_argument_group("which kernels there are, as for compile")
     add_profiles(group)
@@ -103,8 +104,9 @@ def execute(args: argparse.Namespace) -> Result:
     """Tune until it is enough, and say what came of it."""
     from ..deploy.profile import measured_target
     from ..target import parse_target
+    from ..tune.host import cores_to_measure
     from ..tune.scratch import scratch
-    from .tune_plan import campaign_of, cores_to_measure, models_of
+    from .tune_plan import campaign_of, models_of
 
     start = time.monotonic()
     check_tracker(args)

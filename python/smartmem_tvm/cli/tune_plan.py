@@ -52,32 +52,6 @@ def models_of(arguments: Sequence[str]) -> dict[str, Path]:
     return {each.stem if stems.count(each.stem) == 1 else str(each.with_suffix("")): each for each in found}
 
 
-def cores_to_measure(asked: Collection[int] | None) -> Collection[int]:
-    """The cores asked for; empty if none were.
-
-    Raises
-    ------
-    UserError
-        If this process cannot run on one of them.
-    """
-    if not asked:
-        return ()
-    if not hasattr(os, "sched_setaffinity"):
-        raise UserError("Option --cores needs a system on which processes can be told their cores; leave it out.")
-    before, allowed = os.sched_getaffinity(0), set()
-    try:
-        for core in asked:
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, [core])
-                allowed.add(core)
-    finally:
-        os.sched_setaffinity(0, before)
-    for core in asked:
-        if core not in allowed:
-            raise UserError(f"Core {core} of --cores does not exist here, or may not be used; choose others.")
-    return asked
-
-
 @contextlib.contextmanager
 def campaign_of(
     args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, cores: Collection[int]
@@ -141,8 +115,8 @@ def _tasks(
 def _tasks_of_model(args: argparse.Namespace, target: Target, site: Site) -> tuple[list[Task], dict[str, float]]:
     from ..deploy.build import compile, optimize
     from ..frontend import input_spec
+    from ..frontend.inputs import random_inputs
     from ..tune.tasks import tasks_of
-    from .inputs import random_inputs
 
     mod, options = import_model(args), graph_options(args)
     if site.seconds is None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from . import argument_types, timing
+from . import argument_types
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,11 +92,11 @@ def _here(args: argparse.Namespace, target: Target, cores: Collection[int], buil
     from ..runtime.device import describe
     from ..target import device_of, is_gpu
     from ..tune.build import archive
-    from ..tune.host import cpu_name, memory_bytes, usable_cores
+    from ..tune.host import cpu_name, memory_bytes, set_threads, usable_cores
     from ..tune.runner import local_runner, measuring_worker
 
     gpu = is_gpu(target)
-    threads = timing.set_threads(args.threads or (usable_cores(cores) if cores else None))
+    threads = set_threads(args.threads or (usable_cores(cores) if cores else None))
     facts = describe(device_of(target)) if gpu else {"name": cpu_name(), "driver": ""}
     # A kernel cannot take the memory of this machine on a GPU, whose driver maps more than there is.
     worker = measuring_worker(cores=cores, memory=None if gpu else memory_bytes() // 2, gpu=gpu)

@@ -7,9 +7,9 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..tune.progress import duration, gain_so_far, headline, time_left_of, tuned_models
 from .console import table
 
 if TYPE_CHECKING:
@@ -53,21 +53,9 @@ class _Lines:
             print(f"smartmem: {headline(campaign)}", file=sys.stderr, flush=True)
 
 
-def headline(campaign: Campaign) -> str:
-    """Where a campaign is, in one line."""
-    kernels = campaign.kernels
-    done = sum(bool(kernel.state) for kernel in kernels)
-    trials = sum(kernel.tried for kernel in kernels)
-    left = time_left(campaign)
-    time_text = f", at most {_duration(left)} left" if left < float("inf") else ""
-    gain = 1 / sum(kernel.share / gain_so_far(kernel) for kernel in kernels)
-    now = f"; now {campaign.current.name}" if campaign.current is not None else ""
-    return f"{done} of {len(kernels)} kernels done, {trials} trials, {gain:.2f}x so far{time_text}{now}"
-
-
 def live_table(campaign: Campaign) -> Table:
     """The state of a campaign: the kernels with the largest shares, and whose turn it is."""
-    many = len(_models(campaign)) > 1
+    many = len(tuned_models(campaign)) > 1
     shown, rest = campaign.kernels[:_ROWS], len(campaign.kernels) - _ROWS
     rows = [_row(campaign, kernel) for kernel in shown]
     if rest > 0:
@@ -81,7 +69,7 @@ def live_table(campaign: Campaign) -> Table:
 
 
 def _row(campaign: Campaign, kernel: KernelRun) -> tuple[str, ...]:
-    best, left = kernel.best, _time_left_of(campaign, kernel)
+    best, left = kernel.best, time_left_of(campaign, kernel)
     return (
         kernel.name,
         f"{100 * kernel.share:.1f}%",
@@ -89,84 +77,13 @@ def _row(campaign: Campaign, kernel: KernelRun) -> tuple[str, ...]:
         f"{kernel.untuned * 1e6:.1f}",
         f"{best * 1e6:.1f}" if best is not None else "-",
         f"{gain_so_far(kernel):.2f}x",
-        _duration(left) if left is not None and not kernel.state else "-",
+        duration(left) if left is not None and not kernel.state else "-",
         "now" if kernel is campaign.current and not kernel.state else kernel.state,
     )
 
 
-def gain_so_far(kernel: KernelRun) -> float:
-    """As it was judged, or until then as it was measured; a kernel may always stay as it is."""
-    if kernel.state or kernel.best is None:
-        return kernel.gain
-    return max(kernel.gain, kernel.untuned / kernel.best)
-
-
-def _time_left_of(campaign: Campaign, kernel: KernelRun) -> float | None:
-    """Seconds that the rest of a kernel's trials takes at most, at the pace of its own or of all; None if unknown."""
-    paced = [kernel] if kernel.tried else campaign.kernels
-    tried = sum(each.tried for each in paced)
-    if kernel.state or not tried:
-        return None if not tried else 0.0
-    return sum(each.spent for each in paced) / tried * max(0, campaign.effort.trials - len(kernel.times))
-
-
-def time_left(campaign: Campaign) -> float:
-    """Seconds until all trials are done or the time is up; infinite while nothing is known."""
-    until = campaign.deadline - time.monotonic()
-    known = [_time_left_of(campaign, kernel) for kernel in campaign.kernels]
-    return max(0.0, until if None in known else min(until, sum(known)))
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def _models(campaign: Campaign) -> list[str]:
-    return sorted({model for kernel in campaign.kernels for model in kernel.shares})
-
-
 def _model_text(shares: Mapping[str, float]) -> str:
     return ", ".join(shares) if len(shares) < 3 else f"{len(shares)} models"
-
-
-def result_data(campaign: Campaign, models: Mapping[str, Path]) -> dict:
-    """What came of a campaign, as plain data."""
-    from ..tune.kernel_run import gain_of
-
-    named = _models(campaign)
-    gains = {model: gain_of(campaign.kernels, model) for model in named}
-    return {
-        "records": str(campaign.records.path),
-        "threads": campaign.records.where["threads"],
-        "stopped": campaign.stopping,
-        "gain": gain_of(campaign.kernels),
-        "models": [
-            {"name": name, "model": str(path), "gain": gains[name if len(models) > 1 else ""]}
-            for name, path in models.items()
-            if len(models) == 1 or name in named
-        ],
-        "kernels": [_kernel_data(kernel, next(iter(models))) for kernel in campaign.kernels],
-    }
-
-
-def _kernel_data(kernel: KernelRun, only: str) -> dict:
-    return {
-        "names": list(kernel.task.names),
-        "models": {name or only: share for name, share in kernel.shares.items()},
-        "launches": kernel.task.launches,
-        "share": kernel.share,
-        "trials": len(kernel.times),
-        "tried_now": kernel.tried,
-        "failed": kernel.times.count(None),
-        "machine_failed": kernel.machine_failed,
-        "wrong": kernel.wrong,
-        "untuned_us": kernel.untuned * 1e6,
-        "best_us": kernel.best * 1e6 if kernel.best is not None else None,
-        "gain": kernel.gain,
-        "state": kernel.state,
-    }
 
 
 def show_result(console: Console, data: Mapping) -> None:

@@ -10,12 +10,9 @@ from ..bench.memory import peak_mb
 from ..errors import UserError
 from . import argument_types
 from .console import Result, peak_text, step, table
-from .inputs import add_input, id_limits, make_inputs
-from .model import add_compilation, add_model, compile_model, import_model, read_model
-from .onnx_facts import computes_in_half
+from .model import add_compilation, add_input, add_model, compile_model, import_model, make_inputs, read_model
 
 if TYPE_CHECKING:
-    import numpy as np
     from rich.console import Console
 
 NAME = "verify"
@@ -51,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> Result:
     """Run both on the same input and compare output by output."""
     from ..frontend import output_names, run_onnxruntime
+    from ..frontend.graph import computes_in_half
+    from ..frontend.inputs import id_limits
+    from ..frontend.reference import compare
 
     model = read_model(args)
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
@@ -79,30 +79,6 @@ def execute(args: argparse.Namespace) -> Result:
         "outputs": outputs,
     }
     return Result(data, lambda console: _render(console, data), exit_code=0 if data["ok"] else 1)
-
-
-def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> dict:
-    """Errors of one output; the relative one is relative to the largest magnitude of `expected`.
-
-    Both are infinite where shapes, dtypes, or the places of NaN and infinities differ.
-    """
-    import numpy as np
-
-    facts = {"shape": list(got.shape), "dtype": str(got.dtype)}
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        why = f"ONNX Runtime gives {expected.dtype} {list(expected.shape)}"
-        return {**facts, "ok": False, "max_abs_err": np.inf, "max_rel_err": np.inf, "reason": why}
-    exact = expected.dtype.kind in "biu"
-    mine, reference = got.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(reference)
-    if not np.array_equal(mine[~finite], reference[~finite], equal_nan=True) or not np.isfinite(mine[finite]).all():
-        why = "NaN or infinity in other places"
-        return {**facts, "ok": False, "max_abs_err": np.inf, "max_rel_err": np.inf, "reason": why}
-    error = float(np.max(np.abs(mine[finite] - reference[finite]), initial=0.0))
-    largest = float(np.max(np.abs(reference[finite]), initial=0.0))
-    relative = error / largest if largest else (np.inf if error else 0.0)
-    ok = bool(np.array_equal(got, expected)) if exact else error <= atol + rtol * largest
-    return {**facts, "ok": ok, "max_abs_err": error, "max_rel_err": relative}
 
 
 def _worst(outputs: dict[str, dict], key: str) -> float:

@@ -1,9 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walks over an ONNX graph and the graphs nested in its If, Loop and Scan nodes."""
+"""Walks over an ONNX graph and the graphs nested in its If, Loop and Scan nodes, and facts that they find."""
 
 from collections.abc import Iterator
 
 import onnx
+
+LAYOUT_OPERATORS = frozenset(
+    (
+        "CenterCropPad",
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Pad",
+        "Reshape",
+        "ReverseSequence",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    )
+)
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -37,3 +61,18 @@ def node_label(node: onnx.NodeProto) -> str:
     name = node.name or next(filter(None, node.output), "unnamed")
     # Protobuf hands over a damaged name as bytes, and the checker does not look at names.
     return name.decode(errors="replace") if isinstance(name, bytes) else name
+
+
+def computes_in_half(model: onnx.ModelProto) -> bool:
+    """Whether anything in a model is in half precision: an input, a stored tensor, or what a Cast makes."""
+    half = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+    types = {value.type.tensor_type.elem_type for value in model.graph.input}
+    types |= {tensor.data_type for tensor in tensors(model.graph)}
+    types |= {each.i for node in nodes(model.graph) if node.op_type == "Cast" for each in node.attribute}
+    return not half.isdisjoint(types)
+
+
+def count_nodes(model: onnx.ModelProto) -> tuple[int, int]:
+    """Nodes of a model, nested graphs included, and how many of them only move data."""
+    types = [node.op_type for node in nodes(model.graph)]
+    return len(types), sum(each in LAYOUT_OPERATORS for each in types)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What latencies depend on in this machine; imports nothing of TVM."""
+"""What latencies depend on in this machine; imports nothing of TVM before it is told to set its threads."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..errors import UserError
 # What a container may have of the machine's memory, in the second and the first version of control groups.
 _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
+_CROWD = 4  # threads for each logical CPU, at most
 STORE_VARIABLE = "SMARTMEM_PROFILES"
 RECORDS_VARIABLE = "SMARTMEM_RECORDS"
 
@@ -40,6 +41,32 @@ def usable_cores(among: Collection[int] = ()) -> int:
     return len({file.read_text() if file.exists() else cpu for cpu, file in files.items()})
 
 
+def cores_to_measure(asked: Collection[int] | None) -> Collection[int]:
+    """The cores asked for; empty if none were.
+
+    Raises
+    ------
+    UserError
+        If this process cannot run on one of them.
+    """
+    if not asked:
+        return ()
+    if not hasattr(os, "sched_setaffinity"):
+        raise UserError("Option --cores needs a system on which processes can be told their cores; leave it out.")
+    before, allowed = os.sched_getaffinity(0), set()
+    try:
+        for core in asked:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, [core])
+                allowed.add(core)
+    finally:
+        os.sched_setaffinity(0, before)
+    for core in asked:
+        if core not in allowed:
+            raise UserError(f"Core {core} of --cores does not exist here, or may not be used; choose others.")
+    return asked
+
+
 def memory_bytes() -> int:
     """Memory of this machine, or of the container that this process is in."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -61,6 +88,37 @@ def run_threads() -> int:
     if not told.isdecimal():
         raise UserError(f"TVM_NUM_THREADS is '{told}', which is no number of threads; correct it, or leave it out.")
     return int(told) or usable_cores()
+
+
+def thread_count(wanted: int | None) -> int:
+    """Threads of this machine's CPU that a command runs kernels on.
+
+    Raises
+    ------
+    UserError
+        If there are so many that they would bring the machine to a halt: TVM's do not sleep while they wait.
+    """
+    count, most = wanted or run_threads(), _CROWD * (os.cpu_count() or 1)
+    if count > most:
+        raise UserError(
+            f"{count} threads (--threads, or TVM_NUM_THREADS) are too many for this machine's {os.cpu_count()} cores: "
+            f"give at most {most}."
+        )
+    return count
+
+
+def set_threads(wanted: int | None) -> int:
+    """Let TVM run kernels on so many threads (`thread_count`); returns the number.
+
+    To be called before the first kernel runs: TVM fixes the size of its pool then. Its own default is half the
+    logical CPUs, which is wrong where cores have one thread each, as in most virtual machines.
+    """
+    count = thread_count(wanted)
+    import tvm
+
+    os.environ["TVM_NUM_THREADS"] = str(count)
+    tvm.get_global_func("runtime.config_threadpool")(1, count)
+    return tvm.runtime.num_threads()
 
 
 def default_store(device: str | None = None) -> Path | None:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenVINO as a system to compare with."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..child import System
+from . import complete_model, missing_package
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class OpenVino(System):
+    """OpenVINO's CPU plugin in float32: by itself it takes bfloat16 where the processor has it."""
+
+    def __init__(self, request: dict):
+        try:
+            import openvino
+        except ImportError as error:
+            raise missing_package("openvino", error) from error
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": request["threads"],
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            "ENABLE_CPU_PINNING": False,  # to the cores that the other systems in turn use as well
+        }
+        start = time.perf_counter()
+        core = openvino.Core()
+        compiled = core.compile_model(core.read_model(complete_model(request).SerializeToString()), "CPU", settings)
+        self.inference = compiled.create_infer_request()
+        self.outputs = len(compiled.outputs)
+        self.facts = {
+            "seconds": {"import": time.perf_counter() - start},
+            "version": f"openvino {openvino.__version__.partition('-')[0]}",
+        }
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays, which OpenVINO reads where they are."""
+        import openvino
+
+        for name, array in inputs.items():
+            self.inference.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+        self.inference.infer()
+        return [self.inference.get_output_tensor(index).data.copy() for index in range(self.outputs)]
+
+    def run(self) -> None:
+        """Run once."""
+        self.inference.infer()

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The systems that ``smartmem bench`` measures, each made in a process of its own (see `bench.child`)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..tune.host import set_threads
+from .child import System
+from .names import ONNXRUNTIME, TEXTURES, TEXTURES_MATMUL, TORCH_MODES, UNSCHEDULED
+from .peers.iree import Iree
+from .peers.mnn import Mnn
+from .peers.openvino import OpenVino
+from .peers.torch import TorchSystem
+from .turns import inference, timed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..deploy.build import Compiled
+
+
+def prepare(request: dict):
+    """Make the system that a request describes.
+
+    Parameters
+    ----------
+    request : dict
+        ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
+        ``path``, ``shapes``, ``threads``, ``seed``;
+        ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build;
+        ``target``: of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the
+        files of ours.
+    """
+    return _MAKERS.get(_kind(request), _smartmem)(request)
+
+
+def _kind(request: dict) -> str:
+    return request.get("kind", request["system"])
+
+
+def _smartmem(request: dict) -> TvmSystem | Counted:
+    from ..deploy.build import compile, optimize
+    from ..deploy.profile import open_store
+    from ..deploy.tuned import open_tuned
+    from ..frontend import check_inputs, input_spec
+    from ..frontend.inputs import random_inputs
+    from ..pipeline import Options
+    from ..target import parse_target
+
+    _set_threads(request["threads"])
+    target = parse_target(request.get("target"))
+    openers = {"profiles": open_store, "records": open_tuned}
+    given = {name: Path(request[name]) for name in openers if request.get(name)}
+    files = {name: openers[name](path, target, request["threads"]) for name, path in given.items()}
+    options = replace(Options(), **request["options"], **files)
+    seconds, (mod, limits, nodes) = timed(lambda: _import(request))
+    if request["count_only"]:
+        with target:
+            return Counted(_costs(optimize(mod, options)))
+    spec = input_spec(mod)
+    arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
+    facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
+    return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True)
+
+
+def _set_threads(count: int) -> None:
+    """Set TVM's threads, and let them sleep a millisecond after the last kernel.
+
+    By itself they spin for longer than the pause between two systems, on the cores of the next one.
+    """
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "2000")
+    set_threads(count)
+
+
+def _import(request: dict) -> tuple:
+    """The module, the limits of integer inputs, the number of nodes; what was read is let go."""
+    from ..frontend import from_onnx, read_model
+    from ..frontend.graph import count_nodes
+    from ..frontend.inputs import id_limits
+
+    model = read_model(request["path"], request["shapes"])
+    return from_onnx(model), id_limits(model.proto), count_nodes(model.proto)
+
+
+def _tvm(request: dict) -> TvmSystem:
+    from ..deploy.build import compile_baseline
+    from ..deploy.tvm_pipelines import compile_tvm
+    from ..frontend import from_onnx_as_tvm
+    from ..target import as_adreno, parse_target
+
+    _set_threads(request["threads"])
+    seconds, mod = timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
+    kind, target = _kind(request), parse_target(request.get("target"))
+    if kind in (TEXTURES, TEXTURES_MATMUL):
+        return TvmSystem(compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-")), seconds, {})
+    return TvmSystem(compile_baseline(mod, target, schedule=kind == "tvm"), seconds, {})
+
+
+def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
+    """The largest deviation of an output, relative to its largest value; infinite where they cannot be compared."""
+    from ..frontend.reference import compare
+
+    if len(outputs) != len(expected):
+        return float("inf")
+    return max((compare(*pair, 0.0, 0.0)["max_rel_err"] for pair in zip(outputs, expected)), default=0.0)
+
+
+def _costs(graph) -> dict:
+    from ..report import graph_cost
+
+    return graph_cost(graph).as_dict()
+
+
+class Counted:
+    """A graph that is counted and not run."""
+
+    def __init__(self, facts: dict):
+        self.facts = facts
+
+
+class TvmSystem(System):
+    """A model compiled by TVM: our graph, or its own."""
+
+    def __init__(self, compiled: Compiled, import_seconds: float, facts: dict, of_ours: bool = False):
+        from ..target import is_gpu
+
+        seconds = {"import": import_seconds, **compiled.seconds}
+        device = {}
+        if is_gpu(compiled.target):
+            seconds["driver"], _ = timed(compiled.build_kernels)
+            device = {"device": compiled.vm.device.device_name}
+        self.facts = {**facts, **device, **_costs(compiled.graph), "seconds": seconds}
+        if compiled.kernels_per_graph:
+            self.facts |= {
+                "kernels_per_graph": compiled.kernels_per_graph,
+                "kernels_in_graphs": sum(compiled.kernels_per_graph),
+            }
+        if compiled.tuning:
+            from ..deploy.tuned import tuning_report
+
+            self.facts["tuning"] = tuning_report(compiled.tuning, len(compiled.rules))
+        self.compiled, self.of_ours = compiled, of_ours
+        self.inputs: list = []
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays, which are in the order of the model's inputs; the first run records CUDA graphs."""
+        self.inputs = list(inputs.values())
+        self.first_seconds, outputs = timed(lambda: self.compiled.run(*self.inputs))
+        self.once = inference(self.compiled.vm, self.inputs)
+        return self.compiled.run(*self.inputs) if self.compiled.kernels_per_graph else outputs
+
+    def run(self) -> None:
+        """Run once."""
+        self.once()
+
+    def count(self) -> dict:
+        """Kernels launched in one run, and how many of the launches only move data."""
+        from ..report import only_moves_data
+        from ..runtime.launches import count_launches
+
+        launches: Counter = count_launches(self.compiled, self.inputs)
+        functions = {gvar.name_hint: func for gvar, func in self.compiled.graph.functions.items()}
+        layout = sum(n for name, n in launches.items() if name in functions and only_moves_data(functions[name]))
+        in_graph = self.facts["kernels"]
+        counts = {"kernels": launches.total(), "layout_kernels": layout, "kernels_in_graph": in_graph}
+        return {**counts, "first_seconds": self.first_seconds, **self._times()}
+
+    def _times(self) -> dict:
+        """What the launches of an inference take one by one, where that can be seen."""
+        from ..runtime.launch_times import launch_times
+        from ..target import is_gpu
+        from .launches import shares
+
+        if not is_gpu(self.compiled.target) or self.compiled.kernels_per_graph:
+            return {}
+        return shares(self.compiled.graph, launch_times(self.compiled, self.inputs), each=self.of_ours)
+
+
+class OnnxRuntime(System):
+    """ONNX Runtime's CPU provider."""
+
+    def __init__(self, request: dict):
+        from ..frontend import onnxruntime_session, read_model
+
+        model = read_model(request["path"], request["shapes"])
+        seconds, self.session = timed(lambda: onnxruntime_session(model, request["threads"]))
+        self.facts = {"seconds": {"import": seconds}}
+        self.inputs: dict = {}
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays."""
+        self.inputs = inputs
+        return self.session.run(None, inputs)
+
+    def run(self) -> None:
+        """Run once."""
+        self.session.run(None, self.inputs)
+
+
+_MAKERS = {
+    **dict.fromkeys(("tvm", TEXTURES, TEXTURES_MATMUL, UNSCHEDULED), _tvm),
+    ONNXRUNTIME: OnnxRuntime,
+    "openvino": OpenVino,
+    "iree": Iree,
+    "mnn": Mnn,
+    **dict.fromkeys(TORCH_MODES, TorchSystem),
+}

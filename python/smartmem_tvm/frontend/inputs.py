@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays to run a model on: from the user's file, or drawn at random."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.spec import Spec
+
+# Operators that hand indices on to a Gather unchanged.
+_PASS_ON = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Transpose"}
+_SMALL_ID = 2  # random integers where no table says what is allowed: valid as ids, flags and indices
+
+
+def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
+    """Arrays by name from an .npz file, or the one array of an .npy file for a model with one input.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, holds Python objects, or is an .npy and the model has several inputs.
+    """
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.lib.npyio.NpzFile):
+            with content:
+                return {name: content[name] for name in content.files}
+    except OSError as err:
+        raise UserError(f"Input file {path} cannot be read ({err.strerror or err}); give an .npz file.") from err
+    except (ValueError, EOFError, zipfile.BadZipFile) as err:
+        raise UserError(
+            f"Input file {path} is damaged or no .npz file of plain arrays; write it with numpy.savez."
+        ) from err
+    if len(names) != 1:
+        listing = ", ".join(f"'{name}'" for name in names)
+        raise UserError(f"Input file {path} holds one array, but the model takes {listing}; give an .npz file.")
+    return {names[0]: content}
+
+
+def random_inputs(spec: Spec, limits: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
+    """Arrays a model can make sense of.
+
+    Floats are standard normal; integers are ids below the limit of their input (`id_limits`), 0 or 1 without
+    one; masks (booleans, or by their name) are all ones.
+    """
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for name, (shape, dtype) in spec.items():
+        if dtype == "bool" or "mask" in name.lower():
+            arrays[name] = np.ones(shape, dtype)
+        elif dtype.startswith(("int", "uint")):
+            arrays[name] = random.integers(0, limits.get(name, _SMALL_ID), shape).astype(dtype)
+        else:
+            arrays[name] = random.standard_normal(shape).astype(dtype)
+    return arrays
+
+
+def id_limits(model: onnx.ModelProto) -> dict[str, int]:
+    """Input name -> number of rows of the smallest table that it indexes, for inputs that go into a Gather."""
+    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    origin = {value.name: value.name for value in model.graph.input}
+    limits: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type in _PASS_ON and node.input[0] in origin:
+            origin[node.output[0]] = origin[node.input[0]]
+        if node.op_type != "Gather" or node.input[1] not in origin or node.input[0] not in tables:
+            continue
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        rows, name = tables[node.input[0]][axis], origin[node.input[1]]
+        limits[name] = min(rows, limits.get(name, rows))
+    return limits
