@@ -74,7 +74,7 @@ def read_module(path: Path) -> tvm.IRModule:
     except Exception as error:  # of many kinds, from TVM's parser and from what a script does
         raise UserError(f"{path} holds no module ({reason_of(error)}); give a file that `--dump-dir` wrote.") from error
     if not isinstance(mod, tvm.IRModule):
-        raise UserError(f"{path} holds a {type(mod).__name__}, not a module; give a file that `--dump-dir` wrote.")
+        raise UserError(f"{path} holds a {type(mod).__name__}, which is not a module; give a module in TVMScript.")
     return mod
 
 
@@ -83,6 +83,9 @@ def _from_json(text: str) -> tvm.IRModule:
     version = graph.get("metadata", {}).get("tvm_version")
     if version != tvm.__version__:
         raise UserError(f"was written by TVM {version}, and this is {tvm.__version__}: dump the module again.")
+    root = graph["nodes"][graph["root_index"]]["type"]
+    if root != "ir.IRModule":
+        raise UserError(f"holds a {root}, which is not a module; give a file that `--dump-dir` wrote.")
     strange = next((node["type"] for node in graph["nodes"] if not _DATA.fullmatch(node["type"])), None)
     if strange is not None:
         raise UserError(f"holds a {strange}, which is no part of a module; give a file that `--dump-dir` wrote.")

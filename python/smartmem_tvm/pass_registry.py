@@ -99,9 +99,10 @@ def _of_tvm(name: str, needs_target: bool = False) -> PassEntry:
 
 
 def _summary(documented: object) -> str:
-    """The first sentence of a docstring."""
+    """The first sentence of a docstring, without the paper's section, which has a field of its own."""
     paragraph = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=\.) ", paragraph)[0].rstrip(".").replace("`", "")
+    sentence = re.split(r"(?<=\.) ", paragraph)[0].rstrip(".").replace("`", "")
+    return re.sub(r" \((SmartMem|DNNFusion)[^()]*\)", "", sentence)
 
 
 _ENTRIES = (

@@ -12,14 +12,13 @@ from smartmem_tvm.transform.capture_graphs import kernels_per_graph
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 CUDA = tvm.target.Target("cuda")
+UNFUSED = graph_phases(None)[:4]  # one kernel per operator
 
 
 def planned(build, *shapes) -> tvm.IRModule:
     """Kernels with their memory planned, ready for the pass."""
     with TARGET:
-        mod = run_phases(
-            module(build, *shapes), graph_phases(None)[:4], Options()
-        )  # no fusion: one kernel per operator
+        mod = run_phases(module(build, *shapes), UNFUSED, Options())
         return run_phases(mod, lower_phases(CUDA)[1:2], Options())
 
 
@@ -67,9 +66,7 @@ def test_symbolic_shapes_are_not_captured():
 
 def test_memory_of_a_kernels_own_forbids_it():
     with TARGET:
-        mod = run_phases(
-            module(lambda x: op.tanh(op.nn.softmax(op.tanh(x))), (4, 6)), graph_phases(None)[:4], Options()
-        )
+        mod = run_phases(module(lambda x: op.tanh(op.nn.softmax(op.tanh(x))), (4, 6)), UNFUSED, Options())
         mod = run_phases(mod, lower_phases(CUDA)[1:2], Options())
     assert "softmax" in mod.script()
     assert kernels_per_graph(CaptureGraphs()(mod)) == []
