@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 
 from helpers import assert_same_results, bindings, calls, legalize, module, op, random, run
 from smartmem_tvm.ir.graph import read_log
-from smartmem_tvm.pipeline import GRAPH_PHASES, LOWER_PHASES, Options, graph_phases, run_phases
+from smartmem_tvm.pipeline import Options, graph_phases, lower_phases, phases_of, run_phases
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.transform import (
     EliminateLayout,
@@ -116,8 +116,8 @@ def test_each_technique_can_be_switched_off(option, expected):
     """Nothing of it is left, the others still work, and the result stays right."""
     options = Options(**({option: False} if option else {}))
     with TARGET:
-        mod = run_phases(network(), GRAPH_PHASES, options)
-        lowered = run_phases(mod, LOWER_PHASES, options)
+        mod = run_phases(network(), graph_phases(None), options)
+        lowered = run_phases(mod, lower_phases(None), options)
         executable = relax.build(lowered, TARGET, relax_pipeline=None)
     assert [name for name, seen in traces(mod, lowered).items() if not seen] == ([option] if option else [])
     np.testing.assert_allclose(result(executable), expected, rtol=1e-5, atol=1e-5)
@@ -126,7 +126,7 @@ def test_each_technique_can_be_switched_off(option, expected):
 def test_kernels_of_the_example():
     """Layer norm, one merged projection, scores, softmax, mix: what reduces; nothing else."""
     with TARGET:
-        mod = run_phases(network(), GRAPH_PHASES, Options(fuse_attention=False))
+        mod = run_phases(network(), graph_phases(None), Options(fuse_attention=False))
     assert len(calls(mod)) == 5
 
 
@@ -141,7 +141,7 @@ def seconds_of_passes(depth: int) -> float:
     mod = module(build, (TOKENS, SIZE))
     with TARGET:
         start = time.process_time()
-        run_phases(mod, GRAPH_PHASES, Options())
+        run_phases(mod, graph_phases(None), Options())
         return time.process_time() - start
 
 
@@ -156,10 +156,11 @@ def test_time_grows_with_the_depth_and_not_faster():
 def test_a_dump_after_each_phase(tmp_path):
     folder = tmp_path / "made" / "on request"
     with TARGET:
-        run_phases(network(), GRAPH_PHASES, Options(dump_dir=str(folder)))
+        run_phases(network(), graph_phases(None), Options(dump_dir=str(folder)))
     names = [path.name for path in sorted(folder.iterdir())]
-    assert names == [f"{i:02d}_{phase.name}.py" for i, phase in enumerate(GRAPH_PHASES)]
-    texts = [(folder / name).read_text() for name in names]
+    stems = [f"{i:02d}_{phase.name}" for i, phase in enumerate(graph_phases(None))]
+    assert names == [stem + ending for stem in stems for ending in (".json", ".py")]
+    texts = [(folder / f"{stem}.py").read_text() for stem in stems]
     assert all("def main" in text for text in texts)
     assert "R.layer_norm" in texts[0] or "R.nn.layer_norm" in texts[0]
     assert len(set(texts)) == len(texts), "each phase did something"
@@ -167,14 +168,14 @@ def test_a_dump_after_each_phase(tmp_path):
 
 def test_the_pipeline_dumps_its_lowering_too(tmp_path):
     tvm.compile(network(), TARGET, relax_pipeline=relax.get_pipeline("smartmem", dump_dir=str(tmp_path)))
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"{i:02d}_{phase.name}.py" for i, phase in enumerate(GRAPH_PHASES + LOWER_PHASES)]
+    names = sorted(path.name for path in tmp_path.glob("*.py"))
+    assert names == [f"{i:02d}_{phase.name}.py" for i, phase in enumerate(phases_of(None))]
 
 
 def test_no_dump_unless_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with TARGET:
-        run_phases(network(), GRAPH_PHASES, Options())
+        run_phases(network(), graph_phases(None), Options())
     assert list(tmp_path.iterdir()) == []
 
 

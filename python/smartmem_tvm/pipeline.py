@@ -5,248 +5,204 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 
 import tvm
 from tvm import relax
 
-from .analysis.fusion import Profiles
 from .errors import UserError
 from .ir.half import FLOAT
 from .ir.strength_reduction import strength_reduction
-from .planner.texture_form import ImageLimits
-from .schedule import CpuParams, PackWeights, ScheduleKernels
-from .schedule.gpu.attention.attention import chain_params, refusal
+from .module_file import write_module
+from .options import Options
+from .pass_registry import make_pass
 from .tables.targets import row_of
 from .target import has_textures, is_gpu
-from .texture_trial import Measure, TextureTrial
-from .transform.capture_graphs import CaptureGraphs
-from .transform.compute_half.compute_half import ComputeHalf
-from .transform.eliminate_layout import EliminateLayout
-from .transform.fit_storages import FitStorages
-from .transform.fold_scales.fold_norm_affine import FoldNormAffine
-from .transform.fold_scales.fold_scales import FoldScales
-from .transform.fuse_attention import FuseAttention
-from .transform.fuse_operators import FuseOperators
-from .transform.fuse_rows import FuseRows
-from .transform.lift_workspaces import LiftWorkspaces
-from .transform.lower_argmax import LowerArgmax
-from .transform.lower_rotations import LowerRotations
-from .transform.lower_scans import LowerScans
-from .transform.lower_sorts import LowerSorts
-from .transform.merge_projections import MergeProjections
-from .transform.place_textures import PlaceTextures
-from .transform.rewrite_algebra.rewrite_algebra import RewriteAlgebra
-from .transform.select_layout import SelectLayout
-from .transform.split_reductions import SplitReductions
-from .transform.split_transposed import SplitTransposed
-from .transform.store_half import StoreHalf
-from .transform.vectorize_math import VectorizeMath
+
+__all__ = [
+    "BASELINE_PHASES",
+    "PHASES",
+    "PRECISIONS",
+    "Options",
+    "Phase",
+    "graph_phases",
+    "lower_phases",
+    "phases_of",
+    "prepare_passes",
+    "require_precision",
+    "require_schedules",
+    "run_phases",
+    "smartmem_pipeline",
+]
+
+PRECISIONS = {FLOAT: (), "half-storage": ("store-half",), "half": ("store-half", "compute-half")}
+
+# Passes that an option of another name than their phase's asks for: pass -> the option, and which of its values do.
+_ON_REQUEST = {
+    "apply-records": ("records", lambda records: records is not None),
+    "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
+    "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
+}
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the pipeline does; every technique can be switched off on its own, for ablations.
+def _any(_: tvm.target.Target | None) -> bool:
+    return True
 
-    Attributes
-    ----------
-    rewrite, merge_projections, eliminate, fuse, schedule : bool
-        Run `FoldScales`, `FoldNormAffine`, `RewriteAlgebra` and `SplitTransposed`; `MergeProjections`;
-        `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
-    simplify : bool
-        Reduce composed index maps in strength (`ir.strength_reduction`); without, only TVM simplifies them.
-    fuse_attention : bool
-        Run `FuseAttention`.
-    precision : str
-        ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
-        `ComputeHalf` too, arithmetic but for sums is of halves. See `require_precision` for the targets.
-    textures : bool
-        Run `PlaceTextures`; of no effect on targets without textures.
-    layout : bool
-        Run `SelectLayout` for what is in buffers; of no effect on targets without textures.
-    cuda_graph : bool
-        Run `CaptureGraphs`; of no effect on other targets than CUDA.
-    dump_dir : str or None
-        Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``.
-    records : tvm.transform.Pass or None
-        Gives kernels the schedules that tuning has found for them (`tune.apply_records.ApplyRecords`).
-    profiles : Profiles or None
-        Measured latencies that decide DNNFusion's yellow cells (`tune.profile_store.ProfileStore`); without them the
-        cost model of `analysis.fusion` does.
-    """
 
-    rewrite: bool = True
-    merge_projections: bool = True
-    eliminate: bool = True
-    simplify: bool = True
-    fuse: bool = True
-    fuse_attention: bool = True
-    precision: str = "float32"
-    textures: bool = True
-    layout: bool = True
-    schedule: bool = True
-    cuda_graph: bool = True
-    dump_dir: str | None = None
-    records: tvm.transform.Pass | None = None
-    profiles: Profiles | None = None
+def _cpu(target: tvm.target.Target | None) -> bool:
+    return not _gpu(target)
+
+
+def _gpu(target: tvm.target.Target | None) -> bool:
+    return target is not None and is_gpu(target)
+
+
+def _cuda(target: tvm.target.Target | None) -> bool:
+    return _gpu(target) and target.kind.name == "cuda"
+
+
+def _not_cuda(target: tvm.target.Target | None) -> bool:
+    return not _cuda(target)
+
+
+def _textures(target: tvm.target.Target | None) -> bool:
+    return _gpu(target) and has_textures(target)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A named group of passes; it runs if the option of the same name is on (or there is no such option)."""
+    """A named group of passes.
+
+    Attributes
+    ----------
+    name : str
+        It runs if the field of this name in `Options` is on, or there is no such field.
+    passes : tuple of str
+        Names in `pass_registry.PASSES`, in order.
+    on : callable
+        The targets that have it; None is a CPU.
+    """
 
     name: str
-    passes: Callable[[Options], list]
+    passes: tuple[str, ...]
+    on: Callable[[tvm.target.Target | None], bool] = _any
+
+    def chosen(self, options: Options) -> tuple[str, ...]:
+        """The passes that `options` leaves on."""
+        if not getattr(options, self.name, True):
+            return ()
+        asked = {name: wanted(getattr(options, field)) for name, (field, wanted) in _ON_REQUEST.items()}
+        return tuple(name for name in self.passes if asked.get(name, True))
+
+    def option_of(self, name: str) -> str | None:
+        """The field of `Options` that decides whether a pass runs, None if it always does."""
+        if name in _ON_REQUEST:
+            return _ON_REQUEST[name][0]
+        return self.name if self.name in {field.name for field in fields(Options)} else None
 
 
-GRAPH_PHASES = (
+_PLAN_MEMORY = (
+    "relax.ToNonDataflow",
+    "relax.RemovePurityChecking",
+    "relax.CallTIRRewrite",
+    "relax.StaticPlanBlockMemory",
+    "fit-storages",
+)
+_FINISH = (
+    "relax.LowerAllocTensor",
+    "relax.KillAfterLastUse",
+    "relax.LowerRuntimeBuiltin",
+    "relax.ComputePrimValue",
+    "relax.VMShapeLower",
+    "relax.AttachGlobalSymbol",
+)
+
+PHASES = (
+    # What TVM would dispatch to chains of small kernels, one of them wrong on some GPUs, or to a reduction to pairs.
+    Phase("mend", ("lower-sorts", "lower-scans", "lower-argmax"), _gpu),
     # Constants and inference forms first, so that weights are constants when rules look at them.
-    Phase(
-        "canonicalize",
-        lambda _: [
-            relax.transform.DecomposeOpsForInference(),
-            relax.transform.CanonicalizeBindings(),
-            relax.transform.FoldConstant(),
-        ],
-    ),
+    Phase("canonicalize", ("relax.DecomposeOpsForInference", "relax.CanonicalizeBindings", "relax.FoldConstant")),
     # Cheaper operators, while operators still have names.
-    Phase("rewrite", lambda _: [FoldScales(), FoldNormAffine(), RewriteAlgebra(), SplitTransposed()]),
-    Phase("merge_projections", lambda _: [MergeProjections(), relax.transform.CanonicalizeBindings()]),
+    Phase("rewrite", ("fold-scales", "fold-norm-affine", "rewrite-algebra", "split-transposed")),
+    Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
     # Every operator a PrimFunc: from here on facts are read from loop programs.
     Phase(
         "legalize",
-        lambda _: [
-            relax.backend.DispatchSampling(),
-            relax.backend.DispatchSortScan(),
-            relax.transform.LegalizeOps(),
-            relax.transform.FoldConstant(),
-            relax.transform.DeadCodeElimination(),
-        ],
+        (
+            "relax.DispatchSampling",
+            "relax.DispatchSortScan",
+            "relax.LegalizeOps",
+            "relax.FoldConstant",
+            "relax.DeadCodeElimination",
+        ),
     ),
-    Phase("eliminate", lambda _: [EliminateLayout()]),
-    Phase("fuse", lambda options: [FuseRows(), FuseOperators(options.profiles)]),
-    # Last: what element-wise work there is has joined the matmuls by now.
-    Phase("fuse_attention", lambda _: [FuseAttention(CpuParams().on_chip_bytes)]),
+    Phase("eliminate", ("eliminate-layout",)),
+    Phase("fuse", ("fuse-rows", "fuse-operators")),
+    # Late: what element-wise work there is has joined the matmuls by now.
+    Phase("fuse_attention", ("fuse-attention",)),
+    # After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
+    Phase("precision", ("store-half", "compute-half"), _gpu),
+    # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.
+    Phase("textures", ("place-textures",), _textures),
+    Phase("layout", ("select-layout",), _textures),
+    # From here on kernels are code, and the graph is lowered to the virtual machine.
+    Phase(
+        "schedule",
+        ("split-reductions", "lower-rotations", "vectorize-math", "apply-records", "pack-weights", "schedule-kernels"),
+        _cpu,
+    ),
+    # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
+    Phase("schedule", ("lower-rotations", "apply-records", "schedule-kernels", "lift-workspaces"), _gpu),
+    # TVM's lowering, without RewriteDataflowReshape: no layout operator is left for it.
+    Phase("lower", (*_PLAN_MEMORY, *_FINISH), _not_cuda),
+    # Which tensors stay where they are is known when memory is planned, and no longer seen when it is lowered.
+    Phase("plan_memory", _PLAN_MEMORY, _cuda),
+    Phase("cuda_graph", ("capture-graphs",), _cuda),
+    Phase("finish", _FINISH, _cuda),
 )
-
-# What TVM would dispatch to chains of small kernels, one of them wrong on some GPUs, or to a reduction to pairs.
-_MEND = Phase("mend", lambda _: [LowerSorts(), LowerScans(), LowerArgmax()])
-
-PRECISIONS = {FLOAT: [], "half-storage": [StoreHalf()], "half": [StoreHalf(), ComputeHalf()]}
-
-# After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
-_PRECISION = Phase("precision", lambda options: PRECISIONS[options.precision])
+_FIRST_OF_LOWERING = "schedule"
 
 # TVM's own five passes, the baseline of every comparison.
 BASELINE_PHASES = (
     Phase(
         "tvm_default",
-        lambda _: [
-            relax.backend.DispatchSortScan(),  # LegalizeOps leaves sorts and top-k to it
-            relax.transform.LegalizeOps(),
-            relax.transform.AnnotateTIROpPattern(),
-            relax.transform.FoldConstant(),
-            relax.transform.FuseOps(),
-            relax.transform.FuseTIR(),
-        ],
+        (
+            "relax.DispatchSortScan",  # LegalizeOps leaves sorts and top-k to it
+            "relax.LegalizeOps",
+            "relax.AnnotateTIROpPattern",
+            "relax.FoldConstant",
+            "relax.FuseOps",
+            "relax.FuseTIR",
+        ),
     ),
 )
 
 
-def _plan_memory(_: Options) -> list:
-    return [
-        relax.transform.ToNonDataflow(),
-        relax.transform.RemovePurityChecking(),
-        relax.transform.CallTIRRewrite(),
-        relax.transform.StaticPlanBlockMemory(),
-        FitStorages(),
-    ]
-
-
-def _finish(_: Options) -> list:
-    return [
-        relax.transform.LowerAllocTensor(),
-        relax.transform.KillAfterLastUse(),
-        relax.transform.LowerRuntimeBuiltin(),
-        relax.transform.ComputePrimValue(),
-        relax.transform.VMShapeLower(),
-        relax.transform.AttachGlobalSymbol(),
-    ]
-
-
-# TVM's lowering to the virtual machine, without RewriteDataflowReshape: no layout operator is left for it.
-_LOWER = Phase("lower", lambda options: _plan_memory(options) + _finish(options))
-
-
-def prepare_passes(gpu: bool) -> list:
-    """Passes after which kernels are what the schedule rules, and records of tuning, are for."""
-    return [LowerRotations()] if gpu else [SplitReductions(), LowerRotations(), VectorizeMath()]
-
-
-def _on_record(options: Options) -> list:
-    return [options.records] if options.records is not None else []
-
-
-LOWER_PHASES = (
-    Phase(
-        "schedule",
-        lambda options: [*prepare_passes(gpu=False), *_on_record(options), PackWeights(), ScheduleKernels()],
-    ),
-    _LOWER,
-)
-
-# A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
-_SCHEDULE_ON_GPU = Phase(
-    "schedule",
-    lambda options: [*prepare_passes(gpu=True), *_on_record(options), ScheduleKernels(), LiftWorkspaces()],
-)
-GPU_LOWER_PHASES = (_SCHEDULE_ON_GPU, _LOWER)
-
-# Which tensors stay where they are is known when memory is planned, and no longer seen when it is lowered.
-CUDA_LOWER_PHASES = (
-    _SCHEDULE_ON_GPU,
-    Phase("plan_memory", _plan_memory),
-    Phase("cuda_graph", lambda _: [CaptureGraphs()]),
-    Phase("finish", _finish),
-)
+def phases_of(target: tvm.target.Target | None) -> tuple[Phase, ...]:
+    """The whole pipeline of a target, from operators to code of the virtual machine; that of a CPU for None."""
+    return tuple(phase for phase in PHASES if phase.on(target))
 
 
 def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
-    """`GRAPH_PHASES`, for a GPU with chains of rows that a group of its threads can take."""
-    if target is None or not is_gpu(target):
-        return GRAPH_PHASES
-    attention = Phase(
-        "fuse_attention", lambda _: [FuseAttention(refusal=partial(refusal, params=chain_params(target)))]
-    )
-    phases = (_MEND, *(attention if phase.name == attention.name else phase for phase in GRAPH_PHASES), _PRECISION)
-    if not has_textures(target):
-        return phases
-    # Last: which memory a tensor goes to depends on who writes and reads it in the end.
-    place = texture_phase(target)
-    return (*phases, place, Phase("layout", lambda _: [SelectLayout()]))
-
-
-def texture_phase(target: tvm.target.Target, measure: Measure | None = None) -> Phase:
-    """The phase ``textures``; with `measure`, kernels are measured as they are tried (see `TextureTrial`)."""
-
-    def passes(options: Options) -> list:
-        times = options.profiles.latency if options.profiles is not None else None
-        return [PlaceTextures(target, TextureTrial(target, times, measure), _image_limits(target))]
-
-    return Phase("textures", passes)
-
-
-def _image_limits(target: tvm.target.Target) -> ImageLimits:
-    side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
-    return ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
+    """From operators to the graph of kernels."""
+    return _split(target)[0]
 
 
 def lower_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
     """From the graph of kernels to code of the virtual machine."""
-    if target is None or not is_gpu(target):
-        return LOWER_PHASES
-    return CUDA_LOWER_PHASES if target.kind.name == "cuda" else GPU_LOWER_PHASES
+    return _split(target)[1]
+
+
+def _split(target: tvm.target.Target | None) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
+    phases = phases_of(target)
+    first = [phase.name for phase in phases].index(_FIRST_OF_LOWERING)
+    return phases[:first], phases[first:]
+
+
+def prepare_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+    """Passes after which kernels are what the schedule rules, and records of tuning, are for."""
+    names = lower_phases(target)[0].passes
+    return [make_pass(name, Options(), target) for name in names[: names.index("apply-records")]]
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:
@@ -297,7 +253,7 @@ def run_phases(
     observe: Callable[[str, tvm.IRModule], None] | None = None,
     first: int = 0,
 ) -> tvm.IRModule:
-    """Run the phases that `options` leaves on, dumping the module after each on request.
+    """Run the phases that `options` leaves on, for the current target, dumping the module after each on request.
 
     Parameters
     ----------
@@ -306,25 +262,24 @@ def run_phases(
     first : int
         The number of the first phase in the names of dumps.
     """
+    target = tvm.target.Target.current(allow_none=True)
     for number, phase in enumerate(phases, start=first):
-        passes = phase.passes(options) if getattr(options, phase.name, True) else []
+        passes = [make_pass(name, options, target) for name in phase.chosen(options)]
         if not passes:
             continue
         with strength_reduction(options.simplify):
             mod = tvm.transform.Sequential(passes)(mod)
         if options.dump_dir is not None:
-            _dump(mod, Path(options.dump_dir), number, phase.name)
+            _dump(mod, Path(options.dump_dir) / f"{number:02d}_{phase.name}")
         if observe is not None:
             observe(phase.name, mod)
     return mod
 
 
-def _dump(mod: tvm.IRModule, folder: Path, number: int, name: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{number:02d}_{name}.py"
-    partial = path.with_suffix(".partial")
-    partial.write_text(mod.script(show_meta=False), encoding="utf-8")
-    partial.rename(path)
+def _dump(mod: tvm.IRModule, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for ending in (".py", ".json"):
+        write_module(mod, path.with_name(path.name + ending))
 
 
 def smartmem_pipeline(**options) -> tvm.transform.Pass:
@@ -351,6 +306,6 @@ def smartmem_pipeline(**options) -> tvm.transform.Pass:
         if chosen.schedule:
             require_schedules(target)
         require_precision(target, chosen.precision)
-        return run_phases(mod, graph_phases(target) + lower_phases(target), chosen)
+        return run_phases(mod, phases_of(target), chosen)
 
     return pipeline

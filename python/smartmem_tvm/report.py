@@ -74,6 +74,36 @@ def graph_cost(mod: tvm.IRModule) -> GraphCost:
     return GraphCost(kernels, layout, layout + len(_strided(mod)), traffic)
 
 
+class KernelCounter:
+    """Counts what a module launches, at any point of the pipeline; each PrimFunc is looked at once."""
+
+    def __init__(self):
+        self._moves: dict[tirx.PrimFunc, bool] = {}
+
+    def __call__(self, mod: tvm.IRModule) -> dict[str, int | None]:
+        """Return ``operators`` not legalized yet, ``kernels``, and the ``layout_kernels`` among them.
+
+        The last is None where a kernel is scheduled: what it computes is no longer seen.
+        """
+        called = []
+        for func in mod.functions.values():
+            if isinstance(func, relax.Function):
+                for call in (b.value for block in func.body.blocks for b in block.bindings if hasattr(b, "value")):
+                    if isinstance(call, ir.Call):
+                        called.append(call.args[0] if call.op == CALL_TIR else call.op)
+        operators = sum(isinstance(op, ir.Op) and op.has_attr("FLegalize") for op in called)
+        funcs = [mod[op] for op in called if isinstance(op, ir.GlobalVar)]
+        kernels = [func for func in funcs if isinstance(func, tirx.PrimFunc)]
+        scheduled = any("tirx.is_scheduled" in (func.attrs or {}) for func in kernels)
+        layout = None if scheduled else sum(map(self._only_moves, kernels))
+        return {"operators": operators, "kernels": len(kernels), "layout_kernels": layout}
+
+    def _only_moves(self, func: tirx.PrimFunc) -> bool:
+        if func not in self._moves:
+            self._moves[func] = only_moves_data(func)
+        return self._moves[func]
+
+
 def _strided(mod: tvm.IRModule) -> list[Strided]:
     return [each for graph in graphs(mod) if graph.name == "main" for each in strided(graph)]
 

@@ -15,7 +15,7 @@ from helpers import module, op, random
 from smartmem_tvm import Options
 from smartmem_tvm.deploy import build
 from smartmem_tvm.deploy.weights import Machine
-from smartmem_tvm.pipeline import CUDA_LOWER_PHASES, LOWER_PHASES
+from smartmem_tvm.pipeline import lower_phases
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.transform import capture_graphs
@@ -114,7 +114,7 @@ def recorder():
 @pytest.fixture
 def recorded(monkeypatch):
     """The network with kernels for the CPU, lowered as for CUDA."""
-    phases = (LOWER_PHASES[0], *CUDA_LOWER_PHASES[1:])
+    phases = (lower_phases(None)[0], *lower_phases(parse_target("cuda"))[1:])
     monkeypatch.setattr(build, "lower_phases", lambda _: phases)
     monkeypatch.setattr(capture_graphs, "_allocates", lambda _: False)  # on a CPU, that is registers and the stack
     return build.compile(module(network, (8, SIZE)), host_target(), Options(fuse_attention=False))

@@ -29,7 +29,7 @@ def record_of(mod, genes=None, target=TARGET):
 @pytest.mark.parametrize("name", ["matmul with a weight", "attention", "layer norm"])
 def test_decisions_give_the_same_numbers(name):
     with TARGET:
-        func = tvm.transform.Sequential(prepare_passes(gpu=False))(tvm.IRModule({"main": CASES[name].func()}))["main"]
+        func = tvm.transform.Sequential(prepare_passes(None))(tvm.IRModule({"main": CASES[name].func()}))["main"]
     mod = workload(with_constants(func, CASES[name].constants))
     genome = TunableKernel.of(mod["main"], TARGET).space.random(np.random.default_rng(3))
     first, second = judge(mod, TARGET, [record_of(mod), record_of(mod, genome)])

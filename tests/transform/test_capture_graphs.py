@@ -6,18 +6,20 @@ import tvm
 from tvm import relax, tirx
 
 from helpers import constant, module, op
-from smartmem_tvm.pipeline import CUDA_LOWER_PHASES, GRAPH_PHASES, Options, run_phases
+from smartmem_tvm.pipeline import Options, graph_phases, lower_phases, run_phases
 from smartmem_tvm.transform import CaptureGraphs
 from smartmem_tvm.transform.capture_graphs import kernels_per_graph
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
+CUDA = tvm.target.Target("cuda")
+UNFUSED = graph_phases(None)[:4]  # one kernel per operator
 
 
 def planned(build, *shapes) -> tvm.IRModule:
     """Kernels with their memory planned, ready for the pass."""
     with TARGET:
-        mod = run_phases(module(build, *shapes), GRAPH_PHASES[:4], Options())  # no fusion: one kernel per operator
-        return run_phases(mod, CUDA_LOWER_PHASES[1:2], Options())
+        mod = run_phases(module(build, *shapes), UNFUSED, Options())
+        return run_phases(mod, lower_phases(CUDA)[1:2], Options())
 
 
 def chain(length: int):
@@ -64,8 +66,8 @@ def test_symbolic_shapes_are_not_captured():
 
 def test_memory_of_a_kernels_own_forbids_it():
     with TARGET:
-        mod = run_phases(module(lambda x: op.tanh(op.nn.softmax(op.tanh(x))), (4, 6)), GRAPH_PHASES[:4], Options())
-        mod = run_phases(mod, CUDA_LOWER_PHASES[1:2], Options())
+        mod = run_phases(module(lambda x: op.tanh(op.nn.softmax(op.tanh(x))), (4, 6)), UNFUSED, Options())
+        mod = run_phases(mod, lower_phases(CUDA)[1:2], Options())
     assert "softmax" in mod.script()
     assert kernels_per_graph(CaptureGraphs()(mod)) == []
 
@@ -92,6 +94,6 @@ def test_the_permission_ends_with_the_pass():
 def test_it_can_be_switched_off(option, phases):
     names: list[str] = []
     with TARGET:
-        graph = run_phases(module(chain(2), (4, 6)), GRAPH_PHASES, Options())
-        run_phases(graph, CUDA_LOWER_PHASES, Options(cuda_graph=option), lambda name, _: names.append(name))
+        graph = run_phases(module(chain(2), (4, 6)), graph_phases(None), Options())
+        run_phases(graph, lower_phases(CUDA), Options(cuda_graph=option), lambda name, _: names.append(name))
     assert len(names) == phases and ("cuda_graph" in names) == option

@@ -14,7 +14,7 @@ from helpers import legalize, module, nodes, op, random, run
 from smartmem_tvm.analysis.classify import MOST_DIVISIONS
 from smartmem_tvm.ir.index_map import division_count
 from smartmem_tvm.ir.movement import movement
-from smartmem_tvm.pipeline import GRAPH_PHASES, LOWER_PHASES, Options, run_phases
+from smartmem_tvm.pipeline import Options, phases_of, run_phases
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
@@ -202,7 +202,7 @@ def test_whole_pipeline(program):
     mod = build(program)
     arrays = random(SHAPE, SHAPE[::-1])
     with TARGET:
-        lowered = run_phases(mod, GRAPH_PHASES + LOWER_PHASES, Options())
+        lowered = run_phases(mod, phases_of(None), Options())
     machine = relax.VirtualMachine(relax.build(lowered, TARGET, relax_pipeline=None), tvm.cpu())
     got = machine["main"](*map(tvm.runtime.tensor, arrays))
     assert_close([each.numpy() for each in got], run(legalize(mod), *arrays))

@@ -82,10 +82,7 @@ def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> N
     group.add_argument("--target", default="cpu", help=TARGET_HELP)
     if profiles:
         add_profiles(group)
-    text = "what `smartmem tune` found (default: its file in tuning_logs/ here, if there is one)"
-    group.add_argument("--records", metavar="FILE", help=text)
-    text = "use the schedules that kernels have without tuning"
-    group.add_argument("--no-tuned", dest="records", action="store_const", const="", help=text)
+    add_records(group)
     group.add_argument("--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder")
     add_techniques(group)
 
@@ -105,6 +102,14 @@ def add_profiles(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--profiles", metavar="FILE", help=text)
     text = "decide by the cost model instead of what was measured"
     parser.add_argument("--no-profiles", dest="profiles", action="store_const", const="", help=text)
+
+
+def add_records(parser: argparse._ActionsContainer) -> None:
+    """Add ``--records`` and ``--no-tuned``."""
+    text = "what `smartmem tune` found (default: its file in tuning_logs/ here, if there is one)"
+    parser.add_argument("--records", metavar="FILE", help=text)
+    text = "use the schedules that kernels have without tuning"
+    parser.add_argument("--no-tuned", dest="records", action="store_const", const="", help=text)
 
 
 def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:

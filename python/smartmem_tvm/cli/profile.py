@@ -130,15 +130,17 @@ def _place(args: argparse.Namespace, mod, store: ProfileStore, site: Site, end: 
     """Place tensors in textures, measuring each kernel that this asks about; None where there are no textures."""
     from ..deploy.texture_times import TextureTimes
     from ..ir.graph import read_log
-    from ..pipeline import run_phases, texture_phase
+    from ..pipeline import graph_phases, run_phases
     from ..target import has_textures
 
     target, lent = site.target, site.lent
     if not (has_textures(target) and args.textures):
         return None
 
+    placing = tuple(phase for phase in graph_phases(target) if phase.name == "textures")
+
     def placed(ask) -> tvm.IRModule:
-        return run_phases(mod, (texture_phase(target, ask),), replace(options(args), dump_dir=None))
+        return run_phases(mod, placing, replace(options(args), dump_dir=None, measure=ask))
 
     with _bar() as progress, target:
         times = TextureTimes(store, target, end - time.monotonic(), lambda done: progress(done, None), lent)

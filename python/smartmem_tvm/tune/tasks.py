@@ -15,7 +15,6 @@ from ..ir.graph import launches
 from ..pipeline import prepare_passes
 from ..schedule.core.rule import is_open
 from ..schedule.cpu.pack_weights import constant_operands
-from ..target import is_gpu
 from .kernel import TunableKernel, with_constants, workload
 
 
@@ -79,7 +78,7 @@ def tasks_of(graph: tvm.IRModule, target: Target) -> list[Task]:
     target : tvm.target.Target
     """
     with target:
-        mod = tvm.transform.Sequential(prepare_passes(is_gpu(target)))(graph)
+        mod = tvm.transform.Sequential(prepare_passes(target))(graph)
     constants, counts = constant_operands(mod), launches(mod)
     found: list[tuple[list[str], tirx.PrimFunc, int]] = []
     for gvar, func in sorted(mod.functions_items(), key=lambda item: item[0].name_hint):

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relax modules as files: TVMScript to be read by people, JSON to be read back by programs.
+
+TVM's JSON holds all constants, as text. Here the large ones of floating point are left out: in the place of their
+numbers is a `light.Recipe`, from which numbers of the same mean, spread and bounds are drawn when the file is read. All
+else comes back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import astuple, replace
+from pathlib import Path
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.script import from_source
+
+from .errors import UserError, reason_of
+from .light import Recipe
+from .whole_file import whole
+
+_Change = Callable[[tvm.runtime.Tensor, tvm.ir.Type], tvm.runtime.Tensor | None]
+KEPT = 4096  # bytes of a constant that is in the file, number by number
+_DRAWN = ("float16", "float32", "float64")
+# What a module consists of. A function of the process, or a library, is no part of one.
+_DATA = re.compile(
+    r"None|bool|int|float|DataType|dtype|Device|ffi\.(String|SmallStr|Array|List|Map|Dict|Shape|Tensor)"
+    r"|(ir|prim|relax|tirx|s_tir|target)\..*"
+)
+
+
+def module_text(mod: tvm.IRModule) -> str:
+    """TVMScript, with constants by number and not by value."""
+    return mod.script(show_meta=False)
+
+
+def write_module(mod: tvm.IRModule, path: Path) -> None:
+    """Write a module: TVMScript if the name ends in ``.py``, otherwise JSON.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be written.
+    """
+    text = module_text(mod) if path.suffix == ".py" else tvm.ir.save_json(_mapped(mod, _without_numbers))
+    with whole(path) as file:
+        file.write_text(text, encoding="utf-8")
+
+
+def read_module(path: Path) -> tvm.IRModule:
+    """Read a module: ``.json`` as `write_module` writes it, or ``.py``, TVMScript, which is executed as Python.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read or holds no module of this TVM.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); give a module that `--dump-dir` wrote.") from error
+    try:
+        mod = from_source(text) if path.suffix == ".py" else _from_json(text)
+    except UserError as error:
+        raise UserError(f"{path} {error}") from error
+    except Exception as error:  # of many kinds, from TVM's parser and from what a script does
+        raise UserError(f"{path} holds no module ({reason_of(error)}); give a file that `--dump-dir` wrote.") from error
+    if not isinstance(mod, tvm.IRModule):
+        raise UserError(f"{path} holds a {type(mod).__name__}, which is not a module; give a module in TVMScript.")
+    return mod
+
+
+def _from_json(text: str) -> tvm.IRModule:
+    graph = json.loads(text)
+    version = graph.get("metadata", {}).get("tvm_version")
+    if version != tvm.__version__:
+        raise UserError(f"was written by TVM {version}, and this is {tvm.__version__}: dump the module again.")
+    root = graph["nodes"][graph["root_index"]]["type"]
+    if root != "ir.IRModule":
+        raise UserError(f"holds a {root}, which is not a module; give a file that `--dump-dir` wrote.")
+    strange = next((node["type"] for node in graph["nodes"] if not _DATA.fullmatch(node["type"])), None)
+    if strange is not None:
+        raise UserError(f"holds a {strange}, which is no part of a module; give a file that `--dump-dir` wrote.")
+    return _mapped(tvm.ir.load_json(text), _with_numbers)
+
+
+def _mapped(mod: tvm.IRModule, change: _Change) -> tvm.IRModule:
+    """The module with other tensors in constants; what two constants, or two calls, share is shared afterwards too."""
+    constants: list[GenericConst] = []
+    functions = {name: func for name, func in mod.functions_items() if isinstance(func, relax.Function)}
+    for func in functions.values():
+        tvm_ffi.structural_walk(func, (GenericConst, constants.append))
+    tensors = {each.value: each.ty for each in constants if isinstance(each.value, tvm.runtime.Tensor)}
+    changed = {tensor: change(tensor, ty) for tensor, ty in tensors.items()}
+    other = [each for each in constants if changed.get(each.value) is not None]
+    new = {each: GenericConst(changed[each.value], each.ty) for each in other}
+
+    result = mod.clone()
+    for name, func in functions.items():
+        result.update_func(name, tvm_ffi.structural_map(func, (GenericConst, lambda each: new.get(each, each))))
+    return result
+
+
+def _without_numbers(tensor: tvm.runtime.Tensor, ty: tvm.ir.Type) -> tvm.runtime.Tensor | None:
+    """A recipe for a large constant, None for one that is kept."""
+    if _drawn_shape(ty) is None:
+        return None
+    values = np.ascontiguousarray(np.from_dlpack(tensor))
+    if not np.isfinite(values).all():
+        return None
+    recipe = replace(Recipe.of(values, ""), seed=zlib.crc32(values))
+    return tvm.runtime.tensor(np.array(astuple(recipe), "float64"))
+
+
+def _with_numbers(tensor: tvm.runtime.Tensor, ty: tvm.ir.Type) -> tvm.runtime.Tensor | None:
+    """Numbers for a recipe, None for what is none."""
+    shape = _drawn_shape(ty)
+    if shape is None or tuple(tensor.shape) == shape:
+        return None
+    *bounds, seed = np.from_dlpack(tensor).tolist()
+    return tvm.runtime.tensor(Recipe(*bounds, int(seed)).draw(shape).astype(str(ty.dtype)))
+
+
+def _drawn_shape(ty: tvm.ir.Type) -> tuple[int, ...] | None:
+    """The sizes of a constant that is large and of floating point, None for any other."""
+    if not isinstance(ty, relax.TensorType) or str(ty.dtype) not in _DRAWN:
+        return None
+    shape = tuple(int(size) for size in ty.shape)
+    return shape if math.prod(shape) * np.dtype(str(ty.dtype)).itemsize > KEPT else None

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pipeline is asked to do, and what its passes are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+
+from .analysis.fusion import Profiles
+from .texture_trial import Measure
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the pipeline does; every technique can be switched off on its own, for ablations.
+
+    Attributes
+    ----------
+    rewrite, merge_projections, eliminate, fuse, schedule : bool
+        Run `FoldScales`, `FoldNormAffine`, `RewriteAlgebra` and `SplitTransposed`; `MergeProjections`;
+        `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
+    simplify : bool
+        Reduce composed index maps in strength (`ir.strength_reduction`); without, only TVM simplifies them.
+    fuse_attention : bool
+        Run `FuseAttention`.
+    precision : str
+        ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
+        `ComputeHalf` too, arithmetic but for sums is of halves. See `require_precision` for the targets.
+    textures : bool
+        Run `PlaceTextures`; of no effect on targets without textures.
+    layout : bool
+        Run `SelectLayout` for what is in buffers; of no effect on targets without textures.
+    cuda_graph : bool
+        Run `CaptureGraphs`; of no effect on other targets than CUDA.
+    dump_dir : str or None
+        Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``, to be read, and ``.json``, for
+        `smartmem opt` (see `module_file`).
+    records : tvm.transform.Pass or None
+        Gives kernels the schedules that tuning has found for them (`tune.apply_records.ApplyRecords`).
+    profiles : Profiles or None
+        Measured latencies that decide DNNFusion's yellow cells (`tune.profile_store.ProfileStore`); without them the
+        cost model of `analysis.fusion` does.
+    measure : callable or None
+        Measures kernels as `PlaceTextures` tries them, in place of `profiles` (`deploy.texture_times.TextureTimes`).
+    """
+
+    rewrite: bool = True
+    merge_projections: bool = True
+    eliminate: bool = True
+    simplify: bool = True
+    fuse: bool = True
+    fuse_attention: bool = True
+    precision: str = "float32"
+    textures: bool = True
+    layout: bool = True
+    schedule: bool = True
+    cuda_graph: bool = True
+    dump_dir: str | None = None
+    records: tvm.transform.Pass | None = None
+    profiles: Profiles | None = None
+    measure: Measure | None = None

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes by name: this package's, and those of TVM that its pipelines run."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from . import schedule, transform
+from .errors import UserError
+from .options import Options
+from .planner.texture_form import ImageLimits
+from .schedule.gpu.attention.attention import chain_params, refusal
+from .target import has_textures, is_gpu
+from .texture_trial import TextureTrial
+
+
+@dataclass(frozen=True)
+class PassEntry:
+    """A pass that has a name.
+
+    Attributes
+    ----------
+    name : str
+        As in ``smartmem opt --pass``: the class in kebab case, or ``relax.`` and the name that TVM has for it.
+    make : callable
+        From `Options`, the target (None for a CPU) and the pass's own options, by keyword, to the pass.
+    summary : str
+        What it does, in one sentence.
+    section : str
+        Where the paper has it; empty for what it does not have.
+    needs_target : bool
+        Whether what it does depends on the target.
+    """
+
+    name: str
+    make: Callable[..., tvm.transform.Pass]
+    summary: str
+    section: str = ""
+    needs_target: bool = False
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The pass's own options, and what they are unless they are given."""
+        parameters = inspect.signature(self.make).parameters.values()
+        return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+def _fuse_attention(
+    _: Options, target: tvm.target.Target | None, *, on_chip_bytes: int = schedule.CpuParams().on_chip_bytes
+) -> tvm.transform.Pass:
+    if target is None or not is_gpu(target):
+        return transform.FuseAttention(on_chip_bytes)
+    return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)))
+
+
+def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    if target is None or not has_textures(target):
+        raise UserError("Pass 'place-textures' needs a target with textures, as opencl-texture or adreno-740.")
+    times = options.profiles.latency if options.profiles is not None else None
+    side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
+    limits = ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
+    return transform.PlaceTextures(target, TextureTrial(target, times, options.measure), limits)
+
+
+def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
+    """Give each kernel the fastest schedule that tuning has on record for it."""
+    if options.records is None:
+        raise UserError("Pass 'apply-records' has no records to apply: name those that `smartmem tune` made.")
+    return options.records
+
+
+def _fuse_operators(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.FuseOperators(options.profiles)
+
+
+def _select_layout(_: Options, __: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
+    return transform.SelectLayout(fast_axes)
+
+
+def _ours(
+    cls: type, section: str = "", make: Callable[..., tvm.transform.Pass] | None = None, needs_target: bool = False
+) -> PassEntry:
+    name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+    return PassEntry(name, make or (lambda _, __: cls()), _summary(cls), section, needs_target)
+
+
+def _of_tvm(name: str, needs_target: bool = False) -> PassEntry:
+    factory = getattr(relax.transform, name, None) or getattr(relax.backend, name)
+    return PassEntry(f"relax.{name}", lambda _, __: factory(), _summary(factory), needs_target=needs_target)
+
+
+def _summary(documented: object) -> str:
+    """The first sentence of a docstring, without the paper's section, which has a field of its own."""
+    paragraph = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
+    sentence = re.split(r"(?<=\.) ", paragraph)[0].rstrip(".").replace("`", "")
+    return re.sub(r" \((SmartMem|DNNFusion)[^()]*\)", "", sentence)
+
+
+_ENTRIES = (
+    # Of operators, before they are legalized.
+    _ours(transform.FoldScales, "DNNFusion 4.2"),
+    _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
+    _ours(transform.RewriteAlgebra, "DNNFusion 4.2, Table 4"),
+    _ours(transform.SplitTransposed),
+    _ours(transform.MergeProjections, "DNNFusion 4.2"),
+    _ours(transform.LowerSorts),
+    _ours(transform.LowerScans),
+    _ours(transform.LowerArgmax),
+    # Of the graph of kernels.
+    _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
+    _ours(transform.FuseRows),
+    _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators),
+    _ours(transform.FuseAttention, make=_fuse_attention, needs_target=True),
+    _ours(transform.StoreHalf),
+    _ours(transform.ComputeHalf),
+    _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
+    _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
+    # Of kernels.
+    _ours(transform.SplitReductions, "SmartMem 3.2.1"),
+    _ours(transform.LowerRotations),
+    _ours(transform.VectorizeMath, needs_target=True),
+    PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
+    _ours(schedule.PackWeights, needs_target=True),
+    _ours(schedule.ScheduleKernels, needs_target=True),
+    _ours(transform.LiftWorkspaces),
+    _ours(transform.CheckTextures),
+    _ours(transform.StageTexels),
+    _ours(transform.HalfStorage),
+    # Of planned memory.
+    _ours(transform.FitStorages),
+    _ours(transform.CaptureGraphs),
+    # TVM's.
+    _of_tvm("DecomposeOpsForInference"),
+    _of_tvm("CanonicalizeBindings"),
+    _of_tvm("FoldConstant"),
+    _of_tvm("DispatchSampling", needs_target=True),
+    _of_tvm("DispatchSortScan", needs_target=True),
+    _of_tvm("LegalizeOps", needs_target=True),
+    _of_tvm("DeadCodeElimination"),
+    _of_tvm("AnnotateTIROpPattern"),
+    _of_tvm("FuseOps"),
+    _of_tvm("FuseTIR"),
+    _of_tvm("ToNonDataflow"),
+    _of_tvm("RemovePurityChecking"),
+    _of_tvm("CallTIRRewrite"),
+    _of_tvm("StaticPlanBlockMemory"),
+    _of_tvm("LowerAllocTensor"),
+    _of_tvm("KillAfterLastUse"),
+    _of_tvm("LowerRuntimeBuiltin"),
+    _of_tvm("ComputePrimValue"),
+    _of_tvm("VMShapeLower"),
+    _of_tvm("AttachGlobalSymbol"),
+)
+PASSES: Mapping[str, PassEntry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def make_pass(
+    name: str, options: Options | None = None, target: tvm.target.Target | None = None, own: Mapping[str, str] = {}
+) -> tvm.transform.Pass:
+    """The pass of a name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PASSES`.
+    options : Options, optional
+        What it is made from, beside the target.
+    own : mapping
+        Its own options, as text.
+
+    Raises
+    ------
+    UserError
+        If there is no such pass, or it has no such option, or not of such a value; or if the target, or `options`, lack
+        what it needs.
+    """
+    if name not in PASSES:
+        raise UserError(f"Pass '{name}' does not exist{_nearest(name, PASSES)}; `smartmem opt --list` names them all.")
+    entry = PASSES[name]
+    return entry.make(options or Options(), target, **{key: _value(entry, key, text) for key, text in own.items()})
+
+
+def _value(entry: PassEntry, key: str, text: str) -> Any:
+    if key not in entry.own:
+        known = f"it has {', '.join(entry.own)}" if entry.own else "it has none"
+        raise UserError(f"Pass '{entry.name}' has no option '{key}': {known}.")
+    kind = type(entry.own[key])
+    try:
+        return kind(text)
+    except ValueError as error:
+        like = entry.own[key]
+        raise UserError(f"Option {key} of pass '{entry.name}' is '{text}': give a number, as {like}.") from error
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    found = difflib.get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0)
+    return f"; the nearest name is '{found[0]}'" if found else ""
+
+
+def parse_passes(text: str) -> list[tuple[str, dict[str, str]]]:
+    """Names and options of passes from a text like ``fuse-rows,fuse-attention{on_chip_bytes=65536}``.
+
+    Raises
+    ------
+    UserError
+        If it is not written so.
+    """
+    each = r"\s*([^\s,{}=]+)\s*(?:\{([^{}]*)\})?\s*"
+    if not re.fullmatch(rf"{each}(?:,{each})*", text):
+        raise UserError(f"'{text}' is no list of passes: give names with commas between, as name,name{{option=value}}.")
+    found = []
+    for name, options in re.findall(each, text):
+        pairs = [pair.partition("=") for pair in options.split(",") if pair.strip()]
+        found.append((name, {key.strip(): value.strip() for key, _, value in pairs}))
+    return found
