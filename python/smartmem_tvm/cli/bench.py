@@ -127,13 +127,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _networks(args: argparse.Namespace) -> list[Network]:
-    """What to measure, in order.
-
-    Raises
-    ------
-    UserError
-        If that is nothing, or a name is not in the suite.
-    """
+    """What to measure, in order; `UserError` if that is nothing, or a name is not in the suite."""
     from ..bench.plan import Network, networks_of
 
     if args.suite is not None:
@@ -172,10 +166,7 @@ def _plan(args: argparse.Namespace) -> Plan:
 def _given(file: str | None, remedy: str) -> Path | None:
     """A file that the user names; results say nothing of what a machine happens to have in its default one.
 
-    Raises
-    ------
-    UserError
-        If there is no such file.
+    `UserError` if there is no such file.
     """
     if file and not Path(file).is_file():
         raise UserError(f"File {file} does not exist; `smartmem {remedy} {file}` makes it.")

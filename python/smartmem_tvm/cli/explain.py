@@ -68,13 +68,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _only(found: dict, text: str) -> dict:
-    """The entries that mention `text`.
-
-    Raises
-    ------
-    UserError
-        If there are none.
-    """
+    """The entries that mention `text`; `UserError` if there are none."""
     wanted = text.lower()
     chosen = {
         section: [each for each in entries if wanted in _words(each).lower()] for section, entries in found.items()

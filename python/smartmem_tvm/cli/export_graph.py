@@ -59,13 +59,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _times(args: argparse.Namespace, measurements: list, found: dict) -> dict[str, dict]:
-    """Kernel -> its time.
-
-    Raises
-    ------
-    UserError
-        If times were asked for and are those of another model.
-    """
+    """Kernel -> its time; `UserError` if times were asked for and are those of another model."""
     from ..page.devices import kernel_times
 
     if args.times is None:

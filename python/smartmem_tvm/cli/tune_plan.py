@@ -88,10 +88,7 @@ def _tasks(
 ) -> tuple[list[Task], dict[str, float]]:
     """The kernels of all models; and by name the seconds of a launch, of those of which one inference tells.
 
-    Raises
-    ------
-    UserError
-        If the only model cannot be read; of several, such a one is left out.
+    `UserError` if the only model cannot be read; of several, such a one is left out.
     """
     from ..tune.tasks import joined
 
