@@ -23,7 +23,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.script import from_source
 
-from .errors import UserError, reason_of
+from .errors import UserError
 from .light import Recipe
 from .whole_file import whole
 
@@ -56,7 +56,7 @@ def write_module(mod: tvm.IRModule, path: Path) -> None:
 
 
 def read_module(path: Path) -> tvm.IRModule:
-    """Read a module: ``.json`` as `write_module` writes it, or ``.py``, TVMScript, which is executed as Python.
+    """Read a module: ``.json`` as `write_module` writes it, or ``.py``, TVMScript, expressions in which are evaluated.
 
     Raises
     ------
@@ -66,16 +66,23 @@ def read_module(path: Path) -> tvm.IRModule:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); give a module that `--dump-dir` wrote.") from error
+        reason = getattr(error, "strerror", None) or "no text"
+        raise UserError(f"{path} cannot be read ({reason}); give a module that `--dump-dir` wrote.") from error
     try:
-        mod = from_source(text) if path.suffix == ".py" else _from_json(text)
+        mod = _from_script(text) if path.suffix == ".py" else _from_json(text)
     except UserError as error:
         raise UserError(f"{path} {error}") from error
     except Exception as error:  # of many kinds, from TVM's parser and from what a script does
-        raise UserError(f"{path} holds no module ({reason_of(error)}); give a file that `--dump-dir` wrote.") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].removeprefix("error: ")
+        raise UserError(f"{path} holds no module ({reason}); give a .json file that `--dump-dir` wrote.") from error
     if not isinstance(mod, tvm.IRModule):
         raise UserError(f"{path} holds a {type(mod).__name__}, which is not a module; give a module in TVMScript.")
     return mod
+
+
+def _from_script(text: str) -> tvm.IRModule:
+    # TVM's parser knows T, R and I, and wants nothing else in a file than classes and functions.
+    return from_source(re.sub(r"^(?=(from|import) tvm\b)", "# ", text, flags=re.MULTILINE))
 
 
 def _from_json(text: str) -> tvm.IRModule:

@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from helpers import bindings, module, op, random, run
+from module_lines import assert_lines
 from smartmem_tvm.transform.lower_argmax import LowerArgmax
 
 KINDS = {"argmax": (op.argmax, np.argmax), "argmin": (op.argmin, np.argmin)}
@@ -18,6 +19,22 @@ def lowered(build, *shapes, dtype="float32"):
     names = {b.value.op.name for b in bindings(mod) if isinstance(b.value, relax.Call)}
     assert not names & {"relax.argmax", "relax.argmin"} and "relax.call_tir" in names
     return relax.transform.LegalizeOps()(mod)
+
+
+def test_before_and_after():
+    assert_lines(
+        LowerArgmax()(module(lambda x: op.argmax(x, 1), (3, 7))),
+        """
+        for i0, i1, j in grid(3, 1, 7):
+            first_place[i0, i1] = 9223372036854775807
+            first_place[i0, i1] = min(first_place[i0, i1], Select(lv[i0, i1] <= x0[i0, j], j, 7))
+        for i0, i1 in grid(3, 1):
+            place[i0, i1] = Select(first_place[i0, i1] < 7, first_place[i0, i1], 0)
+        lv = max(x0, axis=[1], keepdims=True)
+        lv1 = call first_place(x0, lv)
+        lv2 = reshape(lv1, shape([3]))
+        """,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

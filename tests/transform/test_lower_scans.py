@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from helpers import bindings, module, op, random, run
+from module_lines import assert_lines
 from smartmem_tvm.transform.lower_scans import LowerScans
 
 
@@ -16,6 +17,20 @@ def lowered(build, *shapes, dtype="float32"):
     names = {b.value.op.name for b in bindings(mod) if isinstance(b.value, relax.Call)}
     assert not names & {"relax.cumsum", "relax.cumprod"} and "relax.call_tir" in names
     return relax.transform.LegalizeOps()(mod)
+
+
+def test_before_and_after():
+    assert_lines(
+        LowerScans()(module(lambda x: op.cumsum(x, 1, exclusive=True), (3, 7))),
+        """
+        for i0, i1, j in grid(3, 7, 7):
+            running[i0, i1] = 0.0
+            running[i0, i1] = running[i0, i1] + Select(j < i1, lv[i0, j], 0.0)
+        lv = permute_dims(x0, axes=[0, 1])
+        lv1 = call running(lv)
+        lv2 = permute_dims(lv1, axes=[0, 1])
+        """,
+    )
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1, None])

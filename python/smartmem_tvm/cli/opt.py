@@ -36,8 +36,8 @@ EXAMPLE = """\
   smartmem opt dump/04_eliminate.json --pass fuse-rows,fuse-operators -o fused.json
   smartmem opt fused.json --pass 'fuse-attention{on_chip_bytes=65536}' --json
 
-FILE is an ONNX file, a module as --dump-dir writes it (.json), or TVMScript (.py). TVMScript is executed as Python, and
-passes such as relax.FoldConstant run parts of a module: open such files only if you trust where they come from.
+FILE is an ONNX file, a module as --dump-dir writes it (.json), or TVMScript (.py), expressions in which are executed
+as Python. Passes such as relax.FoldConstant run parts of a module: open modules of others only if you trust them.
 In the .json files of --dump-dir, the numbers of large weights are drawn anew, with their mean, spread and bounds."""
 
 # How the command line switches a pass off, where it is not by --no- and the name of the option.
