@@ -16,7 +16,8 @@ import tvm_ffi
 from tvm import tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
-from .expressions import has_costly_call, has_select, loads, replace_loads, size
+from ...ir.walk import loads
+from .expressions import has_costly_call, has_select, replace_loads, size
 
 LARGEST = 4000  # nodes of a folded statement; LLVM and TVM are linear in it
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ...ir.kernel import Kernel, Opaque, parse
+from ...ir.walk import stores
 from ..cpu.params import CpuParams
 from .inline import inline
 from .nest import index_type
@@ -105,8 +105,7 @@ class CpuRule(NestRule):
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt) -> tirx.PrimFunc:
     """`func` with `body` under its root block; buffers between stages stay allocated there where still used."""
-    used: list = []
-    tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda st: used.append(st.buffer)))
+    used = [store.buffer for store in stores(body)]
     between = [b for b in kernel.intermediates if any(b.same_as(u) for u in used)]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=between)
     return func.with_body(s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)

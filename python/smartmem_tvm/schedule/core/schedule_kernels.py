@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import tvm_ffi
 from tvm import IRModule, ir, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from ...ir.walk import contains
 from ..gpu.loops import on_threads
 from .decisions import DECISIONS, check_all_asked, deciding, given_rule, in_force
 from .rule import Rule
@@ -118,6 +118,4 @@ def _rule(func: tirx.PrimFunc) -> dict:
 
 
 def _calls_library(func: tirx.PrimFunc) -> bool:
-    calls: list[ir.Call] = []
-    tvm_ffi.structural_walk(func.body, (ir.Call, calls.append))
-    return any(call.op.same_as(_CALL_PACKED) for call in calls)
+    return contains(func.body, ir.Call, lambda call: call.op.same_as(_CALL_PACKED))

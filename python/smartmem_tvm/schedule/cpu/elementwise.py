@@ -6,8 +6,9 @@ from __future__ import annotations
 from tvm import tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.walk import loads
 from ..core.decisions import decide
-from ..core.expressions import Walk, accesses_of, fusable_suffix, loads, split_index
+from ..core.expressions import Walk, accesses_of, fusable_suffix, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
 from ..core.rule import CpuRule
 from .choices import ElementwiseChoice, TransposeChoice

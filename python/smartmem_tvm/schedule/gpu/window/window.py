@@ -18,10 +18,11 @@ from tvm.target import Target
 
 from ....analysis.row_chain import factors
 from ....ir.kernel import Kernel
+from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
 from ...core.decisions import decide
-from ...core.expressions import Walk, loads, uses
+from ...core.expressions import Walk, uses
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule
 from .nest import folded
