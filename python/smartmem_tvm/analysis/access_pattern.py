@@ -20,6 +20,7 @@ from ..ir.guarded_loads import guarded_loads
 from ..ir.index_map import variables
 from ..ir.texels import is_texture
 from ..ir.vectorized import is_scalarized
+from ..ir.walk import contains
 
 _UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
@@ -116,7 +117,7 @@ def launches(func: tirx.PrimFunc) -> list[Launch]:
         If it depends on data how often something is accessed.
     """
     func = _without_blocks(func)
-    walker = _Walker(_allocates_memory(func.body))
+    walker = _Walker(contains(func.body, tirx.AllocBuffer, lambda allocation: _is_memory(allocation.buffer)))
     walker.kernel(func.body)
     return [launch for launch in walker.found if launch.accesses]
 
@@ -142,12 +143,6 @@ class _Straight:
     loops: tuple[Loop, ...]
     guards: tuple
     known: dict = field(default_factory=dict)
-
-
-def _allocates_memory(body: tirx.Stmt) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(body, (tirx.AllocBuffer, found.append))
-    return any(_is_memory(each.buffer) for each in found)
 
 
 class _Walker:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.axes import axes_of, unitless
 from ..ir.half import HALF
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage
+from ..ir.walk import loads
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,16 +118,10 @@ def row_chain_of(kernel: Kernel) -> RowChain:
     for stage, product in products.items():
         if any(axes[stage].get(v) in shared - batch for v in variables(product.right)):
             raise Opaque("a matrix differs from row to row")
-        if any(load.source in kernel.intermediates for load in _loads(product.right)):
+        if any(load.source in kernel.intermediates for load in loads(product.right)):
             raise Opaque("a matrix is computed in the kernel itself")
     rows = tuple(a for a in shared_in_order if a not in batch)
     return RowChain(kernel, axes, extents, tuple(a for a in shared_in_order if a in batch), rows, products)
-
-
-def _loads(node) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(node, (ir.TensorLoad, found.append))
-    return found
 
 
 def _check_rows(kernel: Kernel, axes: dict, shared: set) -> None:
@@ -144,7 +138,7 @@ def product_of(stage: Stage, columns: tuple) -> Product | None:
         return None
     right = [f for f in factors(term) if any(v in columns for v in variables(f))]
     left = [f for f in factors(term) if not any(v in columns for v in variables(f))]
-    if len(right) != 1 or not any(_loads(f) for f in left):
+    if len(right) != 1 or not any(loads(f) for f in left):
         return None
     return Product(columns, math.prod(left[1:], start=left[0]), right[0])
 
@@ -156,7 +150,7 @@ def summand(stage: Stage):
         return None
     for own, term in ((body.value.a, body.value.b), (body.value.b, body.value.a)):
         if isinstance(own, ir.TensorLoad) and own.source.same_as(body.buffer):
-            return None if any(load.source.same_as(body.buffer) for load in _loads(term)) else term
+            return None if any(load.source.same_as(body.buffer) for load in loads(term)) else term
     return None
 
 

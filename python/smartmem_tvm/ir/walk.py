@@ -55,8 +55,3 @@ def loads(root) -> list:
 def stores(root) -> list:
     """Every store."""
     return collect(root, tirx.BufferStore)
-
-
-def reads(root, buffer) -> bool:
-    """Whether a buffer is loaded from."""
-    return any(load.source.same_as(buffer) for load in loads(root))

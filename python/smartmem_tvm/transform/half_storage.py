@@ -8,6 +8,7 @@ from tvm import ir, tirx
 
 from .._tvm import TEXTURE_LOAD, TEXTURE_STORE, texture_of, texture_params
 from ..ir.index_map import is_if_then_else
+from ..ir.walk import collect, contains, stores
 from ..planner.texture_form import TEXEL
 
 HALF, FLOAT = "float16", "float32"
@@ -53,7 +54,8 @@ class _Kernel:
             if param in self.params:
                 self.textures[var] = self.params[param]
         self.rounded = _rounded(func.body)
-        tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._add))
+        for statement in collect(func.body, (tirx.DeclBuffer, tirx.AllocBuffer)):
+            self._add(statement)
 
     def _add(self, statement: tirx.DeclBuffer | tirx.AllocBuffer) -> None:
         buffer = statement.buffer
@@ -168,23 +170,16 @@ class _Kernel:
 
 def _rounded(body: tirx.Stmt) -> list:
     """Buffers of halves into which a float is rounded."""
-    found: list = []
 
-    def look(store: tirx.BufferStore) -> None:
-        casts: list = []
-        tvm_ffi.structural_walk(store.value, (tirx.Cast, casts.append))
-        if any(_is_half(cast.ty) and not _is_half(cast.value.ty) for cast in casts):
-            found.append(store.buffer)
+    def rounds(cast: tirx.Cast) -> bool:
+        return _is_half(cast.ty) and not _is_half(cast.value.ty)
 
-    tvm_ffi.structural_walk(body, (tirx.BufferStore, look))
-    return found
+    return [store.buffer for store in stores(body) if contains(store.value, tirx.Cast, rounds)]
 
 
 def _uses_half(body: tirx.Stmt) -> bool:
     """Whether an expression of halves, or an access to a place of halves, is left."""
-    left: list = []
-    tvm_ffi.structural_walk(body, (ir.Expr, lambda each: left.append(each) if _mentions_half(each.ty) else None))
-    return bool(left)
+    return contains(body, ir.Expr, lambda each: _mentions_half(each.ty))
 
 
 def _mentions_half(ty: ir.Type) -> bool:

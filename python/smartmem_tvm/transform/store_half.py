@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.half import FLOAT, HALF, LARGEST, exceeds_half, halved
+from ..ir.walk import collect, loads
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.StoreHalf")
@@ -123,14 +123,9 @@ class _Weights:
 def _makes_integers(reader: Node, var) -> bool:
     """Whether a kernel casts what it reads of `var` to integers."""
     buffers = [b for b, arg in zip(reader.kernel.inputs, reader.args, strict=True) if arg.same_as(var)]
-    casts: list = []
-    for stage in reader.kernel.stages:
-        tvm_ffi.structural_walk(stage.body, (tirx.Cast, casts.append))
-    loads: list = []
-    for cast in casts:
-        if "int" in str(cast.ty.dtype):
-            tvm_ffi.structural_walk(cast.value, (ir.TensorLoad, loads.append))
-    return any(load.source.same_as(buffer) for load in loads for buffer in buffers)
+    casts = [cast for stage in reader.kernel.stages for cast in collect(stage.body, tirx.Cast)]
+    cast_loads = [load for cast in casts if "int" in str(cast.ty.dtype) for load in loads(cast.value)]
+    return any(load.source.same_as(buffer) for load in cast_loads for buffer in buffers)
 
 
 def _dtype(ty) -> str:
