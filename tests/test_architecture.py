@@ -60,6 +60,39 @@ def test_a_pass_never_imports_another_pass(path):
     assert passes_of(path) <= {own}
 
 
+# What changes a module, a graph or a kernel that somebody else holds, and what makes a pass.
+CHANGES = {
+    *("absorb", "remove", "rename", "replace_value", "update_func", "update_global_info", "update_imports"),
+    *("rewrite_blocks", "rewrite_calls", "rewrite_graphs", "rewrite_stages", "edit_blocks", "append_log", "write"),
+    *("module_pass", "function_pass", "prim_func_pass", "dataflowblock_pass", "PyExprMutator"),
+}
+
+
+def names_in(path: Path) -> set[str]:
+    """Every name that a file imports, calls or takes from an object."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name | ast.Attribute):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+    return found
+
+
+def test_analysis_stands_between_the_intermediate_representation_and_the_passes():
+    assert LEVEL["ir"] < LEVEL["analysis"] < LEVEL["transform"] == LEVEL["schedule"]
+
+
+def test_analysis_reads_only():
+    changes = {path: names_in(path) & CHANGES for path in FILES if path.parts[0] == "analysis"}
+    assert changes and not any(changes.values()), changes
+
+
+def test_walks_are_made_in_one_place():
+    """`ir.walk` keeps what callers raise out of TVM's callbacks; `_tvm` lies below it."""
+    assert {path for path in FILES if "structural_walk" in names_in(path)} == {Path("ir/walk.py"), Path("_tvm.py")}
+
+
 WITHOUT_TVM = [p for p in FILES if p.parts[0] in ("tables", "planner") or p.parts[:2] == ("tune", "genetic")]
 
 
@@ -78,3 +111,8 @@ def test_the_reader_of_imports_works():
     assert "tables.quadrant.Quadrant" in imports(Path("analysis/classify.py"))
     assert "transform.eliminate_layout.EliminateLayout" in imports(Path("pipeline.py"))
     assert "tables.quadrant.Quadrant" in imports(Path("tables/action.py"))
+
+
+def test_the_reader_of_names_works():
+    assert {"module_pass", "write"} <= names_in(Path("transform/place_textures/place_textures.py"))
+    assert "rename" in names_in(Path("transform/place_textures/movable.py"))

@@ -10,12 +10,12 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ..ir.graph import Graph, Node
-from ..ir.kernel import Kernel, shape_of
-from ..ir.storage import beside_results, textured
-from ..ir.walk import collect
-from ..planner.texture_form import ImageLimits, TextureForm, texture_form
-from .demands import demands, tensor_demands
+from ...analysis.demands import demands, tensor_demands
+from ...ir.graph import Graph, Node
+from ...ir.kernel import Kernel, shape_of
+from ...ir.storage import beside_results, textured
+from ...ir.walk import collect
+from ...planner.texture_form import ImageLimits, TextureForm, texture_form
 
 _OPAQUE = "it is made or read by something without loop structure"
 
