@@ -14,7 +14,7 @@ from functools import lru_cache
 from tvm import ir, tirx
 
 from ..ir.compose import reads_once
-from ..ir.index_map import flat_index, is_injective, variables, visits_once
+from ..ir.index_map import flat_index, function_name, is_injective, variables, visits_once
 from ..ir.kernel import Kernel, Stage, shape_of
 from ..ir.movement import Movement, Piece, movement
 from ..ir.strength_reduction import Simplifier
@@ -75,7 +75,8 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         return MappingType.MANY_TO_MANY
     stage, moved = kernel.last, movement(kernel)
     if moved is not None:
-        kinds = [_piece_type(stage, p) for p in moved.pieces if p.source is not None and _is_data(p, constants)]
+        copied = [p for p in moved.pieces if p.source is not None and not any(p.source.same_as(c) for c in constants)]
+        kinds = [_piece_type(stage, piece) for piece in copied]
         return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
     kinds = []
     for buffer in kernel.inputs:
@@ -87,10 +88,6 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         if len(distinct) > 1 and not one_to_one and not reads_once(stage, buffer):
             kinds.append(MappingType.MANY_TO_MANY)  # interpolation: elements shared between neighbours
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
-
-
-def _is_data(piece: Piece, constants: tuple) -> bool:
-    return not any(piece.source.same_as(c) for c in constants)
 
 
 def _only_indexes(stage: Stage, buffer) -> bool:
@@ -143,4 +140,4 @@ def cost(expr) -> int:
 def transcendental_calls(expr) -> int:
     """How often a value calls exp, erf, tanh and the like."""
     calls = collect_outside(expr, ir.Call, skip=ir.TensorLoad)
-    return sum(getattr(call.op, "name", "").rpartition(".")[2] not in _CHEAP_CALLS for call in calls)
+    return sum(function_name(call) not in _CHEAP_CALLS for call in calls)

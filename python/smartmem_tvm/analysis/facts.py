@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tvm import ir, relax, tirx
 
 from ..ir.graph import Graph, Node
+from ..ir.index_map import function_name
 from ..ir.kernel import Kernel
 from ..ir.movement import movement
 from ..ir.walk import collect_outside, loads
@@ -116,7 +117,7 @@ def _operations(body: tirx.Stmt) -> int:
 
 
 def _chooses(expr) -> bool:
-    return isinstance(expr, ir.Call) and getattr(expr.op, "name", "").endswith(("if_then_else", "reinterpret"))
+    return isinstance(expr, ir.Call) and function_name(expr) in ("if_then_else", "reinterpret")
 
 
 def tensor_bytes(ty) -> int:

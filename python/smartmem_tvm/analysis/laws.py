@@ -13,7 +13,7 @@ import re
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..ir.index_map import is_if_then_else, variables
+from ..ir.index_map import function_name, is_if_then_else, variables
 from ..ir.kernel import REDUCE, Kernel, Stage
 from ..ir.movement import movement
 from ..tables.properties import Property, properties
@@ -146,8 +146,7 @@ class _Form:
         if kind is tirx.Select:
             return f"select({self.text(expr.condition)}, {self.text(expr.true_value)}, {self.text(expr.false_value)})"
         if isinstance(expr, ir.Call):
-            name = getattr(expr.op, "name", "?").rpartition(".")[2]
-            return f"{name}({', '.join(self.text(arg) for arg in expr.args)})"
+            return f"{function_name(expr) or '?'}({', '.join(self.text(arg) for arg in expr.args)})"
         return "?"
 
     def _load(self, load) -> str:

@@ -201,12 +201,6 @@ def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, Kernel | None, list[int]
     return whole, fresh(part), live, ""
 
 
-def _live(part: Kernel, whole: Kernel, args: list) -> tuple[Kernel, list]:
-    """`part` of a kernel with the arguments of the inputs it still reads."""
-    bound = dict(zip(whole.inputs, args, strict=True))
-    return part, [bound[b] for b in part.inputs]
-
-
 def normalise(node: Node, kernel: Kernel, args: list) -> None:
     """Give `node` a kernel and the arguments bound to its inputs; equal arguments are read through one input."""
     first: dict = {}
@@ -248,8 +242,8 @@ def _tuple_item(var, value, by_var: dict) -> Node | None:
     except Opaque:
         return None
     node = Node(var, value, members=[f"{source.members[0]}[{value.index}]"])
-    part, args = _live(part, source.kernel, source.args)
-    normalise(node, fresh(part), args)
+    bound = dict(zip(source.kernel.inputs, source.args, strict=True))
+    normalise(node, fresh(part), [bound[buffer] for buffer in part.inputs])
     return node
 
 

@@ -10,7 +10,7 @@ from math import isfinite
 import tvm_ffi
 from tvm import ir, tirx
 
-from .index_map import is_if_then_else
+from .index_map import function_name, is_if_then_else
 from .kernel import SPATIAL, Kernel, Stage
 from .walk import collect, loads
 
@@ -98,8 +98,7 @@ def _without_bounded(node):
     """The statement with zeros for functions that make small numbers of large ones."""
 
     def call(old):
-        bounded = getattr(old.op, "name", "").rpartition(".")[2] in _BOUNDED
-        return tirx.const(0, old.ty.dtype) if bounded else old
+        return tirx.const(0, old.ty.dtype) if function_name(old) in _BOUNDED else old
 
     return tvm_ffi.structural_map(node, (ir.Call, call))
 

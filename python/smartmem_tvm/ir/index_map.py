@@ -80,6 +80,11 @@ def is_if_then_else(expr) -> bool:
     return isinstance(expr, ir.Call) and getattr(expr.op, "name", "").endswith(".if_then_else")
 
 
+def function_name(call: ir.Call) -> str:
+    """Name of the operator that is called, without its dialect (``exp``); empty if it is none."""
+    return getattr(call.op, "name", "").rpartition(".")[2]
+
+
 def variables(expr) -> list:
     """Scalar variables of an expression, each once, in order of appearance."""
     if isinstance(expr, _LEAVES):

@@ -53,7 +53,8 @@ def _allocates(func: tirx.PrimFunc) -> bool:
 
 
 def _calls_library(func: relax.Function) -> bool:
-    return any(isinstance(call.op, relax.ExternFunc) and not _is_builtin(call.op) for call in _calls(func))
+    called = [call.op.global_symbol for call in _calls(func) if isinstance(call.op, relax.ExternFunc)]
+    return not all(name.startswith("vm.builtin.") for name in called)
 
 
 def kernels_per_graph(mod: IRModule) -> list[int]:
@@ -80,7 +81,3 @@ def _is_launch(call: ir.Call) -> bool:
 
 def _is_kernel(mod: IRModule, call: ir.Call) -> bool:
     return isinstance(call.op, ir.GlobalVar) and isinstance(mod[call.op], tirx.PrimFunc)
-
-
-def _is_builtin(function: relax.ExternFunc) -> bool:
-    return function.global_symbol.startswith("vm.builtin.")

@@ -76,8 +76,8 @@ class _Kernel:
         body = tvm_ffi.structural_map(self.func.body, (tirx.Cast, self._read))
         body = tvm_ffi.structural_map(body, ((ir.Call, self._write_texel), (tirx.BufferStore, self._write)))
         body = tvm_ffi.structural_map(body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._declare))
-        if _uses_half(body):
-            return self.func
+        if contains(body, ir.Expr, lambda each: _mentions_half(each.ty)):
+            return self.func  # halves are computed with, or a place of halves is left
         params = [self.params.get(param, param) for param in self.func.params]
         return tirx.PrimFunc(params, body, self.func.ret_type, self.func.attrs)
 
@@ -175,11 +175,6 @@ def _rounded(body: tirx.Stmt) -> list:
         return _is_half(cast.ty) and not _is_half(cast.value.ty)
 
     return [store.buffer for store in stores(body) if contains(store.value, tirx.Cast, rounds)]
-
-
-def _uses_half(body: tirx.Stmt) -> bool:
-    """Whether an expression of halves, or an access to a place of halves, is left."""
-    return contains(body, ir.Expr, lambda each: _mentions_half(each.ty))
 
 
 def _mentions_half(ty: ir.Type) -> bool:

@@ -55,7 +55,8 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     if not _needs_scalars(loop, by_texels):
         return loop if tvm_ffi.structural_equal(store, by_texels) else copy(loop, loop.kind, by_texels)
     texels = _staged_texels(loop, by_texels)
-    parts = [copy(loop, tirx.ForKind.VECTORIZED, _into(texel, load)) for load, texel in texels]
+    fills = [tirx.BufferStore(texel, load, [load.indices[-1]]) for load, texel in texels]
+    parts = [copy(loop, tirx.ForKind.VECTORIZED, fill) for fill in fills]
     local = [texel for _, texel in texels]
     value = _replaced(by_texels.value, texels)
     if not is_texture(store.buffer):
@@ -90,10 +91,6 @@ def _staged_texels(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.Ten
         if not known and _is_vector(substitute(load, place), loop, _within(loop)):
             found.append((load, _texel("texel", load.source.dtype)))
     return found
-
-
-def _into(texel: tirx.Var, load: ir.TensorLoad) -> tirx.BufferStore:
-    return tirx.BufferStore(texel, load, [load.indices[-1]])
 
 
 def _replaced(value: ir.Expr, texels: list[tuple[ir.TensorLoad, tirx.Var]]) -> ir.Expr:

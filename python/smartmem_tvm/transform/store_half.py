@@ -7,6 +7,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
+from ..analysis.facts import tensor_bytes
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.half import FLOAT, HALF, LARGEST, exceeds_half, halved
 from ..ir.walk import collect, loads
@@ -52,7 +53,7 @@ def store_half(graph: Graph) -> list[dict]:
         reason = _objection(graph, node, beyond)
         if reason is None:
             _store(graph, node)
-        log.append(_decision(node.var.name, _bytes(node.var.ty.shape), reason))
+        log.append(_decision(node.var.name, tensor_bytes(node.var.ty), reason))
     return log
 
 
@@ -130,10 +131,6 @@ def _makes_integers(reader: Node, var) -> bool:
 
 def _dtype(ty) -> str:
     return str(getattr(ty, "dtype", ""))
-
-
-def _bytes(shape) -> int:
-    return 4 * int(np.prod([int(n) for n in shape], dtype=np.int64))
 
 
 def _decision(tensor: str, size: int, reason: str | None) -> dict:

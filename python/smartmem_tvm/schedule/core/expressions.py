@@ -9,7 +9,7 @@ from math import gcd
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ...ir.index_map import is_if_then_else, variables
+from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.kernel import substitute
 from ...ir.walk import collect, contains, loads, stores
 from .nest import fresh, index
@@ -42,8 +42,8 @@ def has_select(node) -> bool:
 
 def has_costly_call(node) -> bool:
     """Whether computing `node` again would cost more than loading it (exp, erf, division by a transcendental...)."""
-    calls = (getattr(call.op, "name", "").rpartition(".")[2] for call in collect(node, ir.Call))
-    return any(name not in _CHEAP_CALLS for name in calls) or _arithmetic(node) > _CHEAP_ARITHMETIC
+    costly = contains(node, ir.Call, lambda call: function_name(call) not in _CHEAP_CALLS)
+    return costly or _arithmetic(node) > _CHEAP_ARITHMETIC
 
 
 def _arithmetic(node) -> int:
