@@ -69,6 +69,37 @@ def test_rules_for_cpus_and_for_gpus_share_the_core_only(path):
     """And what knows them all, the list of rules and the pass that asks them, lies above."""
     found = {name.split(".")[1] for name in imports(path) if name.startswith("schedule.")}
     assert found <= SCHEDULE[path.parts[1]]
+# What changes a module, a graph or a kernel that somebody else holds, and what makes a pass.
+CHANGES = {
+    *("absorb", "remove", "rename", "replace_value", "update_func", "update_global_info", "update_imports"),
+    *("rewrite_blocks", "rewrite_calls", "rewrite_graphs", "rewrite_stages", "edit_blocks", "append_log", "write"),
+    *("module_pass", "function_pass", "prim_func_pass", "dataflowblock_pass", "PyExprMutator"),
+}
+
+
+def names_in(path: Path) -> set[str]:
+    """Every name that a file imports, calls or takes from an object."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name | ast.Attribute):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+    return found
+
+
+def test_analysis_stands_between_the_intermediate_representation_and_the_passes():
+    assert LEVEL["ir"] < LEVEL["analysis"] < LEVEL["transform"] == LEVEL["schedule"]
+
+
+def test_analysis_reads_only():
+    changes = {path: names_in(path) & CHANGES for path in FILES if path.parts[0] == "analysis"}
+    assert changes and not any(changes.values()), changes
+
+
+def test_walks_are_made_in_one_place():
+    """`ir.walk` keeps what callers raise out of TVM's callbacks; `_tvm` lies below it."""
+    assert {path for path in FILES if "structural_walk" in names_in(path)} == {Path("ir/walk.py"), Path("_tvm.py")}
 
 
 WITHOUT_TVM = [p for p in FILES if p.parts[0] in ("tables", "planner") or p.parts[:2] == ("tune", "genetic")]
@@ -90,3 +121,8 @@ def test_the_reader_of_imports_works():
     assert "transform.check_textures.CheckTextures" in imports(Path("texture_trial.py"))
     assert "tables.quadrant.Quadrant" in imports(Path("tables/action.py"))
     assert "schedule.core.rule.NestRule" in imports(Path("schedule/gpu/launch.py"))
+
+
+def test_the_reader_of_names_works():
+    assert {"module_pass", "write"} <= names_in(Path("transform/place_textures/place_textures.py"))
+    assert "rename" in names_in(Path("transform/place_textures/movable.py"))

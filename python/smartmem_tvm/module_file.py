@@ -24,6 +24,7 @@ from tvm.ir import GenericConst
 from tvm.script import from_source
 
 from .errors import UserError
+from .ir.walk import collect
 from .light import Recipe
 from .whole_file import whole
 
@@ -101,10 +102,8 @@ def _from_json(text: str) -> tvm.IRModule:
 
 def _mapped(mod: tvm.IRModule, change: _Change) -> tvm.IRModule:
     """The module with other tensors in constants; what two constants, or two calls, share is shared afterwards too."""
-    constants: list[GenericConst] = []
     functions = {name: func for name, func in mod.functions_items() if isinstance(func, relax.Function)}
-    for func in functions.values():
-        tvm_ffi.structural_walk(func, (GenericConst, constants.append))
+    constants = [each for func in functions.values() for each in collect(func, GenericConst)]
     tensors = {each.value: each.ty for each in constants if isinstance(each.value, tvm.runtime.Tensor)}
     changed = {tensor: change(tensor, ty) for tensor, ty in tensors.items()}
     other = [each for each in constants if changed.get(each.value) is not None]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import tvm
-from tvm import relax
 
 from .errors import UserError
 from .ir.half import FLOAT

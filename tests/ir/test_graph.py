@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import ir, relax
 
 from helpers import assert_same_results, bindings, calls, graph, legal, nodes, op, random, run
-from smartmem_tvm.ir.graph import append_log, graphs, kernel_name, read_log, write
+from smartmem_tvm.ir.graph import append_log, graphs, kernel_name, launches, private_calls, read_log, write
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 
@@ -230,3 +230,21 @@ def test_a_match_cast_is_written_back_as_one():
     assert [list(map(int, cast.ty.shape)) for cast in casts] == [[4, 6]]
     a, b = random((4, 6), (4, 6))
     np.testing.assert_allclose(run(after, a, b)[0], np.maximum(a, 0) + b, rtol=1e-6)
+
+
+def test_private_calls_are_those_of_kernels_that_nothing_else_can_call_or_mentions():
+    mod = legal(lambda x: op.negative(op.negative(op.exp(x))), (4,))
+    found = {gvar.name_hint: len(calls) for gvar, calls in private_calls(mod).items()}
+    assert found == {"tir_exp": 1, "tir_negative": 2} == {gvar.name_hint: n for gvar, n in launches(mod).items()}
+    exp = mod.get_global_var("tir_exp")
+    mod.update_func(exp, mod[exp].with_attr("global_symbol", "tir_exp"))
+    assert [gvar.name_hint for gvar in private_calls(mod)] == ["tir_negative"]
+
+
+def test_a_kernel_that_is_mentioned_otherwise_is_not_private():
+    mod = legal(lambda x: op.exp(x), (4,))
+    (gvar,) = private_calls(mod)
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    called = relax.call_dps_packed("apply", relax.Tuple([gvar, x]), out_ty=x.ty)
+    mod["other"] = relax.Function([x], called, x.ty)
+    assert private_calls(mod) == {} and len(launches(mod)) == 1

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import tirx
+from tvm import ir, relax, tirx
 
 from index_expressions import EXTENTS, VARIABLES, I, J, K, X, const, expressions, values
 from smartmem_tvm.ir.index_map import (
     NotAnIndex,
+    division_count,
+    divisor_chain,
     evaluate,
     flat_index,
+    function_name,
     grid,
     is_identity,
     is_injective,
@@ -112,6 +115,34 @@ def test_what_is_no_index_is_refused(expr):
 
 def test_variables_come_once_and_without_buffers():
     assert [v.name for v in variables(J * 2 + I + J + X[K, I])] == ["j", "i", "k"]
+
+
+def test_variables_of_a_variable_and_of_a_constant():
+    assert variables(I)[0].same_as(I) and variables(const(3)) == [] and variables(X) == []
+
+
+def test_of_two_branches_the_longer_one_counts():
+    long, short = (I // 3) % 5, J % 2
+    assert division_count(long + short) == 3
+    assert division_count(tirx.if_then_else(J // 2 < 1, long, short)) == 1 + 2
+    assert division_count(tirx.if_then_else(J < 1, short, tirx.if_then_else(I < 1, short, long))) == 2
+    assert division_count(X[tirx.popcount(I // 3), J % 2]) == 2, "a call that is no branch adds up"
+    assert division_count(I) == 0
+
+
+def test_divisors_form_a_chain_up_to_the_extent():
+    assert divisor_chain([I // 4, I % 4], I, 24) == [1, 4, 24]
+    assert divisor_chain([(I // 2) % 6], I, 24) == [1, 2, 12, 24], "cut at 2 and at 2 * 6"
+    assert divisor_chain([X[I // 4, J // 3]], I, 24) == [1, 4, 24], "those of other iterators do not count"
+    assert divisor_chain([I // 4, I % 6], I, 24) == [1, 24], "6 is no multiple of 4"
+    assert divisor_chain([I // 5], I, 24) == [1, 24]
+    assert divisor_chain([I + J], I, 24) == [1, 24]
+
+
+def test_function_name():
+    assert function_name(tirx.exp(tirx.const(1.0, "float32"))) == "exp"
+    assert function_name(tirx.if_then_else(I < 1, I, J)) == "if_then_else"
+    assert function_name(ir.Call(relax.ExternFunc("f"), [])) == ""
 
 
 def test_grid_spans_the_space():

@@ -20,6 +20,7 @@ from ..ir.guarded_loads import guarded_loads
 from ..ir.index_map import variables
 from ..ir.texels import is_texture
 from ..ir.vectorized import is_scalarized
+from ..ir.walk import contains
 
 _UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
@@ -116,7 +117,7 @@ def launches(func: tirx.PrimFunc) -> list[Launch]:
         If it depends on data how often something is accessed.
     """
     func = _without_blocks(func)
-    walker = _Walker(_allocates_memory(func.body))
+    walker = _Walker(contains(func.body, tirx.AllocBuffer, lambda allocation: _is_memory(allocation.buffer)))
     walker.kernel(func.body)
     return [launch for launch in walker.found if launch.accesses]
 
@@ -136,18 +137,12 @@ def _without_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 @dataclass(eq=False)
-class _Straight:
+class _BasicBlock:
     """Where statements follow each other without a jump: what was loaded there is known still."""
 
     loops: tuple[Loop, ...]
     guards: tuple
     known: dict = field(default_factory=dict)
-
-
-def _allocates_memory(body: tirx.Stmt) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(body, (tirx.AllocBuffer, found.append))
-    return any(_is_memory(each.buffer) for each in found)
 
 
 class _Walker:
@@ -168,10 +163,10 @@ class _Walker:
         else:
             launch = Launch()
             self.found.append(launch)
-            launch.length = self.stmt(stmt, _Straight((), ()), 0)
+            launch.length = self.stmt(stmt, _BasicBlock((), ()), 0)
             self.finish(launch)
 
-    def stmt(self, stmt: tirx.Stmt, at: _Straight, time: int) -> int:
+    def stmt(self, stmt: tirx.Stmt, at: _BasicBlock, time: int) -> int:
         """Record the accesses of a statement that begins at `time`; returns when it ends."""
         if isinstance(stmt, tirx.SeqStmt):
             for each in stmt:
@@ -199,21 +194,21 @@ class _Walker:
             return time
         raise Unmodelled(f"it has a {type(stmt).__name__}")
 
-    def virtual_threads(self, stmt: tirx.Stmt, at: _Straight, time: int) -> int:
+    def virtual_threads(self, stmt: tirx.Stmt, at: _BasicBlock, time: int) -> int:
         """An instruction that a thread runs for several virtual ones: one time after the other where they differ."""
         around = {loop.var for loop in at.loops}
         var = next((each for each in self.virtual if each not in around and self.depends(stmt, at, each)), None)
         if var is None:
             return self.instruction(stmt, at, time)
         loop = Loop(var, tirx.const(0, var.ty.dtype), self.virtual[var], tirx.ForKind.UNROLLED)
-        loop.step = self.virtual_threads(stmt, _Straight((*at.loops, loop), at.guards), time) - time
+        loop.step = self.virtual_threads(stmt, _BasicBlock((*at.loops, loop), at.guards), time) - time
         return time + loop.extent * loop.step
 
-    def depends(self, stmt: tirx.Stmt, at: _Straight, var: tirx.Var) -> bool:
+    def depends(self, stmt: tirx.Stmt, at: _BasicBlock, var: tirx.Var) -> bool:
         used = (*tirx.analysis.undefined_vars(stmt), *(condition for condition, _ in at.guards))
         return any(each.same_as(var) for expr in used for each in variables(self.inline(expr)))
 
-    def instruction(self, stmt: tirx.Stmt, at: _Straight, time: int) -> int:
+    def instruction(self, stmt: tirx.Stmt, at: _BasicBlock, time: int) -> int:
         if isinstance(stmt, tirx.For):
             return self.loop(stmt, at, time)
         if isinstance(stmt, tirx.Evaluate):
@@ -230,23 +225,23 @@ class _Walker:
             self.memory[var] = isinstance(var.ty, tirx.BufferType) and _is_memory(var)
         return self.memory[var]
 
-    def branches(self, stmt: tirx.IfThenElse, at: _Straight, time: int) -> int:
+    def branches(self, stmt: tirx.IfThenElse, at: _BasicBlock, time: int) -> int:
         time = self.loads([stmt.condition], at, time)
         condition = self.inline(stmt.condition)
         for body, value in ((stmt.then_case, True), (stmt.else_case, False)):
             if body is not None:
-                time = self.stmt(body, _Straight(at.loops, (*at.guards, (condition, value))), time)
+                time = self.stmt(body, _BasicBlock(at.loops, (*at.guards, (condition, value))), time)
         return time
 
-    def loop(self, stmt: tirx.For, at: _Straight, time: int) -> int:
+    def loop(self, stmt: tirx.For, at: _BasicBlock, time: int) -> int:
         extent = _constant(stmt.extent, f"loop {stmt.loop_var.name}")
         launch = self.found[-1]
         if stmt.kind == tirx.ForKind.PARALLEL and not at.loops and not launch.axes:
             self.thread(stmt.loop_var, "parallel", stmt.extent)
-            return self.stmt(stmt.body, _Straight((), at.guards), time)
+            return self.stmt(stmt.body, _BasicBlock((), at.guards), time)
         scalar = stmt.kind == tirx.ForKind.VECTORIZED and is_scalarized(stmt)
         loop = Loop(stmt.loop_var, self.inline(stmt.min), extent, stmt.kind, scalar=scalar)
-        loop.step = self.stmt(stmt.body, _Straight((*at.loops, loop), at.guards), time) - time
+        loop.step = self.stmt(stmt.body, _BasicBlock((*at.loops, loop), at.guards), time) - time
         return time + extent * loop.step
 
     def thread(self, var: tirx.Var, tag: str, extent) -> None:
@@ -254,12 +249,12 @@ class _Walker:
         self.found[-1].tags[var] = tag
         axes[tag] = max(axes.get(tag, 1), _constant(extent, tag))
 
-    def loads(self, values: Sequence, at: _Straight, time: int) -> int:
+    def loads(self, values: Sequence, at: _BasicBlock, time: int) -> int:
         for load, guards in (each for value in values for each in guarded_loads(value, at.guards)):
             time = self.access(load.source, load.indices, False, at, self.inlined_guards(guards), time)
         return time
 
-    def access(self, buffer, indices, store: bool, at: _Straight, guards: tuple, time: int) -> int:
+    def access(self, buffer, indices, store: bool, at: _BasicBlock, guards: tuple, time: int) -> int:
         if not _is_memory(buffer):
             return time
         indices = tuple(self.inline(index) for index in indices)

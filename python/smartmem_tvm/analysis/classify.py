@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.compose import reads_once
-from ..ir.index_map import flat_index, is_injective, visits_once
+from ..ir.index_map import flat_index, function_name, is_injective, variables, visits_once
 from ..ir.kernel import Kernel, Stage, shape_of
 from ..ir.movement import Movement, Piece, movement
 from ..ir.strength_reduction import Simplifier
+from ..ir.walk import collect_outside, loads
 from ..tables.mapping_type import MappingType
 from ..tables.quadrant import Quadrant
 
@@ -75,7 +75,8 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         return MappingType.MANY_TO_MANY
     stage, moved = kernel.last, movement(kernel)
     if moved is not None:
-        kinds = [_piece_type(stage, p) for p in moved.pieces if p.source is not None and _is_data(p, constants)]
+        copied = [p for p in moved.pieces if p.source is not None and not any(p.source.same_as(c) for c in constants)]
+        kinds = [_piece_type(stage, piece) for piece in copied]
         return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
     kinds = []
     for buffer in kernel.inputs:
@@ -89,21 +90,11 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
 
 
-def _is_data(piece: Piece, constants: tuple) -> bool:
-    return not any(piece.source.same_as(c) for c in constants)
-
-
 def _only_indexes(stage: Stage, buffer) -> bool:
     """Whether a buffer only feeds other loads' indices (the indices of a run-time gather)."""
-    inner: list = []
-
-    def collect(load):
-        for index in load.indices:
-            tvm_ffi.structural_walk(index, (ir.TensorLoad, inner.append))
-
-    tvm_ffi.structural_walk(stage.body, (ir.TensorLoad, collect))
+    inner = [load for outer in loads(stage.body) for index in outer.indices for load in loads(index)]
     mine = [load for load in stage.loads if load.source.same_as(buffer)]
-    return bool(mine) and len([load for load in inner if load.source.same_as(buffer)]) >= len(mine)
+    return bool(mine) and sum(load.source.same_as(buffer) for load in inner) >= len(mine)
 
 
 def _piece_type(stage: Stage, piece: Piece) -> MappingType:
@@ -132,31 +123,21 @@ def reduction_dims(kernel: Kernel) -> dict[str, tuple[int, ...]]:
     aggregated: dict = {buffer: set() for buffer in (*kernel.inputs, *kernel.outputs, *kernel.intermediates)}
     for stage in reversed(kernel.stages):
         through = {dim for out in stage.outputs for dim in aggregated[out]}
-        variables = (*stage.reduction, *(v for dim, v in enumerate(stage.spatial) if dim in through))
+        along = {*stage.reduction, *(v for dim, v in enumerate(stage.spatial) if dim in through)}
         for load in stage.loads:
             for dim, index in enumerate(load.indices):
-                if any(_uses(index, var) for var in variables):
+                if along & set(variables(index)):
                     aggregated[load.source].add(dim)
     return {buffer.name: tuple(sorted(aggregated[buffer])) for buffer in kernel.inputs}
 
 
-def _uses(expr, var) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.Var, lambda v: found.append(v) if v.same_as(var) else None))
-    return bool(found)
-
-
 def cost(expr) -> int:
     """Rough number of arithmetic operations of a value; a transcendental function counts as 20, an index nothing."""
-    found: list = []
-    skip = (ir.TensorLoad, lambda _: tvm_ffi.WalkResult.SKIP)
-    tvm_ffi.structural_walk(expr, (skip, (_ARITHMETIC, found.append)), order="pre")
-    return len(found) + _TRANSCENDENTAL_COST * transcendental_calls(expr)
+    operations = collect_outside(expr, _ARITHMETIC, skip=ir.TensorLoad)
+    return len(operations) + _TRANSCENDENTAL_COST * transcendental_calls(expr)
 
 
 def transcendental_calls(expr) -> int:
     """How often a value calls exp, erf, tanh and the like."""
-    found: list = []
-    skip = (ir.TensorLoad, lambda _: tvm_ffi.WalkResult.SKIP)
-    tvm_ffi.structural_walk(expr, (skip, (ir.Call, found.append)), order="pre")
-    return sum(getattr(call.op, "name", "").rpartition(".")[2] not in _CHEAP_CALLS for call in found)
+    calls = collect_outside(expr, ir.Call, skip=ir.TensorLoad)
+    return sum(function_name(call) not in _CHEAP_CALLS for call in calls)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..ir.graph import Graph, Node
+from ..ir.index_map import function_name
 from ..ir.kernel import Kernel
 from ..ir.movement import movement
+from ..ir.walk import collect_outside, loads
 from ..tables.mapping_type import TABLE_3, MappingType, Verdict
 from ..tables.quadrant import Quadrant
 from .classify import mapping_type, quadrant, reduction_dims
@@ -111,20 +112,12 @@ def flops(kernel: Kernel) -> int:
 
 def _operations(body: tirx.Stmt) -> int:
     """Operators and calls that some element goes into."""
-    found: list = []
-    skip_indices = (ir.TensorLoad, lambda _: tvm_ffi.WalkResult.SKIP)
-    tvm_ffi.structural_walk(body, (skip_indices, (_OPERATIONS, found.append)), order="pre")
-    return sum(_has_load(each) and not _chooses(each) for each in found)
+    found = collect_outside(body, _OPERATIONS, skip=ir.TensorLoad)
+    return sum(bool(loads(each)) and not _chooses(each) for each in found)
 
 
 def _chooses(expr) -> bool:
-    return isinstance(expr, ir.Call) and getattr(expr.op, "name", "").endswith(("if_then_else", "reinterpret"))
-
-
-def _has_load(expr) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
-    return bool(found)
+    return isinstance(expr, ir.Call) and function_name(expr) in ("if_then_else", "reinterpret")
 
 
 def tensor_bytes(ty) -> int:

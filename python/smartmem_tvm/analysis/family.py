@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.compose import simplify, tidy
+from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage, parse
 from ..ir.movement import movement
+from ..ir.walk import collect, loads
 
 ATTENTION, MATMUL, BATCHED = "attention", "matmul", "batched matmul"
 CONVOLUTION, GROUPED, DEPTHWISE = "convolution", "grouped convolution", "depthwise convolution"
@@ -47,7 +48,7 @@ def family_of(func: tirx.PrimFunc) -> str:
 
 
 def _product_family(stage: Stage) -> str:
-    left, right = (_variables(stage, _loads(side)) for side in _factors(stage))
+    left, right = (_variables(stage, loads(side)) for side in _factors(stage))
     shared = left & right & set(stage.spatial)
     sliding = _sliding(stage, shared)
     if not sliding:
@@ -57,7 +58,8 @@ def _product_family(stage: Stage) -> str:
 
 
 def _reduction_family(kernel: Kernel, sums: list[Stage]) -> str:
-    called = {call.op.name for stage in kernel.stages for call in _calls(stage.body) if isinstance(call.op, ir.Op)}
+    calls = [call for stage in kernel.stages for call in collect(stage.body, ir.Call)]
+    called = {call.op.name for call in calls if isinstance(call.op, ir.Op)}
     if any(isinstance(_combined(stage), tirx.Max) for stage in sums) and any(name.endswith(".exp") for name in called):
         return SOFTMAX
     if any(name.endswith("sqrt") for name in called):
@@ -67,7 +69,7 @@ def _reduction_family(kernel: Kernel, sums: list[Stage]) -> str:
 
 def _pointwise_family(kernel: Kernel) -> str:
     picked = (index for stage in kernel.stages for load in stage.loads for index in load.indices)
-    if any(_loads(index) for index in picked):
+    if any(map(loads, picked)):
         return GATHER
     whole = tidy(simplify(kernel)) if len(kernel.outputs) == 1 else kernel
     return LAYOUT if movement(whole) is not None else ELEMENTWISE
@@ -82,7 +84,7 @@ def _factors(stage: Stage) -> tuple | None:
     if len(terms) != 1 or not isinstance(terms[0], tirx.Mul):
         return None
     sides = terms[0].a, terms[0].b
-    read = [_variables(stage, _loads(side)) for side in sides]
+    read = [_variables(stage, loads(side)) for side in sides]
     return sides if all(read) and read[0] != read[1] else None
 
 
@@ -107,19 +109,5 @@ def _sliding(stage: Stage, shared: set) -> set:
 
 def _variables(stage: Stage, exprs) -> set:
     """Iterators of a stage, of more than one value, in some expressions."""
-    found: set = set()
-    for expr in exprs:
-        tvm_ffi.structural_walk(expr, (ir.Var, found.add))
+    found = {var for expr in exprs for var in variables(expr)}
     return {var for var in (*stage.spatial, *stage.reduction) if var in found and stage.extents[var] > 1}
-
-
-def _loads(expr) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
-    return found
-
-
-def _calls(expr) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.Call, found.append))
-    return found

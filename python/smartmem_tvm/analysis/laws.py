@@ -13,7 +13,7 @@ import re
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..ir.index_map import is_if_then_else
+from ..ir.index_map import function_name, is_if_then_else, variables
 from ..ir.kernel import REDUCE, Kernel, Stage
 from ..ir.movement import movement
 from ..tables.properties import Property, properties
@@ -110,13 +110,8 @@ def _number(value) -> float | None:
 def _slides(stage: Stage) -> bool:
     """Whether a reduction and a spatial iterator meet in one index: a window over the operand."""
     kinds = {it.var: it.iter_type == REDUCE for it in stage.iters}
-    for load in stage.loads:
-        for index in load.indices:
-            used: list = []
-            tvm_ffi.structural_walk(index, (ir.Var, used.append))
-            if len({kinds[var] for var in used if var in kinds}) == 2:
-                return True
-    return False
+    indices = (index for load in stage.loads for index in load.indices)
+    return any(len({kinds[var] for var in variables(index) if var in kinds}) == 2 for index in indices)
 
 
 def _keeps_value(cast: tirx.Cast) -> bool:
@@ -151,8 +146,7 @@ class _Form:
         if kind is tirx.Select:
             return f"select({self.text(expr.condition)}, {self.text(expr.true_value)}, {self.text(expr.false_value)})"
         if isinstance(expr, ir.Call):
-            name = getattr(expr.op, "name", "?").rpartition(".")[2]
-            return f"{name}({', '.join(self.text(arg) for arg in expr.args)})"
+            return f"{function_name(expr) or '?'}({', '.join(self.text(arg) for arg in expr.args)})"
         return "?"
 
     def _load(self, load) -> str:

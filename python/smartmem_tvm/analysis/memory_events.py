@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.index_map import NotAnIndex, evaluate, flat_index
+from ..ir.walk import loads
 from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
 from .access_pattern import Access, Launch, Loop, Unmodelled
@@ -134,7 +135,7 @@ class Grid:
         shape = (len(groups), len(instances), self.threads)
         happens = np.ones((), bool)
         for condition, expected in site.access.guards:
-            if not _reads(condition):  # what depends on data may happen
+            if not loads(condition):  # what depends on data may happen
                 happens = happens & (np.asarray(_value(condition, values), bool) == expected)
         place = self._texture_line(site, values) if site.access.texture else self._byte(site, values)
         return np.broadcast_to(place, shape), np.broadcast_to(happens, shape)
@@ -221,12 +222,6 @@ def _digits(flat: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
         digits.append(flat % extent)
         flat = flat // extent
     return digits[::-1]
-
-
-def _reads(expr) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
-    return bool(found)
 
 
 def _value(expr, values: dict) -> np.ndarray:

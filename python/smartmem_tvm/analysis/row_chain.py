@@ -16,13 +16,13 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.axes import SharedRows, axes_of, unitless
 from ..ir.half import HALF
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage
+from ..ir.walk import loads
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +110,11 @@ def row_chain_of(kernel: Kernel) -> RowChain:
     for stage, product in products.items():
         if any(axes[stage].get(v) in shared - batch for v in variables(product.right)):
             raise Opaque("a matrix differs from row to row")
-        if any(load.source in kernel.intermediates for load in _loads(product.right)):
+        if any(load.source in kernel.intermediates for load in loads(product.right)):
             raise Opaque("a matrix is computed in the kernel itself")
     first = kernel.stages[0]
     in_order = tuple(axes[first][v] for v in first.spatial if axes[first][v] in shared)
     return RowChain(kernel, axes, in_order, extents, tuple(a for a in in_order if a in batch), products)
-
-
-def _loads(node) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(node, (ir.TensorLoad, found.append))
-    return found
 
 
 def _check_rows(kernel: Kernel, axes: dict, shared: set) -> None:
@@ -137,7 +131,7 @@ def product_of(stage: Stage, columns: tuple) -> Product | None:
         return None
     right = [f for f in factors(term) if any(v in columns for v in variables(f))]
     left = [f for f in factors(term) if not any(v in columns for v in variables(f))]
-    if len(right) != 1 or not any(_loads(f) for f in left):
+    if len(right) != 1 or not any(loads(f) for f in left):
         return None
     return Product(columns, math.prod(left[1:], start=left[0]), right[0])
 
@@ -149,7 +143,7 @@ def summand(stage: Stage):
         return None
     for own, term in ((body.value.a, body.value.b), (body.value.b, body.value.a)):
         if isinstance(own, ir.TensorLoad) and own.source.same_as(body.buffer):
-            return None if any(load.source.same_as(body.buffer) for load in _loads(term)) else term
+            return None if any(load.source.same_as(body.buffer) for load in loads(term)) else term
     return None
 
 

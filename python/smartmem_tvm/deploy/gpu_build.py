@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from .._tvm import executable
+from ..ir.walk import stores
 from .cuda_compiler import compiling
 
 
@@ -101,6 +101,4 @@ def join(mods: Iterable[tvm.IRModule]) -> tvm.IRModule:
 
 def _size(func: tirx.PrimFunc) -> int:
     """Statements that write something: passes and compilers take about as long."""
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append))
-    return 1 + len(stores)
+    return 1 + len(stores(func.body))

@@ -9,12 +9,12 @@ from statistics import median
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ..ir.texels import is_texture
+from ..ir.walk import stores
 from ..pipeline import Options
 from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
 from ..tune.kernel import CONSTANTS
@@ -183,6 +183,5 @@ def _type(param: tirx.Buffer, places: Mapping[str, relax.VDevice]) -> relax.Tens
 
 def _outputs(func: tirx.PrimFunc) -> int:
     """How many parameters a kernel writes; they come last."""
-    written: list = []
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: written.append(store.buffer)))
+    written = [store.buffer for store in stores(func.body)]
     return sum(any(param.same_as(buffer) for buffer in written) for param in func.params)

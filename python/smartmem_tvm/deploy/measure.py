@@ -22,6 +22,7 @@ from tvm import ir, sym, tirx
 from tvm.target import Target
 
 from ..ir.kernel import Kernel, Opaque, Stage, parse
+from ..ir.walk import loads
 from ..pipeline import Options, lower_phases, run_phases
 from ..target import device_of
 from .weights import Weight
@@ -158,16 +159,10 @@ def index_bounds(kernel: Kernel) -> dict:
     for stage in kernel.stages:
         for load in stage.loads:
             for index, extent in zip(load.indices, load.source.shape, strict=True):
-                for buffer in {inner.source for inner in _loads(index)}:
+                for buffer in {inner.source for inner in loads(index)}:
                     bound = _largest(stage, index, int(extent))
                     bounds[buffer] = min(bound, bounds.get(buffer, bound))
     return bounds
-
-
-def _loads(expr) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
-    return found
 
 
 def _largest(stage: Stage, index, extent: int) -> int:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 import tvm
-import tvm_ffi
 from tvm import ir, relax
+
+from ..ir.index_map import variables
 
 
 def memory_plan(mod: tvm.IRModule) -> dict:
@@ -61,7 +62,7 @@ class _Plan:
     def of(self, value: relax.Expr) -> list[dict]:
         """The tensors that an expression reads, each once."""
         found: list[dict] = []
-        for var in _variables(value):
+        for var in variables(value):
             found += [each for each in self.known.get(var, ()) if each not in found]
         return found
 
@@ -79,12 +80,6 @@ class _Plan:
             each["last"] = len(self.steps)
         self.known[var] = tensors  # what a call returns may be one of its arguments, by another name
         self.steps.append(_callee(value))
-
-
-def _variables(value: relax.Expr) -> list[relax.Var]:
-    found: dict = {}
-    tvm_ffi.structural_walk(value, (ir.Var, lambda var: found.setdefault(var) and None))
-    return list(found)
 
 
 def _storage(call: ir.Call) -> dict:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from math import prod
 
 import tvm
-import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
 from ..ir.graph import CALL_TIR
+from ..ir.index_map import variables
+from ..ir.walk import collect
 
 
 def record_graph(mod: tvm.IRModule) -> dict:
@@ -82,17 +83,8 @@ class _Reader:
 
     def _operands(self, value: relax.Expr) -> list[relax.Expr]:
         """Variables that an expression reads, each once, and then its constants."""
-        variables: dict = {}
-        constants: list = []
-
-        def see(each: ir.Var | ir.Constant) -> None:
-            if isinstance(each, ir.Var) and not tirx.is_buffer_var(each):
-                variables[each] = None
-            elif isinstance(each, ir.Constant) and isinstance(each.ty, relax.TensorType):  # others are attributes
-                constants.append(each)
-
-        tvm_ffi.structural_walk(value, [(ir.Var, see), (ir.Constant, see)])
-        return [*variables, *constants]
+        constants = collect(value, ir.Constant)
+        return [*variables(value), *(each for each in constants if isinstance(each.ty, relax.TensorType))]
 
 
 def _operator(value: relax.Expr) -> str:

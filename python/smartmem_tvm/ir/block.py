@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, relax
 
 from .graph import append_log
+from .index_map import variables
 
 _PREFIX = "relax."
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -29,7 +30,7 @@ class Bindings:
             self._register(var)
 
     def _register(self, var) -> None:
-        for operand in operands(self.values[var]):
+        for operand in variables(self.values[var]):
             self._readers.setdefault(operand, {})[var] = None
 
     def readers(self, var) -> list:
@@ -39,7 +40,7 @@ class Bindings:
     def edit(self, edits: dict) -> None:
         """Bind variables to other values, which may be calls of calls."""
         for var, value in edits.items():
-            for operand in operands(self.values[var]):
+            for operand in variables(self.values[var]):
                 self._readers[operand].pop(var, None)
             self.values[var] = value
             self._register(var)
@@ -63,16 +64,6 @@ class Bindings:
             value = with_args(value, *args) if args else value
             bindings.append(relax.VarBinding(var, builder.normalize(value)))
         return relax.DataflowBlock(bindings)
-
-
-def operands(value) -> list:
-    """Variables that a value reads."""
-    if isinstance(value, ir.Var):
-        return [value]
-    if isinstance(value, relax.TupleGetItem):
-        return operands(value.tuple_value)
-    parts = value.args if isinstance(value, ir.Call) else value.fields if isinstance(value, relax.Tuple) else []
-    return [operand for part in parts for operand in operands(part)]
 
 
 def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable) -> tvm.IRModule:

@@ -18,7 +18,7 @@ from tvm import ir, tirx
 
 from .axes import axes_of, unitless
 from .compose import simplify
-from .index_map import unflatten, variables, visits_once
+from .index_map import divisor_chain, unflatten, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 
 
@@ -131,7 +131,7 @@ def _split(reader: Kernel, buffer, indices: list, extents: dict) -> tuple[Kernel
     """The reader with iterators that its map divides split into digits."""
     axes, _ = axes_of(reader, buffer)
     for var in _ordered(indices, range(len(indices))):
-        bounds = _digits(indices, var, extents[var])
+        bounds = divisor_chain(indices, var, extents[var])
         if len(bounds) < 3:
             continue
         axis = next(a for s in reader.stages for v, a in axes[s].items() if v.same_as(var))
@@ -146,23 +146,6 @@ def _split(reader: Kernel, buffer, indices: list, extents: dict) -> tuple[Kernel
         reader = simplify(change_axes(reader, [axis], names, value_of, axes))
         axes, _ = axes_of(reader, buffer)
     return (reader, *read_map(reader, buffer))
-
-
-def _digits(indices: Sequence, var, extent: int) -> list[int]:
-    """1, the divisors that a map divides `var` by, and its extent; just those two if the divisors form no chain."""
-    found: set[int] = set()
-
-    def collect(node):
-        outer, divided = 1, node.a
-        if isinstance(divided, tirx.FloorDiv) and isinstance(divided.b, tirx.IntImm):
-            outer, divided = int(divided.b), divided.a
-        if isinstance(node.b, tirx.IntImm) and isinstance(divided, ir.Var) and divided.same_as(var):
-            found.update((outer, outer * int(node.b)))
-
-    for index in indices:
-        tvm_ffi.structural_walk(index, ((tirx.FloorDiv, tirx.FloorMod), collect))
-    chain = [1, *sorted(found - {1, extent}), extent]
-    return chain if all(b % a == 0 for a, b in pairwise(chain)) else [1, extent]
 
 
 def change_axes(

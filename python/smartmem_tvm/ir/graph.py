@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import tvm_ffi
 from tvm import IRModule, ir, relax, tirx
 
 from .compose import fresh, merge, merge_equal_inputs, simplify, split_outputs, tidy
+from .index_map import variables
 from .kernel import Kernel, Opaque, emit, parse, substitute
 from .movement import movement
+from .walk import collect
 
 MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
 LOG = "smartmem.log"  # module attribute: decisions of the passes, one JSON object each
@@ -46,11 +47,7 @@ class Node:
         """Variables this node reads."""
         if self.kernel is not None:
             return [a for a in self.args if isinstance(a, ir.Var)]
-        found: list = []
-        tvm_ffi.structural_walk(
-            self.value, (ir.Var, lambda v: None if v in found or tirx.is_buffer_var(v) else found.append(v))
-        )
-        return found
+        return variables(self.value)
 
     @property
     def constants(self) -> tuple:
@@ -204,12 +201,6 @@ def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, Kernel | None, list[int]
     return whole, fresh(part), live, ""
 
 
-def _live(part: Kernel, whole: Kernel, args: list) -> tuple[Kernel, list]:
-    """`part` of a kernel with the arguments of the inputs it still reads."""
-    bound = dict(zip(whole.inputs, args, strict=True))
-    return part, [bound[b] for b in part.inputs]
-
-
 def normalise(node: Node, kernel: Kernel, args: list) -> None:
     """Give `node` a kernel and the arguments bound to its inputs; equal arguments are read through one input."""
     first: dict = {}
@@ -251,8 +242,8 @@ def _tuple_item(var, value, by_var: dict) -> Node | None:
     except Opaque:
         return None
     node = Node(var, value, members=[f"{source.members[0]}[{value.index}]"])
-    part, args = _live(part, source.kernel, source.args)
-    normalise(node, fresh(part), args)
+    bound = dict(zip(source.kernel.inputs, source.args, strict=True))
+    normalise(node, fresh(part), [bound[buffer] for buffer in part.inputs])
     return node
 
 
@@ -328,8 +319,22 @@ def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRM
 
 def launches(mod: IRModule) -> Counter:
     """How often each kernel is called; bodies of loops and branches count once."""
-    calls: list[ir.Call] = []
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and calls.append(call)))
-    return Counter(call.args[0] for call in calls)
+    return Counter(call.args[0] for call in _kernel_calls(mod))
+
+
+def private_calls(mod: IRModule) -> dict[ir.GlobalVar, list[ir.Call]]:
+    """The calls of each kernel that ``call_tir`` calls, and that nothing else can call or mentions."""
+    found: dict[ir.GlobalVar, list[ir.Call]] = {}
+    for call in _kernel_calls(mod):
+        found.setdefault(call.args[0], []).append(call)
+    times = Counter(gvar for func in _relax_functions(mod) for gvar in collect(func, ir.GlobalVar))
+    only = {gvar: calls for gvar, calls in found.items() if times[gvar] == len(calls)}
+    return {gvar: calls for gvar, calls in only.items() if "global_symbol" not in (mod[gvar].attrs or {})}
+
+
+def _kernel_calls(mod: IRModule) -> list[ir.Call]:
+    return [call for func in _relax_functions(mod) for call in collect(func, ir.Call) if call.op == CALL_TIR]
+
+
+def _relax_functions(mod: IRModule) -> list[relax.Function]:
+    return [func for func in mod.functions.values() if isinstance(func, relax.Function)]

@@ -10,8 +10,9 @@ from math import isfinite
 import tvm_ffi
 from tvm import ir, tirx
 
-from .index_map import is_if_then_else
+from .index_map import function_name, is_if_then_else
 from .kernel import SPATIAL, Kernel, Stage
+from .walk import collect, loads
 
 HALF, FLOAT = "float16", "float32"
 LARGEST = 65504.0  # finite half
@@ -87,9 +88,7 @@ def exceeds_half(kernel: Kernel, beyond: Sequence = ()) -> bool:
     large: list = list(beyond)
     for stage in kernel.stages:
         value = _without_bounded(stage.body)
-        loads: list = []
-        tvm_ffi.structural_walk(value, (ir.TensorLoad, loads.append))
-        passed = any(load.source.same_as(each) for load in loads for each in large)
+        passed = any(load.source.same_as(each) for load in loads(value) for each in large)
         if (passed and not _compares(stage)) or _largest(value) > LARGEST:
             large += stage.outputs
     return any(each.same_as(out) for out in kernel.outputs for each in large)
@@ -99,8 +98,7 @@ def _without_bounded(node):
     """The statement with zeros for functions that make small numbers of large ones."""
 
     def call(old):
-        bounded = getattr(old.op, "name", "").rpartition(".")[2] in _BOUNDED
-        return tirx.const(0, old.ty.dtype) if bounded else old
+        return tirx.const(0, old.ty.dtype) if function_name(old) in _BOUNDED else old
 
     return tvm_ffi.structural_map(node, (ir.Call, call))
 
@@ -111,6 +109,4 @@ def _compares(stage: Stage) -> bool:
 
 
 def _largest(node) -> float:
-    found = [0.0]
-    tvm_ffi.structural_walk(node, (tirx.FloatImm, lambda imm: found.append(abs(imm.value))))
-    return max(each for each in found if isfinite(each))
+    return max((abs(imm.value) for imm in collect(node, tirx.FloatImm) if isfinite(imm.value)), default=0.0)

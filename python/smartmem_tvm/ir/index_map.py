@@ -9,12 +9,14 @@ identity, does it stay inside the source, does it visit every source element at 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
-import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
+
+from .walk import collect, collect_outside
 
 _EVALUATE: dict[type, Callable] = {
     tirx.Add: np.add,
@@ -37,6 +39,7 @@ _EVALUATE: dict[type, Callable] = {
 
 # Most indices are one of these: not worth the cost of setting up a walk.
 _LEAVES = (ir.Var, tirx.IntImm)
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 # Points; enumerating fewer takes less time than asking TVM's iterator analysis.
 _LARGE_SPACE = 1 << 14
 
@@ -77,16 +80,16 @@ def is_if_then_else(expr) -> bool:
     return isinstance(expr, ir.Call) and getattr(expr.op, "name", "").endswith(".if_then_else")
 
 
+def function_name(call: ir.Call) -> str:
+    """Name of the operator that is called, without its dialect (``exp``); empty if it is none."""
+    return getattr(call.op, "name", "").rpartition(".")[2]
+
+
 def variables(expr) -> list:
     """Scalar variables of an expression, each once, in order of appearance."""
     if isinstance(expr, _LEAVES):
         return [expr] if isinstance(expr, ir.Var) and not tirx.is_buffer_var(expr) else []
-    found: list = []
-    tvm_ffi.structural_walk(
-        expr,
-        (ir.Var, lambda v: None if v in found or tirx.is_buffer_var(v) else found.append(v)),
-    )
-    return found
+    return [var for var in dict.fromkeys(collect(expr, ir.Var)) if not tirx.is_buffer_var(var)]
 
 
 def grid(vars_: Sequence, extents: Mapping) -> dict:
@@ -99,22 +102,32 @@ def division_count(expr) -> int:
     """Number of ``//`` and ``%`` worked out for one value of an expression: of two branches, those of the longer."""
     if isinstance(expr, _LEAVES):
         return 0
-    count = 0
+    nodes = collect_outside(expr, (*_DIVISIONS, ir.Call), skip=ir.Call)
+    return sum(_divisions_of_call(node) if isinstance(node, ir.Call) else 1 for node in nodes)
 
-    def bump(_):
-        nonlocal count
-        count += 1
 
-    def branch(node):
-        nonlocal count
-        if not is_if_then_else(node):
-            return None
-        test, yes, no = node.args
-        count += division_count(test) + max(division_count(yes), division_count(no))
-        return tvm_ffi.WalkResult.SKIP
+def _divisions_of_call(call: ir.Call) -> int:
+    parts = [division_count(arg) for arg in call.args]
+    return parts[0] + max(parts[1:]) if is_if_then_else(call) else sum(parts)
 
-    tvm_ffi.structural_walk(expr, ((ir.Call, branch), ((tirx.FloorDiv, tirx.FloorMod), bump)), order="pre")
-    return count
+
+def divisor_chain(nodes: Iterable, var, extent: int) -> list[int]:
+    """1, the constants that `var` itself is divided by, ascending, and its extent; just 1 and that if some do not fit.
+
+    Parameters
+    ----------
+    nodes : iterable
+        Expressions or statements in which ``//`` and ``%`` are looked for.
+    """
+    found: set[int] = set()
+    for division in (each for node in nodes for each in collect(node, _DIVISIONS)):
+        outer, divided = 1, division.a
+        if isinstance(divided, tirx.FloorDiv) and isinstance(divided.b, tirx.IntImm):
+            outer, divided = int(divided.b), divided.a  # (v // a) % b cuts at a and at a * b
+        if isinstance(division.b, tirx.IntImm) and isinstance(divided, ir.Var) and divided.same_as(var):
+            found.update((outer, outer * int(division.b)))
+    chain = [1, *sorted(found - {1, extent}), extent]
+    return chain if all(b % a == 0 for a, b in pairwise(chain)) else [1, extent]
 
 
 def is_identity(indices: Sequence, vars_: Sequence, extents: Mapping) -> bool:

@@ -16,8 +16,10 @@ import tvm_ffi
 from tvm import IRModule, ir, s_tir, sym, tirx
 
 from .index_map import is_identity
+from .walk import collect, loads, stores
 
 SPATIAL, REDUCE = 0, 2  # tirx.IterVar.iter_type: DataPar, CommReduce
+_PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 
 
 class Opaque(Exception):
@@ -60,12 +62,7 @@ class Stage:
     @cached_property
     def outputs(self) -> tuple:
         """Buffers written by this stage; more than one for a tuple reduction such as argmax."""
-        found: list = []
-        tvm_ffi.structural_walk(
-            self.body,
-            (tirx.BufferStore, lambda s: None if s.buffer in found else found.append(s.buffer)),
-        )
-        return tuple(found)
+        return tuple(dict.fromkeys(store.buffer for store in stores(self.body)))
 
     @cached_property
     def is_pointwise(self) -> bool:
@@ -79,9 +76,7 @@ class Stage:
     @cached_property
     def loads(self) -> tuple:
         """Every load of the body, the stage's own accumulator excepted."""
-        found: list = []
-        tvm_ffi.structural_walk(self.body, (ir.TensorLoad, found.append))
-        return tuple(load for load in found if not any(load.source.same_as(o) for o in self.outputs))
+        return tuple(load for load in loads(self.body) if not any(load.source.same_as(o) for o in self.outputs))
 
     def maps(self, buffer) -> list[list]:
         """The different index maps through which this stage reads `buffer`."""
@@ -215,17 +210,13 @@ def _check_trivial_binding(block, values, loops: dict) -> None:
 
 def _check_plain_accesses(block) -> None:
     """Buffers may appear only as the source of a load or the target of a store, never as a pointer."""
-    statements, loads, mentions = [], [], []
-    for body in [block.body] + ([block.init] if block.init is not None else []):
-        tvm_ffi.structural_walk(body, (tirx.Stmt, statements.append))
-        tvm_ffi.structural_walk(body, (ir.TensorLoad, loads.append))
-        tvm_ffi.structural_walk(body, (ir.Var, mentions.append))
-    # Raised here and not in the callbacks: an exception that crosses tvm_ffi loses its class.
-    for statement in statements:
-        if not isinstance(statement, tirx.BufferStore | tirx.SeqStmt | tirx.Bind | tirx.IfThenElse):
-            raise Opaque(f"block {block.name_hint} contains {type(statement).__name__}")
-    stores = sum(isinstance(statement, tirx.BufferStore) for statement in statements)
-    if sum(tirx.is_buffer_var(var) for var in mentions) > stores + len(loads):
+    kinds = tirx.Stmt, ir.TensorLoad, ir.Var
+    nodes = [node for body in (block.body, block.init) if body is not None for node in collect(body, kinds)]
+    for node in nodes:
+        if isinstance(node, tirx.Stmt) and not isinstance(node, _PLAIN_STATEMENTS):
+            raise Opaque(f"block {block.name_hint} contains {type(node).__name__}")
+    accesses = sum(isinstance(node, tirx.BufferStore | ir.TensorLoad) for node in nodes)
+    if sum(isinstance(node, ir.Var) and tirx.is_buffer_var(node) for node in nodes) > accesses:
         raise Opaque(f"block {block.name_hint} takes the address of a buffer")
 
 

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from .index_map import is_if_then_else
 from .kernel import Kernel, Stage
+from .walk import loads
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _pieces(value, condition) -> list[Piece] | None:
         test, yes, no = value.condition, value.true_value, value.false_value
     else:
         return None
-    if _loads_data(test):
+    if loads(test):
         return None  # where(mask, a, b) computes
     first, second = _pieces(yes, _both(condition, test)), _pieces(no, _both(condition, tirx.Not(test)))
     return first + second if first is not None and second is not None else None
@@ -85,9 +85,3 @@ def _pieces(value, condition) -> list[Piece] | None:
 
 def _both(a, b):
     return b if a is None else tirx.And(a, b)
-
-
-def _loads_data(expr) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append))
-    return bool(found)

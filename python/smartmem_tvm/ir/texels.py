@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
 from .index_map import variables
 from .kernel import Kernel
+from .walk import collect, loads
 
 
 def is_texture(buffer) -> bool:
     """Whether a buffer is a texture, whose innermost dimension is a texel of four numbers."""
     return "texture" in buffer.scope()
+
+
+def texture_loads(root) -> list:
+    """Every load from a texture."""
+    return [load for load in loads(root) if is_texture(load.source)]
 
 
 def writes_texels(kernel: Kernel) -> bool:
@@ -35,26 +41,17 @@ def read_singly(func: tirx.PrimFunc) -> frozenset[int]:
         if loop.kind != tirx.ForKind.VECTORIZED:
             return loop
         lanes = _lanes(loop)
-        single.extend(load for load in _reads(loop) if not lanes & set(variables(load.indices[-1])))
+        single.extend(load for load in texture_loads(loop) if not lanes & set(variables(load.indices[-1])))
         return tirx.Evaluate(tirx.const(0))
 
-    single += _reads(tvm_ffi.structural_map(func.body, (tirx.For, vector)))
+    single += texture_loads(tvm_ffi.structural_map(func.body, (tirx.For, vector)))
     return frozenset(i for i, param in enumerate(func.params) if any(load.source.same_as(param) for load in single))
 
 
 def _lanes(loop: tirx.For) -> set:
     """The variables that tell the lanes of a vectorized loop apart."""
     found = {loop.loop_var}
-    realizes: list = []
-    tvm_ffi.structural_walk(loop, (SBlockRealize, realizes.append))
-    for realize in realizes:
+    for realize in collect(loop, SBlockRealize):
         bound = zip(realize.block.iter_vars, realize.iter_values, strict=True)
         found |= {it.var for it, at in bound if found & set(variables(at))}
     return found
-
-
-def _reads(statement: tirx.Stmt) -> list:
-    """Every load from a texture."""
-    found: list = []
-    tvm_ffi.structural_walk(statement, (ir.TensorLoad, found.append))
-    return [load for load in found if is_texture(load.source)]

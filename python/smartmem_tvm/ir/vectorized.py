@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from .index_map import is_if_then_else, variables
+from .walk import contains
 
 
 def has_no_vector(call: ir.Call, lane: tirx.Var) -> bool:
@@ -24,8 +24,7 @@ def is_scalarized(loop: tirx.For) -> bool:
     loop : tvm.tirx.For
         Vectorized, its body without blocks.
     """
-    lane, calls, branches = loop.loop_var, [], []
-    tvm_ffi.structural_walk(loop.body, [(ir.Call, calls.append), (tirx.IfThenElse, branches.append)])
-    if any(lane in variables(branch.condition) for branch in branches):
+    lane = loop.loop_var
+    if contains(loop.body, tirx.IfThenElse, lambda branch: lane in variables(branch.condition)):
         return True
-    return any(lane in variables(call) and has_no_vector(call, lane) for call in calls)
+    return contains(loop.body, ir.Call, lambda call: lane in variables(call) and has_no_vector(call, lane))

@@ -6,11 +6,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import tvm_ffi
 from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.schedule import ScheduleError
 
+from ..ir.walk import contains
 from .core.decisions import DECISIONS, check_all_asked, deciding, given_rule, in_force
 from .core.rule import RULE, SCHEDULED, Rule, is_open, record_of, record_on, target_of
 from .gpu.fallback import on_threads
@@ -98,6 +98,4 @@ def _rule(func: tirx.PrimFunc) -> dict:
 
 
 def _calls_library(func: tirx.PrimFunc) -> bool:
-    calls: list[ir.Call] = []
-    tvm_ffi.structural_walk(func.body, (ir.Call, calls.append))
-    return any(call.op.same_as(_CALL_PACKED) for call in calls)
+    return contains(func.body, ir.Call, lambda call: call.op.same_as(_CALL_PACKED))

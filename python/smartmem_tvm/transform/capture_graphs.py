@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
 from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
+
+from ..ir.walk import collect
 
 RECORD = "vm.builtin.cuda_graph.run_or_capture"
 
@@ -46,14 +47,14 @@ class CaptureGraphs:
 
 def _allocates(func: tirx.PrimFunc) -> bool:
     """Whether a kernel allocates global memory, at its root or anywhere in code that no rule has scheduled."""
-    found: list[tirx.Buffer] = []
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)))
-    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, lambda alloc: found.append(alloc.buffer)))
-    return any(buffer.scope() == "global" for buffer in found)
+    alone = [allocation.buffer for allocation in collect(func.body, tirx.AllocBuffer)]
+    in_blocks = [buffer for block in collect(func.body, s_tir.SBlock) for buffer in block.alloc_buffers]
+    return any(buffer.scope() == "global" for buffer in (*alone, *in_blocks))
 
 
 def _calls_library(func: relax.Function) -> bool:
-    return any(isinstance(call.op, relax.ExternFunc) and not _is_builtin(call.op) for call in _calls(func))
+    called = [call.op.global_symbol for call in _calls(func) if isinstance(call.op, relax.ExternFunc)]
+    return not all(name.startswith("vm.builtin.") for name in called)
 
 
 def kernels_per_graph(mod: IRModule) -> list[int]:
@@ -80,7 +81,3 @@ def _is_launch(call: ir.Call) -> bool:
 
 def _is_kernel(mod: IRModule, call: ir.Call) -> bool:
     return isinstance(call.op, ir.GlobalVar) and isinstance(mod[call.op], tirx.PrimFunc)
-
-
-def _is_builtin(function: relax.ExternFunc) -> bool:
-    return function.global_symbol.startswith("vm.builtin.")

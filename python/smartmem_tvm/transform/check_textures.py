@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
 from tvm import ir, relax, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
@@ -12,6 +11,7 @@ from ..errors import UserError
 from ..ir.index_map import variables
 from ..ir.kernel import substitute
 from ..ir.texels import is_texture
+from ..ir.walk import collect, stores
 from ..planner.texture_form import TEXEL
 
 CHANNELS = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")
@@ -68,7 +68,7 @@ def _in_texture(value: relax.Expr) -> bool:
 
 
 def _check_locals(kernel: str, func: tirx.PrimFunc) -> None:
-    for buffer in (buffer for block in _found(func.body, SBlock) for buffer in block.alloc_buffers):
+    for buffer in (buffer for block in collect(func.body, SBlock) for buffer in block.alloc_buffers):
         if is_texture(buffer):
             raise UserError(
                 f"kernel '{kernel}' allocates texture '{buffer.name}' for itself, which TVM cannot lower for OpenCL: "
@@ -77,8 +77,8 @@ def _check_locals(kernel: str, func: tirx.PrimFunc) -> None:
 
 
 def _check_stores(kernel: str, func: tirx.PrimFunc) -> None:
-    whole = [store for loop in _found(func.body, tirx.For) for store in _texels(loop)]
-    for store in _found(func.body, tirx.BufferStore):
+    whole = [store for loop in collect(func.body, tirx.For) for store in _texels(loop)]
+    for store in stores(func.body):
         if is_texture(store.buffer) and store not in whole and not isinstance(store.indices[-1], tirx.Ramp):
             raise UserError(
                 f"kernel '{kernel}' does not write texture '{store.buffer.name}' texel by texel, as images want it: "
@@ -101,17 +101,11 @@ def _texels(loop: tirx.For) -> list[tirx.BufferStore]:
         return not elsewhere and analyzer.can_prove_equal(lane, loop.loop_var)
 
     # A schedule written by hand has no blocks around its stores.
-    stores = [(loop.body, {})]
-    for realize in _found(loop.body, SBlockRealize):
+    candidates = [(loop.body, {})]
+    for realize in collect(loop.body, SBlockRealize):
         values = {it.var: value for it, value in zip(realize.block.iter_vars, realize.iter_values)}
-        stores.append((realize.block.body, values))
-    return [store for store, values in stores if is_texel(store, values)]
-
-
-def _found(root: tirx.Stmt, kind: type) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(root, (kind, found.append))
-    return found
+        candidates.append((realize.block.body, values))
+    return [store for store, values in candidates if is_texel(store, values)]
 
 
 def _check(kernel: str, texture: tirx.Var) -> None:

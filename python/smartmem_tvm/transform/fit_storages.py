@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from ..ir.walk import collect
 from ..planner.texture_form import TEXEL
 
 # Memory scope -> the dimension at which the rows of an image begin.
@@ -85,8 +86,7 @@ def row_bytes(texels: int, number: int, alignment: int) -> int:
 
 def _fit(func: relax.Function) -> relax.Function:
     tensors: dict[relax.Var, list[relax.TensorType]] = {}
-
-    def note(binding: relax.VarBinding) -> None:
+    for binding in collect(func, relax.VarBinding):
         if _allocates(binding.value, "tensor"):
             tensors.setdefault(binding.value.args[0], []).append(binding.var.ty)
 
@@ -99,7 +99,6 @@ def _fit(func: relax.Function) -> relax.Function:
         call = relax.Call(storage.op, [size, *list(storage.args)[1:]], storage.attrs)
         return relax.VarBinding(binding.var, relax.BlockBuilder().normalize(call))
 
-    tvm_ffi.structural_walk(func, (relax.VarBinding, note))
     return tvm_ffi.structural_map(func, (relax.VarBinding, fit))
 
 

@@ -19,6 +19,7 @@ from ..ir.compose import can_reindex, fresh, merge, replace_loads
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.index_map import variables
 from ..ir.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
+from ..ir.walk import loads
 
 FLOAT_BYTES = 4
 # Rows worked on at a time at the least, and how many row-sized buffers that takes.
@@ -149,9 +150,7 @@ def working_set(chain: RowChain) -> int:
 
 def walks_along(value, depth: tuple) -> bool:
     """Whether every load of `value` that iterates over `depth` does so in its last dimension (of more than one)."""
-    loads: list = []
-    tvm_ffi.structural_walk(value, (ir.TensorLoad, loads.append))
-    for load in loads:
+    for load in loads(value):
         places = [i for i, extent in zip(load.indices, shape_of(load.source), strict=True) if extent > 1]
         used = [any(v in depth for v in variables(i)) for i in places]
         if any(used) and not used[-1]:

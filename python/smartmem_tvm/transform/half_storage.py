@@ -8,6 +8,7 @@ from tvm import ir, tirx
 
 from .._tvm import TEXTURE_LOAD, TEXTURE_STORE, texture_of, texture_params
 from ..ir.index_map import is_if_then_else
+from ..ir.walk import collect, contains, stores
 from ..planner.texture_form import TEXEL
 
 HALF, FLOAT = "float16", "float32"
@@ -53,7 +54,8 @@ class _Kernel:
             if param in self.params:
                 self.textures[var] = self.params[param]
         self.rounded = _rounded(func.body)
-        tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._add))
+        for statement in collect(func.body, (tirx.DeclBuffer, tirx.AllocBuffer)):
+            self._add(statement)
 
     def _add(self, statement: tirx.DeclBuffer | tirx.AllocBuffer) -> None:
         buffer = statement.buffer
@@ -74,8 +76,8 @@ class _Kernel:
         body = tvm_ffi.structural_map(self.func.body, (tirx.Cast, self._read))
         body = tvm_ffi.structural_map(body, ((ir.Call, self._write_texel), (tirx.BufferStore, self._write)))
         body = tvm_ffi.structural_map(body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._declare))
-        if _uses_half(body):
-            return self.func
+        if contains(body, ir.Expr, lambda each: _mentions_half(each.ty)):
+            return self.func  # halves are computed with, or a place of halves is left
         params = [self.params.get(param, param) for param in self.func.params]
         return tirx.PrimFunc(params, body, self.func.ret_type, self.func.attrs)
 
@@ -168,23 +170,11 @@ class _Kernel:
 
 def _rounded(body: tirx.Stmt) -> list:
     """Buffers of halves into which a float is rounded."""
-    found: list = []
 
-    def look(store: tirx.BufferStore) -> None:
-        casts: list = []
-        tvm_ffi.structural_walk(store.value, (tirx.Cast, casts.append))
-        if any(_is_half(cast.ty) and not _is_half(cast.value.ty) for cast in casts):
-            found.append(store.buffer)
+    def rounds(cast: tirx.Cast) -> bool:
+        return _is_half(cast.ty) and not _is_half(cast.value.ty)
 
-    tvm_ffi.structural_walk(body, (tirx.BufferStore, look))
-    return found
-
-
-def _uses_half(body: tirx.Stmt) -> bool:
-    """Whether an expression of halves, or an access to a place of halves, is left."""
-    left: list = []
-    tvm_ffi.structural_walk(body, (ir.Expr, lambda each: left.append(each) if _mentions_half(each.ty) else None))
-    return bool(left)
+    return [store.buffer for store in stores(body) if contains(store.value, tirx.Cast, rounds)]
 
 
 def _mentions_half(ty: ir.Type) -> bool:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import tvm
@@ -12,7 +11,8 @@ from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..ir.graph import CALL_TIR
+from ..ir.graph import CALL_TIR, private_calls
+from ..ir.walk import collect
 
 
 @module_pass(opt_level=0, name="LiftWorkspaces")
@@ -36,8 +36,9 @@ class LiftWorkspaces:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        private = _only_called(mod)
-        lifted = {gvar: own for gvar in private if (own := workspaces(mod[gvar])) and all(map(_is_static, own))}
+        private = private_calls(mod)
+        own = {gvar: workspaces(func) for gvar, func in mod.functions_items() if gvar in private}
+        lifted = {gvar: buffers for gvar, buffers in own.items() if buffers and all(map(_is_static, buffers))}
         if not lifted:
             return mod
         # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
@@ -54,26 +55,12 @@ class LiftWorkspaces:
 
 def workspaces(func: tirx.PrimFunc) -> list[tirx.Buffer]:
     """What a kernel allocates in global memory, between the device kernels that it consists of."""
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    blocks = collect(func.body, s_tir.SBlock)
     return [buffer for block in blocks for buffer in block.alloc_buffers if buffer.scope() == "global"]
 
 
 def _is_static(buffer: tirx.Buffer) -> bool:
     return all(isinstance(dim, tirx.IntImm) for dim in buffer.shape)
-
-
-def _only_called(mod: IRModule) -> list[ir.GlobalVar]:
-    """The kernels that appear as what is called by ``call_tir``, and nowhere else."""
-    seen: list[ir.GlobalVar] = []
-    called: list[ir.GlobalVar] = []
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            tvm_ffi.structural_walk(func, (ir.GlobalVar, seen.append))
-            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and called.append(call.args[0])))
-    times, calls = Counter(seen), Counter(called)
-    kernels = [gvar for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
-    return [g for g in kernels if times[g] == calls[g] and "global_symbol" not in (mod[g].attrs or {})]
 
 
 def with_parameters(func: tirx.PrimFunc, own: Sequence[tirx.Buffer]) -> tirx.PrimFunc:

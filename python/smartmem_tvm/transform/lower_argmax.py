@@ -48,7 +48,7 @@ class _Lowering(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         kind = _KINDS.get(call.op) if isinstance(call.op, ir.Op) else None
-        if kind is None or not _is_known(call.args[0].ty):
+        if kind is None or not is_static(call.args[0].ty) or str(call.args[0].ty.dtype) == "bool":
             return call
         find, reaches = kind
         x, emit = call.args[0], self.builder_.emit
@@ -59,10 +59,6 @@ class _Lowering(PyExprMutator):
         first = partial(_first, axis, reaches, str(call.ty.dtype))
         place = self.builder_.emit_te(first, x, extreme, primfunc_name_hint="first_place")
         return emit(relax.op.reshape(place, call.ty.shape))
-
-
-def _is_known(ty: relax.TensorType) -> bool:
-    return is_static(ty) and str(ty.dtype) != "bool"
 
 
 def _first(axis: int, reaches: Callable, dtype: str, x: te.Tensor, extreme: te.Tensor) -> te.Tensor:

@@ -18,7 +18,7 @@ _BLOCK = 256  # elements, each of which adds up all before it by itself
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Combiner:
     """How elements are put together: as a reduction of loops, of Relax, as an operator, and what changes nothing."""
 
     reduce: Callable
@@ -28,9 +28,9 @@ class _Way:
 
 
 _product = te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product")
-_WAYS = {
-    ir.Op.get("relax.cumsum"): _Way(te.sum, relax.op.sum, relax.op.add, 0),
-    ir.Op.get("relax.cumprod"): _Way(_product, relax.op.prod, relax.op.multiply, 1),
+_COMBINERS = {
+    ir.Op.get("relax.cumsum"): _Combiner(te.sum, relax.op.sum, relax.op.add, 0),
+    ir.Op.get("relax.cumprod"): _Combiner(_product, relax.op.prod, relax.op.multiply, 1),
 }
 
 
@@ -64,8 +64,8 @@ class LowerScans:
 class _Lowering(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        way = _WAYS.get(call.op) if isinstance(call.op, ir.Op) else None
-        if way is None or not is_static(call.args[0].ty):
+        combiner = _COMBINERS.get(call.op) if isinstance(call.op, ir.Op) else None
+        if combiner is None or not is_static(call.args[0].ty):
             return call
         x, dtype = call.args[0], str(call.ty.dtype)
         shape = [int(d) for d in x.ty.shape]
@@ -77,21 +77,21 @@ class _Lowering(PyExprMutator):
         order = list(range(len(shape)))
         order[axis], order[-1] = order[-1], order[axis]
         turned = self._emit(relax.op.permute_dims(x, order))
-        summed = self._scan(way, turned, bool(call.attrs.exclusive))
+        summed = self._scan(combiner, turned, bool(call.attrs.exclusive))
         return self._emit(relax.op.permute_dims(summed, order))
 
-    def _scan(self, way: _Way, x: relax.Expr, exclusive: bool) -> relax.Expr:
+    def _scan(self, combiner: _Combiner, x: relax.Expr, exclusive: bool) -> relax.Expr:
         """Along the last axis."""
         *rows, length = (int(d) for d in x.ty.shape)
         if length <= _BLOCK:
-            return self.builder_.emit_te(partial(_running, way, exclusive), x, primfunc_name_hint="running")
+            return self.builder_.emit_te(partial(_running, combiner, exclusive), x, primfunc_name_hint="running")
         blocks = -(-length // _BLOCK)
         widths = [0] * (2 * len(rows) + 1) + [blocks * _BLOCK - length]
-        padded = self._emit(relax.op.nn.pad(x, widths, pad_value=way.neutral)) if widths[-1] else x
+        padded = self._emit(relax.op.nn.pad(x, widths, pad_value=combiner.neutral)) if widths[-1] else x
         parts = self._emit(relax.op.reshape(padded, [*rows, blocks, _BLOCK]))
-        before = self._scan(way, self._emit(way.over_axis(parts, -1)), exclusive=True)
-        within = self._scan(way, parts, exclusive)
-        whole = self._emit(way.together(within, self._emit(relax.op.expand_dims(before, -1))))
+        before = self._scan(combiner, self._emit(combiner.over_axis(parts, -1)), exclusive=True)
+        within = self._scan(combiner, parts, exclusive)
+        whole = self._emit(combiner.together(within, self._emit(relax.op.expand_dims(before, -1))))
         flat = self._emit(relax.op.reshape(whole, [*rows, blocks * _BLOCK]))
         return self._emit(relax.op.strided_slice(flat, [len(rows)], [0], [length])) if widths[-1] else flat
 
@@ -99,12 +99,12 @@ class _Lowering(PyExprMutator):
         return self.builder_.emit(expr)
 
 
-def _running(way: _Way, exclusive: bool, x: te.Tensor) -> te.Tensor:
+def _running(combiner: _Combiner, exclusive: bool, x: te.Tensor) -> te.Tensor:
     j = te.reduce_axis((0, x.shape[-1]), "j")
 
     def total(*at):
         *row, i = at
         counted = j < i if exclusive else j <= i
-        return way.reduce(tirx.Select(counted, x(*row, j), tirx.const(way.neutral, x.dtype)), axis=j)
+        return combiner.reduce(tirx.Select(counted, x(*row, j), tirx.const(combiner.neutral, x.dtype)), axis=j)
 
     return te.compute(x.shape, total, "running")

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..analysis.row_chain import row_chain_of
 from ..ir.compose import simplified
+from ..ir.index_map import divisor_chain
 from ..ir.kernel import REDUCE, Kernel, Opaque, Stage, rewrite_stages, substitute
 
 
@@ -50,7 +48,7 @@ def _is_chain(kernel: Kernel) -> bool:
 def _split(stage: Stage) -> Stage:
     iters, mapping = [], {}
     for it in stage.iters:
-        divisors = _divisors(stage, it.var) if it.iter_type == REDUCE else []
+        divisors = divisor_chain([stage.body], it.var, stage.extents[it.var])[1:-1] if it.iter_type == REDUCE else []
         parts, value = _digits(it, divisors)
         iters += parts
         if len(parts) > 1:
@@ -60,23 +58,6 @@ def _split(stage: Stage) -> Stage:
     body = substitute(stage.body, mapping)
     init = substitute(stage.init, mapping) if stage.init is not None else None
     return simplified(Stage(stage.name, tuple(iters), body, init, stage.annotations))
-
-
-def _divisors(stage: Stage, var) -> list[int]:
-    """Sorted constants that `var` itself is divided by; empty if they form no chain."""
-    found: set[int] = set()
-
-    def collect(node):
-        outer, divided = 1, node.a
-        if isinstance(divided, tirx.FloorDiv) and isinstance(divided.b, tirx.IntImm):
-            outer, divided = int(divided.b), divided.a  # (v // a) % b cuts at a and at a * b
-        if isinstance(node.b, tirx.IntImm) and isinstance(divided, ir.Var) and divided.same_as(var):
-            found.update((outer, outer * int(node.b)))
-
-    tvm_ffi.structural_walk(stage.body, ((tirx.FloorDiv, tirx.FloorMod), collect))
-    chain = [1, *sorted(found - {1, stage.extents[var]}), stage.extents[var]]
-    aligned = all(b % a == 0 for a, b in pairwise(chain))
-    return chain[1:-1] if aligned else []
 
 
 def _digits(it, divisors: list[int]) -> tuple[list, object]:

@@ -79,7 +79,7 @@ class _Phases(PyExprMutator):
         if axes is None:
             return call
         rows, columns = axes
-        groups, (n, _, *_) = int(call.attrs.groups), _shape(call)
+        groups, n = int(call.attrs.groups), int(call.args[0].ty.shape[0])
         phases = relax.op.nn.conv2d(
             call.args[0],
             constant(_phase_weights(values, axes, groups), values),
@@ -98,10 +98,6 @@ def _is_plain(attrs) -> bool:
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
     strided = any(int(each) > 1 for each in attrs.strides)
     return layouts == ("NCHW", "IOHW", "NCHW") and strided and all(int(each) == 1 for each in attrs.dilation)
-
-
-def _shape(call) -> list[int]:
-    return [int(each) for each in call.args[0].ty.shape]
 
 
 def _axes(call) -> tuple[_Axis, _Axis] | None:

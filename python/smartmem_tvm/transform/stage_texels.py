@@ -9,8 +9,9 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from ..ir.index_map import is_if_then_else, variables
 from ..ir.kernel import substitute
-from ..ir.texels import is_texture
+from ..ir.texels import is_texture, texture_loads
 from ..ir.vectorized import has_no_vector
+from ..ir.walk import contains, loads
 from ..planner.texture_form import TEXEL
 
 
@@ -54,7 +55,8 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     if not _needs_scalars(loop, by_texels):
         return loop if tvm_ffi.structural_equal(store, by_texels) else copy(loop, loop.kind, by_texels)
     texels = _staged_texels(loop, by_texels)
-    parts = [copy(loop, tirx.ForKind.VECTORIZED, _into(texel, load)) for load, texel in texels]
+    fills = [tirx.BufferStore(texel, load, [load.indices[-1]]) for load, texel in texels]
+    parts = [copy(loop, tirx.ForKind.VECTORIZED, fill) for fill in fills]
     local = [texel for _, texel in texels]
     value = _replaced(by_texels.value, texels)
     if not is_texture(store.buffer):
@@ -81,18 +83,14 @@ def _texel(name: str, dtype: str) -> tirx.Var:
 def _staged_texels(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.TensorLoad, tirx.Var]]:
     """The texels that one access reads and that single numbers are then taken of, each with a place for its numbers."""
     place = _values(loop)
-    lanes = [load for load in _found(store.value, ir.TensorLoad) if is_texture(load.source)]
-    lanes = [load for load in lanes if loop.loop_var in variables(substitute(load.indices[-1], place))]
     found: list = []
-    for load in lanes:
+    for load in texture_loads(store.value):
+        if loop.loop_var not in variables(substitute(load.indices[-1], place)):
+            continue
         known = any(tvm_ffi.structural_equal(load, other) for other, _ in found)
         if not known and _is_vector(substitute(load, place), loop, _within(loop)):
             found.append((load, _texel("texel", load.source.dtype)))
     return found
-
-
-def _into(texel: tirx.Var, load: ir.TensorLoad) -> tirx.BufferStore:
-    return tirx.BufferStore(texel, load, [load.indices[-1]])
 
 
 def _replaced(value: ir.Expr, texels: list[tuple[ir.TensorLoad, tirx.Var]]) -> ir.Expr:
@@ -121,12 +119,12 @@ def _by_texels(value: ir.Expr) -> ir.Expr:
 
 def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
     value = substitute(store.value, _values(loop))
-    loads = [load for load in _found(value, ir.TensorLoad) if is_texture(load.source)]
-    if (loads or is_texture(store.buffer)) and any(
-        has_no_vector(call, loop.loop_var) for call in _found(value, ir.Call)
-    ):
+    read = texture_loads(value)
+    if not read and not is_texture(store.buffer):
+        return False
+    if contains(value, ir.Call, lambda call: has_no_vector(call, loop.loop_var)):
         return True
-    return any(not _is_vector(load, loop, _within(loop)) for load in loads)
+    return any(not _is_vector(load, loop, _within(loop)) for load in read)
 
 
 def _values(loop: tirx.For) -> dict:
@@ -151,12 +149,6 @@ def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> b
     return same or (int(loop.extent) == TEXEL and analyzer.can_prove_equal(lane, loop.loop_var))
 
 
-def _found(value: ir.Expr, kind: type) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(value, (kind, found.append))
-    return found
-
-
 def _as_float(value: ir.Expr) -> ir.Expr:
     """A half before it is rounded."""
     if is_if_then_else(value):
@@ -172,7 +164,7 @@ def _copy(loop: tirx.For, kind: int, store: tirx.BufferStore) -> tirx.For:
     var = tirx.Var(loop.loop_var.name, loop.loop_var.ty.dtype)
     iters = [tirx.IterVar(it.dom, tirx.Var(it.var.name, it.var.ty.dtype), it.iter_type) for it in block.iter_vars]
     renamed = substitute(store, {old.var: new.var for old, new in zip(block.iter_vars, iters)})
-    reads = {load.source: None for load in _found(store.value, ir.TensorLoad)}
+    reads = {load.source: None for load in loads(store.value)}
     block = SBlock(
         iters, [_whole(buffer) for buffer in reads], [_whole(store.buffer)], block.name_hint, renamed,
         annotations=block.annotations,

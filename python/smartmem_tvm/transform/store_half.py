@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import ir, relax, tirx
 
+from ..analysis.facts import tensor_bytes
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.half import FLOAT, HALF, LARGEST, exceeds_half, halved
+from ..ir.walk import collect, loads
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.StoreHalf")
@@ -52,7 +53,7 @@ def store_half(graph: Graph) -> list[dict]:
         reason = _objection(graph, node, beyond)
         if reason is None:
             _store(graph, node)
-        log.append(_decision(node.var.name, _bytes(node.var.ty.shape), reason))
+        log.append(_decision(node.var.name, tensor_bytes(node.var.ty), reason))
     return log
 
 
@@ -123,22 +124,13 @@ class _Weights:
 def _makes_integers(reader: Node, var) -> bool:
     """Whether a kernel casts what it reads of `var` to integers."""
     buffers = [b for b, arg in zip(reader.kernel.inputs, reader.args, strict=True) if arg.same_as(var)]
-    casts: list = []
-    for stage in reader.kernel.stages:
-        tvm_ffi.structural_walk(stage.body, (tirx.Cast, casts.append))
-    loads: list = []
-    for cast in casts:
-        if "int" in str(cast.ty.dtype):
-            tvm_ffi.structural_walk(cast.value, (ir.TensorLoad, loads.append))
-    return any(load.source.same_as(buffer) for load in loads for buffer in buffers)
+    casts = [cast for stage in reader.kernel.stages for cast in collect(stage.body, tirx.Cast)]
+    cast_loads = [load for cast in casts if "int" in str(cast.ty.dtype) for load in loads(cast.value)]
+    return any(load.source.same_as(buffer) for load in cast_loads for buffer in buffers)
 
 
 def _dtype(ty) -> str:
     return str(getattr(ty, "dtype", ""))
-
-
-def _bytes(shape) -> int:
-    return 4 * int(np.prod([int(n) for n in shape], dtype=np.int64))
 
 
 def _decision(tensor: str, size: int, reason: str | None) -> dict:

@@ -9,20 +9,14 @@ from math import gcd
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ...ir.index_map import is_if_then_else, variables
+from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.kernel import substitute
+from ...ir.walk import collect, contains, loads, stores
 from .nest import fresh, index
 
 _CHEAP_ARITHMETIC = 16  # operations: more than that is a polynomial standing for a transcendental
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _CHEAP_CALLS = frozenset({"if_then_else", "fabs", "sqrt", "rsqrt", "floor", "ceil", "isnan"})  # of any dialect
-
-
-def loads(node) -> list:
-    """Every load in an expression or statement."""
-    found: list = []
-    tvm_ffi.structural_walk(node, (ir.TensorLoad, found.append))
-    return found
 
 
 def uses(expr, candidates: Sequence) -> list:
@@ -43,51 +37,23 @@ def replace_loads(node, replace):
 
 def has_select(node) -> bool:
     """Whether the value depends on a condition: such code is not vectorised by TVM but lane by lane."""
-    found: list = []
-    tvm_ffi.structural_walk(
-        node,
-        (
-            (ir.Call, lambda call: found.append(call) if is_if_then_else(call) else None),
-            (tirx.Select, found.append),
-        ),
-    )
-    return bool(found)
+    return contains(node, (ir.Call, tirx.Select), lambda each: isinstance(each, tirx.Select) or is_if_then_else(each))
 
 
 def has_costly_call(node) -> bool:
     """Whether computing `node` again would cost more than loading it (exp, erf, division by a transcendental...)."""
-    found: list = []
-
-    def visit(call):
-        if getattr(call.op, "name", "").rpartition(".")[2] not in _CHEAP_CALLS:
-            found.append(call)
-
-    tvm_ffi.structural_walk(node, (ir.Call, visit))
-    return bool(found) or _arithmetic(node) > _CHEAP_ARITHMETIC
+    costly = contains(node, ir.Call, lambda call: function_name(call) not in _CHEAP_CALLS)
+    return costly or _arithmetic(node) > _CHEAP_ARITHMETIC
 
 
 def _arithmetic(node) -> int:
     """Operations on data (indices are integers)."""
-    count = 0
-
-    def bump(operation):
-        nonlocal count
-        count += str(operation.ty.dtype).startswith("float")
-
-    tvm_ffi.structural_walk(node, (_ARITHMETIC, bump))
-    return count
+    return sum(str(operation.ty.dtype).startswith("float") for operation in collect(node, _ARITHMETIC))
 
 
 def size(node) -> int:
     """Number of nodes of an expression tree (shared parts counted each time)."""
-    count = 0
-
-    def bump(_):
-        nonlocal count
-        count += 1
-
-    tvm_ffi.structural_walk(node, (ir.Expr, bump))
-    return count
+    return len(collect(node, ir.Expr))
 
 
 def contiguous_run(access, extent: int, outer: Mapping, most: int) -> int:
@@ -177,13 +143,8 @@ def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
 
 def piece_length(node, var, extents: Mapping) -> int:
     """Length of pieces of the loop over `var` in which no ``//`` changes and no ``%`` wraps; 1 if there is neither."""
-    divisors: list[int] = []
-
-    def collect(division):
-        if uses(division.a, [var]) and isinstance(division.b, tirx.IntImm):
-            divisors.append(int(division.b))
-
-    tvm_ffi.structural_walk(node, ((tirx.FloorDiv, tirx.FloorMod), collect))
+    divisions = [each for each in collect(node, (tirx.FloorDiv, tirx.FloorMod)) if isinstance(each.b, tirx.IntImm)]
+    divisors = [int(each.b) for each in divisions if uses(each.a, [var])]
     return gcd(extents[var], *divisors) if divisors else 1
 
 
@@ -209,6 +170,5 @@ def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int
 
 def accesses_of(stage) -> list:
     """(buffer, indices) of every load and store of a stage."""
-    found = [(load.source, tuple(load.indices)) for load in loads(stage.body)]
-    tvm_ffi.structural_walk(stage.body, (tirx.BufferStore, lambda s: found.append((s.buffer, tuple(s.indices)))))
-    return found
+    read = [(load.source, tuple(load.indices)) for load in loads(stage.body)]
+    return read + [(store.buffer, tuple(store.indices)) for store in stores(stage.body)]

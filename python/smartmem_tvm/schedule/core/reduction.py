@@ -15,7 +15,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
-from .expressions import loads, replace_loads
+from ...ir.walk import loads
+from .expressions import replace_loads
 from .nest import index
 
 _COMBINERS: dict[type, Callable] = {

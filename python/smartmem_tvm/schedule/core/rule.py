@@ -6,11 +6,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ...ir.kernel import Kernel, Opaque, parse
+from ...ir.walk import stores
 from .nest import index_type
 
 SCHEDULED = "tirx.is_scheduled"
@@ -104,8 +104,7 @@ def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt, buffers: Sequ
 
     Other `buffers` that it uses are allocated there, too.
     """
-    used: list = []
-    tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda st: used.append(st.buffer)))
+    used = [store.buffer for store in stores(body)]
     between = [b for b in kernel.intermediates if any(b.same_as(u) for u in used)]
     between += [b for b in buffers if not any(b.same_as(each) for each in between)]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=between)

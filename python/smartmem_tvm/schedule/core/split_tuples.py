@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...ir.kernel import Kernel, Stage
-from .expressions import loads
+from ...ir.walk import loads
 
 
 def split_tuples(kernel: Kernel) -> Kernel:

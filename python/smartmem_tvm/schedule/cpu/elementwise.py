@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.walk import loads
 from ..core.decisions import decide
-from ..core.expressions import Walk, accesses_of, fusable_suffix, loads, memory_order, split_index
+from ..core.expressions import Walk, accesses_of, fusable_suffix, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
 from .params import CpuParams
 from .rule import CpuRule

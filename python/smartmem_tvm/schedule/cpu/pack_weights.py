@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import IRModule, ir, relax, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
-from ...ir.graph import CALL_TIR
+from ...ir.graph import CALL_TIR, private_calls
 from ...ir.kernel import Kernel, emit, substitute
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, replace_loads, uses
@@ -182,23 +180,13 @@ def _fused(vars_, extents):
 
 def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
     """For each kernel that only ``call_tir`` calls: the arguments that are constants in all calls."""
-    seen: list[ir.GlobalVar] = []
-    calls: list[ir.Call] = []
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            tvm_ffi.structural_walk(func, (ir.GlobalVar, seen.append))
-            tvm_ffi.structural_walk(func, (ir.Call, lambda call: call.op == CALL_TIR and calls.append(call)))
-    found: dict[ir.GlobalVar, list[set[int]]] = {}
-    for call in calls:
+
+    def constants(call: ir.Call) -> set[int]:
         fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-        constants = {i for i, each in enumerate(fields) if isinstance(each, ir.Constant)}
-        found.setdefault(call.args[0], []).append(constants)
-    times = Counter(seen)
-    return {
-        gvar: set.intersection(*each)
-        for gvar, each in found.items()
-        if times[gvar] == len(each) and "global_symbol" not in (mod[gvar].attrs or {}) and set.intersection(*each)
-    }
+        return {i for i, each in enumerate(fields) if isinstance(each, ir.Constant)}
+
+    always = {gvar: set.intersection(*map(constants, calls)) for gvar, calls in private_calls(mod).items()}
+    return {gvar: positions for gvar, positions in always.items() if positions}
 
 
 @mutator

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ...ir.index_map import is_if_then_else
 from ...ir.kernel import Stage, substitute
+from ...ir.walk import collect, contains, loads
 from ..core.decisions import decide
-from ..core.expressions import has_select, loads, uses
+from ..core.expressions import has_select, uses
 from ..core.nest import UNROLL, allocate, block, index, scratch, store
 from .params import CpuParams
 from .row_stages import RowStages
@@ -195,15 +195,9 @@ class PanelProduct:
 
 def _searched(expr, columns: tuple) -> bool:
     """Whether a condition or another load has to say where neighbouring columns are: nothing for a vector load."""
-    if any(is_if_then_else(call) for call in _nodes(expr, ir.Call)):
+    if contains(expr, ir.Call, is_if_then_else):
         return True
     inside = [i for load in loads(expr) for i in load.indices]
-    conditions = [select.condition for select in _nodes(expr, tirx.Select)]
+    conditions = [select.condition for select in collect(expr, tirx.Select)]
     gathers = [load for index_ in inside for load in loads(index_)]
     return any(uses(node, columns) for node in (*conditions, *gathers))
-
-
-def _nodes(expr, kind: type) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(expr, (kind, found.append))
-    return found

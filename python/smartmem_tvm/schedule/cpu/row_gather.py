@@ -18,7 +18,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...ir.kernel import SPATIAL, Kernel, Stage, substitute
-from ..core.expressions import Walk, has_select, loads, replace_loads
+from ...ir.walk import loads
+from ..core.expressions import Walk, has_select, replace_loads
 from ..core.nest import fresh, index
 from ..core.reduction import combiner_of
 from ..core.row_space import RowSpace, row_space_of

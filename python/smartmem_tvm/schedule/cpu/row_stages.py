@@ -7,7 +7,8 @@ from tvm import ir, tirx
 
 from ...analysis.row_chain import RowChain
 from ...ir.kernel import Stage, substitute
-from ..core.expressions import has_select, loads, replace_loads, size, split_index
+from ...ir.walk import loads
+from ..core.expressions import has_select, replace_loads, size, split_index
 from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import combiner_of
 from .params import CpuParams

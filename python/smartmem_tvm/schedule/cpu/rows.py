@@ -16,18 +16,10 @@ from math import prod
 from tvm import tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.walk import loads
 from ..core.contraction import contraction_of
 from ..core.decisions import decide
-from ..core.expressions import (
-    Walk,
-    accesses_of,
-    fusable_suffix,
-    has_select,
-    loads,
-    piece_length,
-    replace_loads,
-    split_index,
-)
+from ..core.expressions import Walk, accesses_of, fusable_suffix, has_select, piece_length, replace_loads, split_index
 from ..core.nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from ..core.reduction import combiner_of, reduction_of
 from ..core.row_space import RowSpace, row_space_of

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 
 from ...ir.kernel import Kernel, substitute
+from ...ir.walk import loads
 from ..core.decisions import decide
-from ..core.expressions import Walk, has_select, loads, memory_order, split_index
+from ..core.expressions import Walk, has_select, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
 from ..core.reduction import Reduction, reduction_of
 from .params import CpuParams

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.target import Target
 
+from ...ir.walk import contains
 from ...target import Limits, is_gpu
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, Scope, block, index, index_type
@@ -37,15 +38,8 @@ class GpuLoops(Rule):
 
 def on_threads(func: tirx.PrimFunc) -> bool:
     """Whether a kernel says itself which thread does what."""
-    found: list = []
-    tvm_ffi.structural_walk(
-        func.body,
-        (
-            (tirx.AttrStmt, lambda each: found.append(each) if str(each.attr_key) == _THREADS else None),
-            (tirx.For, lambda loop: found.append(loop) if loop.thread_binding is not None else None),
-        ),
-    )
-    return bool(found)
+    bound = contains(func.body, tirx.For, lambda loop: loop.thread_binding is not None)
+    return bound or contains(func.body, tirx.AttrStmt, lambda each: str(each.attr_key) == _THREADS)
 
 
 def _launched(nest: tirx.Stmt, params: GpuParams) -> tirx.Stmt:

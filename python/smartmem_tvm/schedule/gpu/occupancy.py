@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
-import tvm_ffi
 from tvm import DataType, s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 
+from ...ir.walk import collect
 from ...target import Limits
 
 WARP = 32  # threads that issue one instruction together
@@ -196,17 +196,12 @@ def _launches(stmt: tirx.Stmt) -> Iterator[tirx.For]:
 def _taken(nest: tirx.For) -> tuple[int, int]:
     """(threads, bytes of shared memory) of a work-group."""
     extents: dict[str, int] = {}
-    shared: list = []
-
-    def bound(loop: tirx.For) -> None:
+    for loop in collect(nest, tirx.For):
         if loop.thread_binding is not None:
             tag = str(loop.thread_binding.thread_tag)
             extents[tag] = max(int(loop.extent), extents.get(tag, 1))
-
-    def allocated(each: s_tir.SBlock) -> None:
-        shared.extend(buffer for buffer in each.alloc_buffers if buffer.scope().startswith("shared"))
-
-    tvm_ffi.structural_walk(nest, ((tirx.For, bound), (s_tir.SBlock, allocated)))
+    allocated = [buffer for each in collect(nest, s_tir.SBlock) for buffer in each.alloc_buffers]
+    shared = [buffer for buffer in allocated if buffer.scope().startswith("shared")]
     threads = prod(extent for tag, extent in extents.items() if tag.startswith("threadIdx"))
     sizes = (prod(map(int, buffer.shape)) * DataType(str(buffer.dtype)).itemsize for buffer in shared)
     return threads, sum(sizes)

@@ -15,7 +15,8 @@ from dataclasses import replace
 from tvm import tirx
 
 from ...ir.kernel import Kernel, Opaque, Stage, emit, parse
-from ..core.expressions import loads, uses
+from ...ir.walk import loads
+from ..core.expressions import uses
 from ..core.nest import fresh
 from ..core.reduction import combiner_of
 

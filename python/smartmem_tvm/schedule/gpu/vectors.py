@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from tvm import tirx
 
 from ...ir.kernel import substitute
-from ..core.expressions import Walk, has_select, loads, replace_loads
+from ...ir.walk import loads
+from ..core.expressions import Walk, has_select, replace_loads
 from ..core.nest import fresh, index
 
 

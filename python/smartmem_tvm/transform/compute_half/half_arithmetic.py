@@ -18,6 +18,7 @@ from ...analysis.row_chain import factors, summand
 from ...ir.half import FLOAT, HALF, LARGEST, SMALLEST, as_half
 from ...ir.index_map import is_if_then_else
 from ...ir.kernel import Kernel, Stage
+from ...ir.walk import collect, loads
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -72,7 +73,7 @@ class _Halved:
         return replace(stage, body=tirx.BufferStore(buffer, fitting(value), stage.body.indices), init=init)
 
     def _sum(self, stage: Stage, term) -> Stage:
-        parts = [part for part in factors(term) if _reads(part)]
+        parts = [part for part in factors(term) if loads(part)]
         total = stage.body.buffer[tuple(stage.body.indices)]
         if len(parts) > 1 and self._may_be_half(term, stage.body.buffer):
             self.products.append(stage.body.buffer)
@@ -81,14 +82,11 @@ class _Halved:
 
     def _may_be_half(self, value, own) -> bool:
         """Whether half holds the numbers in a value that goes to buffer `own`, and it reads no float32 sum."""
-        loads: list = []
-        tvm_ffi.structural_walk(value, (ir.TensorLoad, loads.append))
-        numbers: list = []
-        tvm_ffi.structural_walk(value, (tirx.FloatImm, lambda imm: numbers.append(abs(imm.value))))
+        numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
         statistics = [b for b in self.original.intermediates if b not in self.products and b not in self.new]
         floats = [b for b in statistics if str(b.dtype) == FLOAT and not b.same_as(own)]
         held = all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
-        return held and not any(load.source.same_as(b) for load in loads for b in floats)
+        return held and not any(load.source.same_as(b) for load in loads(value) for b in floats)
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
@@ -125,9 +123,3 @@ class _Halved:
             args = [self._half(arg) for arg in value.args]
             return tirx.call_intrin(HALF if dtype == FLOAT else dtype, value.op, *args)
         return self._float(value)
-
-
-def _reads(value) -> bool:
-    found: list = []
-    tvm_ffi.structural_walk(value, (ir.TensorLoad, found.append))
-    return bool(found)

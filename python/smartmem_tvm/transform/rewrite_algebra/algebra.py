@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
+from ...ir.index_map import variables
 from .numpy_operators import evaluate
 from .terms import REDUCTIONS, Cost, Facts, Reduce, Refused, Term, operator_cost, result_facts
 
@@ -67,7 +67,7 @@ class AlgebraGraph:
             args = tuple(self._leaf(arg) for arg in value.args)
             node = Node(op, args, attrs, facts, self._number(op, args, attrs))
         else:
-            args = tuple(self._leaf(var) for var in _variables(binding))
+            args = tuple(self._leaf(var) for var in variables(binding.value))
             node = Node(OPAQUE, args, None, facts or Facts((), "object"), self._fresh())
         node.binding, node.source = binding, binding.var
         node.pinned = not isinstance(binding.var, relax.DataflowVar)
@@ -291,13 +291,3 @@ def _facts(ty) -> Facts | None:
         return Facts(tuple(int(dim) for dim in ty.shape), str(ty.dtype.dtype))
     except (TypeError, ValueError):
         return None
-
-
-def _variables(binding) -> list:
-    """Variables that a binding reads, each once."""
-    found: dict = {}
-    value = binding.value
-    tvm_ffi.structural_walk(
-        value, (ir.Var, lambda var: None if tirx.is_buffer_var(var) else found.setdefault(var, None))
-    )
-    return list(found)

@@ -198,17 +198,11 @@ def _price(term: Any, attrs: Any, dtype: str) -> tuple[Cost, set[Node]]:
     return visit(term), leaves
 
 
-def _plain(make):
-    return lambda args, _attrs: make(*args)
-
-
-def _reduction(make):
-    return lambda args, attrs: make(args[0], list(attrs.axes), attrs.keepdims)
-
-
 def _maker(name: str):
     make = relax.op.nn.relu if name == "nn.relu" else getattr(relax.op, name)
-    return _reduction(make) if name in REDUCTIONS else _plain(make)
+    if name in REDUCTIONS:
+        return lambda args, attrs: make(args[0], list(attrs.axes), attrs.keepdims)
+    return lambda args, _attrs: make(*args)
 
 
 # How each operator of the rules is written in Relax.

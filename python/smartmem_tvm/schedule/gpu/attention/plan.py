@@ -18,7 +18,8 @@ from ....analysis.row_chain import RowChain
 from ....ir.half import FLOAT, HALF
 from ....ir.kernel import Opaque, Stage, substitute
 from ....ir.texels import is_texture
-from ...core.expressions import loads, split_index, uses
+from ....ir.walk import loads
+from ...core.expressions import split_index, uses
 from ...core.reduction import combiner_of
 from .tile import ChainShape, KeptVector, ProductShape
 

@@ -16,7 +16,8 @@ from functools import cached_property
 
 from tvm import tirx
 
-from ...core.expressions import contiguous_run, loads
+from ....ir.walk import loads
+from ...core.expressions import contiguous_run
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when

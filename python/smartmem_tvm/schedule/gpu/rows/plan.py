@@ -10,8 +10,9 @@ from tvm import DataType, ir, sym
 
 from ....ir.kernel import substitute
 from ....ir.texels import is_texture
+from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
-from ...core.expressions import contiguous_run, has_select, loads, uses
+from ...core.expressions import contiguous_run, has_select, uses
 from ...core.nest import fresh
 from ..launch import GpuParams
 from ..occupancy import ADDRESSES, FLOAT_BYTES, WARP

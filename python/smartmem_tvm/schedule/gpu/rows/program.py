@@ -21,7 +21,8 @@ from tvm import ir, tirx
 from ....ir.index_map import is_if_then_else
 from ....ir.kernel import Kernel, Stage, substitute
 from ....ir.strength_reduction import Simplifier
-from ...core.expressions import Walk, loads, replace_loads, split_index, uses
+from ....ir.walk import loads
+from ...core.expressions import Walk, replace_loads, split_index, uses
 from ...core.nest import fresh, index
 from ...core.reduction import combiner_of
 from ...core.row_space import RowSpace, row_space_of

@@ -20,9 +20,10 @@ from math import gcd
 from tvm import tirx
 
 from ....ir.kernel import substitute
+from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction
-from ...core.expressions import Walk, loads, split_index
+from ...core.expressions import Walk, split_index
 from ...core.nest import VECTOR, Scope, allocate, block, index, store
 from ..launch import launch, registers, shared
 from ..sums import Sums, product_type

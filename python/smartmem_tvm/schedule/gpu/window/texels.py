@@ -11,8 +11,9 @@ from ....analysis.row_chain import factors
 from ....ir.kernel import substitute
 from ....ir.strength_reduction import Simplifier
 from ....ir.texels import is_texture
+from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
-from ...core.expressions import loads, uses
+from ...core.expressions import uses
 from ...core.nest import fresh, index
 from ...core.reduction import Reduction
 

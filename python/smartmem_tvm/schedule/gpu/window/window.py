@@ -18,10 +18,11 @@ from tvm import tirx
 from ....analysis.row_chain import factors
 from ....ir.compose import fold
 from ....ir.kernel import Kernel
+from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
 from ...core.decisions import decide
-from ...core.expressions import loads, memory_order, uses
+from ...core.expressions import memory_order, uses
 from ...core.fold_policies import in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule

@@ -12,11 +12,11 @@ import tvm
 from tvm import relax, tirx
 from tvm.target import Target
 
-from ..analysis.movable import Movable, computed, weights
-from ..ir.graph import Graph, Node, graphs, write
-from ..ir.kernel import Kernel, Opaque, emit, shape_of
-from ..planner.texture_choice import Slower, Trial, slower
-from ..planner.texture_form import ImageLimits, TextureForm
+from ...ir.graph import Graph, Node, graphs, write
+from ...ir.kernel import Kernel, Opaque, emit, shape_of
+from ...planner.texture_choice import Slower, Trial, slower
+from ...planner.texture_form import ImageLimits, TextureForm
+from .movable import Movable, computed, weights
 
 SCOPE = "global.texture"
 _TYPES = ("float32", "float16")

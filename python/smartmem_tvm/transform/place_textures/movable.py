@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import ir, relax
 
-from ..ir.graph import Graph, Node
-from ..ir.kernel import Kernel, shape_of
-from ..ir.storage import beside_results, textured
-from ..planner.texture_form import ImageLimits, TextureForm, texture_form
-from .demands import demands, tensor_demands
+from ...analysis.demands import demands, tensor_demands
+from ...ir.graph import Graph, Node
+from ...ir.kernel import Kernel, shape_of
+from ...ir.storage import beside_results, textured
+from ...ir.walk import collect
+from ...planner.texture_form import ImageLimits, TextureForm, texture_form
 
 _OPAQUE = "it is made or read by something without loop structure"
 
@@ -172,8 +172,5 @@ def weights(graph: Graph) -> list[Weight]:
 
 def _read_otherwise(graph: Graph) -> set:
     """Tensors of constants that are not, or not only, arguments of kernels."""
-    found: set = set()
     values = [graph.function.body.body, *(node.value for node in graph if node.kernel is None)]
-    for value in values:
-        tvm_ffi.structural_walk(value, (ir.GenericConst, lambda constant: found.add(constant.value)))
-    return found
+    return {constant.value for value in values for constant in collect(value, ir.GenericConst)}
