@@ -118,10 +118,12 @@ def test_nobody_has_to_read_its_log(tmp_path):
         while not printed.endswith("}\n"):
             printed += process.stdout.readline()
         address = wire.parse_address(json.loads(printed)["address"])
-        first = Session(address, "", "")
-        process.stderr.close()
-        first._line._socket.sendall(b"\x64" + bytes(17))  # a message of a hundred bytes that ends early
-        first.close()
+        with socket.create_connection(address) as first:
+            wire.send_int(first, wire.SESSION_MAGIC)
+            wire.send_text(first, "client:")
+            assert wire.receive_int(first) == wire.SESSION_MAGIC and wire.receive_text(first)
+            process.stderr.close()
+            first.sendall(b"\x64" + bytes(17))  # a message of a hundred bytes that ends early
         for _ in range(2):
             with request_directly(address) as session:
                 assert "cpu" in session.kinds()

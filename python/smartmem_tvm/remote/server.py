@@ -24,13 +24,13 @@ from ..tune.scratch import scratch
 from . import worker
 from .processes import end_group
 from .registration import Registration
+from .relay_process import keep_alive
 from .wire import (
     SESSION_MAGIC,
     WRONG_KEY,
     Address,
     address_text,
     is_loopback,
-    keep_alive,
     listen,
     receive_int,
     receive_text,
