@@ -12,8 +12,8 @@ ROOT = Path(smartmem_tvm.__file__).parent
 # Each layer with those below it: a module may import from its own package and from lower layers only.
 # fmt: off
 LAYERS = [
-    "tables", "planner", "target ir", "analysis", "transform schedule", "texture_trial", "report pipeline", "tune",
-    "deploy",
+    "tables", "planner", "target ir", "analysis", "transform schedule", "texture_trial", "report pipeline",
+    "executor", "tune", "deploy",
     "runtime frontend", "remote", "doctor bench", "page", "cli",
 ]
 # fmt: on

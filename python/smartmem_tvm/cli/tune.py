@@ -18,9 +18,9 @@ from ..errors import UserError
 from ..whole_file import check_output
 from . import argument_types, timing
 from .console import Result
+from .executors import add_tracker, check_tracker
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques
 from .session import handling
-from .tune_site import add_tracker, check_tracker
 from .tune_table import result_data, show_progress, show_result
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class Relay:
         self._ending = ""
         if not (port := self._process.stdout.readline()):
             self.close()
-            raise UserError(f"No process for the connection to {address_text(peer)} could be started; free some memory.")
+            raise UserError(f"No process for the connection to {address_text(peer)} could start; free some memory.")
         self.address: Address = ("127.0.0.1", int(port))
 
     def set_deadline(self, deadline: float) -> None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a relay (``python relay_process.py HOST PORT``): see `relay`. Of the standard library only, to start
-in some milliseconds.
+"""The program of a relay: ``python relay_process.py HOST PORT``.
 
-It prints the port where it waits for one client. What it reads are deadlines, each a number of eight bytes on the clock
-of `time.monotonic`; before it ends, it prints why.
+It imports the standard library only, to start in some milliseconds. It prints the port where it waits for one client,
+and before it ends, why. What it reads are deadlines, each a number of eight bytes on the clock of `time.monotonic`.
 """
 
 from __future__ import annotations

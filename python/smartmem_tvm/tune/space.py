@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..schedule.core.decisions import RULE_GENE, Decision, given_values
 from ..schedule.core.rivals import NUMBERED
+from .decision_genes import Kind
 from .genetic import Space, Value, divisors
-from .kind import Kind
 from .rule_space import RuleSpace
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
