@@ -27,21 +27,22 @@ from tvm.target import Target
 from smartmem_tvm import from_onnx
 from smartmem_tvm.bench.machine import machine
 from smartmem_tvm.bench.results import write
-from smartmem_tvm.deploy.apart import Apart
 from smartmem_tvm.deploy.build import optimize
-from smartmem_tvm.deploy.device_clock import clock_of
+from smartmem_tvm.deploy.judge_in_worker import WorkerJudge
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.profile import device_name, measured_target
+from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.executor.devices import Executor
+from smartmem_tvm.executor.workers import Workers
 from smartmem_tvm.target import is_gpu
 from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.host import run_threads, usable_cores
+from smartmem_tvm.tune.measure_candidates import CandidateRunner
 from smartmem_tvm.tune.metaschedule import cost_model
-from smartmem_tvm.tune.runner import local_runner, measuring_worker
 from smartmem_tvm.tune.session import Session, Tools
 from smartmem_tvm.tune.strategy import seconds_of
 from smartmem_tvm.tune.tasks import Task, tasks_of
-from smartmem_tvm.tune.workers import Workers
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 STRATEGIES = ("genetic", "evolutionary")
@@ -103,7 +104,8 @@ def compare(task: Task, target: Target, trials: int, batch: int, seed: int, buil
         as the runner saw it, ``trials``, ``failed``, ``wrong``, ``seconds``.
     """
     databases = {name: ms.database.MemoryDatabase() for name in STRATEGIES}
-    builder, runner = local_builder(builders, kernel_code), local_runner(worker, clock_of(target))
+    executor = Executor(ThisMachine(target), worker)
+    builder, runner = local_builder(builders, kernel_code), CandidateRunner(executor)
     tools = {name: Tools(builder, runner, databases[name], cost_model(name)) for name in STRATEGIES}
     sessions = {
         name: Session(task.mod, target, name, tools[name], trials, batch, seed, task.names[0]) for name in STRATEGIES
@@ -121,7 +123,7 @@ def compare(task: Task, target: Target, trials: int, batch: int, seed: int, buil
         facts[name] |= {"trials": len(session.done), "failed": failed, "best_us": _us(session.best)}
     finalists = {name: _fastest(databases[name]) for name in STRATEGIES}
     found = [each for records in finalists.values() for each in records]
-    verdicts = Apart(worker, builders).judge(task.mod, target, found)
+    verdicts = WorkerJudge(executor, builders).judge(task.mod, target, found)
     untuned = next(each.untuned for each in verdicts if not each.wrong)
     rest = iter(verdicts)
     for name, records in finalists.items():

@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -13,9 +14,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from at_once import AtOnce
 from rpc_processes import device, tracker, until
-from smartmem_tvm.remote import attempts, profiling, tuning
+from smartmem_tvm.deploy import measure
+from smartmem_tvm.executor import workers
+from smartmem_tvm.remote import tracked_devices, tuning
 from smartmem_tvm.remote.keys import tracker_state
+from smartmem_tvm.remote.tracked_devices import RemoteDevice
 from smartmem_tvm.remote.wire import parse_address
 from smartmem_tvm.tune import host
 from smartmem_tvm.tune.profile_store import ProfileStore
@@ -119,10 +124,16 @@ def test_two_devices_share_the_questions_and_compilations_here_find_the_answers(
     assert sum(by.startswith("profile: ") for by in decided) == len(GATES)
 
 
-def test_a_question_has_all_its_kernels_on_one_device(smartmem, gates, store, two, monkeypatch):
+@pytest.fixture
+def at_once(monkeypatch):
+    """Workers do their jobs in this process, where a test can meddle with them."""
+    monkeypatch.setattr(workers, "Workers", lambda count, *_, **__: AtOnce(count))
+
+
+def test_a_question_has_all_its_kernels_on_one_device(smartmem, gates, store, two, at_once, monkeypatch):
     seen = []
-    measure = profiling.in_turns
-    monkeypatch.setattr(profiling, "in_turns", lambda clocks, turns: seen.append(len(clocks)) or measure(clocks, turns))
+    in_turns = measure.in_turns
+    monkeypatch.setattr(measure, "in_turns", lambda clocks, how: seen.append(len(clocks)) or in_turns(clocks, how))
     data = profile(smartmem, gates, *two, "--threads", 1)
     assert seen == [3] * len(GATES)
     sessions = [each["together"] for each in records(store)]
@@ -157,20 +168,34 @@ def test_the_name_of_another_cpu_is_its_targets_and_compilations_find_it(
     assert sum(by.startswith("profile: ") for by in decided) == len(GATES)
 
 
-def test_a_device_that_ends_in_the_middle_costs_no_answer(smartmem, gates, store, mortal, monkeypatch):
+def test_a_device_that_ends_in_the_middle_costs_no_answer(smartmem, gates, store, mortal, at_once, monkeypatch):
     servers, where = mortal("dying", 2)
-    by_address, measure, ended = {each.address: each for each in servers}, profiling.Lent._clocks, []
+    by_address, clock, ended = {each.address: each for each in servers}, RemoteDevice.clock, []
 
-    def dying(self, session, *given):
-        clocks = measure(self, session, *given)
+    def dying(self, *given, **named):
         if not ended:
-            ended.append(session.address)
-            by_address[session.address].end(signal.SIGKILL)
-        return clocks
+            ended.append(self.address)
+            by_address[self.address].end(signal.SIGKILL)
+        return clock(self, *given, **named)
 
-    monkeypatch.setattr(profiling.Lent, "_clocks", dying)
+    monkeypatch.setattr(RemoteDevice, "clock", dying)
     data = profile(smartmem, gates, *where, "--threads", 1)
     assert ended and ended[0] not in data["servers"]
+    assert data["measured_now"] == len(GATES) and data["failed"] == 0
+    assert data["damaged_lines"] == 0 and len(records(store)) == 3 * len(GATES)
+
+
+def test_a_device_that_is_killed_while_workers_use_it_costs_no_answer(smartmem, gates, store, mortal):
+    servers, where = mortal("killed", 2)
+
+    def kill():
+        until(store.exists)
+        servers[0].end(signal.SIGKILL)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    data = profile(smartmem, gates, *where, "--threads", 1)
+    killing.join()
     assert data["measured_now"] == len(GATES) and data["failed"] == 0
     assert data["damaged_lines"] == 0 and len(records(store)) == 3 * len(GATES)
 
@@ -200,18 +225,21 @@ def test_without_any_device_left_it_ends_and_keeps_what_it_has(smartmem, gates, 
     assert again["measured_now"] == len(GATES) - count and again["damaged_lines"] == 0
 
 
-def test_kernels_that_crash_every_device_are_left_to_the_cost_model(smartmem, gates, store, mortal, monkeypatch):
+def test_kernels_that_crash_every_device_are_left_to_the_cost_model(
+    smartmem, gates, store, mortal, at_once, monkeypatch
+):
     (only,), where = mortal("crashing", 1)
-    measure, crashed = profiling.in_turns, []
+    in_turns, crashed = measure.in_turns, []
 
-    def crash(clocks, turns):
+    def crash(clocks, how):
         if len(crashed) < 2:
             crashed.extend(only.sessions())
             os.kill(crashed[-1], signal.SIGKILL)
-        return measure(clocks, turns)
+        return in_turns(clocks, how)
 
-    monkeypatch.setattr(profiling, "in_turns", crash)
-    monkeypatch.setattr(attempts, "Attempts", partial(attempts.Attempts, tries=2, cool_down=0.1))
+    monkeypatch.setattr(measure, "in_turns", crash)
+    devices = partial(tracked_devices.TrackedDevices, tries=2, cool_down=0.1)
+    monkeypatch.setattr(tracked_devices, "TrackedDevices", devices)
     outcome = smartmem("profile", gates, *where, "--threads", 1, "--json")
     assert outcome.code == 0, outcome.err
     assert (outcome.data["failed"], outcome.data["measured_now"]) == (1, len(GATES) - 1)

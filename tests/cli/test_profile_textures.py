@@ -8,7 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from smartmem_tvm.deploy import texture_times
+from at_once import AtOnce
+from smartmem_tvm.deploy import texture_times, this_machine
 from smartmem_tvm.deploy.texture_times import TextureTimes
 from smartmem_tvm.tune import host
 
@@ -137,11 +138,12 @@ def test_a_budget_may_be_too_short(smartmem, network, store):
 
 
 def test_a_kernel_that_cannot_be_measured_ends_nothing(smartmem, network, store, monkeypatch):
-    monkeypatch.setattr(texture_times, "interleaved", lambda *_: 1 / 0)
+    monkeypatch.setattr(this_machine, "measuring_worker", lambda *_, **__: AtOnce())
+    monkeypatch.setattr(texture_times, "kernel_seconds", lambda *_: 1 / 0)
     outcome = smartmem("profile", network, *TARGET, "--json")
     assert outcome.code == 0
     assert outcome.data["textures"]["failed"] > 0 and outcome.data["textures"]["texture"] > 0
-    assert "a kernel could not be measured (division by zero)" in outcome.err
+    assert "a kernel could not be measured (ZeroDivisionError: division by zero)" in outcome.err
 
 
 def test_targets_whose_device_is_elsewhere_cannot_be_measured_here(smartmem, network, store):

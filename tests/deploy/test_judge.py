@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tuned kernels beside untuned ones: outputs and times."""
 
+from itertools import chain, repeat
+
 import numpy as np
 import pytest
 import tvm
@@ -9,7 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from helpers import module
 from smartmem_tvm.deploy.judge import difference, judge, untuned_seconds
-from smartmem_tvm.deploy.place import Ready, here
+from smartmem_tvm.deploy.this_machine import Model, ThisMachine
 from smartmem_tvm.pipeline import prepare_passes
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
@@ -58,28 +60,22 @@ def test_a_record_that_does_not_apply_is_no_winner(target):
     assert verdicts[1].seconds is not None or verdicts[1].wrong == "no rule can do as was decided"
 
 
-def test_a_wrong_schedule_is_found():
+@pytest.fixture
+def a_little_too_much(monkeypatch):
+    """Every kernel after the first computes more than it should."""
+    outputs, factors = Model.outputs, chain([1.0], repeat(1.0001))
+
+    def wrong(model):
+        factor = np.float32(next(factors))
+        return [factor * each for each in outputs(model)]
+
+    monkeypatch.setattr(Model, "outputs", wrong)
+
+
+def test_a_wrong_schedule_is_found(a_little_too_much):
     mod = workload(with_constants(CASES["matmul"].func(), ()))
-    (verdict,) = judge(mod, TARGET, [record_of(mod)], a_little_too_much)
+    (verdict,) = judge(mod, TARGET, [record_of(mod)], ThisMachine(TARGET))
     assert "output 0 differs by" in verdict.wrong and verdict.seconds is None
-
-
-def a_little_too_much(target, work):
-    """A place where every kernel after the first computes more than it should."""
-
-    class Wrong(Ready):
-        def outputs(self):
-            return [np.float32(1.0001) * each for each in super().outputs()]
-
-    class There:
-        def __init__(self, place):
-            self.seconds, self._put, self._kinds = place.seconds, place.put, iter((Ready,))
-
-        def put(self, *model):
-            ready = self._put(*model)
-            return next(self._kinds, Wrong)(ready.machine, ready.tensors)
-
-    return here(target, lambda place: work(There(place)))
 
 
 def test_indices_stay_within_what_they_index():

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency of single kernels: comparable, on data that a kernel can take."""
 
-import time
-
 import numpy as np
 import pytest
 import tvm
@@ -10,7 +8,8 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from helpers import legal, nodes, op
-from smartmem_tvm.deploy.measure import index_bounds, interleaved, launch_seconds, launcher, launchers, random_arguments
+from smartmem_tvm.deploy.measure import compiled, index_bounds, launch_seconds, random_arguments
+from smartmem_tvm.deploy.this_machine import launcher
 from smartmem_tvm.ir.kernel import emit, parse
 from smartmem_tvm.target import host_target, parse_target
 
@@ -45,38 +44,9 @@ def test_kernels_are_scheduled_as_in_a_model(monkeypatch):
     seen = []
     real = tvm.compile
     monkeypatch.setattr(tvm, "compile", lambda mod, target: seen.append(mod) or real(mod, target))
-    launchers(kernels(op.matmul, (16, 64), (64, 64)), host_target())
+    compiled(kernels(op.matmul, (16, 64), (64, 64)), host_target())
     (function,) = seen[0].functions.values()
     assert int(function.attrs["tirx.is_scheduled"]) == 1
-
-
-def test_turns_alternate_and_short_calls_are_repeated():
-    order = []
-
-    def call(name, seconds):
-        def launch(times):
-            order.append((name, times))
-            time.sleep(seconds * times)
-
-        return launch
-
-    fast, slow = interleaved([call("fast", 1e-4), call("slow", 3e-3)])
-    assert 1e-4 <= fast < slow and slow >= 3e-3
-    turns = order[6:]  # after three single calls of each, to see how long they take
-    assert [name for name, _ in turns] == ["fast", "slow"] * (len(turns) // 2)
-    assert len({times for name, times in turns if name == "fast"}) == 1
-    assert {times for name, times in turns if name == "slow"} == {1}
-
-
-def test_slow_kernels_take_fewer_turns():
-    order = []
-
-    def launch(times):
-        order.append(times)
-        time.sleep(0.25)
-
-    interleaved([launch])
-    assert 5 <= len(order) - 4 < 10
 
 
 def test_sets_of_arguments_take_turns():

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels with textures, launched alone on arguments where they expect them."""
 
-import threading
-
 import pytest
 import tvm
 
+from at_once import executor
 from helpers import constant, legal, nodes, op
 from smartmem_tvm.deploy import texture_times
 from smartmem_tvm.deploy.profile import device_name, open_store
 from smartmem_tvm.deploy.texture_times import TextureTimes
+from smartmem_tvm.deploy.this_machine import LocalDevice
 from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.texture_trial import TextureTrial
@@ -29,15 +29,20 @@ def launches(monkeypatch):
     """What is launched, each time once, and not timed."""
     seen = []
 
-    def once(function, sets, device):
+    def once(device, code, name, sets, handing_over):
+        assert handing_over
         for arguments in sets:
-            function(*arguments)
-        device.sync()
+            code[name](*arguments)
+        device.device.sync()
         seen.append(sets)
+        return lambda launches, readings: [1e-6] * readings
 
-    monkeypatch.setattr(texture_times, "launcher", once)
-    monkeypatch.setattr(texture_times, "interleaved", lambda calls, _: [1e-6])
+    monkeypatch.setattr(LocalDevice, "clock", once)
     return seen
+
+
+def times_in(store, count=1, **options):
+    return TextureTimes(store, TARGET, executor(TARGET, count), **options)
 
 
 def placed(build, *shapes, measure=None):
@@ -49,7 +54,7 @@ def placed(build, *shapes, measure=None):
 
 def test_arguments_are_where_a_kernel_expects_them(store, launches):
     """A launch with a buffer in place of a texture is refused by the device's library."""
-    times = TextureTimes(store, TARGET)
+    times = times_in(store)
     placed(lambda x: op.nn.softmax(op.matmul(x, constant(64, 64))), (32, 64), measure=times)
     assert times.failed == times.open == 0
     assert times.measured == len(launches) == store.kernels > 2
@@ -61,47 +66,38 @@ def test_arguments_are_where_a_kernel_expects_them(store, launches):
 def test_a_workspace_is_there_before_the_launch_as_in_a_network(store, launches):
     """So long a sum of so few results is taken in two steps."""
     (node,) = nodes(EliminateLayout()(legal(lambda x: op.sum(x, axis=[1]), (4, 1 << 20))))
-    assert TextureTrial(TARGET, measure=TextureTimes(store, TARGET))(emit(node.kernel)).measured == 1e-6
+    assert TextureTrial(TARGET, measure=times_in(store))(emit(node.kernel)).measured == 1e-6
     ((arguments, _),) = launches
     assert [len(each.shape) for each in arguments] == [2, 1, 2], "input, result, workspace"
 
 
 def test_what_is_known_is_not_measured_again(store, launches):
     for expected in (True, False):
-        times = TextureTimes(store, TARGET)
+        times = times_in(store)
         placed(lambda x: op.nn.relu(op.matmul(x, constant(64, 64))), (32, 64), measure=times)
         assert (times.measured > 0) == expected
 
 
-class TwoDevices:
-    """On which a kernel is the faster the more textures it has."""
+def test_what_passes_will_ask_is_measured_ahead_and_together(store, monkeypatch):
+    """On devices on which a kernel is the faster the more textures it has."""
 
-    lanes = 2
+    def seconds(_devices, job):
+        return "there", 1e-3 / (1 + sum("texture" in each.scope() for each in job[0]["it"].params))
 
-    def __init__(self):
-        self.threads = set()
+    monkeypatch.setattr(texture_times, "_seconds", seconds)
 
-    def prepare(self, kernels):
-        (weights,) = kernels.data.values()
-        return sum("texture" in each.scope for each in weights)
-
-    def seconds(self, textures, sets, turns):
-        self.threads.add(threading.current_thread())
-        return [1e-3 / (1 + textures)]
-
-
-def test_what_passes_will_ask_is_measured_ahead_and_side_by_side(store):
     def passes(ask):
         return placed(lambda x: op.nn.softmax(op.matmul(x, constant(64, 64))), (32, 64), measure=ask)
 
-    times = TextureTimes(store, TARGET, elsewhere=TwoDevices())
+    times = times_in(store, count=2)
     times.ahead(passes)
     ahead = times.measured
-    assert ahead == store.kernels > 2 and threading.current_thread() not in times.elsewhere.threads
+    assert ahead == store.kernels == times.servers["there"] > 2
     passes(times)
     assert times.measured == ahead, "every texture paid, as was hoped"
     times.ahead(passes)
     assert times.measured == ahead, "what is known is not measured again"
+    assert len(times.executor.workers.jobs) == ahead
 
 
 def test_the_device_goes_by_its_own_name_and_a_phone_by_its_models():

@@ -21,9 +21,9 @@ from smartmem_tvm.schedule.core.decisions import DECISIONS
 from smartmem_tvm.schedule.core.rivals import NUMBERED
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.apply_records import tuning_of
-from smartmem_tvm.tune.chosen import choose
 from smartmem_tvm.tune.metaschedule import context
 from smartmem_tvm.tune.records import Records, lines_of
+from smartmem_tvm.tune.select_winners import choose
 from smartmem_tvm.tune.tasks import tasks_of
 from smartmem_tvm.tune.trace import schedule_of
 from tunable_kernels import two_matmuls

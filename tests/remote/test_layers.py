@@ -9,6 +9,7 @@ from helpers import constant, module, op
 from smartmem_tvm import Options
 from smartmem_tvm.remote.layers import check_layers, layers_of
 from smartmem_tvm.remote.session import request
+from smartmem_tvm.remote.tracked_devices import RemoteDevice
 from smartmem_tvm.target import parse_target
 
 
@@ -23,6 +24,6 @@ def test_the_kernel_that_is_wrong_is_named(target, shared_tracker, shared_device
     assert len(layers) >= 2
     spoilt = [replace(layers[0], want=[each + 1 for each in layers[0].want]), *layers[1:]]
     with request(shared_tracker.address, "shared") as session:
-        first, *others = check_layers(session, target, spoilt)
+        first, *others = check_layers(RemoteDevice(session, target), spoilt)
     assert first["kernels"] == list(layers[0].kernels) and "differs by" in first["wrong"]
     assert not any(each["wrong"] for each in others)

@@ -118,10 +118,12 @@ def test_nobody_has_to_read_its_log(tmp_path):
         while not printed.endswith("}\n"):
             printed += process.stdout.readline()
         address = wire.parse_address(json.loads(printed)["address"])
-        first = Session(address, "", "")
-        process.stderr.close()
-        first._line._socket.sendall(b"\x64" + bytes(17))  # a message of a hundred bytes that ends early
-        first.close()
+        with socket.create_connection(address) as first:
+            wire.send_int(first, wire.SESSION_MAGIC)
+            wire.send_text(first, "client:")
+            assert wire.receive_int(first) == wire.SESSION_MAGIC and wire.receive_text(first)
+            process.stderr.close()
+            first.sendall(b"\x64" + bytes(17))  # a message of a hundred bytes that ends early
         for _ in range(2):
             with request_directly(address) as session:
                 assert "cpu" in session.kinds()
@@ -232,14 +234,14 @@ def test_importing_the_server_does_not_import_tvm():
 def test_a_device_that_was_asked_for_and_not_fetched_is_offered_again(shared_tracker):
     offered = Registration(wire.parse_address(shared_tracker.address), "forgotten", None, 1)
     now = time.monotonic()
-    offered.tend(now, free=True)
+    offered.update(now, free=True)
     first = offered.match_key
     with wire.Link(wire.parse_address(shared_tracker.address), 5) as client:
         assert client.ask(wire.Code.REQUEST, "forgotten", "", 1)[1] == ["127.0.0.1", 1, first]
     for seconds in (2, 4, 7):
-        offered.tend(now + seconds, free=True)
+        offered.update(now + seconds, free=True)
         assert offered.match_key == first and not free(shared_tracker, "forgotten")
-    offered.tend(now + 9, free=True)
+    offered.update(now + 9, free=True)
     assert offered.match_key != first and free(shared_tracker, "forgotten")
     offered.link.close()
 

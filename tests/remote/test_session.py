@@ -72,7 +72,7 @@ def test_what_is_sent_there_runs_there(shared_tracker, shared_device, library):
         timed = module.time_evaluator("double", session.device("cpu"), number=3)(there, result)
         assert timed.mean > 0
     # Whoever still holds something of it is told, and the device is free all the same.
-    with pytest.raises(Exception, match=r"Broken pipe|closed"):
+    with pytest.raises(Exception, match=r"Broken pipe|closed|reset|kReturn"):
         result.numpy()
     until(lambda: free(shared_tracker, "shared"), seconds=5)
 
@@ -163,9 +163,8 @@ def test_a_call_that_hangs_ends_in_time(shared_tracker, own):
     until(lambda: free(shared_tracker, "own") and not own.sessions(), seconds=5)
 
 
-def test_what_is_freed_on_a_device_that_hangs_is_not_waited_for(shared_tracker, own, monkeypatch):
+def test_what_is_freed_on_a_device_that_hangs_is_not_waited_for(shared_tracker, own):
     """TVM waits there with Python's lock held, so that no other thread of this process could stop it."""
-    monkeypatch.setattr("smartmem_tvm.remote.session._LATE_SECONDS", 0.3)
     start = time.monotonic()
     with (
         pytest.raises(DeviceLost, match=r"did not finish the measurement within 0\.2 s"),
@@ -175,7 +174,7 @@ def test_what_is_freed_on_a_device_that_hangs_is_not_waited_for(shared_tracker, 
         tensor = tvm.runtime.tensor(np.zeros(4), session.device("cpu"))
         hang(own)
         del tensor
-        assert 0.5 <= time.monotonic() - start < 3
+        assert 0.2 <= time.monotonic() - start < 3
         session.kinds()
     until(lambda: free(shared_tracker, "own") and not own.sessions(), seconds=5)
 

@@ -9,17 +9,18 @@ import tvm
 from tvm.s_tir.meta_schedule import database
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 
-from smartmem_tvm.deploy.device_clock import clock_of
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.deploy.opencl_source import sources
+from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.executor.devices import Executor
 from smartmem_tvm.target import device_of, parse_target
 from smartmem_tvm.tune.build import build_candidate, building_workers, local_builder
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
+from smartmem_tvm.tune.measure_candidates import CandidateRunner
 from smartmem_tvm.tune.metaschedule import context
 from smartmem_tvm.tune.parameters import FILE, arguments
-from smartmem_tvm.tune.runner import local_runner, measuring_worker
 from smartmem_tvm.tune.session import Session, Tools
 from smartmem_tvm.tune.trace import schedule_of
 from tunable_kernels import CASES, textured_tasks
@@ -109,7 +110,7 @@ def test_textures_go_through_workers_and_are_measured():
     target = parse_target("opencl-texture")
     builder, runner = (
         local_builder(building_workers(1), kernel_code),
-        local_runner(measuring_worker(), clock_of(target)),
+        CandidateRunner(Executor(ThisMachine(target), measuring_worker())),
     )
     tools = Tools(builder, runner, database.MemoryDatabase())
     for task in textured_tasks(target):

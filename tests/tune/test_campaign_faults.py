@@ -14,12 +14,12 @@ from fake_tuning import EFFORT, Verdict, campaign, right
 from full_disk import no_room_beyond
 from smartmem_tvm.deploy.judge import judge
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.executor.faults import MachineFailed
 from smartmem_tvm.schedule.core.decisions import DECISIONS
 from smartmem_tvm.schedule.cpu.rows import Rows
 from smartmem_tvm.tune import campaign as campaign_module
 from smartmem_tvm.tune import json_lines, record_lines
 from smartmem_tvm.tune.campaign import Effort
-from smartmem_tvm.tune.faults import MachineFailed
 from smartmem_tvm.tune.records import record_key
 from smartmem_tvm.tune.trace import genome_of
 

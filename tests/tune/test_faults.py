@@ -7,11 +7,13 @@ import pytest
 from tvm.target import Target
 
 import faulty_code
+from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
+from smartmem_tvm.executor.devices import Executor, Limits
 from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import with_constants, workload
+from smartmem_tvm.tune.measure_candidates import CandidateRunner
 from smartmem_tvm.tune.records import Records, circumstances
-from smartmem_tvm.tune.runner import local_runner, measuring_worker
 from smartmem_tvm.tune.session import Session, Tools
 from smartmem_tvm.tune.strategy import seconds_of
 from smartmem_tvm.tune.trace import genome_of
@@ -47,7 +49,8 @@ def test_candidates_with_faults_cost_nobody_else_and_are_never_tried_again(tmp_p
     monkeypatch.setattr("smartmem_tvm.tune.build.memory_bytes", lambda: 0)
     mod = workload(with_constants(CASES["layer norm"].func(), ()))
     builder = local_builder(building_workers(2, patience=8), faulty_code.faulty_code)
-    runner = local_runner(measuring_worker(patience=9, memory=faulty_code.ROOM))
+    limits = Limits(candidate=9.0, question=9.0, verdict=9.0)
+    runner = CandidateRunner(Executor(ThisMachine(TARGET, limits=limits), measuring_worker(memory=faulty_code.ROOM)))
     first = Session(mod, TARGET, "genetic", Tools(builder, runner, _records(tmp_path)), trials=30, batch=8)
     while first.step():
         pass

@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -357,32 +356,3 @@ def test_another_cpu_goes_by_its_name_and_by_its_threads_where_they_are_known(pa
     assert ProfileStore(path, TARGET, 1, cpu="Cortex-A76").latency(RELU) is None
     assert ProfileStore(path, TARGET, 8, cpu="Cortex-X3").latency(RELU) is None
     assert store_at(path, threads=8).latency(RELU) is None
-
-
-TAKING_TURNS = """
-import sys, time
-from pathlib import Path
-from tvm.target import Target
-from smartmem_tvm.tune.profile_store import ProfileStore
-store = ProfileStore(Path(sys.argv[1]), Target("opencl"), 1, "gpu")
-for _ in range(5):
-    with store.turn():
-        start = time.monotonic()
-        time.sleep(0.02)
-        print(start, time.monotonic())
-"""
-
-
-def test_processes_measure_one_at_a_time(path):
-    command = [sys.executable, "-c", TAKING_TURNS, str(path)]
-    with ThreadPoolExecutor(3) as pool:
-        done = list(pool.map(lambda _: subprocess.run(command, capture_output=True, text=True), range(3)))
-    assert [each.returncode for each in done] == [0, 0, 0], done[0].stderr
-    turns = sorted(tuple(map(float, line.split())) for each in done for line in each.stdout.splitlines())
-    assert len(turns) == 15
-    assert all(before[1] <= after[0] for before, after in pairwise(turns))
-
-
-def test_a_store_in_memory_waits_for_nobody():
-    with store_at(None).turn(), store_at(None).turn():
-        pass

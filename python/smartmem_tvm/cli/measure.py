@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..frontend import Model
-    from ..remote.attempts import Attempts
     from ..remote.session import Session
+    from ..remote.tracked_devices import TrackedDevices
 
 NAME = "measure"
 HELP = "run a compiled folder on a device of a tracker: latency, kernels, determinism, correctness"
@@ -59,8 +59,8 @@ def execute(args: argparse.Namespace) -> Result:
     from ..deploy.export import read_manifest
     from ..frontend import read_model, run_onnxruntime
     from ..frontend.inputs import id_limits
-    from ..remote.attempts import Attempts
     from ..remote.measure import measure
+    from ..remote.tracked_devices import TrackedDevices
 
     folder = Path(args.folder)
     manifest = read_manifest(folder, elsewhere=True)
@@ -74,32 +74,33 @@ def execute(args: argparse.Namespace) -> Result:
         counts = {"warm_up": args.warm_up, "runs": args.runs, "replays": args.replays}
         return measure(session, folder, arrays, **counts)
 
-    attempts = Attempts(args.tracker, args.key, timeout=args.timeout, limit=args.limit)
+    devices = TrackedDevices(args.tracker, args.key, timeout=args.timeout, session_limit=args.limit)
     with step(f"Measuring on a device of key {args.key}"):
-        facts, got = attempts.run(work)
+        facts, got = devices.with_session(work)
     outputs = _compared(args, manifest, got, expected)
     if args.layers:
-        facts["layers"] = _layers(manifest, model, attempts)
+        facts["layers"] = _layers(manifest, model, devices)
     correct = all(each["ok"] for each in outputs.values()) and not _wrong(facts)
     named = {"folder": args.folder, "model": manifest["model"], "target": manifest["target"]}
     data = {**named, **facts, "outputs": outputs, "correct": correct}
     return Result(data, lambda console: _render(console, data), 0 if correct and facts["deterministic"] else 1)
 
 
-def _layers(manifest: dict, model: Model, attempts: Attempts) -> list[dict]:
+def _layers(manifest: dict, model: Model, devices: TrackedDevices) -> list[dict]:
     """What `remote.layers.check_layers` finds, on a device of the same key."""
     from tvm.target import Target
 
     from ..frontend import from_onnx
     from ..pipeline import Options
     from ..remote.layers import check_layers, layers_of
+    from ..remote.tracked_devices import RemoteDevice
 
     target, options = Target(manifest["target"]), Options(precision=manifest["precision"])
     with tempfile.TemporaryDirectory() as folder:
         with step("Compiling the kernels one by one"):
             layers = layers_of(from_onnx(model), target, options, Path(folder))
         with step("Running them"):
-            return attempts.run(lambda session: check_layers(session, target, layers))
+            return devices.with_session(lambda session: check_layers(RemoteDevice(session, target), layers))
 
 
 def _wrong(facts: dict) -> list[dict]:

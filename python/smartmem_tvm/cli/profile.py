@@ -5,29 +5,32 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
+import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..tune.host import cpu_name, default_store
+from ..tune.host import cpu_name, default_store, usable_cores
 from .console import Result, step
+from .executors import add_tracker, check_tracker, profiling_executor
 from .model import add_compilation, add_model, add_threads, import_model, options
-from .profile_site import Site, site_of, warn_if_busy
-from .tune_site import add_tracker, check_tracker
 
 if TYPE_CHECKING:
     import tvm
     from rich.console import Console
 
     from ..deploy.profile import Filled
-    from ..remote.profiling import Library
+    from ..executor.devices import Executor
     from ..tune.profile_store import ProfileStore
 
+_logger = logging.getLogger(__name__)
 NAME = "profile"
 HELP = "measure which kernels are faster fused, or with textures, and keep the answers"
 EXAMPLE = """\
@@ -65,22 +68,59 @@ def _seconds(text: str) -> float:
 def execute(args: argparse.Namespace) -> Result:
     """Run the passes with the store, measure what they ask, until they ask nothing new."""
     check_tracker(args)
-    with site_of(args) as site:
-        return _execute(args, site)
+    from ..tune.scratch import scratch
+
+    with scratch("profile"), profiling_executor(args) as executor:
+        return _execute(args, executor, _Names.of(args, executor))
 
 
-def _execute(args: argparse.Namespace, site: Site) -> Result:
+@dataclass(frozen=True)
+class _Names:
+    """As what a store knows who measures.
+
+    Attributes
+    ----------
+    device : str or None
+        The GPU, None for a CPU.
+    cpu : str or None
+        The CPU of another machine; None for this one's and for a GPU.
+    threads : int or None
+        Of a CPU; None for a GPU of another machine.
+    """
+
+    device: str | None
+    cpu: str | None
+    threads: int | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, executor: Executor) -> _Names:
+        """Devices of other machines go by the target's name where a compilation here knows no other."""
+        from ..deploy.profile import device_name, other_cpu
+        from ..remote.deployed import kind_of
+        from ..target import is_elsewhere, is_gpu
+
+        target = executor.devices.target
+        if not executor.devices.is_elsewhere:
+            return cls(device_name(target), None, executor.threads)
+        if is_gpu(target):
+            return cls(device_name(target) if is_elsewhere(target) else executor.name, None, None)
+        # A server of TVM's own does not tell what its CPU is.
+        told = executor.name if executor.name != kind_of(target) else args.key
+        return cls(None, other_cpu(target) or told, executor.threads)
+
+
+def _execute(args: argparse.Namespace, executor: Executor, names: _Names) -> Result:
     from ..deploy.profile import open_store
     from ..report import graph_cost
 
-    path = _path(args.store, site)
+    path, target, servers = _path(args.store, names), executor.devices.target, Counter()
     mod = import_model(args)
-    store = open_store(path, site.target, site.threads, site.device, site.cpu)
+    store = open_store(path, target, names.threads, names.device, names.cpu)
     known = store.kernels
-    warn_if_busy(site)
+    _warn_if_busy(executor)
     start = time.monotonic()
-    modelled, filled = _fill(args, mod, store, site)
-    textures = _place(args, filled.module, store, site, start + args.budget)
+    modelled, filled = _fill(args, mod, store, executor, servers)
+    textures = _place(args, filled.module, store, executor, servers, start + args.budget)
     data = {
         **_data(args, filled),
         "seconds": time.monotonic() - start,
@@ -90,22 +130,34 @@ def _execute(args: argparse.Namespace, site: Site) -> Result:
         "kernels_in_store": store.kernels,
         "damaged_lines": store.damaged,
         "store": str(path),
-        "target": str(site.target),
-        "cpu": cpu_name() if site.lent is None else site.cpu,
-        "device": site.device,
-        "threads": site.threads,
-        "servers": dict(site.lent.measured) if site.lent is not None else {},
+        "target": str(target),
+        "cpu": names.cpu if executor.devices.is_elsewhere else cpu_name(),
+        "device": names.device,
+        "threads": names.threads,
+        "servers": {address: count for address, count in servers.items() if address},
     }
     return Result(data, lambda console: _render(console, data))
 
 
-def _fill(args: argparse.Namespace, mod, store: ProfileStore, site: Site) -> tuple[tvm.IRModule, Filled]:
+def _warn_if_busy(executor: Executor) -> None:
+    """What several threads take says little where other programs take their cores away."""
+    from ..target import is_gpu
+
+    if executor.devices.is_elsewhere or is_gpu(executor.devices.target):
+        return
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, usable_cores()
+    if load + executor.threads > cores + 1:
+        _logger.warning("this machine is busy (load %.1f, %d cores): answers are better when it is idle.", load, cores)
+
+
+def _fill(
+    args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str]
+) -> tuple[tvm.IRModule, Filled]:
     """The module that the cost model alone makes, and what filling the store came to; no tensor is in a texture yet."""
-    from ..deploy.measure import compiled
-    from ..deploy.profile import fill, measure_on
+    from ..deploy.profile import fill, measured_by
     from ..pipeline import graph_phases, run_phases
 
-    target, lent, chosen = site.target, site.lent, options(args)
+    target, chosen = executor.devices.target, options(args)
     asking = replace(chosen, dump_dir=None, profiles=store)
     # The phases before the one that asks run once.
     phases = graph_phases(target)
@@ -116,24 +168,20 @@ def _fill(args: argparse.Namespace, mod, store: ProfileStore, site: Site) -> tup
             legal = run_phases(mod, phases[:first], chosen)
             modelled = run_phases(legal, phases[first:last], replace(asking, profiles=None))
         with _bar() as progress:
-            ask = partial(fill, store, partial(run_phases, legal, phases[first:last], asking))
-            if lent is None:
-                return modelled, ask(measure_on(target), args.budget, progress)
-
-            def prepare(functions) -> Library:
-                return lent.prepare(compiled(functions, target))
-
-            return modelled, ask(lent.seconds, args.budget, progress, prepare, lent.lanes)
+            run_passes = partial(run_phases, legal, phases[first:last], asking)
+            return modelled, fill(store, run_passes, measured_by(executor, servers), args.budget, progress)
 
 
-def _place(args: argparse.Namespace, mod, store: ProfileStore, site: Site, end: float) -> dict | None:
+def _place(
+    args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str], end: float
+) -> dict | None:
     """Place tensors in textures, measuring each kernel that this asks about; None where there are no textures."""
     from ..deploy.texture_times import TextureTimes
     from ..ir.graph import read_log
     from ..pipeline import graph_phases, run_phases
     from ..target import has_textures
 
-    target, lent = site.target, site.lent
+    target = executor.devices.target
     if not (has_textures(target) and args.textures):
         return None
 
@@ -143,16 +191,17 @@ def _place(args: argparse.Namespace, mod, store: ProfileStore, site: Site, end: 
         return run_phases(mod, placing, replace(options(args), dump_dir=None, measure=ask))
 
     with _bar() as progress, target:
-        times = TextureTimes(store, target, end - time.monotonic(), lambda done: progress(done, None), lent)
-        if lent is not None and lent.lanes > 1:
+        times = TextureTimes(store, target, executor, end - time.monotonic(), lambda done: progress(done, None))
+        if executor.workers.count > 1:
             times.ahead(placed)
         log = read_log(placed(times))
+    servers.update(times.servers)
     memories = [entry["memory"] for entry in log if entry["pass"] == "PlaceTextures"]
     chosen = {memory: memories.count(memory) for memory in ("texture", "buffer")}
     return {**chosen, "measured_now": times.measured, "failed": times.failed, "unanswered": times.open}
 
 
-def _path(text: str | None, site: Site) -> Path:
+def _path(text: str | None, names: _Names) -> Path:
     """The file to fill, by default the one where compilations for the target look.
 
     Raises
@@ -160,7 +209,7 @@ def _path(text: str | None, site: Site) -> Path:
     UserError
         If none is named and $SMARTMEM_PROFILES is set to nothing.
     """
-    path = Path(text) if text is not None else default_store(site.device or site.cpu)
+    path = Path(text) if text is not None else default_store(names.device or names.cpu)
     if path is None:
         raise UserError("SMARTMEM_PROFILES is empty, which means no profile store; name one with --store FILE.")
     return path

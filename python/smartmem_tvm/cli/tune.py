@@ -19,9 +19,9 @@ from ..tune.progress import result_data
 from ..whole_file import check_output
 from . import argument_types
 from .console import Result
+from .executors import add_tracker, check_tracker
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques, add_threads
 from .session import handling
-from .tune_site import add_tracker, check_tracker
 from .tune_table import show_progress, show_result
 
 if TYPE_CHECKING:

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .console import step
+from .executors import tuning_executor
 from .model import graph_options, import_model
-from .tune_site import Site, site_of
 
 if TYPE_CHECKING:
+    import numpy as np
     from tvm.target import Target
 
+    from ..deploy.build import Compiled
+    from ..executor.devices import Executor
     from ..tune.campaign import Campaign, Effort
     from ..tune.records import Records
     from ..tune.tasks import Task
@@ -57,34 +60,39 @@ def campaign_of(
     args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, cores: Collection[int]
 ) -> Iterator[Campaign]:
     """The tuning that the arguments ask for, and the processes that work for it."""
+    from ..deploy.judge_in_worker import WorkerJudge
     from ..deploy.kernel_code import kernel_code
+    from ..deploy.link import linked
     from ..deploy.tuned import measured
-    from ..tune.build import building_workers, local_builder
+    from ..tune.build import archive, building_workers, local_builder
     from ..tune.campaign import Campaign
     from ..tune.host import usable_cores
+    from ..tune.measure_candidates import CandidateRunner
     from ..tune.metaschedule import cost_model
     from ..tune.session import Tools, learn
 
     model = cost_model(args.strategy)
     others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []
     builders = building_workers(usable_cores(others), cores=others)
-    with contextlib.closing(builders), site_of(args, target, cores, builders) as site:
-        records = _records(args, models, target, path, site)
-        tasks, known = _tasks(args, models, target, site)
+    with contextlib.closing(builders), tuning_executor(args, target, cores) as executor:
+        judge, export = WorkerJudge(executor, builders), linked if executor.devices.is_elsewhere else archive
+        records = _records(args, models, target, path, executor)
+        tasks, known = _tasks(args, models, target, executor)
         with step("Measuring the kernels as they are"):
             tasks, seconds = measured(
                 tasks,
                 target,
-                seconds_of=lambda task: known.get(task.names[0]) or site.apart.untuned_seconds(task.mod, target),
+                seconds_of=lambda task: known.get(task.names[0]) or judge.untuned_seconds(task.mod, target),
             )
         with step("Learning from earlier records"):
             learn(model, records, target, args.strategy)
-        tools = Tools(local_builder(builders, kernel_code, site.export), site.runner, records, model, site.devices)
-        yield Campaign(tasks, seconds, target, args.strategy, tools, site.apart.judge, _effort(args), args.seed)
+        builder, devices = local_builder(builders, kernel_code, export), executor.workers.count
+        tools = Tools(builder, CandidateRunner(executor), records, model, devices)
+        yield Campaign(tasks, seconds, target, args.strategy, tools, judge.judge, _effort(args), args.seed)
 
 
 def _tasks(
-    args: argparse.Namespace, models: Mapping[str, Path], target: Target, site: Site
+    args: argparse.Namespace, models: Mapping[str, Path], target: Target, executor: Executor
 ) -> tuple[list[Task], dict[str, float]]:
     """The kernels of all models; and by name the seconds of a launch, of those of which one inference tells.
 
@@ -97,7 +105,7 @@ def _tasks(
     for name, path in models.items():
         try:
             found[name], seconds = _tasks_of_model(
-                argparse.Namespace(**{**vars(args), "model": str(path)}), target, site
+                argparse.Namespace(**{**vars(args), "model": str(path)}), target, executor
             )
             known |= {kernel if len(models) == 1 else f"{name}/{kernel}": each for kernel, each in seconds.items()}
         except UserError as error:
@@ -109,14 +117,17 @@ def _tasks(
     return joined(found) if len(models) > 1 else found[next(iter(models))], known
 
 
-def _tasks_of_model(args: argparse.Namespace, target: Target, site: Site) -> tuple[list[Task], dict[str, float]]:
+def _tasks_of_model(
+    args: argparse.Namespace, target: Target, executor: Executor
+) -> tuple[list[Task], dict[str, float]]:
     from ..deploy.build import compile, optimize
     from ..frontend import input_spec
     from ..frontend.inputs import random_inputs
+    from ..target import is_gpu
     from ..tune.tasks import tasks_of
 
     mod, options = import_model(args), graph_options(args)
-    if site.seconds is None:
+    if not (executor.devices.is_elsewhere or is_gpu(target)):  # each kernel is asked for
         with step(f"Running the passes on {args.model}"), target:
             return tasks_of(optimize(mod, options), target), {}
     after = {}
@@ -125,22 +136,36 @@ def _tasks_of_model(args: argparse.Namespace, target: Target, site: Site) -> tup
         compiled = compile(mod, target, options, lambda phase, graph: after.update(graph=graph))
         tasks = tasks_of(after["graph"], target)
     with step(f"Measuring the kernels of {args.model} as they are"):
-        return tasks, site.seconds(compiled, list(random_inputs(input_spec(mod), {}).values()))
+        return tasks, _seconds_by_kernel(compiled, list(random_inputs(input_spec(mod), {}).values()), executor)
 
 
-def _records(args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, site: Site) -> Records:
+def _seconds_by_kernel(compiled: Compiled, inputs: list[np.ndarray], executor: Executor) -> dict[str, float]:
+    """Seconds of a launch of each kernel; on a GPU here of those of one inference, which its clock sees one by one."""
+    from ..executor.gpu_turn import gpu_turn
+    from ..remote import tuning
+    from ..runtime.launch_times import kernel_seconds
+
+    if executor.devices.is_elsewhere:
+        return tuning.kernel_seconds(compiled, executor.devices)
+    with gpu_turn():
+        return kernel_seconds(compiled, inputs)
+
+
+def _records(
+    args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, executor: Executor
+) -> Records:
     from ..deploy.tuned import here
     from ..tune.records import Records
 
     run = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["smartmem", *sys.argv[1:]]),
-        "device": site.name,
-        "driver": site.driver,
+        "device": executor.name,
+        "driver": executor.driver,
         "strategy": args.strategy,
         "models": list(models),
     }
-    return Records(path, here(target, site.threads), run)
+    return Records(path, here(target, executor.threads), run)
 
 
 def _effort(args: argparse.Namespace) -> Effort:

@@ -27,9 +27,9 @@ from ..schedule.schedule_kernels import kernel_rules
 from ..target import device_of, has_textures, host_target, is_gpu
 from ..transform.capture_graphs import kernels_per_graph
 from ..tune.apply_records import tuning_of
-from .alone import with_kernels_alone
 from .check_opencl import check_opencl, planned_memory
 from .gpu_build import build_for_gpu
+from .kernel_functions import with_kernel_functions
 from .memory_plan import memory_plan
 from .opencl_reads import TexelReads
 from .signatures import signatures
@@ -192,7 +192,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered, weights, per_graph = lower(graph, target, dump, look)
     middle = time.perf_counter()
-    executable = generate(with_kernels_alone(lowered), target)
+    executable = generate(with_kernel_functions(lowered), target)
     texel_reads = check_opencl(executable, planned_memory(lowered))
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     return Compiled(

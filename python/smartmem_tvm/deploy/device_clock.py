@@ -13,8 +13,7 @@ import tvm_ffi
 from tvm import te
 from tvm.target import Target
 
-from ..target import device_of, is_gpu, parse_target
-from ..tune.runner import Clock
+from ..target import device_of, parse_target
 from .gpu_build import build_kernels
 
 _BATCH = "smartmem.device_clock.batch"
@@ -52,12 +51,12 @@ class DeviceClock:
     def seconds(self, launch: Callable[[], object]) -> float:
         """Seconds of a launch, from the end of what was before it to its own; no time of the host is in it."""
         before = self._measure(self.keep_busy)
-        once = self._measure(lambda: self._crowd(launch, 1)) - before
+        once = self._measure(lambda: self._back_to_back(launch, 1)) - before
         if once > _SHORT:
             return once
-        return max(_SHORTEST, self._measure(lambda: self._crowd(launch, _TIMES)) - before) / _TIMES
+        return max(_SHORTEST, self._measure(lambda: self._back_to_back(launch, _TIMES)) - before) / _TIMES
 
-    def _crowd(self, launch: Callable[[], object], times: int) -> None:
+    def _back_to_back(self, launch: Callable[[], object], times: int) -> None:
         self.keep_busy()
         for _ in range(times):
             launch()
@@ -71,15 +70,6 @@ class DeviceClock:
 def device_clock(kind: str) -> DeviceClock:
     """The clock of this machine's first GPU for a kind of target: ``cuda``, ``opencl``."""
     return DeviceClock(parse_target(kind))
-
-
-def clock_of(target: Target) -> Clock | None:
-    """What `tune.runner.local_runner` takes for a target."""
-    return _seconds if is_gpu(target) else None
-
-
-def _seconds(kind: str, launch: Callable[[], object]) -> float:
-    return device_clock(kind).seconds(launch)
 
 
 def _busy() -> tvm.tirx.PrimFunc:

@@ -13,6 +13,8 @@ from tvm import ir, relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ..executor.devices import Device, Devices
+from ..executor.readings import VERDICT, VERDICTS, in_turns
 from ..ir.texels import is_texture
 from ..ir.walk import stores
 from ..pipeline import Options
@@ -21,13 +23,12 @@ from ..tune.kernel import CONSTANTS
 from ..tune.records import workload_key
 from .build import generate, lower
 from .measure import random_arguments
-from .place import At, Place, Ready, here
+from .this_machine import Model, ThisMachine, model_on
 from .weights import Weight
 
 # Of the largest number of an output. Sums in another order differ by 1e-6 of it; one wrong element of a sum of some
 # thousands of about equal ones by more than this.
 _TOLERANCE = {"float32": 2e-5, "float64": 1e-9, "float16": 1e-2, "bfloat16": 5e-2}
-_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,17 @@ class Verdict:
     wrong: str = ""
 
 
-def untuned_seconds(mod: tvm.IRModule, target: Target, at: At = here) -> float:
+def untuned_seconds(mod: tvm.IRModule, target: Target, devices: Devices | None = None) -> float:
     """Seconds of a launch of a kernel with the schedule that it has without tuning."""
-    untuned = CompiledKernel(mod, target, None)
-    return at(target, lambda place: place.seconds([untuned.put(place)])[0])
+    untuned, devices = CompiledKernel(mod, target, None), devices or ThisMachine(target)
+    return devices.run(lambda device: _seconds(device, [untuned.on(device)])[0], devices.limits.verdict)
 
 
 def judge(
-    mod: tvm.IRModule, target: Target, records: Sequence[ms.database.TuningRecord], at: At = here
+    mod: tvm.IRModule,
+    target: Target,
+    records: Sequence[ms.database.TuningRecord],
+    devices: Devices | None = None,
 ) -> list[Verdict]:
     """Compare records of one kernel with the untuned kernel, on random data within the bounds of what is indexed.
 
@@ -63,8 +67,8 @@ def judge(
     mod : tvm.IRModule
         `tune.tasks.Task.mod`.
     target : tvm.target.Target
-    at : callable
-        Where they run: this machine, or a device that is borrowed for it when all are compiled.
+    devices : Devices, optional
+        Where they run, on one device for all, which is asked for when all are compiled; by default this machine.
 
     Returns
     -------
@@ -72,19 +76,25 @@ def judge(
         In the order of `records`.
     """
     untuned, *tuned = (CompiledKernel(mod, target, record) for record in (None, *records))
-    return at(target, lambda place: _compared(untuned, tuned, place))
+    devices = devices or ThisMachine(target)
+    return devices.run(lambda device: _compared(untuned, tuned, device), devices.limits.verdict)
 
 
-def _compared(untuned: CompiledKernel, tuned: Sequence[CompiledKernel], place: Place) -> list[Verdict]:
-    plain = untuned.put(place)
+def _seconds(device: Device, models: Sequence[Model]) -> list[float]:
+    with device.running(len(models)):
+        return in_turns([each.clock() for each in models], VERDICT)
+
+
+def _compared(untuned: CompiledKernel, tuned: Sequence[CompiledKernel], device: Device) -> list[Verdict]:
+    plain = untuned.on(device)
     want, right, wrong = plain.outputs(), [], []
     for each in tuned:
         wrong.append(each.problem)
         if not each.problem:
-            ready = each.put(place)
-            wrong[-1] = difference(ready.outputs(), want)
-            right += [] if wrong[-1] else [ready]
-    rounds = [place.seconds([plain, *right]) for _ in range(_REPEATS)] if right else []
+            model = each.on(device)
+            wrong[-1] = difference(model.outputs(), want)
+            right += [] if wrong[-1] else [model]
+    rounds = [_seconds(device, [plain, *right]) for _ in range(VERDICTS)] if right else []
     seconds = [median(times) for times in zip(*rounds)]
     found = iter(seconds[1:])
     return [Verdict(None, None, reason) if reason else Verdict(next(found), seconds[0]) for reason in wrong]
@@ -129,9 +139,9 @@ class CompiledKernel:
         self.problem = _problem(lowered) if record is not None else ""
         self.code = generate(lowered, target)
 
-    def put(self, place: Place) -> Ready:
-        """Bring it to where it runs."""
-        return place.put(self.code, self.weights, self.inputs)
+    def on(self, device: Device) -> Model:
+        """Bring it to a device."""
+        return model_on(device, self.code, self.weights, self.inputs)
 
 
 def _pass_of(record: ms.database.TuningRecord) -> ApplyRecords:

@@ -1,19 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of single kernels on a device of this machine, scheduled and built as `deploy.build` does with a whole model.
-
-Kernels that are to be compared run in turns, so that a slow moment of the machine hits all of them alike. Their data
-stays where the caches keep it from launch to launch: what is measured is the kernel after its neighbour, as in a model,
-not a kernel that finds everything in memory.
-"""
+"""Latency of single kernels on a device, scheduled and built as `deploy.build` does with a whole model."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from statistics import median
 
 import numpy as np
 import tvm
@@ -21,20 +12,19 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.target import Target
 
+from ..executor.devices import Device
+from ..executor.readings import PROFILE, Readings, in_turns
 from ..ir.kernel import Kernel, Opaque, Stage, parse
 from ..ir.walk import loads
 from ..pipeline import Options, lower_phases, run_phases
-from ..target import device_of
+from .this_machine import ThisMachine
 from .weights import Weight
 
-# One reading of the clock spans this long: short enough for many turns, long beside the clock and the call.
-_READING = 1e-3
-# Turns of a comparison, unless they would take longer than `_LONGEST` seconds in all.
-_ROUNDS, _FEWEST_ROUNDS, _LONGEST = 100, 5, 2.0
+_RUNNING = 120.0  # seconds: kernels without a rule of their own take long, and drivers compile at the first launch
 
 
 def launch_seconds(functions: Sequence[tirx.PrimFunc], target: Target) -> list[float]:
-    """Median seconds of one launch of each PrimFunc, all of them measured in turns.
+    """Median seconds of one launch of each PrimFunc on this machine, all of them measured in turns, in this process.
 
     Parameters
     ----------
@@ -48,7 +38,7 @@ def launch_seconds(functions: Sequence[tirx.PrimFunc], target: Target) -> list[f
     list of float
         In the order of `functions`. They run on the threads that TVM's pool has at the time.
     """
-    return interleaved(launchers(functions, target))
+    return ThisMachine(target).run(lambda device: kernel_seconds(device, compiled(functions, target)))
 
 
 @dataclass(frozen=True)
@@ -67,12 +57,32 @@ class Kernels:
     data: Mapping[str, Sequence[Weight]]
 
 
-def launchers(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Callable[[int], None]]:
-    """Build kernels; each result launches its kernel as often as it is told to, on data of its own."""
-    device = device_of(target)
-    kernels = compiled(functions, target)
-    data = {name: [each.on(device) for each in weights] for name, weights in kernels.data.items()}
-    return [launcher(kernels.code[name], [arguments], device) for name, arguments in data.items()]
+def kernel_seconds(device: Device, kernels: Kernels, sets: int = 1, how: Readings = PROFILE) -> list[float]:
+    """Median seconds of one launch of each kernel on a device, taken in turns.
+
+    What it takes to hand a launch over is in the time on this machine, where a network waits for it too.
+
+    Parameters
+    ----------
+    sets : int
+        Of arguments, which take turns.
+
+    Raises
+    ------
+    RuntimeError
+        If the device's clock shows no time.
+    """
+    code = device.load(kernels.code)
+    with device.running(seconds=_RUNNING):
+        arguments = {
+            name: [[each.on(device.device) for each in weights] for _ in range(sets)]
+            for name, weights in kernels.data.items()
+        }
+        clocks = [device.clock(code, name, given, handing_over=True) for name, given in arguments.items()]
+        seconds = in_turns(clocks, how)
+    if min(seconds) <= 0:
+        raise RuntimeError("the device's clock shows no time")
+    return seconds
 
 
 def compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> Kernels:
@@ -89,43 +99,6 @@ def random_weights(func: tirx.PrimFunc) -> list[Weight]:
     """The same as `random_arguments`, each with the memory that the kernel expects it in."""
     arrays = zip(random_arguments(func), func.params, strict=True)
     return [Weight(tvm.runtime.tensor(array), str(param.scope())) for array, param in arrays]
-
-
-def launcher(function, sets: Sequence[Sequence], device: tvm.runtime.Device) -> Callable[[int], None]:
-    """A call that launches a kernel as often as it is told to, with one set of arguments after the other."""
-
-    def launch(times: int) -> None:
-        for number in range(times):
-            function(*sets[number % len(sets)])
-        device.sync()
-
-    return launch
-
-
-def interleaved(calls: Sequence[Callable[[int], None]], most: int = _ROUNDS) -> list[float]:
-    """Median seconds of each call, taken in `most` turns; a short one is made many times per reading of the clock."""
-    return in_turns([partial(_seconds, call) for call in calls], most)
-
-
-def in_turns(clocks: Sequence[Callable[[int], float]], most: int = _ROUNDS) -> list[float]:
-    """The same of calls by other clocks, each of which tells the seconds that so many calls took."""
-    first = [min(clock(1) for _ in range(3)) for clock in clocks]
-    times = [max(1, math.ceil(_READING / max(seconds, 1e-7))) for seconds in first]
-    turn = sum(seconds * count for seconds, count in zip(first, times, strict=True))
-    rounds = max(_FEWEST_ROUNDS, min(most, int(_LONGEST / max(turn, 1e-9))))
-    readings: list[list[float]] = [[] for _ in clocks]
-    for number in range(1 + rounds):
-        for clock, count, found in zip(clocks, times, readings, strict=True):
-            seconds = clock(count) / count
-            if number > 0:  # the first turn warms up
-                found.append(seconds)
-    return [median(found) for found in readings]
-
-
-def _seconds(call: Callable[[int], None], times: int) -> float:
-    start = time.perf_counter()
-    call(times)
-    return time.perf_counter() - start
 
 
 def random_arguments(func: tirx.PrimFunc, seed: int = 0) -> list[np.ndarray]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from tvm import tirx
 from tvm.target import Target, codegen
 
 from ..errors import UserError, reason_of
+from ..executor.devices import Devices, Executor
 from ..target import device_of, is_elsewhere, is_gpu, parse_target
 from ..tune.profile_store import ProfileStore, Question, kernel_key
-from .measure import launch_seconds
-from .side_by_side import side_by_side
+from .measure import compiled, kernel_seconds
 
+Measure = Callable[[Sequence[Sequence[tirx.PrimFunc]], float], Iterator[tuple[int, Sequence[float] | Exception]]]
+"""Measures batches of kernels, until when they are begun: yields the number of each with its seconds, as it is done."""
 _logger = logging.getLogger(__name__)
 
 
@@ -55,11 +58,9 @@ class Filled:
 def fill(
     store: ProfileStore,
     run_passes: Callable[[], tvm.IRModule],
-    measure: Callable[[Any], Sequence[float]],
+    measure: Measure,
     budget: float = float("inf"),
     progress: Callable[[int, int], None] = lambda done, asked: None,
-    prepare: Callable[[Sequence[tirx.PrimFunc]], Any] = lambda functions: functions,
-    lanes: int = 0,
 ) -> Filled:
     """Run passes that ask `store` until it answers all their questions; each answer may raise new ones.
 
@@ -68,14 +69,11 @@ def fill(
     run_passes : callable
         Runs the passes once, with `store`.
     measure : callable
-        Seconds of one launch of each of several kernels, taken in turns (`deploy.measure.launch_seconds`), of what
-        `prepare` has made of them.
+        Measures the kernels of each of some questions, in turns (`measured_by`).
     budget : float
         Seconds after which nothing more is measured. What was measured is kept.
     progress : callable
         Is told after each measurement how many questions of this sweep are done, and of how many.
-    lanes : int
-        Questions that are measured at a time, each by a thread of its own; 0: one, in this thread.
 
     Raises
     ------
@@ -92,12 +90,12 @@ def fill(
         questions = [question for question in store.asked if _key(question) not in failed]
         if not questions or time.monotonic() - start > budget:
             break
-        answers = side_by_side(questions, lambda each: prepare(_kernels(each)), measure, lanes, start + budget)
-        for done, (question, answer) in enumerate(answers, start=1):
-            if _keep(store, question, answer):
+        answers = measure([_kernels(each) for each in questions], start + budget)
+        for done, (number, answer) in enumerate(answers, start=1):
+            if _keep(store, questions[number], answer):
                 measured += 1
             else:
-                failed.add(_key(question))
+                failed.add(_key(questions[number]))
             progress(done, len(questions))
     fused = sum(together <= apart for together, apart in store.answered)
     kept = len(store.answered) - fused
@@ -125,9 +123,30 @@ def _keep(store: ProfileStore, question: Question, answer: Sequence[float] | Exc
     return True
 
 
-def measure_on(target: Target) -> Callable[[Sequence[tirx.PrimFunc]], list[float]]:
-    """The `measure` of `fill` for kernels compiled for `target`."""
-    return lambda functions: launch_seconds(functions, target)
+def measured_by(executor: Executor, servers: Counter[str]) -> Measure:
+    """The `measure` of `fill` that has each question done as one job.
+
+    Parameters
+    ----------
+    servers : collections.Counter
+        Is told how many questions each server of a device has measured; empty is this machine.
+    """
+
+    def measure(questions: Sequence[Sequence[tirx.PrimFunc]], end: float) -> Iterator[tuple[int, Any]]:
+        jobs = [tvm.IRModule({f"kernel{n}": func for n, func in enumerate(each)}) for each in questions]
+        for number, answer in executor.results(_question, jobs, executor.devices.limits.question, end):
+            if not isinstance(answer, Exception):
+                address, answer = answer
+                servers[address] += 1
+            yield number, answer
+
+    return measure
+
+
+def _question(devices: Devices, job: tvm.IRModule) -> tuple[str, list[float]]:
+    """Who measured the kernels of a question, and the seconds of a launch of each; runs in a worker."""
+    kernels = compiled([job[f"kernel{number}"] for number in range(len(job.functions))], devices.target)
+    return devices.run(lambda device: (device.address, kernel_seconds(device, kernels)), devices.limits.question)
 
 
 def device_name(target: Target) -> str | None:

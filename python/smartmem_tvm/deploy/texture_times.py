@@ -5,50 +5,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Callable
 
 import tvm
 from tvm import tirx
 from tvm.target import Target
 
 from ..errors import UserError, reason_of
+from ..executor.devices import Devices, Executor
+from ..executor.readings import TEXTURES
 from ..ir.texels import is_texture
-from ..target import device_of
 from ..texture_trial import Measure
 from ..transform.lift_workspaces import with_parameters, workspaces
 from ..tune.profile_store import ProfileStore, kernel_key
 from .gpu_build import build_kernels
-from .measure import Kernels, interleaved, launcher, random_weights
-from .side_by_side import side_by_side
+from .measure import Kernels, kernel_seconds, random_weights
 from .textures import TIR_PIPELINE
 from .weights import Weight
 
 _logger = logging.getLogger(__name__)
-_TURNS = 20  # readings of the clock: a GPU is as fast in one millisecond as in the next
 _SETS = 2  # of arguments, which take turns: no kernel of a network gets the same ones twice in a row
 
 
-class Elsewhere(Protocol):
-    """Devices of other machines (`remote.profiling.Lent`).
-
-    Attributes
-    ----------
-    lanes : int
-        Devices that may measure at a time.
-    """
-
-    lanes: int
-
-    def prepare(self, kernels: Kernels) -> Any:
-        """What is sent there."""
-
-    def seconds(self, prepared: Any, sets: int, turns: int) -> Sequence[float]:
-        """Median seconds of a launch of each, taken in turns, each with so many sets of arguments."""
-
-
 class TextureTimes:
-    """Measures what a store lacks, and keeps it there: one launch after the other, on this machine by the host's clock.
+    """Has measured what a store lacks, and keeps it there: one launch after the other, on this machine by its clock.
 
     What handing a launch over takes is in the time where that is longer than the kernel, for then a network waits for
     it too; drivers take longer with textures than with buffers.
@@ -58,29 +39,32 @@ class TextureTimes:
     store : ProfileStore
         For `target` on this machine's device; each measurement is on the disk before the next one is made.
     target : Target
-        A GPU with textures, of this machine unless `elsewhere` is given.
+        A GPU with textures.
+    executor : Executor
+        Of its devices.
     budget : float
         Seconds after which nothing more is measured.
     progress : callable
         Is told after each measurement how many there are.
-    elsewhere : Elsewhere, optional
-        Measures in place of this machine.
 
     Attributes
     ----------
     measured, failed, open : int
         Kernels measured now; that could not be measured; left when the time was up. Each form of a kernel counts.
+    servers : collections.Counter
+        Address of a server -> kernels that were measured there; empty is this machine.
     """
 
     def __init__(
         self,
         store: ProfileStore,
         target: Target,
+        executor: Executor,
         budget: float = float("inf"),
         progress: Callable[[int], None] = lambda done: None,
-        elsewhere: Elsewhere | None = None,
     ):
-        self.store, self.target, self.progress, self.elsewhere = store, target, progress, elsewhere
+        self.store, self.target, self.executor, self.progress = store, target, executor, progress
+        self.servers: Counter[str] = Counter()
         self.end = time.monotonic() + budget
         self.measured = self.open = 0
         self._failed: set[str] = set()
@@ -121,9 +105,9 @@ class TextureTimes:
 
         run_passes(hopeful)
         unknown = [each for each in asked.values() if self.store.latency(each[0]) is None]
-        prepare, lanes = (lambda job: self._prepared(*job)), self.elsewhere.lanes
-        for (kernel, _), answer in side_by_side(unknown, prepare, self._there, lanes, self.end):
-            self._keep(kernel, answer)
+        jobs = [_job(*each) for each in unknown]
+        for number, answer in self.executor.results(_seconds, jobs, self._limit, self.end):
+            self._keep(unknown[number][0], answer if isinstance(answer, Exception) else self._counted(answer))
 
     def _keep(self, kernel: tirx.PrimFunc, answer: float | Exception) -> float | None:
         if isinstance(answer, Exception):  # one kernel that a driver refuses must not end the work on all others
@@ -136,26 +120,29 @@ class TextureTimes:
         self.progress(self.measured)
         return answer
 
+    @property
+    def _limit(self) -> float:
+        return self.executor.devices.limits.question
+
     def _measure(self, kernel: tirx.PrimFunc, scheduled: tvm.IRModule) -> float:
-        if self.elsewhere is not None:
-            return self._there(self._prepared(kernel, scheduled))
-        return self._here(_compiled(kernel, scheduled, self.target))
+        return self._counted(self.executor.result(_seconds, _job(kernel, scheduled), self._limit))
 
-    def _prepared(self, kernel: tirx.PrimFunc, scheduled: tvm.IRModule) -> Any:
-        return self.elsewhere.prepare(_compiled(kernel, scheduled, self.target))
-
-    def _there(self, prepared: Any) -> float:
-        (seconds,) = self.elsewhere.seconds(prepared, _SETS, _TURNS)
+    def _counted(self, answer: tuple[str, float]) -> float:
+        address, seconds = answer
+        self.servers[address] += 1
         return seconds
 
-    def _here(self, kernels: Kernels) -> float:
-        device = device_of(self.target)
-        # Before it is this process's turn: the driver compiles on the CPU, and would do so at the first launch.
-        tvm.get_global_func("smartmem.opencl.build")(kernels.code, device.index)
-        with self.store.turn():
-            ((name, weights),) = kernels.data.items()
-            sets = [[each.on(device) for each in weights] for _ in range(_SETS)]
-            return interleaved([launcher(kernels.code[name], sets, device)], _TURNS)[0]
+
+def _job(kernel: tirx.PrimFunc, scheduled: tvm.IRModule) -> tuple[tvm.IRModule, tvm.IRModule]:
+    return tvm.IRModule({"it": kernel}), scheduled
+
+
+def _seconds(devices: Devices, job: tuple[tvm.IRModule, tvm.IRModule]) -> tuple[str, float]:
+    """Who measured a kernel, and the seconds of a launch; runs in a worker."""
+    kernels = _compiled(job[0]["it"], job[1], devices.target)
+    return devices.run(
+        lambda device: (device.address, *kernel_seconds(device, kernels, _SETS, TEXTURES)), devices.limits.question
+    )
 
 
 def _compiled(kernel: tirx.PrimFunc, scheduled: tvm.IRModule, target: Target) -> Kernels:

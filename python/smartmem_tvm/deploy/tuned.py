@@ -14,9 +14,9 @@ from .._version import installed_version
 from ..errors import UserError
 from ..target import has_textures, is_elsewhere, is_gpu
 from ..tune.apply_records import LEFT_OUT, ApplyRecords
-from ..tune.chosen import Winner, choose
 from ..tune.host import RECORDS_VARIABLE, default_file, run_threads
 from ..tune.records import circumstances, lines_of
+from ..tune.select_winners import Winner, choose
 from ..tune.tasks import Task
 from .judge import untuned_seconds
 from .profile import device_name, other_cpu

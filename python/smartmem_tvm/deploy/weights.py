@@ -6,7 +6,7 @@ A library with the weights inside takes five times their memory to link, minutes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -95,9 +95,13 @@ class Machine(relax.VirtualMachine):
         calls : int
             In a row, of which each of the `runs` is the mean.
         """
+        return list(self.time_evaluator(function, self.device, number=calls, repeat=runs)(*tensors).results)
+
+    def time_evaluator(self, function: str, device: tvm.runtime.Device, **numbers: int) -> Callable:
+        """TVM's, of ``main`` for the model's inputs only."""
+        clock = super().time_evaluator(function, device, **numbers)
         weights = self._weights if function == "main" else ()
-        clock = self.time_evaluator(function, self.device, number=calls, repeat=runs)
-        return list(clock(*tensors, *weights).results)
+        return lambda *tensors: clock(*tensors, *weights)
 
     def __getitem__(self, name: str):
         function = super().__getitem__(name)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,19 +13,17 @@ from typing import Any
 import numpy as np
 from tvm.target import Target
 
-from ..deploy.alone import PREFIX
 from ..deploy.build import to_numpy
 from ..deploy.compilers import OBJECTS, remedy
 from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
+from ..deploy.kernel_functions import PREFIX
 from ..deploy.link import host_triple
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
+from ..executor.readings import MODEL, evaluator_clock, one_by_one
 from ..target import has_textures
 from ..tune.parameters import arguments, as_parameters
 from .session import Session
-
-_READING = 2e-3  # seconds of launches that one reading of a kernel's time takes at least
-_READINGS, _FEWEST = 7, 3
 
 
 def kind_of(target: Target) -> str:
@@ -80,10 +77,7 @@ class Deployed:
 
     def _launch_seconds(self, kernel: dict) -> float:
         tensors, function = arguments(as_parameters(kernel["parameters"]), self.device), PREFIX + kernel["kernel"]
-        once = median(self.machine.timed(tensors, _FEWEST, function))
-        if once > _READING:
-            return once
-        return median(self.machine.timed(tensors, _READINGS, function, math.ceil(_READING / max(once, 1e-7))))
+        return median(one_by_one(evaluator_clock(self.machine, function, self.device, [tensors]), MODEL))
 
 
 def load_library(session: Session, file: Path, target: Target, name: str | None = None) -> Any:

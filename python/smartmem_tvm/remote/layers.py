@@ -12,19 +12,19 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from ..deploy.build import optimize, to_numpy
+from ..deploy.build import optimize
 from ..deploy.judge import CompiledKernel, difference
-from ..deploy.link import link_for
-from ..deploy.weights import Machine, Weight
+from ..deploy.link import linked
+from ..deploy.this_machine import ThisMachine, model_on
+from ..deploy.weights import Weight
+from ..executor.devices import Device
 from ..ir.kernel import emit, parse
 from ..ir.storage import stored_as
 from ..ir.texels import is_texture
 from ..pipeline import Options
-from ..target import has_textures, host_target
+from ..target import host_target
 from ..tune.kernel import CONSTANTS, workload
 from ..tune.tasks import Task, tasks_of
-from .deployed import kind_of
-from .session import Session
 
 
 @dataclass(frozen=True)
@@ -69,23 +69,17 @@ def layers_of(
         tasks = tasks_of(optimize(mod, options), target)
     found = []
     for number, task in enumerate(tasks, start=1):
-        place = folder / str(number)
-        place.mkdir()
-        found.append(_layer(task, target, place))
+        (folder / str(number)).mkdir()
+        found.append(_layer(task, target, folder / str(number)))
         progress(number, len(tasks))
     return found
 
 
-def _layer(task: Task, target: Target, place: Path) -> Layer:
-    link, there = link_for(target), CompiledKernel(task.mod, target, None)
-    link.write(there.code, place)
+def _layer(task: Task, target: Target, folder: Path) -> Layer:
+    there = CompiledKernel(task.mod, target, None)
     here = CompiledKernel(workload(_in_buffers(task.mod["main"])), host_target(), None)
-    machine = Machine(here.code, here.weights)
-    want = to_numpy(machine["main"](*(each.on(machine.device) for each in here.inputs)))
-    # Names in a session's folder are one for all, and TVM goes by their ending.
-    library = place / f"kernel{place.name}{Path(link.file).suffix}"
-    (place / link.file).rename(library)
-    return Layer(task.names, library, there.weights, there.inputs, want)
+    want = ThisMachine(host_target()).run(lambda device: here.on(device).outputs())
+    return Layer(task.names, Path(linked(there.code, target, str(folder))), there.weights, there.inputs, want)
 
 
 def _in_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -102,18 +96,16 @@ def _in_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return plain if constants is None else plain.with_attr(CONSTANTS, constants)
 
 
-def check_layers(session: Session, target: Target, layers: Sequence[Layer]) -> list[dict]:
-    """Run the kernels on the device of a session.
+def check_layers(device: Device, layers: Sequence[Layer]) -> list[dict]:
+    """Run the kernels on a device.
 
     Returns
     -------
     list of dict
         ``kernels``: names; ``wrong``: what is wrong with its outputs, empty if nothing is.
     """
-    device, found = session.device(kind_of(target)), []
+    found = []
     for layer in layers:
-        code = session.load(session.upload(layer.library))
-        machine = Machine(code, layer.weights, device, textures=has_textures(target))
-        got = to_numpy(machine["main"](*(each.on(device) for each in layer.inputs)))
+        got = model_on(device, layer.library, layer.weights, layer.inputs).outputs()
         found.append({"kernels": list(layer.kernels), "wrong": difference(got, layer.want)})
     return found

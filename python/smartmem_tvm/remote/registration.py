@@ -42,7 +42,7 @@ class Registration:
         self._taken_at: float | None = None
         self._told = False
 
-    def tend(self, now: float, free: bool) -> float:
+    def update(self, now: float, free: bool) -> float:
         """Do what is due, and return when to come again; never raises for a tracker that is not there."""
         if now >= self._due:
             try:

@@ -24,13 +24,13 @@ from ..tune.scratch import scratch
 from . import worker
 from .processes import end_group
 from .registration import Registration
+from .relay_process import keep_alive
 from .wire import (
     SESSION_MAGIC,
     WRONG_KEY,
     Address,
     address_text,
     is_loopback,
-    keep_alive,
     listen,
     receive_int,
     receive_text,
@@ -109,19 +109,19 @@ class Server:
             with self._signals(), scratch("rpc"):
                 try:
                     # Clients may come while TVM is being imported, and wait.
-                    self._tend()
+                    self._update_registration()
                     worker.load_tvm()
                     while not self._stopped:
-                        self._step(self._tend())
+                        self._step(self._update_registration())
                 finally:
                     self._end_session()
         finally:
             self._close()
 
-    def _tend(self) -> float:
+    def _update_registration(self) -> float:
         if self._registration is None:
             return _FOREVER
-        return self._registration.tend(time.monotonic(), self._session is None)
+        return self._registration.update(time.monotonic(), self._session is None)
 
     def _step(self, due: float) -> None:
         """Wait for whatever happens first, and see to it."""
@@ -138,7 +138,7 @@ class Server:
         milliseconds = None if due == _FOREVER else max(0.0, due - time.monotonic()) * 1000 + 1
         happened = {descriptor for descriptor, _ in poll.poll(milliseconds)}
         if self._wake.fileno() in happened:
-            self._heed(self._wake.recv(4096))
+            self._handle_signals(self._wake.recv(4096))
         if link is not None and link.socket.fileno() in happened:
             self._registration.lose("it has hung up")
         if session is None:
@@ -147,7 +147,7 @@ class Server:
         elif self._session is session:
             self._watch(session, session.conn.fileno() in happened)
 
-    def _heed(self, signals: bytes) -> None:
+    def _handle_signals(self, signals: bytes) -> None:
         if set(signals) - {signal.SIGCHLD}:
             self._stopped = True
         elif self._session is not None and os.waitid(os.P_PID, self._session.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 from ..errors import UserError
 from . import about
 from .borrow import DeviceLost, borrow
-from .line import Line
+from .relay import EXPIRED as DEADLINE_PASSED
+from .relay import REFUSED, Relay
 from .server import EXPIRED
 from .wire import Address, address_text, parse_address
 
@@ -23,7 +23,7 @@ _CONNECT_SECONDS = 20.0
 _PAUSE_SECONDS = 0.1
 _ANSWER_SECONDS = 60.0  # for a server that has all that it needs, a linker to run perhaps
 _SLOWEST_UPLOAD = 100e3  # bytes in a second, over a bad wireless connection
-_LATE_SECONDS = 2.0  # by which a server may be late in ending a session
+_LATE_SECONDS = 2.0  # by which a server may be late in ending a session, and knows better what to say
 
 
 class Session:
@@ -42,15 +42,14 @@ class Session:
 
     def __init__(self, address: Address, key: str, match_key: str, limit: float = 0.0):
         self.address, self.key, self.about = address_text(address), key, {"tvm": None}
-        self._line, self._doing, self._reason = Line(address), "the session", ""
-        self._end = time.monotonic() + limit if limit else math.inf
-        self._patience = limit and limit + 2 * _LATE_SECONDS  # behind the other two, which know what to say
-        self._expiry = self._cut_after(limit + _LATE_SECONDS, f"its session within {limit:g} s") if limit else None
+        self._doing, self._end = "the session", time.monotonic() + limit if limit else math.inf
+        # What has to be done until when: what surrounds it before what is within.
+        self._deadlines = [(self._end + _LATE_SECONDS, f"its session within {limit:g} s")]
+        self._overdue = ""
+        self._relay = Relay(address)
         try:
             with self.limit(_CONNECT_SECONDS, "the greeting"):
-                with self._line.opening():
-                    self.remote = self._connect(address, match_key, limit)
-                self._line.patience(self._patience)
+                self.remote = self._connect(match_key, limit)
                 if (told := self.function(about.ABOUT, missing_ok=True)) is not None:
                     self.about = json.loads(str(told()))
         except BaseException:
@@ -148,20 +147,20 @@ class Session:
         DeviceLost
             If it takes longer.
         """
-        timer, before = self._cut_after(seconds, f"{what} within {seconds:g} s"), self._patience
-        self._wait_for(min(before or seconds + _LATE_SECONDS, seconds + _LATE_SECONDS))
+        self._deadlines.append((time.monotonic() + seconds, f"{what} within {seconds:g} s"))
+        self._relay.set_deadline(min(self._deadlines)[0])
         try:
             with self._step(what):
                 yield
         finally:
-            timer.cancel()
-            self._wait_for(before)
+            deadline, reason = self._deadlines.pop()
+            if time.monotonic() >= deadline:
+                self._overdue = reason
+            self._relay.set_deadline(min(self._deadlines)[0])
 
     def close(self) -> None:
         """Give the device back; tensors and functions that are still held are of no use then."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._line.close()
+        self._relay.close()
 
     def __enter__(self) -> Session:
         return self
@@ -190,42 +189,29 @@ class Session:
     def explain(self, error: Exception) -> None:
         """Raise `DeviceLost` if `error` came from losing the device; an error of what runs there is left as it is."""
         where, again = f"Device {self.address} (key {self.key})", "see whether it hangs, or allow more time"
-        if self._reason:
-            raise DeviceLost(f"{where} did not finish {self._reason}: {again}.", self.address) from error
+        if (ending := self._relay.ending) == DEADLINE_PASSED:
+            reason = self._overdue or min(self._deadlines)[1]
+            raise DeviceLost(f"{where} did not finish {reason}: {again}.", self.address) from error
         # What the server says may have been the answer to the freeing of an object, which nobody reads.
-        if EXPIRED in str(error) or (time.monotonic() >= self._end and not self._line.is_open()):
+        if EXPIRED in str(error) or (time.monotonic() >= self._end and ending):
             raise DeviceLost(f"{where} did not finish its session in time: {again}.", self.address) from error
-        if not self._line.is_open():
+        if ending:
             raise DeviceLost(
                 f"The connection to device {self.address} (key {self.key}) was lost during {self._doing}: what ran "
                 "there crashed, or its server or the network is gone; see whether it is running, and try again.",
                 self.address,
             ) from error
 
-    def _wait_for(self, seconds: float) -> None:
-        self._patience = seconds
-        self._line.patience(seconds)
-
-    def _cut_after(self, seconds: float, reason: str) -> threading.Timer:
-        def cut() -> None:
-            self._reason = reason
-            self._line.cut()
-
-        timer = threading.Timer(seconds, cut)
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def _connect(self, address: Address, match_key: str, limit: float) -> Any:
+    def _connect(self, match_key: str, limit: float) -> Any:
         from tvm import rpc
 
         try:
-            return rpc.connect(*address, match_key, limit)
+            return rpc.connect(*self._relay.address, match_key, limit)
         except Exception as error:  # TVM raises several kinds
             first = (str(error).strip().splitlines() or [""])[0]
             if "protocol version" in str(error):
                 raise UserError(_other_version(self, first)) from error
-            if self._reason:
+            if (ending := self._relay.ending) == DEADLINE_PASSED:
                 raise
             if time.monotonic() >= self._end:
                 raise DeviceLost(
@@ -233,8 +219,9 @@ class Session:
                     "allow more time.",
                     self.address,
                 ) from error
+            reason = ending.removeprefix(REFUSED).strip() if ending.startswith(REFUSED) else first
             raise DeviceLost(
-                f"Device {self.address} (key {self.key}) takes no session ({first}): see whether its server is "
+                f"Device {self.address} (key {self.key}) takes no session ({reason}): see whether its server is "
                 "running, and try again.",
                 self.address,
             ) from error

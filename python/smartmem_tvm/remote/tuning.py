@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,11 +13,11 @@ from ..deploy.build import Compiled
 from ..deploy.export import save
 from ..deploy.link import link_for
 from ..deploy.signatures import launched
-from .attempts import Attempts
 from .deployed import Deployed, check_machine, kind_of
 from .devices import inspect
 from .keys import tracker_state
 from .session import Session
+from .tracked_devices import RemoteDevice, TrackedDevices
 from .wire import parse_address
 
 _LOOK, _LIMIT = 120.0, 600.0  # seconds for a look at a device, and for all kernels of a model
@@ -68,26 +67,18 @@ def find(tracker: str, key: str, timeout: float, target: Target, threads: int | 
         count = max(1, state.total if state else 0)
         return Found(count, device.get("name", kind), str(device.get("driver") or ""), session.threads())
 
-    return Attempts(tracker, key, timeout=timeout, limit=_LOOK).run(look)
+    return TrackedDevices(tracker, key, timeout=timeout, session_limit=_LOOK).with_session(look)
 
 
-def kernel_seconds(
-    compiled: Compiled, _inputs: object, run: Callable[[Callable[[Session], dict]], dict]
-) -> dict[str, float]:
-    """Kernel -> median seconds of a launch by itself, of a model as it is compiled.
-
-    Parameters
-    ----------
-    run : callable
-        Gives work a device (`Borrowed.run`).
-    """
+def kernel_seconds(compiled: Compiled, devices: TrackedDevices) -> dict[str, float]:
+    """Kernel -> median seconds of a launch by itself, of a model as it is compiled."""
     explanation = {"launched": launched(compiled.graph, compiled.signatures)}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         save(replace(compiled, weights=[]), folder, {"inputs": [], "outputs": []}, explanation)
 
-        def measure(session: Session) -> dict[str, float]:
-            with session.limit(_LIMIT, "the kernels of a model"):
-                return Deployed(session, folder).kernel_seconds()
+        def measure(device: RemoteDevice) -> dict[str, float]:
+            with device.session.limit(_LIMIT, "the kernels of a model"):
+                return Deployed(device.session, folder).kernel_seconds()
 
-        return run(measure)
+        return devices.run(measure, devices.limits.verdict)

@@ -19,7 +19,6 @@ from ..errors import UserError
 TRACKER_MAGIC = 0x2F271
 SESSION_MAGIC = 0xFF271
 WRONG_KEY = SESSION_MAGIC + 2
-_IDLE, _INTERVAL, _PROBES = 10, 5, 3  # seconds of silence, seconds between questions, questions without an answer
 _MOST_BYTES = 1 << 20  # of a message: a tracker's summary of thousands of devices is smaller
 
 
@@ -81,14 +80,6 @@ def listen(host: str, port: int) -> socket.socket:
             f"Nothing can listen on {host}, port {port} ({error}): give --host an address of this machine, and --port "
             "one that is free, or none."
         ) from error
-
-
-def keep_alive(sock: socket.socket) -> None:
-    """Have the system notice a peer whose machine or network is gone without a word, within half a minute."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", _IDLE), ("TCP_KEEPINTVL", _INTERVAL), ("TCP_KEEPCNT", _PROBES)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def receive(sock: socket.socket, count: int) -> bytes:

@@ -14,6 +14,7 @@ from tvm.s_tir.meta_schedule.builder.local_builder import default_export
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 
+from ..executor.workers import Confines, Workers
 from ..schedule.core.decisions import DECISIONS
 from ..target import is_gpu
 from ..transform.lift_workspaces import with_parameters, workspaces
@@ -21,7 +22,6 @@ from .host import memory_bytes
 from .kernel import scheduled
 from .parameters import Parameter, parameters, write_parameters
 from .trace import with_decisions_taken
-from .workers import Confines, Workers
 
 _LEAST = 2 * 10**9  # bytes of a worker, with TVM in it
 

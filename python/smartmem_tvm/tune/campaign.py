@@ -19,7 +19,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ..errors import UserError
-from .faults import MachineFailed, failure_of
+from ..executor.faults import MachineFailed
+from .faults import failure_of
 from .kernel_run import KernelRun, kernel_runs
 from .records import Records, record_key, workload_key
 from .session import Session, Tools, Trial
@@ -280,10 +281,10 @@ class Campaign:
                     kernel.wrong += 1
             right = [pair for pair in zip(finalists, verdicts, strict=True) if not pair[1].wrong]
             if right:
-                self._crown(kernel, *min(right, key=lambda pair: pair[1].seconds))
+                self._commit_winner(kernel, *min(right, key=lambda pair: pair[1].seconds))
                 return
 
-    def _crown(self, kernel: KernelRun, record: ms.database.TuningRecord, verdict) -> None:
+    def _commit_winner(self, kernel: KernelRun, record: ms.database.TuningRecord, verdict) -> None:
         self.records.commit_winner(record, verdict.seconds, verdict.untuned)
         kernel.winner = self.records.winners[workload_key(kernel.task.mod)]
 

@@ -17,7 +17,6 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -186,22 +185,6 @@ class ProfileStore:
         if self.path is not None:
             _append(self.path, json.dumps(record))
         self._take(record)
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until no other process that fills this file measures, and keep them waiting.
-
-        What they compile meanwhile does not disturb a GPU, and what they launch would.
-        """
-        if self.path is None or fcntl is None:
-            yield
-            return
-        handle = _open(self.path)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
     def _take(self, record: dict) -> None:
         self._seconds[record["kernel"]][record["together"]] = record["seconds"]

@@ -16,8 +16,8 @@ from ..schedule.gpu.attention.tile import ProductTile as ChainProductTile
 from ..schedule.gpu.matmul.tile import GpuTile
 from ..schedule.gpu.occupancy import FLOAT_BYTES, WARP, WorkGroupTile
 from ..schedule.gpu.window.tile import ProductTile
+from .decision_genes import Kind
 from .genetic import Space, Value, divisors
-from .kind import Kind
 from .rule_space import RuleSpace
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)

@@ -21,14 +21,14 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..errors import UserError
-from .faults import KILLED, NO_WORKER
+from .faults import KILLED, NO_WORKER, machine_fault
 
 _START = 120.0  # seconds that a worker may take to import what it needs
 _USES = 256  # jobs, after which a worker makes room for a fresh one
@@ -39,10 +39,26 @@ _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # no 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a job: what the function returned, or why it did not (`faults.failure_of` tells whose fault)."""
+    """What came of a job: what the function returned, or why it did not (`faults.machine_fault` tells whose fault)."""
 
     value: Any = None
     error: str = ""
+
+    def result(self) -> Any:
+        """What the function returned.
+
+        Raises
+        ------
+        UserError
+            If the machine failed.
+        RuntimeError
+            If the job did.
+        """
+        if self.error and machine_fault(self.error):
+            raise UserError(f"A kernel could not be measured here ({self.error.rstrip('.')}); run the command again.")
+        if self.error:
+            raise RuntimeError(self.error)
+        return self.value
 
 
 @dataclass(frozen=True)
@@ -86,7 +102,7 @@ class Workers:
         turn: Callable[[], AbstractContextManager] = nullcontext,
     ):
         self.patience, self._terms, self._in_turn = patience, (confines, tuple(imports)), turn
-        self._slots: list[_Worker | None] = [None] * count
+        self.count, self._slots = count, [None] * count
         _open.add(self)
 
     def map(self, function: Callable[[Any], Any], jobs: Sequence, patience: float | None = None) -> list[Answer]:
@@ -99,16 +115,33 @@ class Workers:
         patience : float, optional
             Seconds for one of these jobs.
         """
-        turn = _Turn(function, jobs, self.patience if patience is None else patience)
+        answers = dict(self.as_done(function, jobs, patience))
+        return [answers[number] for number in range(len(jobs))]
+
+    def as_done(
+        self,
+        function: Callable[[Any], Any],
+        jobs: Sequence,
+        patience: float | None = None,
+        go_on: Callable[[], bool] = lambda: True,
+    ) -> Iterator[tuple[int, Answer]]:
+        """The same with the number of the job, in the order in which they are done.
+
+        Parameters
+        ----------
+        go_on : callable
+            Asked before another job is begun; if not, those that wait have no answer.
+        """
+        batch = _Batch(function, jobs, self.patience if patience is None else patience, go_on)
         try:
             with self._in_turn():
-                while turn.waiting or any(worker is not None and worker.job is not None for worker in self._slots):
-                    self._hand_out(turn)
-                    self._listen(turn)
+                while batch.goes_on() or any(worker is not None and worker.job is not None for worker in self._slots):
+                    self._hand_out(batch)
+                    self._listen(batch)
+                    yield from batch.news()
         except BaseException:  # whoever is working does so for nobody
             self.close()
             raise
-        return turn.answers
 
     def close(self) -> None:
         """End all processes, whatever they are doing; they start again when there is something to do."""
@@ -117,25 +150,25 @@ class Workers:
             worker.connection.close()
         for worker in workers:
             if worker.job is None:
-                worker.mourn()
+                worker.wait()
             worker.end()
 
-    def _hand_out(self, turn: _Turn) -> None:
+    def _hand_out(self, batch: _Batch) -> None:
         for number, worker in enumerate(self._slots):
             if worker is not None and worker.job is None and (worker.served >= _USES or worker.gone):
                 worker.connection.close()
-                worker.mourn()
+                worker.wait()
                 worker.end()
                 worker = self._slots[number] = None
-            if turn.waiting and (worker is None or worker.job is None):
+            if batch.goes_on() and (worker is None or worker.job is None):
                 try:
                     worker = self._slots[number] = worker or _Worker(*self._terms)
                 except OSError as error:
-                    turn.give_up(f"{NO_WORKER}: {error}")
+                    batch.give_up(f"{NO_WORKER}: {error}")
                     return
-                worker.take(turn.waiting.popleft(), turn)
+                worker.take(batch.waiting.popleft(), batch)
 
-    def _listen(self, turn: _Turn) -> None:
+    def _listen(self, batch: _Batch) -> None:
         """Wait until something happens, and see to it."""
         busy = [worker for worker in self._slots if worker is not None and worker.job is not None]
         if not busy:
@@ -144,36 +177,37 @@ class Workers:
         wait([worker.connection for worker in busy], max(0.0, first - time.monotonic()))
         for worker in busy:
             if worker.connection.poll():  # who has answered is not late, however long Ctrl-Z has kept us from listening
-                self._hear(worker, turn)
+                self._receive(worker, batch)
             elif time.monotonic() >= worker.deadline:
                 self._replace(worker)
                 if worker.ready:
-                    turn.answers[worker.job] = Answer(error=f"The job took longer than {turn.patience:g} s.")
+                    batch.answer(worker.job, Answer(error=f"The job took longer than {batch.patience:g} s."))
                 else:
-                    turn.give_up(f"{NO_WORKER} within {_START:g} s.", worker.job)
+                    batch.give_up(f"{NO_WORKER} within {_START:g} s.", worker.job)
 
-    def _hear(self, worker: _Worker, turn: _Turn) -> None:
+    def _receive(self, worker: _Worker, batch: _Batch) -> None:
         try:
             news = pickle.loads(worker.connection.recv_bytes())
         except (EOFError, OSError):
-            self._bury(worker, turn)
+            self._worker_ended(worker, batch)
             return
         if news == _READY:
             worker.ready = True
-            worker.take(worker.job, turn)
+            worker.take(worker.job, batch)
         else:
-            turn.answers[worker.job], worker.job = news, None
+            batch.answer(worker.job, news)
+            worker.job = None
 
-    def _bury(self, worker: _Worker, turn: _Turn) -> None:
-        """See to the job of a worker that has ended."""
-        worker.mourn()
+    def _worker_ended(self, worker: _Worker, batch: _Batch) -> None:
+        """A worker has ended with its job."""
+        worker.wait()
         self._replace(worker)
         if not worker.ready:
-            turn.give_up(f"{NO_WORKER}: {worker.ending}.", worker.job)
+            batch.give_up(f"{NO_WORKER}: {worker.ending}.", worker.job)
         elif worker.served > 1:
-            turn.waiting.appendleft(worker.job)
+            batch.waiting.appendleft(worker.job)
         else:
-            turn.answers[worker.job] = Answer(error=worker.ending)
+            batch.answer(worker.job, Answer(error=worker.ending))
 
     def _replace(self, worker: _Worker) -> None:
         worker.end()
@@ -190,18 +224,33 @@ def _close_all() -> None:
         workers.close()
 
 
-class _Turn:
-    """One call of `Workers.map`."""
+class _Batch:
+    """One call of `Workers.as_done`."""
 
-    def __init__(self, function: Callable, jobs: Sequence, patience: float):
-        self.function, self.jobs, self.patience = function, jobs, patience
+    def __init__(self, function: Callable, jobs: Sequence, patience: float, go_on: Callable[[], bool]):
+        self.function, self.jobs, self.patience, self._go_on = function, jobs, patience, go_on
         self.waiting = deque(range(len(jobs)))
-        self.answers: list[Answer] = [Answer()] * len(jobs)
+        self._answers: deque[tuple[int, Answer]] = deque()
+
+    def goes_on(self) -> bool:
+        """Whether there is another job to begin."""
+        if self.waiting and not self._go_on():
+            self.waiting.clear()
+        return bool(self.waiting)
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """A job is done."""
+        self._answers.append((number, answer))
+
+    def news(self) -> Iterator[tuple[int, Answer]]:
+        """The answers since the last time."""
+        while self._answers:
+            yield self._answers.popleft()
 
     def give_up(self, reason: str, *more: int) -> None:
         """Nobody is there for the jobs that wait."""
         for number in (*more, *self.waiting):
-            self.answers[number] = Answer(error=reason)
+            self.answer(number, Answer(error=reason))
         self.waiting.clear()
 
 
@@ -249,16 +298,16 @@ class _Worker:
         name = signal.Signals(-code).name
         return f"The worker {KILLED} ({name})." if -code in _OUTSIDE else f"The worker crashed ({name})."
 
-    def take(self, number: int, turn: _Turn) -> None:
+    def take(self, number: int, batch: _Batch) -> None:
         """Begin a job, or keep it until the worker is there."""
         self.job = number
         if self.ready:
             self.served += 1
-            self.deadline = time.monotonic() + turn.patience
+            self.deadline = time.monotonic() + batch.patience
             with contextlib.suppress(OSError):  # it is gone: whoever listens will see
-                self.connection.send((turn.function, turn.jobs[number]))
+                self.connection.send((batch.function, batch.jobs[number]))
 
-    def mourn(self) -> None:
+    def wait(self) -> None:
         """Let it end by itself, so that `ending` is its own, and that it removes its temporary files."""
         self._process.join(_GRACE)
 

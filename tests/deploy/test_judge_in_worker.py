@@ -4,19 +4,24 @@
 import pytest
 from tvm.s_tir import meta_schedule as ms
 
-from smartmem_tvm.deploy import apart as apart_module
-from smartmem_tvm.deploy.apart import Apart
+from smartmem_tvm.deploy import judge_in_worker
 from smartmem_tvm.deploy.judge import Verdict
+from smartmem_tvm.deploy.judge_in_worker import WorkerJudge
+from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.executor.devices import Executor
+from smartmem_tvm.executor.faults import KILLED, MachineFailed
+from smartmem_tvm.executor.workers import Answer
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tune.faults import KILLED, MachineFailed
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
-from smartmem_tvm.tune.runner import measuring_worker
 from smartmem_tvm.tune.trace import schedule_of
-from smartmem_tvm.tune.workers import Answer
 from tunable_kernels import CASES
 
 TARGET = parse_target("llvm")
+
+
+def judge_of(worker, compilers=None):
+    return WorkerJudge(Executor(ThisMachine(TARGET), worker), compilers)
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +39,9 @@ def record_of(mod, seconds=1e-3):
 @pytest.mark.slow
 def test_a_worker_measures_and_judges(mod):
     worker = measuring_worker()
-    apart = Apart(worker)
-    assert 0 < apart.untuned_seconds(mod, TARGET) < 1
-    first, second = apart.judge(mod, TARGET, [record_of(mod), record_of(mod)])
+    there = judge_of(worker)
+    assert 0 < there.untuned_seconds(mod, TARGET) < 1
+    first, second = there.judge(mod, TARGET, [record_of(mod), record_of(mod)])
     assert not first.wrong and 0 < first.seconds < 1 and first.untuned == second.untuned
     worker.close()
 
@@ -59,21 +64,21 @@ class Worker:
 def test_a_candidate_that_crashes_whoever_judges_it_is_wrong_and_the_others_are_judged(mod):
     worker = Worker(_2="The worker crashed (SIGSEGV).")
     records = [record_of(mod, seconds) for seconds in (1.0, 2.0, 3.0)]
-    found = Apart(worker).judge(mod, TARGET, records)
+    found = judge_of(worker).judge(mod, TARGET, records)
     assert found == [Verdict(1.0, 1.0), Verdict(None, None, "The worker crashed (SIGSEGV)."), Verdict(3.0, 1.0)]
 
 
 @pytest.mark.parametrize("worker", [Worker(_2=f"The worker {KILLED} (SIGKILL)."), Worker(_2="slow", untuned="slow")])
 def test_what_the_untuned_kernel_fails_at_too_is_no_fault_of_a_candidate(worker, mod):
     with pytest.raises(MachineFailed, match=r"killed|slow"):
-        Apart(worker).judge(mod, TARGET, [record_of(mod, 2.0)])
+        judge_of(worker).judge(mod, TARGET, [record_of(mod, 2.0)])
 
 
 def test_an_untuned_kernel_that_cannot_be_run_is_told_from_a_machine_that_cannot(mod):
     with pytest.raises(RuntimeError, match="it fell"):
-        Apart(Worker(untuned="it fell")).untuned_seconds(mod, TARGET)
+        judge_of(Worker(untuned="it fell")).untuned_seconds(mod, TARGET)
     with pytest.raises(UserError, match=r"could not be measured here .*; run the command again"):
-        Apart(Worker(untuned="No worker process could be started")).untuned_seconds(mod, TARGET)
+        judge_of(Worker(untuned="No worker process could be started")).untuned_seconds(mod, TARGET)
 
 
 class Compilers:
@@ -91,8 +96,8 @@ class Compilers:
 def test_finalists_are_compiled_ahead_with_the_untuned_kernel(mod, monkeypatch):
     compilers = Compilers()
     records = [record_of(mod, 1.0), record_of(mod, 2.0)]
-    Apart(Worker(), compilers).judge(mod, TARGET, records)
+    judge_of(Worker(), compilers).judge(mod, TARGET, records)
     assert not compilers.asked  # nothing would be left on disk
-    monkeypatch.setattr(apart_module, "keeps_binaries", lambda target: True)
-    Apart(Worker(), compilers).judge(mod, TARGET, records)
+    monkeypatch.setattr(judge_in_worker, "keeps_binaries", lambda target: True)
+    judge_of(Worker(), compilers).judge(mod, TARGET, records)
     assert compilers.asked == [3]

@@ -5,10 +5,10 @@ import pytest
 from tvm.s_tir import meta_schedule as ms
 
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tune import chosen as chosen_module
-from smartmem_tvm.tune.chosen import choose
+from smartmem_tvm.tune import select_winners
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.records import Records, circumstances, lines_of, record_key, workload_key
+from smartmem_tvm.tune.select_winners import choose
 from smartmem_tvm.tune.strategy import best_record
 from smartmem_tvm.tune.trace import genome_of, schedule_of
 from tunable_kernels import CASES
@@ -82,7 +82,7 @@ def test_a_winner_that_is_no_faster_or_wrong_or_lost_does_not_count(path):
     winner = choose(lines_of(path), WHERE).winners[KEY]
     assert (winner.gain, winner.record) == (2.0, record_key(record))
     lines = lines_of(path)
-    assert choose([each for each in lines if "trace" not in each], WHERE).left_out == {KEY: chosen_module.NO_RECORD}
+    assert choose([each for each in lines if "trace" not in each], WHERE).left_out == {KEY: select_winners.NO_RECORD}
     records.commit_wrong(record, "differs")
     assert choose(lines_of(path), WHERE).left_out[KEY] == "no faster than the untuned kernel"
     assert choose(lines_of(path), WHERE).winners == {}

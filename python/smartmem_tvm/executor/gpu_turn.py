@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # While tuning, `tempfile` leads to a folder that no other process uses: this is where it led before.
-_LOCK = Path(tempfile.gettempdir()) / f"smartmem-gpu-{os.getuid()}.lock"
+LOCK = Path(tempfile.gettempdir()) / f"smartmem-gpu-{os.getuid()}.lock"
 
 
 @contextmanager
-def gpu_turn() -> Iterator[None]:
+def gpu_turn(path: Path = LOCK) -> Iterator[None]:
     """Wait until no other process of this user measures, and keep them waiting; a turn ends with its process."""
-    lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

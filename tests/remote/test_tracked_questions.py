@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels of a question on a device of a tracker: measured there, again if it is lost, and not if they crash it."""
 
+import math
 import os
 import signal
+from collections import Counter
 
 import numpy as np
 import pytest
 import tvm
 from tvm import tirx
 
+from at_once import executor
 from helpers import constant, legal, nodes, op
 from rpc_processes import device
-from smartmem_tvm.deploy.measure import Kernels, compiled
-from smartmem_tvm.deploy.profile import open_store
+from smartmem_tvm.deploy import measure
+from smartmem_tvm.deploy.measure import Kernels
+from smartmem_tvm.deploy.profile import _question, measured_by, open_store
 from smartmem_tvm.deploy.texture_times import TextureTimes
 from smartmem_tvm.deploy.weights import Weight
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.executor.faults import machine_fault
 from smartmem_tvm.ir.kernel import emit
-from smartmem_tvm.remote import profiling
-from smartmem_tvm.remote.attempts import Attempts
-from smartmem_tvm.remote.profiling import Lent
 from smartmem_tvm.remote.session import Session
+from smartmem_tvm.remote.tracked_devices import KernelLost, TrackedDevices
 from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.texture_trial import TextureTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
@@ -30,16 +33,16 @@ from smartmem_tvm.transform.place_textures import PlaceTextures
 @pytest.fixture
 def lent(shared_tracker, shared_device):
     """A function that lends the shared device for a target."""
-    opened = []
 
     def for_target(target, tries=3, key="shared", **options):
-        attempts = Attempts(shared_tracker.address, key, tries=tries, cool_down=0.1, timeout=20)
-        opened.append(Lent(attempts, target, **options))
-        return opened[-1]
+        return TrackedDevices(shared_tracker.address, key, target, tries=tries, cool_down=0.1, timeout=20, **options)
 
-    yield for_target
-    for each in opened:
-        each.__exit__()
+    return for_target
+
+
+def measured(devices, functions):
+    """Seconds of each function, as `measured_by` asks for them in a worker."""
+    return _question(devices, tvm.IRModule({f"kernel{n}": func for n, func in enumerate(functions)}))[1]
 
 
 def kernels(*sizes):
@@ -49,15 +52,16 @@ def kernels(*sizes):
 
 @pytest.mark.parametrize("target", [host_target(), parse_target("opencl")], ids=["cpu", "opencl"])
 def test_the_order_of_the_results_is_that_of_the_kernels(lent, shared_device, target):
-    there = lent(target)
-    fast, slow, again = there.seconds(there.prepare(compiled(kernels(16, 256, 16), target)))
+    fast, slow, again = measured(lent(target), kernels(16, 256, 16))
     assert 0 < fast < slow / 4 and again < slow / 4
-    assert there.measured == {shared_device.address: 1}
+    servers = Counter()
+    assert len(list(measured_by(executor(target, devices=lent(target)), servers)([kernels(16)], math.inf))) == 1
+    assert servers == {shared_device.address: 1}
 
 
 def test_kernels_run_on_so_many_threads(lent, shared_tracker, tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr(profiling, "in_turns", lambda clocks, _: told.append(threads()) or [1.0] * len(clocks))
+    monkeypatch.setattr(measure, "in_turns", lambda clocks, _: told.append(threads()) or [1.0] * len(clocks))
     sessions = []
     upload = Session.upload
     monkeypatch.setattr(Session, "upload", lambda self, *given: sessions.append(self) or upload(self, *given))
@@ -68,16 +72,16 @@ def test_kernels_run_on_so_many_threads(lent, shared_tracker, tmp_path, monkeypa
     with device(tmp_path, shared_tracker, "threads", TVM_NUM_THREADS="2"):
         for count in (1, 2):
             there = lent(host_target(), key="threads", threads=count)
-            there.seconds(there.prepare(compiled(kernels(16), host_target())))
+            measured(there, kernels(16))
         assert told == [1, 2]
         there = lent(host_target(), key="threads", threads=3)
         with pytest.raises(UserError, match=r"runs kernels on at most 2 threads, not on 3: give --threads 2, or start"):
-            there.seconds(there.prepare(compiled(kernels(16), host_target())))
+            measured(there, kernels(16))
 
 
 def test_textures_are_measured_where_kernels_expect_them(lent):
     target = parse_target("opencl-texture")
-    times = TextureTimes(open_store(None, target), target, elsewhere=lent(target))
+    times = TextureTimes(open_store(None, target), target, executor(target, devices=lent(target)))
     mod = FuseOperators()(EliminateLayout()(legal(lambda x: op.nn.softmax(op.matmul(x, constant(64, 64))), (32, 64))))
     with target:
         PlaceTextures(target, TextureTrial(target, measure=times))(mod)
@@ -88,37 +92,23 @@ def test_a_workspace_is_there_before_the_launch(lent):
     """So long a sum of so few results is taken in two steps."""
     target = parse_target("opencl-texture")
     (node,) = nodes(EliminateLayout()(legal(lambda x: op.sum(x, axis=[1]), (4, 1 << 18))))
-    times = TextureTimes(open_store(None, target), target, elsewhere=lent(target))
+    times = TextureTimes(open_store(None, target), target, executor(target, devices=lent(target)))
     assert TextureTrial(target, measure=times)(emit(node.kernel)).measured > 0
-
-
-def test_one_message_a_reading_and_sets_of_arguments_take_turns():
-    made, called = [], []
-
-    class Code:
-        def time_evaluator(self, name, device, number, repeat):
-            made.append((name, number, repeat))
-            return lambda *arguments: called.append(arguments) or tvm.runtime.module.BenchmarkResult([1e-3])
-
-    clock = profiling._clock(Code(), "kernel0", None, [(1, 2), (3, 4)])
-    assert [clock(8), clock(8), clock(8), clock(1)] == [8e-3, 8e-3, 8e-3, 1e-3]
-    assert made == [("kernel0", 8, 1), ("kernel0", 1, 1)]
-    assert called == [(1, 2), (3, 4), (1, 2), (3, 4)]
 
 
 def test_a_device_that_is_lost_meanwhile_is_tried_again(lent, shared_device, monkeypatch):
     tries = []
-    measure = profiling.in_turns
+    in_turns = measure.in_turns
 
     def lost_at_first(clocks, turns):
         tries.append(turns)
         if len(tries) == 1:
             os.kill(shared_device.sessions()[0], signal.SIGKILL)
-        return measure(clocks, turns)
+        return in_turns(clocks, turns)
 
-    monkeypatch.setattr(profiling, "in_turns", lost_at_first)
+    monkeypatch.setattr(measure, "in_turns", lost_at_first)
     there = lent(host_target())
-    (seconds,) = there.seconds(there.prepare(compiled(kernels(32), host_target())))
+    (seconds,) = measured(there, kernels(32))
     assert 0 < seconds < 1 and len(tries) == 2
 
 
@@ -139,12 +129,13 @@ def endless(x, y):
 
 
 @pytest.mark.parametrize(("body", "words"), [(far_store, "what ran there crashed"), (endless, "within 0.5 s")])
-def test_kernels_that_lose_every_device_are_at_fault_and_the_next_are_measured(lent, body, words):
-    there = lent(host_target(), tries=2, limit=0.5)
-    with pytest.raises(RuntimeError, match=words):
-        there.seconds(there.prepare(alone(body)))
-    there = lent(host_target())
-    assert there.seconds(there.prepare(compiled(kernels(16), host_target())))[0] > 0
+def test_kernels_that_lose_every_device_are_at_fault_and_the_next_are_measured(lent, monkeypatch, body, words):
+    there = lent(host_target(), tries=2)
+    with monkeypatch.context() as patched, pytest.raises(KernelLost, match=words) as error:
+        patched.setattr(measure, "_RUNNING", 0.5)
+        there.run(lambda device: measure.kernel_seconds(device, alone(body)))
+    assert machine_fault(str(error.value)) is None
+    assert measured(there, kernels(16))[0] > 0
 
 
 def test_a_device_that_is_lost_before_they_run_is_not_their_fault(lent, shared_device, monkeypatch):
@@ -156,8 +147,9 @@ def test_a_device_that_is_lost_before_they_run_is_not_their_fault(lent, shared_d
 
     monkeypatch.setattr(Session, "upload", lost)
     there = lent(host_target(), tries=2)
-    with pytest.raises(UserError, match="was lost during the upload"):
-        there.seconds(there.prepare(compiled(kernels(16), host_target())))
+    with pytest.raises(UserError, match="was lost during the upload") as error:
+        measured(there, kernels(16))
+    assert machine_fault(str(error.value)) is not None
 
 
 def test_no_device_is_an_error_that_passes_hand_on(lent):
@@ -166,17 +158,17 @@ def test_no_device_is_an_error_that_passes_hand_on(lent):
     @tvm.transform.module_pass(opt_level=0, name="test.Asks")
     class Asks:
         def transform_module(self, mod, _):
-            there.seconds(there.prepare(compiled(kernels(16), parse_target("opencl"))))
+            executor(there.target, devices=there).result(_question, tvm.IRModule({"kernel0": kernels(16)[0]}), 1.0)
 
     with pytest.raises(UserError, match="has the key none: use one of"):
         Asks()(tvm.IRModule())
 
 
 def test_a_clock_that_shows_no_time_is_no_answer(lent, monkeypatch):
-    monkeypatch.setattr(profiling, "in_turns", lambda clocks, _: [0.0 for _ in clocks])
+    monkeypatch.setattr(measure, "in_turns", lambda clocks, _: [0.0 for _ in clocks])
     there = lent(host_target())
     with pytest.raises(RuntimeError, match="shows no time"):
-        there.seconds(there.prepare(compiled(kernels(16), host_target())))
+        measured(there, kernels(16))
 
 
 def test_a_device_links_objects_or_says_how_they_are_linked_here(lent, shared_tracker, tmp_path, monkeypatch):
@@ -184,9 +176,9 @@ def test_a_device_links_objects_or_says_how_they_are_linked_here(lent, shared_tr
         monkeypatch.delenv(name, raising=False)
     target = parse_target('{"kind": "llvm", "mtriple": "x86_64-linux-android"}')
     there = lent(target)
-    (seconds,) = there.seconds(there.prepare(compiled(kernels(16), target)))
+    (seconds,) = measured(there, kernels(16))
     assert seconds > 0
     with device(tmp_path, shared_tracker, "bare", PATH=str(tmp_path)):
         there = lent(target, key="bare")
         with pytest.raises(UserError, match=r"cannot load object files .* linked here, by the NDK's compiler"):
-            there.seconds(there.prepare(compiled(kernels(16), target)))
+            measured(there, kernels(16))

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 import worker_jobs as jobs
-from smartmem_tvm.tune import workers as workers_module
-from smartmem_tvm.tune.faults import NO_WORKER, failure_of
-from smartmem_tvm.tune.gpu_turn import gpu_turn
-from smartmem_tvm.tune.workers import Answer, Confines, Workers
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.executor import workers as workers_module
+from smartmem_tvm.executor.faults import NO_WORKER
+from smartmem_tvm.executor.gpu_turn import gpu_turn
+from smartmem_tvm.executor.workers import Answer, Confines, Workers
+from smartmem_tvm.tune.faults import failure_of
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +83,7 @@ def test_a_job_that_hangs_is_ended_even_where_no_thread_of_its_process_can_run(t
 def test_who_has_answered_is_not_late(two, monkeypatch):
     """Whoever listens may be held up: by another worker's end, or by Ctrl-Z."""
     two.map(jobs.double, [1, 2])
-    monkeypatch.setattr(workers_module._Worker, "mourn", lambda worker: time.sleep(2) or worker._process.join(5))
+    monkeypatch.setattr(workers_module._Worker, "wait", lambda worker: time.sleep(2) or worker._process.join(5))
     crashed, slow = two.map(jobs.crash_or_nap, [None, 0.5], patience=1.5)
     assert "crashed" in crashed.error and slow == Answer(0.5)
 
@@ -91,7 +93,7 @@ def test_compilers_end_with_the_worker(by, tmp_path):
     told = tmp_path / "pid"
     program = f"""
 import worker_jobs
-from smartmem_tvm.tune.workers import Workers
+from smartmem_tvm.executor.workers import Workers
 if __name__ == "__main__":
     workers = Workers(1, {0.5 if by == "time limit" else 600})
     workers.map(worker_jobs.compile_and_tell, [{str(told)!r}])
@@ -175,7 +177,7 @@ def test_ctrl_c_is_not_for_workers_not_even_before_they_have_begun(monkeypatch):
 def test_idle_workers_end_by_themselves_when_the_program_does(tmp_path):
     (tmp_path / "smartmem").write_text(f"""
 import worker_jobs
-from smartmem_tvm.tune.workers import Workers
+from smartmem_tvm.executor.workers import Workers
 if __name__ == "__main__":
     workers = Workers(2, 600)
     workers.map(worker_jobs.tell_at_exit, [{str(tmp_path / "one")!r}, {str(tmp_path / "two")!r}])
@@ -189,7 +191,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     told = tmp_path / "pid"
     program = f"""
 import worker_jobs
-from smartmem_tvm.tune.workers import Workers
+from smartmem_tvm.executor.workers import Workers
 if __name__ == "__main__":
     Workers(1, 600).map(worker_jobs.loop_and_tell, [{str(told)!r}])
 """
@@ -218,8 +220,39 @@ def test_workers_work_while_it_is_their_turn():
     workers.close()
 
 
+def test_answers_come_as_they_are_done(two):
+    two.map(jobs.double, [1, 2])
+    found = list(two.as_done(jobs.crash_or_nap, [0.6, 0.0]))
+    assert found == [(1, Answer(0.0)), (0, Answer(0.6))]
+
+
+def test_nothing_is_begun_any_more_when_it_is_not_to_go_on(two):
+    """What has begun is done all the same."""
+    going = iter([True] * 4)
+    found = dict(two.as_done(jobs.double, range(100), go_on=lambda: next(going, False)))
+    assert 1 <= len(found) <= 4 and found == {number: Answer(2 * number) for number in found}
+    assert list(two.as_done(jobs.double, [1], go_on=lambda: False)) == []
+
+
+def test_a_caller_who_leaves_ends_it(two):
+    answers = two.as_done(jobs.crash_or_nap, [0.0, *[30.0] * 5])
+    assert next(answers) == (0, Answer(0.0))
+    start = time.monotonic()
+    answers.close()
+    assert time.monotonic() - start < 10
+    assert two.map(jobs.double, [1]) == [Answer(2)]
+
+
+def test_a_result_tells_whose_fault_it_is():
+    assert Answer(3).result() == 3
+    with pytest.raises(RuntimeError, match="it fell"):
+        Answer(error="it fell").result()
+    with pytest.raises(UserError, match=r"could not be measured here \(No worker .*\); run the command again"):
+        Answer(error=f"{NO_WORKER}.").result()
+
+
 def test_two_commands_measure_on_a_gpu_one_after_the_other(tmp_path):
-    waiter = "from smartmem_tvm.tune.gpu_turn import gpu_turn; print('here', flush=True)\n"
+    waiter = "from smartmem_tvm.executor.gpu_turn import gpu_turn; print('here', flush=True)\n"
     waiter += f"with gpu_turn(): open({str(tmp_path / 'done')!r}, 'w')"
     with gpu_turn():
         other = subprocess.Popen([sys.executable, "-c", waiter], stdout=subprocess.PIPE)
