@@ -59,6 +59,17 @@ def library_path() -> Path:
     return _PACKAGE / "lib" / "opencl.so"
 
 
+def extra_driver() -> Path | None:
+    """Return the driver that ``pip install 'smartmem-tvm[pocl]'`` brings, None without it.
+
+    It is used where the system's loader finds no device; ``SMARTMEM_OPENCL_LIBRARY`` may name it anywhere.
+    """
+    found = importlib.util.find_spec("pocl_binary_distribution")
+    # The distribution lies beside pyopencl, which need not be there.
+    folder = Path(found.origin).parent.parent / "pyopencl" / ".libs" if found and found.origin else None
+    return next(iter(sorted(folder.glob("libpocl-*.so"))), None) if folder else None
+
+
 def _open() -> ctypes.CDLL | None:
     import tvm_ffi
 
@@ -76,6 +87,8 @@ def _open() -> ctypes.CDLL | None:
     import _smartmem_opencl_workers
 
     _smartmem_opencl_workers.install()
+    if driver := extra_driver():
+        tvm_ffi.get_global_func("smartmem.opencl.extra_driver")(str(driver))
     return library
 
 
