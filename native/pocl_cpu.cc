@@ -8,8 +8,15 @@ namespace smartmem::opencl {
 namespace {
 
 // The file of pocl-binary-distribution 3.0: the number is of its contents, so the record below is as it says.
-constexpr const char* kFile = "libpocl-21062cec.so";
+constexpr const char* kFile = "/libpocl-21062cec.so";
 constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
+// Any CPU with these instructions will do; LLVM 14 knows all that lack them.
+constexpr const char* kCpu = "haswell";
+
+bool IsSuchCpu() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
 
 // The part of its record of a device that is used.
 struct Record {
@@ -20,14 +27,6 @@ struct Record {
 };
 static_assert(offsetof(Record, triple) == 632);
 
-// The CPU that the built-in functions were compiled for; null for CPUs so old that LLVM 14 knows them.
-const char* CpuOfBuiltins() {
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return "skylake-avx512";
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") ? "haswell"
-                                                                                                           : nullptr;
-}
-
 bool EndsWith(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
@@ -35,16 +34,14 @@ bool EndsWith(const std::string& text, const std::string& end) {
 }  // namespace
 
 void NameCpu(Device* device) {
-  if (device->driver != "3.0-rc2" || device->platform_name != "Portable Computing Language") return;
+  if (device->driver != "3.0-rc2" || device->platform_name != "Portable Computing Language" || !IsSuchCpu()) return;
   auto* record = reinterpret_cast<Record*>(device->id);
-  if (!EndsWith(LibraryOf(record->dispatch), std::string("/") + kFile)) return;
-  // The version ends with both names, "...pthread-x86_64-unknown-linux-gnu-generic".
-  const char* cpu = CpuOfBuiltins();
-  const std::string known = std::string(kTriple) + "-" + record->cpu;
-  if (cpu == nullptr || std::string(record->triple) != kTriple || !EndsWith(device->version, known)) return;
-  record->cpu = cpu;
-  // It is part of what built kernels are kept by.
-  device->version.replace(device->version.size() - known.size(), known.size(), std::string(kTriple) + "-" + cpu);
+  if (!EndsWith(LibraryOf(record->dispatch), kFile) || std::string(record->triple) != kTriple) return;
+  // The version ends with both names, "...pthread-x86_64-unknown-linux-gnu-generic", and built kernels are kept by it.
+  const std::string old = record->cpu;
+  if (!EndsWith(device->version, kTriple + ("-" + old))) return;
+  record->cpu = kCpu;
+  device->version.replace(device->version.size() - old.size(), old.size(), kCpu);
 }
 
 #else

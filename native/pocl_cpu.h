@@ -6,12 +6,12 @@
 
 namespace smartmem::opencl {
 
-// Makes the PoCL 3.0 of the extra [pocl] compile for the CPU that its library of built-in functions is for; leaves all
-// other drivers alone. Call it before anything is compiled.
+// Makes the PoCL 3.0 of the extra [pocl] compile for a CPU that it gets right; leaves all other drivers alone. Call it
+// before anything is compiled.
 //
-// Its LLVM 14 knows no CPU newer than itself by name: it refuses every kernel ("unknown target CPU 'generic'"), or takes
-// a name without AVX-512 for a CPU that has it, beside built-in functions that pass vectors in such registers. PoCL 3.1
-// mends that in the same way. There is no setting for it, so this changes the name in the driver's record of the device.
+// Its LLVM 14 refuses every kernel on a CPU that it does not know ("unknown target CPU 'generic'"), and what it makes of
+// some kernels for one with AVX-512 is wrong (docs/opencl.md). There is no setting for the CPU, so this changes its name
+// in the driver's record of the device.
 void NameCpu(Device* device);
 
 }  // namespace smartmem::opencl

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -62,10 +63,10 @@ def library_path() -> Path:
 def extra_driver() -> Path | None:
     """Return the driver that ``pip install 'smartmem-tvm[pocl]'`` brings, None without it.
 
-    It is used where the system's loader finds no device; ``SMARTMEM_OPENCL_LIBRARY`` may name it anywhere.
+    It is used where the system's loader finds no device; ``SMARTMEM_OPENCL_LIBRARY`` names it everywhere else.
     """
-    found = importlib.util.find_spec("pocl_binary_distribution")
-    # The distribution lies beside pyopencl, which need not be there.
+    found = PathFinder.find_spec("pocl_binary_distribution")
+    # It puts the driver where pyopencl looks for one, which need not be installed.
     folder = Path(found.origin).parent.parent / "pyopencl" / ".libs" if found and found.origin else None
     return next(iter(sorted(folder.glob("libpocl-*.so"))), None) if folder else None
 
