@@ -111,10 +111,9 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        **{extra: list(names) for extra, names in FACTS["EXTRAS"].items()},
+        **{extra: FACTS["requirements"](extra) for extra in FACTS["EXTRAS"]},
         "dev": [
-            *FACTS["EXTRAS"]["plots"],
-            *FACTS["EXTRAS"]["tune"],
+            *(name for extra in ("plots", "pocl", "tune") for name in FACTS["requirements"](extra)),
             *("pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4", "setuptools>=69"),
             "tomli; python_version < '3.11'",
         ],

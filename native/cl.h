@@ -164,72 +164,72 @@ enum ClConstant : cl_uint {
   CL_PROFILING_COMMAND_END = 0x1283,
 };
 
-// Every function we call: X(name, parameters). All return cl_int except the clCreate functions,
-// which return the object and report through errcode_ret: X(type, name, parameters).
+// Every function we call: X(index, type, name, parameters). All return cl_int except the clCreate functions, which return
+// the object and report through errcode_ret. The index is that of the table which cl_khr_icd has every object begin with.
 #define SMARTMEM_CL_FUNCTIONS(X)                                                                  \
-  X(cl_int, clGetPlatformIDs, (cl_uint, cl_platform_id*, cl_uint*))                               \
-  X(cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void*, size_t*))                 \
-  X(cl_int, clGetDeviceIDs,                                                                       \
+  X(0, cl_int, clGetPlatformIDs, (cl_uint, cl_platform_id*, cl_uint*))                            \
+  X(1, cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void*, size_t*))              \
+  X(2, cl_int, clGetDeviceIDs,                                                                    \
     (cl_platform_id, cl_bitfield, cl_uint, cl_device_id*, cl_uint*))                              \
-  X(cl_int, clGetDeviceInfo, (cl_device_id, cl_uint, size_t, void*, size_t*))                     \
-  X(cl_context, clCreateContext,                                                                  \
+  X(3, cl_int, clGetDeviceInfo, (cl_device_id, cl_uint, size_t, void*, size_t*))                  \
+  X(4, cl_context, clCreateContext,                                                               \
     (const cl_context_properties*, cl_uint, const cl_device_id*,                                  \
      void (*)(const char*, const void*, size_t, void*), void*, cl_int*))                          \
-  X(cl_int, clReleaseContext, (cl_context))                                                       \
-  X(cl_command_queue, clCreateCommandQueue, (cl_context, cl_device_id, cl_bitfield, cl_int*))     \
-  X(cl_int, clReleaseCommandQueue, (cl_command_queue))                                            \
-  X(cl_int, clFlush, (cl_command_queue))                                                          \
-  X(cl_int, clFinish, (cl_command_queue))                                                         \
-  X(cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void*, cl_int*))                    \
-  X(cl_mem, clCreateImage,                                                                        \
+  X(7, cl_int, clReleaseContext, (cl_context))                                                    \
+  X(9, cl_command_queue, clCreateCommandQueue, (cl_context, cl_device_id, cl_bitfield, cl_int*))  \
+  X(11, cl_int, clReleaseCommandQueue, (cl_command_queue))                                        \
+  X(46, cl_int, clFlush, (cl_command_queue))                                                      \
+  X(47, cl_int, clFinish, (cl_command_queue))                                                     \
+  X(14, cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void*, cl_int*))                \
+  X(96, cl_mem, clCreateImage,                                                                    \
     (cl_context, cl_bitfield, const cl_image_format*, const cl_image_desc*, void*, cl_int*))      \
-  X(cl_int, clReleaseMemObject, (cl_mem))                                                         \
-  X(cl_int, clEnqueueReadBuffer,                                                                  \
+  X(18, cl_int, clReleaseMemObject, (cl_mem))                                                     \
+  X(48, cl_int, clEnqueueReadBuffer,                                                              \
     (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void*, cl_uint, const cl_event*,          \
      cl_event*))                                                                                  \
-  X(cl_int, clEnqueueWriteBuffer,                                                                 \
+  X(49, cl_int, clEnqueueWriteBuffer,                                                             \
     (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void*, cl_uint, const cl_event*,    \
      cl_event*))                                                                                  \
-  X(cl_int, clEnqueueCopyBuffer,                                                                  \
+  X(50, cl_int, clEnqueueCopyBuffer,                                                              \
     (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, const cl_event*,          \
      cl_event*))                                                                                  \
-  X(cl_int, clEnqueueReadImage,                                                                   \
+  X(51, cl_int, clEnqueueReadImage,                                                               \
     (cl_command_queue, cl_mem, cl_bool, const size_t*, const size_t*, size_t, size_t, void*,      \
      cl_uint, const cl_event*, cl_event*))                                                        \
-  X(cl_int, clEnqueueWriteImage,                                                                  \
+  X(52, cl_int, clEnqueueWriteImage,                                                              \
     (cl_command_queue, cl_mem, cl_bool, const size_t*, const size_t*, size_t, size_t,             \
      const void*, cl_uint, const cl_event*, cl_event*))                                           \
-  X(cl_int, clEnqueueCopyImage,                                                                   \
+  X(53, cl_int, clEnqueueCopyImage,                                                               \
     (cl_command_queue, cl_mem, cl_mem, const size_t*, const size_t*, const size_t*, cl_uint,      \
      const cl_event*, cl_event*))                                                                 \
-  X(cl_int, clEnqueueCopyImageToBuffer,                                                           \
+  X(54, cl_int, clEnqueueCopyImageToBuffer,                                                       \
     (cl_command_queue, cl_mem, cl_mem, const size_t*, const size_t*, size_t, cl_uint,             \
      const cl_event*, cl_event*))                                                                 \
-  X(cl_int, clEnqueueCopyBufferToImage,                                                           \
+  X(55, cl_int, clEnqueueCopyBufferToImage,                                                       \
     (cl_command_queue, cl_mem, cl_mem, size_t, const size_t*, const size_t*, cl_uint,             \
      const cl_event*, cl_event*))                                                                 \
-  X(cl_int, clEnqueueNDRangeKernel,                                                               \
+  X(59, cl_int, clEnqueueNDRangeKernel,                                                           \
     (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint,  \
      const cl_event*, cl_event*))                                                                 \
-  X(cl_int, clEnqueueMarkerWithWaitList,                                                          \
+  X(105, cl_int, clEnqueueMarkerWithWaitList,                                                     \
     (cl_command_queue, cl_uint, const cl_event*, cl_event*))                                      \
-  X(cl_int, clEnqueueBarrierWithWaitList,                                                         \
+  X(106, cl_int, clEnqueueBarrierWithWaitList,                                                    \
     (cl_command_queue, cl_uint, const cl_event*, cl_event*))                                      \
-  X(cl_program, clCreateProgramWithSource,                                                        \
+  X(26, cl_program, clCreateProgramWithSource,                                                    \
     (cl_context, cl_uint, const char**, const size_t*, cl_int*))                                  \
-  X(cl_program, clCreateProgramWithBinary,                                                        \
+  X(27, cl_program, clCreateProgramWithBinary,                                                    \
     (cl_context, cl_uint, const cl_device_id*, const size_t*, const unsigned char**, cl_int*,     \
      cl_int*))                                                                                    \
-  X(cl_int, clBuildProgram,                                                                       \
+  X(30, cl_int, clBuildProgram,                                                                   \
     (cl_program, cl_uint, const cl_device_id*, const char*, void (*)(cl_program, void*), void*))  \
-  X(cl_int, clGetProgramInfo, (cl_program, cl_uint, size_t, void*, size_t*))                      \
-  X(cl_int, clGetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void*, size_t*))   \
-  X(cl_int, clReleaseProgram, (cl_program))                                                       \
-  X(cl_kernel, clCreateKernel, (cl_program, const char*, cl_int*))                                \
-  X(cl_int, clSetKernelArg, (cl_kernel, cl_uint, size_t, const void*))                            \
-  X(cl_int, clGetKernelWorkGroupInfo,                                                             \
+  X(32, cl_int, clGetProgramInfo, (cl_program, cl_uint, size_t, void*, size_t*))                  \
+  X(33, cl_int, clGetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void*, size_t*))\
+  X(29, cl_int, clReleaseProgram, (cl_program))                                                   \
+  X(34, cl_kernel, clCreateKernel, (cl_program, const char*, cl_int*))                            \
+  X(38, cl_int, clSetKernelArg, (cl_kernel, cl_uint, size_t, const void*))                        \
+  X(40, cl_int, clGetKernelWorkGroupInfo,                                                         \
     (cl_kernel, cl_device_id, cl_uint, size_t, void*, size_t*))                                   \
-  X(cl_int, clReleaseKernel, (cl_kernel))                                                         \
-  X(cl_int, clWaitForEvents, (cl_uint, const cl_event*))                                          \
-  X(cl_int, clGetEventProfilingInfo, (cl_event, cl_uint, size_t, void*, size_t*))                 \
-  X(cl_int, clReleaseEvent, (cl_event))
+  X(37, cl_int, clReleaseKernel, (cl_kernel))                                                     \
+  X(41, cl_int, clWaitForEvents, (cl_uint, const cl_event*))                                      \
+  X(45, cl_int, clGetEventProfilingInfo, (cl_event, cl_uint, size_t, void*, size_t*))             \
+  X(44, cl_int, clReleaseEvent, (cl_event))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compile_worker.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -35,12 +34,6 @@ using tvm::ffi::String;
 std::vector<std::string>& WorkerCommand() {
   static auto* command = new std::vector<std::string>();
   return *command;
-}
-
-// The file of the library that holds an address.
-std::string LibraryOf(const void* address) {
-  Dl_info info;
-  return dladdr(address, &info) != 0 ? info.dli_fname : "";
 }
 
 // How PoCL names the variant of a kernel that a launch will ask for; empty if the source does
@@ -100,8 +93,9 @@ std::vector<Batch> Batches(std::vector<const KernelSource*> kernels) {
 }
 
 std::vector<std::string> WorkerEnvironment(const Batch& batch, const std::string& folder) {
-  const std::vector<std::string> ours = {"SMARTMEM_OPENCL_CACHE=" + folder, "SMARTMEM_OPENCL_PLATFORM=",
-                                         "SMARTMEM_OPENCL_DEVICE=", "SMARTMEM_OPENCL_JOBS=1", "POCL_BINARY_SPECIALIZE_WG=" + batch.variant};
+  const std::vector<std::string> ours = {"SMARTMEM_OPENCL_CACHE=" + folder, "SMARTMEM_OPENCL_LIBRARY=" + LibraryFile(),
+                                         "SMARTMEM_OPENCL_PLATFORM=", "SMARTMEM_OPENCL_DEVICE=", "SMARTMEM_OPENCL_JOBS=1",
+                                         "POCL_BINARY_SPECIALIZE_WG=" + batch.variant};
   std::vector<std::string> all = ours;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;

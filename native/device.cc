@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "environment.h"
+#include "pocl_cpu.h"
 
 namespace smartmem::opencl {
 namespace {
@@ -93,6 +94,7 @@ std::unique_ptr<Device> ReadDevice(cl_platform_id platform, cl_device_id id) {
   device->cache_bytes = DeviceNumber<cl_ulong>(id, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
   device->warp_size = WarpSize(*device);
   ReadImageLimits(device.get());
+  NameCpu(device.get());
   return device;
 }
 
@@ -141,8 +143,7 @@ DeviceList ChosenDevices(const std::string& platform, const std::string& device)
   std::vector<int> numbers;
   DeviceList all = AllDevices(&numbers);
   if (all.empty()) {
-    TVM_FFI_THROW(RuntimeError) << "the OpenCL library finds no device: install a driver; for this machine's CPU "
-                                   "`apt-get install pocl-opencl-icd ocl-icd-libopencl1`.";
+    TVM_FFI_THROW(RuntimeError) << "the OpenCL library finds no device: install a driver; " << kInstallCpuDriver;
   }
   const std::string there_is = ListOf(all);
   DeviceList on_platform;

@@ -3,55 +3,125 @@
 
 #include <dlfcn.h>
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <vector>
+
+#include "environment.h"
+#include "register.h"
 
 namespace smartmem::opencl {
 namespace {
 
-constexpr const char* kDefaultLibrary = "libOpenCL.so.1";
+constexpr const char* kSystemLoader = "libOpenCL.so.1";
+
+// The driver of the extra [pocl]; empty without it. Set when the package is loaded, see _smartmem_opencl.py.
+std::string& ExtraDriver() {
+  static auto* driver = new std::string();
+  return *driver;
+}
+
+using GetPlatformIds = decltype(Api::clGetPlatformIDs);
 
 struct Library {
+  std::string file;
   Api api;
   std::string problem;
 
-  Library() {
-    const char* chosen = std::getenv("SMARTMEM_OPENCL_LIBRARY");
-    const char* name = chosen != nullptr && *chosen != '\0' ? chosen : kDefaultLibrary;
-    void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  explicit Library(const std::string& name) : file(name) {
+    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
       const char* why = dlerror();
-      problem = std::string("the OpenCL library ") + name + " cannot be opened (" + why + "): " +
-                (name == chosen ? "correct SMARTMEM_OPENCL_LIBRARY."
-                                : "install the device's OpenCL driver; for this machine's CPU "
-                                  "`apt-get install pocl-opencl-icd ocl-icd-libopencl1`.");
-      return;
-    }
-#define SMARTMEM_CL_LOOKUP(type, function, parameters) Lookup(handle, name, #function, &api.function);
-    SMARTMEM_CL_FUNCTIONS(SMARTMEM_CL_LOOKUP)
+      problem = "the OpenCL library " + name + " cannot be opened (" + why + "): " + Remedy();
+    } else if (GetPlatformIds platforms = PlatformsOfDriver(handle)) {
+      TakeTable(platforms);
+    } else {
+#define SMARTMEM_CL_LOOKUP(index, type, function, parameters) Lookup(handle, #function, &api.function);
+      SMARTMEM_CL_FUNCTIONS(SMARTMEM_CL_LOOKUP)
 #undef SMARTMEM_CL_LOOKUP
+    }
+  }
+
+  bool HasDevice() const {
+    cl_uint count = 0;
+    if (!problem.empty() || api.clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) return false;
+    std::vector<cl_platform_id> platforms(count);
+    if (api.clGetPlatformIDs(count, platforms.data(), nullptr) != CL_SUCCESS) return false;
+    return std::any_of(platforms.begin(), platforms.end(), [&](cl_platform_id platform) {
+      return api.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count) == CL_SUCCESS && count > 0;
+    });
+  }
+
+ private:
+  std::string Remedy() const {
+    if (file == kSystemLoader) return std::string("install the device's OpenCL driver; ") + kInstallCpuDriver;
+    if (file == ExtraDriver()) return "`pip install --force-reinstall --no-deps pocl-binary-distribution`.";
+    return "correct SMARTMEM_OPENCL_LIBRARY.";
   }
 
   template <typename F>
-  void Lookup(void* handle, const char* library, const char* function, F* pointer) {
+  void Lookup(void* handle, const char* function, F* pointer) {
     *pointer = reinterpret_cast<F>(dlsym(handle, function));
     if (*pointer == nullptr && problem.empty()) {
-      problem = std::string("the OpenCL library ") + library + " has no function " + function +
+      problem = "the OpenCL library " + file + " has no function " + function +
                 ": OpenCL 1.2 is needed, install a newer driver.";
     }
   }
+
+  // A driver without a loader exports little but this (cl_khr_icd); null for a loader.
+  static GetPlatformIds PlatformsOfDriver(void* handle) {
+    if (dlsym(handle, "clGetPlatformIDs") != nullptr) return nullptr;
+    const auto address = reinterpret_cast<void* (*)(const char*)>(dlsym(handle, "clGetExtensionFunctionAddress"));
+    return address == nullptr ? nullptr : reinterpret_cast<GetPlatformIds>(address("clIcdGetPlatformIDsKHR"));
+  }
+
+  // Every object of such a driver begins with the address of a table of its functions.
+  void TakeTable(GetPlatformIds platforms) {
+    api.clGetPlatformIDs = platforms;
+    cl_platform_id platform = nullptr;
+    if (platforms(1, &platform, nullptr) != CL_SUCCESS || platform == nullptr) return;
+    void* const* table = *reinterpret_cast<void* const* const*>(platform);
+#define SMARTMEM_CL_TAKE(index, type, function, parameters) \
+  api.function = reinterpret_cast<decltype(api.function)>(table[index]);
+    SMARTMEM_CL_FUNCTIONS(SMARTMEM_CL_TAKE)
+#undef SMARTMEM_CL_TAKE
+    api.clGetPlatformIDs = platforms;
+  }
 };
+
+const Library* FirstWithDevice() {
+  const std::string chosen = Environment("SMARTMEM_OPENCL_LIBRARY");
+  if (!chosen.empty()) return new Library(chosen);
+  const auto* system = new Library(kSystemLoader);
+  return ExtraDriver().empty() || system->HasDevice() ? system : new Library(ExtraDriver());
+}
 
 // Never destroyed: drivers have threads and exit handlers of their own, and TVM objects that
 // hold driver objects may outlive static destruction.
 const Library& TheLibrary() {
-  static const Library* library = new Library();
+  static const Library* library = FirstWithDevice();
   return *library;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  if (!FirstOpenCL()) return;
+  tvm::ffi::reflection::GlobalDef()
+      .def("smartmem.opencl.library", [] { return tvm::ffi::String(LibraryFile()); })
+      .def("smartmem.opencl.extra_driver",
+           [](tvm::ffi::String file) { ExtraDriver() = std::string(file); });
 }
 
 }  // namespace
 
+const std::string& LibraryFile() { return TheLibrary().file; }
+
 const std::string& LibraryProblem() { return TheLibrary().problem; }
+
+std::string LibraryOf(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 ? info.dli_fname : "";
+}
 
 const Api& Cl() {
   const Library& library = TheLibrary();

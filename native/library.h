@@ -9,13 +9,28 @@
 namespace smartmem::opencl {
 
 struct Api {
-#define SMARTMEM_CL_MEMBER(type, name, parameters) type(*name) parameters = nullptr;
+#define SMARTMEM_CL_MEMBER(index, type, name, parameters) type(*name) parameters = nullptr;
   SMARTMEM_CL_FUNCTIONS(SMARTMEM_CL_MEMBER)
 #undef SMARTMEM_CL_MEMBER
 };
 
+// How a driver for this machine's CPU is installed: the end of a sentence.
+#if defined(__x86_64__) && defined(__linux__)
+constexpr const char* kInstallCpuDriver = "for this machine's CPU `pip install 'smartmem-tvm[pocl]'`.";
+#else
+constexpr const char* kInstallCpuDriver =
+    "for this machine's CPU `apt-get install pocl-opencl-icd ocl-icd-libopencl1`.";
+#endif
+
+// The library in use: what SMARTMEM_OPENCL_LIBRARY names, or the first that finds a device of the system's loader and the
+// driver of the extra [pocl]. Opens it.
+const std::string& LibraryFile();
+
 // Why there is no OpenCL library, in one sentence with the remedy; empty if there is one.
 const std::string& LibraryProblem();
+
+// The file of the shared library that an address belongs to; empty if to none.
+std::string LibraryOf(const void* address);
 
 // The functions of the library; throws LibraryProblem() if there is none.
 const Api& Cl();

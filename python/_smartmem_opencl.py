@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -59,6 +60,17 @@ def library_path() -> Path:
     return _PACKAGE / "lib" / "opencl.so"
 
 
+def extra_driver() -> Path | None:
+    """Return the driver that ``pip install 'smartmem-tvm[pocl]'`` brings, None without it.
+
+    It is used where the system's loader finds no device; ``SMARTMEM_OPENCL_LIBRARY`` names it everywhere else.
+    """
+    found = PathFinder.find_spec("pocl_binary_distribution")
+    # It puts the driver where pyopencl looks for one, which need not be installed.
+    folder = Path(found.origin).parent.parent / "pyopencl" / ".libs" if found and found.origin else None
+    return next(iter(sorted(folder.glob("libpocl-*.so"))), None) if folder else None
+
+
 def _open() -> ctypes.CDLL | None:
     import tvm_ffi
 
@@ -76,6 +88,8 @@ def _open() -> ctypes.CDLL | None:
     import _smartmem_opencl_workers
 
     _smartmem_opencl_workers.install()
+    if driver := extra_driver():
+        tvm_ffi.get_global_func("smartmem.opencl.extra_driver")(str(driver))
     return library
 
 

@@ -23,12 +23,22 @@ EXTRAS = {
     "tune": ("xgboost-cpu", "psutil", "cloudpickle", "tornado"),
     "rpc": ("psutil", "cloudpickle", "tornado"),
     "plots": ("matplotlib",),
+    "pocl": ("pocl-binary-distribution",),
     # MNN is not among them: it gets an environment of its own (bench/peers/mnn.py).
     "peers": ("openvino", "iree-base-compiler", "iree-base-runtime", "torch", "timm"),
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
 }
-"""Extra -> distributions that only some uses need: tuning; running on another machine; pictures; other systems for
-`bench`; exporting models."""
+"""Extra -> distributions that only some uses need: tuning; running on another machine; pictures; an OpenCL driver for
+the CPU; other systems for `bench`; exporting models."""
+
+ONLY_ON = {"pocl-binary-distribution": ("linux", "x86_64")}
+"""Distribution -> the system and the processor that it exists for; elsewhere its extra is without it."""
+
+
+def requirements(extra: str) -> list[str]:
+    """Return what pip is to install for an extra, on which machines."""
+    marker = "; sys_platform == '{}' and platform_machine == '{}'"
+    return [name + (marker.format(*ONLY_ON[name]) if name in ONLY_ON else "") for name in EXTRAS[extra]]
 
 
 def pin_command() -> str:

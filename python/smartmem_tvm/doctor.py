@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from smartmem_tvm._version import EXTRAS, TVM_PINS, installed_version, pin_command, version_problem
+from smartmem_tvm._version import EXTRAS, ONLY_ON, TVM_PINS, installed_version, pin_command, version_problem
 
 if TYPE_CHECKING:
     from .runtime.opencl import DeviceInfo
@@ -21,7 +21,12 @@ _PYTHON = (3, 10)
 _DEVICES = ("cuda", "vulkan")
 _POCL = "Portable Computing Language"
 # Distributions whose module has another name. What counts is the module: xgboost does as well as xgboost-cpu.
-_MODULES = {"xgboost-cpu": "xgboost", "iree-base-compiler": "iree", "iree-base-runtime": "iree"}
+_MODULES = {
+    "xgboost-cpu": "xgboost",
+    "pocl-binary-distribution": "pocl_binary_distribution",
+    "iree-base-compiler": "iree",
+    "iree-base-runtime": "iree",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def diagnose() -> list[Check]:
     pair that may crash.
     """
     checks = [_python(), _tvm_pair(), *map(_library, ("numpy", "onnx", "onnxruntime", "rich"))]
-    checks += [_extra(name) for name in EXTRAS]
+    checks += [_extra(name) for name in EXTRAS if _installable(name)]
     checks.append(_cores())
     if version_problem() is None:
         checks += [_modules(), _llvm(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
@@ -94,8 +99,13 @@ def _library(name: str) -> Check:
     return Check(name, version is not None, version or "missing", "" if version else f"pip install {name}")
 
 
+def _installable(extra: str) -> list[str]:
+    here = (sys.platform, platform.machine())
+    return [name for name in EXTRAS[extra] if ONLY_ON.get(name, here) == here]
+
+
 def _extra(name: str) -> Check:
-    missing = [dist for dist in EXTRAS[name] if importlib.util.find_spec(_MODULES.get(dist, dist)) is None]
+    missing = [dist for dist in _installable(name) if importlib.util.find_spec(_MODULES.get(dist, dist)) is None]
     if not missing:
         return Check(f"extra [{name}]", True, "complete", required=False)
     remedy = f"pip install {' '.join(missing)}"
@@ -152,7 +162,18 @@ def _opencl() -> list[Check]:
         return [*checks, _optional("opencl driver", problem)]
     if path is None:
         return [*checks, _device("opencl")]
-    return checks + [_opencl_device(device) for device in opencl.devices()]
+    return [*checks, _opencl_driver(opencl.library()), *map(_opencl_device, opencl.devices())]
+
+
+def _opencl_driver(file: str) -> Check:
+    """Where the driver came from: it is looked for in this order."""
+    import _smartmem_opencl
+
+    if os.environ.get("SMARTMEM_OPENCL_LIBRARY"):
+        source = "named by SMARTMEM_OPENCL_LIBRARY"
+    else:
+        source = "of the extra [pocl]" if file == str(_smartmem_opencl.extra_driver()) else "the system's"
+    return Check("opencl driver", True, f"{file}, {source}", required=False)
 
 
 def _opencl_device(device: DeviceInfo) -> Check:

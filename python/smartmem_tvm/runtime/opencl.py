@@ -72,6 +72,17 @@ def problem() -> str | None:
     return None if tvm.opencl(0).exist else "TVM's own OpenCL finds no device: install the device's driver."
 
 
+def library() -> str:
+    """Return the OpenCL library in use: the system's loader, or the file of a driver.
+
+    Raises
+    ------
+    UserError
+        If this package's library is not loaded.
+    """
+    return str(_call("library"))
+
+
 def devices() -> list[DeviceInfo]:
     """Return the devices that ``tvm.opencl(0)``, ``tvm.opencl(1)`` and so on stand for.
 

@@ -21,7 +21,7 @@
 #define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
 
 // The fake has exactly the functions that the library calls, with the library's signatures.
-#define FAKE_DECLARE(type, name, parameters) FAKE_EXPORT type name parameters;
+#define FAKE_DECLARE(index, type, name, parameters) FAKE_EXPORT type name parameters;
 SMARTMEM_CL_FUNCTIONS(FAKE_DECLARE)
 #undef FAKE_DECLARE
 
