@@ -15,11 +15,18 @@ from .analysis.fusion import Profiles
 from .errors import UserError
 from .ir.half import FLOAT
 from .ir.strength_reduction import strength_reduction
-from .planner.texture_form import ImageLimits
 from .schedule import CpuParams, PackWeights, ScheduleKernels
 from .schedule.gpu.attention.attention import chain_params, refusal
-from .tables.targets import row_of
-from .target import has_textures, is_gpu
+from .target import (
+    has_half_arithmetic,
+    has_half_storage,
+    has_textures,
+    image_limits,
+    is_cpu,
+    is_cuda,
+    is_gpu,
+    model_of,
+)
 from .texture_trial import Measure, TextureTrial
 from .transform.capture_graphs import CaptureGraphs
 from .transform.compute_half.compute_half import ComputeHalf
@@ -232,21 +239,16 @@ def texture_phase(target: tvm.target.Target, measure: Measure | None = None) -> 
 
     def passes(options: Options) -> list:
         times = options.profiles.latency if options.profiles is not None else None
-        return [PlaceTextures(target, TextureTrial(target, times, measure), _image_limits(target))]
+        return [PlaceTextures(target, TextureTrial(target, times, measure), image_limits(target))]
 
     return Phase("textures", passes)
-
-
-def _image_limits(target: tvm.target.Target) -> ImageLimits:
-    side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
-    return ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
 
 
 def lower_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
     """From the graph of kernels to code of the virtual machine."""
     if target is None or not is_gpu(target):
         return LOWER_PHASES
-    return CUDA_LOWER_PHASES if target.kind.name == "cuda" else GPU_LOWER_PHASES
+    return CUDA_LOWER_PHASES if is_cuda(target) else GPU_LOWER_PHASES
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:
@@ -257,7 +259,7 @@ def require_schedules(target: tvm.target.Target | None) -> None:
     UserError
         For anything but a CPU or a GPU.
     """
-    if target is not None and target.kind.name != "llvm" and not is_gpu(target):
+    if target is not None and not is_cpu(target) and not is_gpu(target):
         raise UserError(
             f"target kind '{target.kind.name}' has no schedules in smartmem_tvm: compile for a CPU (llvm) or a GPU "
             f"(opencl, cuda), or use the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
@@ -276,16 +278,15 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
         raise UserError(f"precision '{precision}' does not exist: use one of {', '.join(PRECISIONS)}.")
     if precision == FLOAT:
         return
-    kind, model = ("llvm", None) if target is None else (target.kind.name, str(target.attrs.get("model") or ""))
-    row = row_of(kind, model)
-    if row is None or "float16" not in row.texels:
+    name = "llvm" if target is None else model_of(target) or target.kind.name
+    if target is None or not has_half_storage(target):
         raise UserError(
-            f"precision '{precision}' needs a target that stores half numbers, which '{model or kind}' does not here: "
+            f"precision '{precision}' needs a target that stores half numbers, which '{name}' does not here: "
             f"compile for a GPU (opencl, cuda, adreno-740), or in {FLOAT}."
         )
-    if precision == "half" and not row.half:
+    if precision == "half" and not has_half_arithmetic(target):
         raise UserError(
-            f"precision 'half' needs a target that computes in half, which '{model or kind}' is not known to do: "
+            f"precision 'half' needs a target that computes in half, which '{name}' is not known to do: "
             f"name a GPU that does (adreno-740, mali-g76), or use half-storage."
         )
 

@@ -10,10 +10,10 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..planner.texture_form import TEXEL
+from ..target import LEAST_ALIGNMENT, image_alignment
 
 # Memory scope -> the dimension at which the rows of an image begin.
 _COLUMNS = {"global.texture": -2, "global.texture-weight": 1, "global.texture-nhwc": 2}
-_LEAST = 64  # bytes from row to row: TVM's default, which its runtime rounds rows to on phones
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FitStorages")
@@ -63,8 +63,7 @@ def tensor_bytes(ty: relax.TensorType) -> int:
     if not _in_texture(ty):
         return prod(shape) * number
     at = _COLUMNS[ty.vdevice.memory_scope]
-    alignment = int(ty.vdevice.target.attrs.get("image_base_address_alignment") or _LEAST)
-    return prod(shape[:at]) * row_bytes(prod(shape[at:-1]), number, alignment)
+    return prod(shape[:at]) * row_bytes(prod(shape[at:-1]), number, image_alignment(ty.vdevice.target))
 
 
 def row_bytes(texels: int, number: int, alignment: int) -> int:
@@ -79,7 +78,7 @@ def row_bytes(texels: int, number: int, alignment: int) -> int:
     alignment : int
         The device's pitch in bytes, were the numbers float32: devices count texels.
     """
-    pitch = max(_LEAST, alignment * number // 4)
+    pitch = max(LEAST_ALIGNMENT, alignment * number // 4)
     return -(-texels * TEXEL * number // pitch) * pitch
 
 

@@ -10,6 +10,7 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ...ir.kernel import Kernel, Opaque, parse
+from ...target import is_cpu
 from ..cpu.params import CpuParams
 from .inline import inline
 from .nest import index_type
@@ -92,7 +93,7 @@ class CpuRule(NestRule):
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target is a CPU."""
-        return target.kind.name == "llvm"
+        return is_cpu(target)
 
     def params_of(self, target: Target) -> CpuParams:
         """Tile sizes and thresholds of a CPU."""
