@@ -7,14 +7,21 @@ import pytest
 import tvm
 
 from smartmem_tvm import UserError
+from smartmem_tvm.planner.texture_form import ImageLimits
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import (
+    LEAST_ALIGNMENT,
     Limits,
     as_adreno,
     device_kind,
     device_of,
+    has_half_arithmetic,
+    has_half_storage,
     has_textures,
     host_target,
+    host_triple,
+    image_alignment,
+    image_limits,
     is_cpu,
     is_cuda,
     is_gpu,
@@ -183,3 +190,14 @@ def test_what_kind_of_device_a_target_is_for(text, kind):
     assert device_kind(target) == kind
     assert (is_cpu(target), is_opencl(target), is_cuda(target)) == (kind == "cpu", kind == "opencl", kind == "cuda")
     assert model_of(target) == (text if "-" in text else "")
+
+
+def test_what_a_target_has_of_halves_and_images():
+    adreno, opencl, cpu = map(parse_target, ("adreno-740", "opencl", None))
+    assert has_half_storage(adreno) and has_half_arithmetic(adreno)
+    assert has_half_storage(opencl) and not has_half_arithmetic(opencl)
+    assert not has_half_storage(cpu) and not has_half_arithmetic(cpu)
+    assert image_limits(adreno) == ImageLimits(16384, 16384, 2048)
+    assert image_limits(tvm.target.Target({"kind": "opencl", "texture_spatial_limit": 4096})).height == 4096
+    assert (image_alignment(adreno), image_alignment(cpu)) == (64 * 16, LEAST_ALIGNMENT)
+    assert (host_triple(adreno), host_triple(cpu)) == ("aarch64-linux-android", "")

@@ -17,9 +17,8 @@ from tvm import relax
 from . import schedule, transform
 from .errors import UserError
 from .options import Options
-from .planner.texture_form import ImageLimits
 from .schedule.gpu.attention.attention import chain_params, refusal
-from .target import has_textures, is_gpu
+from .target import has_textures, image_limits, is_gpu
 from .texture_trial import TextureTrial
 
 
@@ -66,9 +65,7 @@ def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.t
     if target is None or not has_textures(target):
         raise UserError("Pass 'place-textures' needs a target with textures, as opencl-texture or adreno-740.")
     times = options.profiles.latency if options.profiles is not None else None
-    side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
-    limits = ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
-    return transform.PlaceTextures(target, TextureTrial(target, times, options.measure), limits)
+    return transform.PlaceTextures(target, TextureTrial(target, times, options.measure), image_limits(target))
 
 
 def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:

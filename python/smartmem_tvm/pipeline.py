@@ -15,8 +15,7 @@ from .ir.strength_reduction import strength_reduction
 from .module_file import write_module
 from .options import Options
 from .pass_registry import make_pass
-from .tables.targets import row_of
-from .target import has_textures, is_gpu
+from .target import has_half_arithmetic, has_half_storage, has_textures, is_cpu, is_cuda, is_gpu, model_of
 
 __all__ = [
     "BASELINE_PHASES",
@@ -57,7 +56,7 @@ def _gpu(target: tvm.target.Target | None) -> bool:
 
 
 def _cuda(target: tvm.target.Target | None) -> bool:
-    return _gpu(target) and target.kind.name == "cuda"
+    return target is not None and is_cuda(target)
 
 
 def _not_cuda(target: tvm.target.Target | None) -> bool:
@@ -212,7 +211,7 @@ def require_schedules(target: tvm.target.Target | None) -> None:
     UserError
         For anything but a CPU or a GPU.
     """
-    if target is not None and target.kind.name != "llvm" and not is_gpu(target):
+    if target is not None and not is_cpu(target) and not is_gpu(target):
         raise UserError(
             f"target kind '{target.kind.name}' has no schedules in smartmem_tvm: compile for a CPU (llvm) or a GPU "
             f"(opencl, cuda), or use the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
@@ -231,16 +230,15 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
         raise UserError(f"precision '{precision}' does not exist: use one of {', '.join(PRECISIONS)}.")
     if precision == FLOAT:
         return
-    kind, model = ("llvm", None) if target is None else (target.kind.name, str(target.attrs.get("model") or ""))
-    row = row_of(kind, model)
-    if row is None or "float16" not in row.texels:
+    name = "llvm" if target is None else model_of(target) or target.kind.name
+    if target is None or not has_half_storage(target):
         raise UserError(
-            f"precision '{precision}' needs a target that stores half numbers, which '{model or kind}' does not here: "
+            f"precision '{precision}' needs a target that stores half numbers, which '{name}' does not here: "
             f"compile for a GPU (opencl, cuda, adreno-740), or in {FLOAT}."
         )
-    if precision == "half" and not row.half:
+    if precision == "half" and not has_half_arithmetic(target):
         raise UserError(
-            f"precision 'half' needs a target that computes in half, which '{model or kind}' is not known to do: "
+            f"precision 'half' needs a target that computes in half, which '{name}' is not known to do: "
             f"name a GPU that does (adreno-740, mali-g76), or use half-storage."
         )
 

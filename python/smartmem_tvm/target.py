@@ -13,12 +13,14 @@ from tvm.target import codegen
 import _smartmem_opencl
 
 from .errors import UserError
+from .planner.texture_form import ImageLimits
 from .tables.targets import TARGETS, Row, row_of
 
 # Names of this machine's own devices, which are asked and not looked up.
 _HERE = ("cpu", "opencl", "opencl-texture", "cuda")
 # More than these no rule makes use of, and a CPU that poses as a GPU has no bounds.
 _MOST_THREADS, _MOST_SHARED = 1024, 48 * 1024
+LEAST_ALIGNMENT = 64  # bytes from row to row of an image: TVM's default, which its runtime rounds rows to on phones
 # Names of other machines' devices.
 _NAMED = tuple(name for name, row in TARGETS.items() if row.host)
 
@@ -56,6 +58,35 @@ def model_of(target: tvm.target.Target) -> str:
 def has_textures(target: tvm.target.Target) -> bool:
     """Whether TVM may put tensors into texture memory for `target`."""
     return "texture" in target.keys
+
+
+def has_half_storage(target: tvm.target.Target) -> bool:
+    """Whether kernels for `target` can keep half numbers in memory."""
+    row = target_row(target)
+    return row is not None and "float16" in row.texels
+
+
+def has_half_arithmetic(target: tvm.target.Target) -> bool:
+    """Whether kernels for `target` are known to be able to compute in half."""
+    row = target_row(target)
+    return row is not None and row.half
+
+
+def image_limits(target: tvm.target.Target) -> ImageLimits:
+    """The largest image that a target with textures takes."""
+    side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
+    return ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
+
+
+def image_alignment(target: tvm.target.Target) -> int:
+    """Where rows of an image begin that is a view of a buffer: multiples of so many bytes, were its numbers float32."""
+    return int(target.attrs.get("image_base_address_alignment") or LEAST_ALIGNMENT)
+
+
+def host_triple(target: tvm.target.Target) -> str:
+    """The LLVM triple of the CPU that runs the code for `target` or launches it; empty if the target names none."""
+    host = target if is_cpu(target) else target.host
+    return str(host.attrs.get("mtriple") or "") if host is not None else ""
 
 
 def named_device(target: tvm.target.Target) -> Row | None:
@@ -234,11 +265,8 @@ def _named_target(row: Row) -> tvm.target.Target:
 
 
 def _pitch(texels: int) -> dict[str, int]:
-    """Where rows of an image begin, as TVM's attribute of this name has it: in bytes, of which float32 texels have 16.
-
-    64 at least, TVM's default.
-    """
-    return {"image_base_address_alignment": max(64, 16 * texels)}
+    """Where rows of an image begin, as `image_alignment` reads it: float32 texels have 16 bytes."""
+    return {"image_base_address_alignment": max(LEAST_ALIGNMENT, 16 * texels)}
 
 
 def _names() -> str:
@@ -290,8 +318,7 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
 
 def is_elsewhere(target: tvm.target.Target) -> bool:
     """Whether the CPU of the target, or beside its device, is of another kind than this machine's."""
-    host = target.host if is_gpu(target) else target
-    triple = str(host.attrs.get("mtriple") or "") if host is not None else ""
+    triple = host_triple(target)
     return bool(triple) and triple.partition("-")[0] != platform.machine()
 
 

@@ -24,7 +24,7 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import kernel_rules
-from ..target import device_of, has_textures, host_target, is_gpu
+from ..target import device_of, has_textures, host_target, is_gpu, is_opencl
 from ..transform.capture_graphs import kernels_per_graph
 from ..tune.apply_records import tuning_of
 from .check_opencl import check_opencl, planned_memory
@@ -102,7 +102,7 @@ class Compiled:
         int
             How many it compiled; the others were cached. 0 for any other target.
         """
-        if self.target.kind.name != "opencl":
+        if not is_opencl(self.target):
             return 0
         device = device if device is not None else device_of(self.target)
         return int(tvm.get_global_func("smartmem.opencl.build")(self.executable.mod, device.index))

@@ -17,6 +17,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from .._tvm import executable
 from ..ir.walk import stores
+from ..target import is_cuda
 from .cuda_compiler import compiling
 
 
@@ -71,7 +72,7 @@ def keeps_binaries(target: tvm.target.Target) -> bool:
     Where it does not, one module is quicker to load.
     """
     creates = tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True)
-    return target.kind.name == "cuda" and creates is not None
+    return is_cuda(target) and creates is not None
 
 
 def _cores() -> int:

@@ -11,6 +11,7 @@ import tvm
 from tvm.target import codegen
 
 from ..errors import UserError
+from ..target import host_triple
 from .compilers import LIBRARY, OBJECTS, CrossCompiler, cross_compiler, remedy
 
 _HOW = (
@@ -75,12 +76,6 @@ def link_for(target: tvm.target.Target) -> Link:
     if cc.get_cc() is None:
         raise UserError("A compiled model is linked by a C++ compiler and there is none; install g++ or clang.")
     return Link(LIBRARY)
-
-
-def host_triple(target: tvm.target.Target) -> str:
-    """The LLVM triple of the CPU that runs the code for `target` or launches it; empty if the target names none."""
-    host = target if target.kind.name == "llvm" else target.host
-    return str(host.attrs.get("mtriple") or "") if host is not None else ""
 
 
 def is_foreign(triple: str) -> bool:

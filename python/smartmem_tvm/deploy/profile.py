@@ -18,7 +18,7 @@ from tvm.target import Target, codegen
 
 from ..errors import UserError, reason_of
 from ..executor.devices import Devices, Executor
-from ..target import device_of, is_elsewhere, is_gpu, parse_target
+from ..target import device_of, is_elsewhere, is_gpu, model_of, parse_target
 from ..tune.profile_store import ProfileStore, Question, kernel_key
 from .measure import compiled, kernel_seconds
 
@@ -157,7 +157,7 @@ def device_name(target: Target) -> str | None:
     if not is_gpu(target):
         return None
     if is_elsewhere(target) or not tvm.device(target.kind.name, 0).exist:
-        return str(target.attrs.get("model") or target.kind.name)
+        return model_of(target) or target.kind.name
     return str(device_of(target).device_name)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import tvm
 
 from ..pipeline import BASELINE_PHASES, Options, graph_phases, lower_phases, run_phases
-from ..target import has_textures, is_gpu
+from ..target import has_textures, is_gpu, is_opencl
 from .tvm_pipelines import schedule_tvm
 
 
@@ -75,4 +75,4 @@ def tvm_schedules(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     if not is_gpu(target):
         with target:
             return run_phases(mod, BASELINE_PHASES, Options())
-    return schedule_tvm(mod, tvm.target.Target("opencl") if target.kind.name == "opencl" else target)
+    return schedule_tvm(mod, tvm.target.Target("opencl") if is_opencl(target) else target)

@@ -9,7 +9,7 @@ from tvm.tirx import compilation_pipeline
 
 from .._tvm import texture_tir_pipeline
 from ..pipeline import Options, lower_phases, run_phases
-from ..target import has_textures
+from ..target import has_textures, is_opencl
 from ..transform.check_textures import SCOPES, CheckTextures
 from ..transform.half_storage import HALF, HalfStorage
 from ..transform.stage_texels import StageTexels
@@ -63,7 +63,7 @@ def stores_half(mod: tvm.IRModule) -> bool:
 def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
     """The name of the pipeline that lowers the kernels of `mod` for a GPU."""
     # TVM's own pipeline indexes textures as if they were buffers, and needs half arithmetic to store halves.
-    ours = target.kind.name == "opencl" and (has_textures(target) or stores_half(mod))
+    ours = is_opencl(target) and (has_textures(target) or stores_half(mod))
     return TIR_PIPELINE if ours else "default"
 
 

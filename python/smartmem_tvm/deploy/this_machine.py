@@ -18,7 +18,7 @@ from ..executor.devices import Device, Devices, Limits
 from ..executor.gpu_turn import LOCK, gpu_turn
 from ..executor.readings import BY_DEVICE_CLOCK, CANDIDATE, Clock, evaluator_clock, host_clock
 from ..executor.workers import Confines, Workers
-from ..target import device_of, has_textures, is_gpu
+from ..target import device_of, has_textures, is_gpu, is_opencl
 from .build import to_numpy
 from .device_clock import device_clock
 from .weights import Machine, Weight
@@ -63,7 +63,7 @@ class LocalDevice(Device):
         """The code itself, or what is in a file of it."""
         if isinstance(code, str | Path):
             return tvm.runtime.load_module(str(code))
-        if isinstance(code, tvm.runtime.Module) and self.target.kind.name == "opencl":
+        if isinstance(code, tvm.runtime.Module) and is_opencl(self.target):
             # The driver compiles on the CPU, and would do so at the first launch, when it is this process's turn.
             tvm.get_global_func("smartmem.opencl.build")(code, self.device.index)
         return code

@@ -17,18 +17,17 @@ from ..deploy.build import to_numpy
 from ..deploy.compilers import OBJECTS, remedy
 from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
 from ..deploy.kernel_functions import PREFIX
-from ..deploy.link import host_triple
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
 from ..executor.readings import MODEL, evaluator_clock, one_by_one
-from ..target import has_textures
+from ..target import device_kind, has_textures, host_triple
 from ..tune.parameters import arguments, as_parameters
 from .session import Session
 
 
 def kind_of(target: Target) -> str:
     """What a session calls the device that runs what is compiled for a target."""
-    return "cpu" if target.kind.name == "llvm" else target.kind.name
+    return device_kind(target)
 
 
 class Deployed:

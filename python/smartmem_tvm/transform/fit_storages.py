@@ -11,10 +11,10 @@ from tvm import ir, relax, tirx
 
 from ..ir.walk import collect
 from ..planner.texture_form import TEXEL
+from ..target import LEAST_ALIGNMENT, image_alignment
 
 # Memory scope -> the dimension at which the rows of an image begin.
 _COLUMNS = {"global.texture": -2, "global.texture-weight": 1, "global.texture-nhwc": 2}
-_LEAST = 64  # bytes from row to row: TVM's default, which its runtime rounds rows to on phones
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FitStorages")
@@ -64,8 +64,7 @@ def tensor_bytes(ty: relax.TensorType) -> int:
     if not _in_texture(ty):
         return prod(shape) * number
     at = _COLUMNS[ty.vdevice.memory_scope]
-    alignment = int(ty.vdevice.target.attrs.get("image_base_address_alignment") or _LEAST)
-    return prod(shape[:at]) * row_bytes(prod(shape[at:-1]), number, alignment)
+    return prod(shape[:at]) * row_bytes(prod(shape[at:-1]), number, image_alignment(ty.vdevice.target))
 
 
 def row_bytes(texels: int, number: int, alignment: int) -> int:
@@ -80,7 +79,7 @@ def row_bytes(texels: int, number: int, alignment: int) -> int:
     alignment : int
         The device's pitch in bytes, were the numbers float32: devices count texels.
     """
-    pitch = max(_LEAST, alignment * number // 4)
+    pitch = max(LEAST_ALIGNMENT, alignment * number // 4)
     return -(-texels * TEXEL * number // pitch) * pitch
 
 

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, te, tirx, topi
 
 from ..ir.kernel import parse, substitute
+from ..target import is_cpu
 
 
 def _sigmoid(x):
@@ -48,7 +49,7 @@ class VectorizeMath:
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod` if the current target is a CPU."""
         target = tvm.target.Target.current(allow_none=True)
-        if target is None or target.kind.name != "llvm":
+        if target is None or not is_cpu(target):
             return mod
         mod = mod.clone()
         for gvar, func in mod.functions.items():

@@ -7,6 +7,7 @@ from tvm.target import Target
 
 from ...ir.compose import fold
 from ...ir.kernel import Kernel
+from ...target import is_cpu
 from ..core.fold_policies import costly_once_and_plain_sums
 from ..core.rule import NestRule
 from .params import CpuParams
@@ -17,7 +18,7 @@ class CpuRule(NestRule):
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target is a CPU."""
-        return target.kind.name == "llvm"
+        return is_cpu(target)
 
     def params_of(self, target: Target) -> CpuParams:
         """Tile sizes and thresholds of a CPU."""
