@@ -115,7 +115,8 @@ setup(
         "dev": [
             *FACTS["EXTRAS"]["plots"],
             *FACTS["EXTRAS"]["tune"],
-            *("pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4", "setuptools>=69"),
+            *("build", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4"),
+            "setuptools>=69",
             "tomli; python_version < '3.11'",
         ],
     },
