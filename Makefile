@@ -9,25 +9,32 @@ JOBS ?= 2
 TEST_ENV := TVM_NUM_THREADS=2 TVM_BIND_THREADS=0 OMP_NUM_THREADS=2
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PACKAGING := setup.py pyproject.toml python/smartmem_tvm/_version.py
-# Installing compiles the library; it is compiled again when its sources change.
-LIBRARY := python/smartmem_tvm/lib/opencl.so
-NATIVE := $(wildcard native/*.cc native/*.h native/*/*/*/*.h native/*.py)
+# What is tested and measured is what users get, the installed package: it is installed again when its sources change.
+SOURCES := $(shell find python native -name '*.py' -o -name '*.cc' -o -name '*.h' -o -path '*/assets/*')
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-fast test-aarch64 lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
+.PHONY: demo test test-device test-all test-aarch64 lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
 
-# The demo needs no OpenCL: without a compiler there is no library.
-demo: $(VENV)/installed $(wildcard $(LIBRARY))
+demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
 
-test: $(VENV)/installed-dev $(LIBRARY)
+# What protects every change; needs Python, a C++ compiler and PyPI. CONTRIBUTING.md has the times of all three.
+test: $(VENV)/installed-dev
 	$(PYTEST)
 
-test-fast: $(VENV)/installed-dev $(LIBRARY)
-	$(PYTEST) -m "not slow"
+# What needs more than that: Debian's PoCL, clang, Chromium, a compiler for aarch64 and qemu (.ci/run installs them).
+# Ubuntu keeps packages for other CPUs elsewhere.
+AARCH64 := $(shell grep -qx 'ID=debian' /etc/os-release 2>/dev/null && echo test-aarch64)
+test-device: $(VENV)/installed-dev $(AARCH64)
+	$(PYTEST) -m "device and not slow"
+
+# Everything, with whole networks, sanitizers, and what kills and fills up: an hour.
+test-all: $(VENV)/installed-dev $(AARCH64)
+	$(PYTEST) -m "not large"
 
 # The tables of README.md and benchmarks/: sixteen networks in a quarter of an hour, on an idle machine; the two large
 # ones take up to 20 GB of memory; the picture of what each technique brings. An interrupted one goes on when called again.
@@ -48,15 +55,15 @@ bench-ablation: $(VENV)/installed-dev
 PEERS := onnxruntime,openvino,iree,mnn,torch-compile
 BENCH_PEERS := $(BENCH) --suite peers --budget 2
 bench-peers: $(VENV)/installed-dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+	$(INSTALL) ".[peers]"
 	$(BENCH_PEERS) --threads 1 --against $(PEERS),tvm-unscheduled -o benchmarks/peers_1.json
 	$(BENCH_PEERS) --threads 4 --against $(PEERS) -o benchmarks/peers_4.json
 	$(BIN)/python benchmarks/render.py cpu
 
 # The tables of docs/gpu.md, on a machine with a CUDA device and nvcc: a few minutes.
 GPU_AGAINST := no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,torch-eager,torch-compile,torch-cuda-graphs,torch-max-autotune,onnxruntime
-bench-gpu: $(VENV)/installed-dev $(LIBRARY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+bench-gpu: $(VENV)/installed-dev
+	$(INSTALL) ".[peers]"
 	$(BENCH) --suite gpu --target cuda --against $(GPU_AGAINST) --timeout 300 -o benchmarks/h100.json
 	$(BIN)/python benchmarks/render.py gpu opencl
 
@@ -82,22 +89,22 @@ bench-tuning-gpu: $(VENV)/installed-dev
 BENCH_TUNED = $(BENCH) --records $(RECORDS) --budget 3
 TUNED ?= benchmarks/tuned
 bench-tuned: $(VENV)/installed-dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+	$(INSTALL) ".[peers]"
 	$(BENCH_TUNED) --suite peers --threads 1 --against no-tuned,tuned=$(EVOLUTIONARY),onnxruntime,openvino -o $(TUNED)_1.json
 	$(BENCH_TUNED) --suite peers --threads 4 --against no-tuned,onnxruntime,openvino -o $(TUNED)_4.json
 	$(BIN)/python benchmarks/render.py tuning
 
 TORCH := torch-eager,torch-compile,torch-cuda-graphs,torch-max-autotune
 bench-tuned-gpu: $(VENV)/installed-dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
+	$(INSTALL) ".[peers]"
 	$(BENCH_TUNED) models/swin_t.onnx models/autoformer_s.onnx --target cuda --against no-tuned,$(TORCH),onnxruntime --settle 2 --timeout 900 -o benchmarks/tuned_h100.json
 	$(BIN)/python benchmarks/render.py tuning
 
 # OPENCL_RESULTS names the device's file; pyopencl is only for the comparison of launches.
 OPENCL_RESULTS ?= benchmarks/opencl_pocl.json
 OPENCL_NETWORKS ?= benchmarks/pocl.json
-bench-opencl: $(VENV)/installed-dev $(LIBRARY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check pyopencl
+bench-opencl: $(VENV)/installed-dev
+	$(INSTALL) pyopencl
 	$(BENCH) --suite gpu --target opencl --against tvm,onnxruntime -o $(OPENCL_NETWORKS)
 	$(BIN)/python benchmarks/opencl_launches.py --into $(OPENCL_RESULTS)
 	$(BIN)/python benchmarks/opencl_start.py --into $(OPENCL_RESULTS)
@@ -105,18 +112,18 @@ bench-opencl: $(VENV)/installed-dev $(LIBRARY)
 
 # The tables of docs/textures.md, on a machine whose OpenCL device is a GPU with textures: a few minutes.
 TEXTURES_AGAINST := smartmem@opencl,tvm@opencl,tvm-textures,tvm-textures-matmul,onnxruntime
-bench-textures: $(VENV)/installed-dev $(LIBRARY)
+bench-textures: $(VENV)/installed-dev
 	$(BENCH) --suite gpu --target opencl-texture --against $(TEXTURES_AGAINST) --settle 2 -o benchmarks/textures.json
 	$(BIN)/python benchmarks/render.py textures
 
 # Errors of all networks on this machine's CPU and first OpenCL device: forty minutes, 8 GB for the largest.
-bench-accuracy: $(VENV)/installed-dev $(LIBRARY)
+bench-accuracy: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/render.py accuracy
 
 # The page docs/precision.md: the demo networks on the first OpenCL device, in buffers and textures, with numbers of 32
 # and of 16 bits; an hour on a CPU.
-bench-precision: $(VENV)/installed-dev $(LIBRARY)
+bench-precision: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/precision.py
 	$(BIN)/python benchmarks/render.py precision
 
@@ -133,7 +140,7 @@ bench-layouts: $(VENV)/installed-dev
 
 # What SelectLayout is worth in buffers: two minutes, on a machine with a CUDA device and nvcc; LAYOUT_TARGETS=cpu anywhere.
 LAYOUT_TARGETS ?= cuda opencl
-bench-layout-speed: $(VENV)/installed-dev $(LIBRARY)
+bench-layout-speed: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/layout_speed.py --targets $(LAYOUT_TARGETS)
 	$(BIN)/python benchmarks/render.py layouts
 
@@ -150,7 +157,7 @@ bench-counters: $(VENV)/installed-dev
 # Compiles for aarch64, and measures on a server of TVM's wheel for it under qemu: two minutes, on Debian, after
 # apt-get install g++-aarch64-linux-gnu qemu-user-static.
 test-aarch64: $(VENV)/installed-dev .aarch64/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
+	$(INSTALL) ziglang
 	$(TEST_ENV) $(BIN)/python -m pytest tests/aarch64 --durations=0
 
 .aarch64/installed: scripts/aarch64_root.sh python/smartmem_tvm/_version.py | $(VENV)/installed-dev
@@ -162,21 +169,25 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 
 clean:
-	rm -rf $(VENV) .aarch64 build dist $(dir $(LIBRARY)) python/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .aarch64 build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The stamps say what is installed, so that an interrupted installation is done again.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/installed: $(PACKAGING) | $(BIN)/python
-	@echo "Installing into $(VENV): about a minute"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+# A build takes what an earlier one left behind, files included that are gone since. Requirements are only looked at
+# when the packaging has changed.
+define install
+	rm -rf build/lib build/lib.* build/bdist.*
+	$(if $(filter $(PACKAGING),$?),$(INSTALL) "$(1)",$(INSTALL) --no-deps --no-build-isolation .)
 	touch $@
+endef
 
-$(VENV)/installed-dev: $(PACKAGING) | $(BIN)/python
+$(VENV)/installed: $(PACKAGING) $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV): about a minute"
+	$(call install,.)
+
+$(VENV)/installed-dev: $(PACKAGING) $(SOURCES) | $(BIN)/python
 	@echo "Installing into $(VENV), with the test tools: about a minute"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
-	touch $@ $(VENV)/installed
-
-$(LIBRARY): $(NATIVE) | $(BIN)/python
-	$(BIN)/python native/build.py
+	$(call install,.[dev])
+	touch $(VENV)/installed

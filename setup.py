@@ -114,7 +114,8 @@ setup(
         **{extra: FACTS["requirements"](extra) for extra in FACTS["EXTRAS"]},
         "dev": [
             *(name for extra in ("plots", "pocl", "tune") for name in FACTS["requirements"](extra)),
-            *("pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4", "setuptools>=69"),
+            *("build", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4"),
+            "setuptools>=69",
             "tomli; python_version < '3.11'",
         ],
     },

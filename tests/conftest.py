@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test needs: `helpers` importable wherever pytest is started, property tests that repeat, empty caches."""
 
+import hashlib
+import importlib.util
 import os
+import platform
 import sys
 import tempfile
 from pathlib import Path
@@ -15,14 +18,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
 
-# What OpenCL drivers compile goes to no user's home, and a test never finds what an older version of this package left.
-# Set before anything is imported that reads it; the workers of a run inherit the folder of the process they come from.
+def _driver_key() -> str:
+    """Names the PoCL drivers of this machine: one that is updated does not find what the older one compiled."""
+    named = [Path(icd.read_text().strip()) for icd in sorted(Path("/etc/OpenCL/vendors").glob("*.icd"))]
+    found = importlib.util.find_spec("pyopencl")
+    named += sorted(Path(found.origin).parent.glob("**/libpocl*.so*")) if found else []
+    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in named if path.is_file()]
+    return hashlib.sha256(repr((platform.processor(), facts)).encode()).hexdigest()[:12]
+
+
+# What drivers compile is kept from one run to the next, which halves the time of these tests. What this package keeps
+# of it goes to no user's home, and a test never finds what an older version of this package left. Both are set before
+# anything is imported that reads them; the workers of a run inherit the folder of the process they come from.
+_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+_pocl = Path(os.environ.setdefault("POCL_CACHE_DIR", str(_home / "smartmem_tvm_tests" / f"pocl-{_driver_key()}")))
+_pocl.mkdir(parents=True, exist_ok=True)
 _caches = None
-if "POCL_CACHE_DIR" not in os.environ or "SMARTMEM_OPENCL_CACHE" not in os.environ:
+if "SMARTMEM_OPENCL_CACHE" not in os.environ:
     _caches = tempfile.TemporaryDirectory(prefix="smartmem-opencl-", ignore_cleanup_errors=True)
-    for _variable, _folder in (("POCL_CACHE_DIR", "pocl"), ("SMARTMEM_OPENCL_CACHE", "smartmem")):
-        (Path(_caches.name) / _folder).mkdir()
-        os.environ.setdefault(_variable, str(Path(_caches.name) / _folder))
+    os.environ["SMARTMEM_OPENCL_CACHE"] = _caches.name
 
 
 @pytest.fixture(autouse=True)

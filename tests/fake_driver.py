@@ -2,9 +2,11 @@
 """Python functions run in processes of their own, on the fake OpenCL driver or on a real one.
 
 The OpenCL library is opened once in a process and the fake reads its settings when it is opened, so every
-configuration is a process. The function's arguments and result travel as JSON.
+configuration is a process: a fork of one that has imported TVM already. The function's arguments and result travel as
+JSON.
 """
 
+import atexit
 import fcntl
 import functools
 import hashlib
@@ -12,9 +14,11 @@ import inspect
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -73,24 +77,75 @@ def fake_library(*flags: str) -> Path:
     return finished / "libfake_opencl.so"
 
 
+# What a process must have when it starts: everything else a fork of the server can be given.
+_AT_START = ("LD_PRELOAD", "SMARTMEM_TEST_LIBRARY")
+
+
+class _ForkServer:
+    """A process that has imported TVM, and no driver, and becomes a new child whenever it is asked to.
+
+    Importing takes more than a second, and hundreds of children do little else.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # A fork takes one thread along: OpenBLAS must not have started others.
+        environment = {**_environment(), "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, TESTS / "opencl_child.py", "--serve"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self._process.kill)
+
+    def run(self, arguments: list[str], environment: dict[str, str], folder: Path, timeout: float) -> tuple[int, str]:
+        """The exit code of a child and what it printed; it is killed after `timeout` seconds."""
+        printed = folder / "printed"
+        os.mkfifo(printed)  # a file would be cut off where a test limits the size of files
+        with self._lock, ThreadPoolExecutor(1) as reader:
+            text = reader.submit(printed.read_text, encoding="utf-8", errors="replace")
+            self._send({"arguments": arguments, "environment": environment, "printed": str(printed)})
+            child = int(self._process.stdout.readline())
+            timer = threading.Timer(timeout, os.kill, (child, signal.SIGKILL))
+            timer.start()
+            code = int(self._process.stdout.readline())
+            timer.cancel()
+        return code, text.result()
+
+    def _send(self, request: dict) -> None:
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+
+
+_server = functools.cache(_ForkServer)
+
+
+def _environment() -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SMARTMEM_OPENCL_", "FAKE_OPENCL_"))}
+    return {**inherited, "SMARTMEM_OPENCL_CACHE": "0"}
+
+
 def run_child(function: Callable, *args, timeout: float = 120, env: dict[str, str] | None = None) -> Outcome:
     """Call a function of a test module, by file and name, in a new process; a failure shows what it printed."""
-    with tempfile.TemporaryDirectory() as folder:
-        result, report = Path(folder) / "result.json", Path(folder) / "report.json"
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SMARTMEM_OPENCL_", "FAKE_OPENCL_"))}
-        environment = {
-            **inherited,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]),
-            "SMARTMEM_OPENCL_CACHE": "0",
-            "FAKE_OPENCL_REPORT": str(report),
-            **(env or {}),
-        }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        result, report = folder / "result.json", folder / "report.json"
+        environment = {**_environment(), "FAKE_OPENCL_REPORT": str(report), **(env or {})}
         where = inspect.getfile(inspect.unwrap(function))
-        command = [sys.executable, TESTS / "opencl_child.py", where, function.__name__, json.dumps(args), result]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
-        assert done.returncode == 0, f"{function.__name__} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        arguments = [where, function.__name__, json.dumps(args), str(result)]
+        if any(variable in environment for variable in _AT_START):
+            command = [sys.executable, TESTS / "opencl_child.py", *arguments]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+            )
+            code, printed = done.returncode, done.stdout + done.stderr
+        else:
+            code, printed = _server().run(arguments, environment, folder, timeout)
+        assert code == 0, f"{function.__name__} ended with {code}\n{printed}"
         value = json.loads(result.read_text(encoding="utf-8"))
-        return Outcome(value, done.stderr, json.loads(report.read_text()) if report.exists() else {})
+        return Outcome(value, printed, json.loads(report.read_text()) if report.exists() else {})
 
 
 def run_with_fake(function: Callable, *args, env: dict[str, str] | None = None, **settings) -> Outcome:

@@ -90,9 +90,8 @@ def choose_build() -> None:
         assert _smartmem_opencl.load() == path
 
 
-def main() -> None:
+def main(file: str, function: str, arguments: str, result: str) -> None:
     choose_build()
-    file, function, arguments, result = sys.argv[1:]
     sys.path.insert(0, str(Path(__file__).parent))
     # The test module's functions import this file by its name: there must be one copy of it.
     sys.modules["opencl_child"] = sys.modules["__main__"]
@@ -104,5 +103,25 @@ def main() -> None:
     Path(result).write_text(json.dumps(value), encoding="utf-8")
 
 
+def serve() -> list[str]:
+    """Fork for each request on stdin and say how the child ended; returns in the children, with their arguments."""
+    import smartmem_tvm  # noqa: F401  what takes long, and touches no driver
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.environ.clear()
+            os.environ.update(request["environment"])
+            printed = os.open(request["printed"], os.O_WRONLY)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for to, taken in ((0, nothing), (1, printed), (2, printed)):
+                os.dup2(taken, to)
+            return request["arguments"]
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    sys.exit()
+
+
 if __name__ == "__main__":
-    main()
+    main(*(serve() if sys.argv[1:] == ["--serve"] else sys.argv[1:]))

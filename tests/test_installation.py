@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `pip install` of a wheel and of a source distribution leaves: a package that works away from its checkout.
+
+The wheel is built from the source distribution, which so is seen to compile; when it is installed itself, it is on a
+machine without a C++ compiler, where the package works too, but for OpenCL.
+"""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import onnx
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from opencl_package import ROOT
+from small_network import network
+
+DISTRIBUTION = "smartmem-tvm"
+# What a build reads; anything else in a checkout could hide that it is missing from the distribution.
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "native", "python")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "lib", "build")
+
+
+def run(*command, cwd: Path, **variables: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(each) for each in command], cwd=cwd, env={**environment, **variables}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory) -> dict[str, Path]:
+    """The source distribution, and the wheel that is built from it and not from the checkout."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, checkout / name, ignore=LEFT_OUT)
+        else:
+            shutil.copy(path, checkout)
+    dist = tmp_path_factory.mktemp("dist")
+    # Optimised code is for those who run networks.
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, checkout, cwd=dist, CXXFLAGS="-O0")
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    return {"wheel": wheel, "sdist": sdist}
+
+
+def needed(name: str, found: dict[str, importlib.metadata.Distribution]) -> dict:
+    """The distributions that `name` needs, without extras, and those that they need."""
+    for text in importlib.metadata.requires(name) or ():
+        requirement = Requirement(text)
+        key, marker = canonicalize_name(requirement.name), requirement.marker
+        if key not in found and (marker is None or marker.evaluate({"extra": ""})):
+            found[key] = importlib.metadata.distribution(requirement.name)
+            needed(requirement.name, found)
+    return found
+
+
+def environment(folder: Path, *more: str) -> Path:
+    """The Python of a new environment that holds what this package declares to need, and nothing else."""
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    (packages,) = folder.glob("lib/python*/site-packages")
+    parts = needed(DISTRIBUTION, {})
+    parts |= {name: importlib.metadata.distribution(name) for name in more}
+    for each in parts.values():
+        for top in {file.parts[0] for file in each.files if file.parts[0] not in ("..", "__pycache__")}:
+            (packages / top).symlink_to(each.locate_file(top))
+    return python
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(request, distributions, tmp_path_factory) -> Path:
+    """The folder of the programs of an environment with the package, installed from one of the distributions."""
+    folder = tmp_path_factory.mktemp(request.param)
+    python = environment(folder / "environment", *(["setuptools"] if request.param == "sdist" else []))
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
+    run(*pip, "--no-build-isolation", distributions[request.param], cwd=folder, CXX="/no/compiler")
+    return python.parent
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    onnx.save(network(), path)
+    return path
+
+
+def test_doctor_finds_everything(installed, tmp_path):
+    found = json.loads(run(installed / "smartmem", "doctor", "--json", cwd=tmp_path))
+    checks = {check["name"]: check for check in found["checks"]}
+    assert [check for check in checks.values() if check["required"] and not check["ok"]] == []
+    assert str(installed.parent) in checks["smartmem_tvm"]["detail"]
+    library = checks["opencl library"]
+    if "wheel" in str(installed):
+        assert str(installed.parent) in library["detail"]
+    else:
+        assert "/no/compiler could not be started" in library["detail"] and not library["ok"]
+
+
+def test_stats_counts_kernels(installed, model, tmp_path):
+    found = json.loads(run(installed / "smartmem", "stats", model, "--json", cwd=tmp_path))
+    assert found["smartmem"]["layout_kernels"] == 0 < found["tvm_default"]["layout_kernels"]
+
+
+def test_verify_agrees_with_onnxruntime(installed, model, tmp_path):
+    assert json.loads(run(installed / "python", "-m", "smartmem_tvm", "verify", model, "--json", cwd=tmp_path))["ok"]
+
+
+def test_the_pipeline_is_registered_and_passes_import(installed, tmp_path):
+    program = """
+import smartmem_tvm as sm
+from smartmem_tvm.transform import EliminateLayout, FuseOperators
+import tvm
+tvm.relax.get_pipeline("smartmem")
+print(sm.__file__)
+"""
+    assert run(installed / "python", "-c", program, cwd=tmp_path).startswith(str(installed.parent))
