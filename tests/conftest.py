@@ -2,7 +2,7 @@
 """What every test needs: `helpers` importable wherever pytest is started, property tests that repeat, empty caches."""
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import os
 import platform
 import sys
@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
 
+
 def _driver_key() -> str:
     """Names the PoCL drivers of this machine: one that is updated does not find what the older one compiled."""
-    named = [Path(icd.read_text().strip()) for icd in sorted(Path("/etc/OpenCL/vendors").glob("*.icd"))]
-    found = importlib.util.find_spec("pyopencl")
-    named += sorted(Path(found.origin).parent.glob("**/libpocl*.so*")) if found else []
-    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in named if path.is_file()]
+    libraries = [Path(icd.read_text().strip()) for icd in sorted(Path("/etc/OpenCL/vendors").glob("*.icd"))]
+    facts: list = [(str(path), path.stat().st_mtime_ns) for path in libraries if path.is_file()]
+    facts += [each.version for each in importlib.metadata.distributions(name="pocl-binary-distribution")]
     return hashlib.sha256(repr((platform.processor(), facts)).encode()).hexdigest()[:12]
 
 
