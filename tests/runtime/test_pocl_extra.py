@@ -114,12 +114,12 @@ def version_and_kernels(*names: str):
     return [opencl.devices()[0].version, compiled(*names)]
 
 
-def test_workers_compile_for_it_and_for_the_cpu_of_its_builtin_functions(tmp_path):
+def test_workers_compile_for_it_and_for_a_cpu_that_it_gets_right(tmp_path):
     names = [f"k{i}" for i in range(5)]
     folder = tmp_path / "kept"
     env = cache(folder, **system(tmp_path / "system", "no loader"), SMARTMEM_OPENCL_JOBS="2")
     version, count = run_child(version_and_kernels, *names, env=env).value
-    assert version.endswith(("-skylake-avx512", "-haswell"))
+    assert not version.endswith(("-generic", "avx512", "-znver4", "-icelake-server"))
     assert count == len(list(folder.iterdir())) == 5
     assert run_child(version_and_kernels, *names, env=env).value == [version, 0]
 
