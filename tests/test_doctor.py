@@ -3,11 +3,13 @@ import importlib.util
 import json
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import tvm
 
 import _smartmem_opencl
+from fake_driver import fake_library
 from opencl_package import python
 from smartmem_tvm import _version, doctor
 from smartmem_tvm.doctor import Check
@@ -49,13 +51,20 @@ def test_a_bad_pair_is_named_and_tvm_is_not_touched(monkeypatch):
 
 @pytest.mark.parametrize("extra", sorted(_version.EXTRAS))
 def test_missing_extras_come_with_the_command_that_installs_them(monkeypatch, extra):
+    monkeypatch.setattr(doctor, "ONLY_ON", {})  # as on a machine that all of them are for
     first = _version.EXTRAS[extra][0]
-    module = first.removesuffix("-cpu")
+    module = doctor._MODULES.get(first, first)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else object())
     check = by_name()[f"extra [{extra}]"]
     assert (check.ok, check.required, check.remedy) == (False, False, f"pip install {first}")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert by_name()[f"extra [{extra}]"].ok
+
+
+def test_an_extra_that_is_for_other_machines_is_left_out(monkeypatch):
+    monkeypatch.setattr(doctor, "ONLY_ON", {"pocl-binary-distribution": ("linux", "riscv64")})
+    assert "extra [pocl]" not in by_name()
+    assert "extra [tune]" in by_name()
 
 
 def test_a_missing_library_comes_with_its_command(monkeypatch):
@@ -111,11 +120,24 @@ print(json.dumps([asdict(check) for check in checks[names.index("opencl code gen
 
 
 def test_the_opencl_device_is_shown_with_its_driver(tmp_path):
-    library, device = opencl_rows(tmp_path)
+    library, driver, device = opencl_rows(tmp_path)
     assert library.ok and library.detail == str(_smartmem_opencl.library_path())
+    assert (driver.name, driver.ok, driver.required) == ("opencl driver", True, False)
+    assert driver.detail.startswith(f"{opencl.library()}, ")
     assert (device.name, device.ok, device.required) == ("device opencl:0", True, False)
-    for part in (tvm.opencl(0).device_name, "(cpu)", "driver 3.1", "textures"):
+    for part in (tvm.opencl(0).device_name, "(cpu)", f"driver {opencl.devices()[0].driver}", "textures"):
         assert part in device.detail
+
+
+@pytest.mark.parametrize("linker", [None, "/usr/bin/ld"])
+def test_the_driver_of_the_extra_needs_a_linker(monkeypatch, linker):
+    monkeypatch.delenv("SMARTMEM_OPENCL_LIBRARY", raising=False)
+    monkeypatch.setattr(_smartmem_opencl, "extra_driver", lambda: Path("/site/libpocl.so"))
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: linker if name == "ld" else None)
+    extra, system = doctor._opencl_driver("/site/libpocl.so"), doctor._opencl_driver("libOpenCL.so.1")
+    assert extra.ok == (linker is not None) and extra.detail.startswith("/site/libpocl.so, of the extra [pocl]")
+    assert extra.remedy == ("" if linker else "apt-get install binutils")
+    assert system.ok and system.detail == "libOpenCL.so.1, the system's"
 
 
 def test_a_missing_opencl_driver_comes_with_what_to_install(tmp_path):
@@ -125,9 +147,10 @@ def test_a_missing_opencl_driver_comes_with_what_to_install(tmp_path):
 
 
 def test_a_driver_without_device_comes_with_what_to_install(tmp_path):
-    _, driver = opencl_rows(tmp_path, OCL_ICD_VENDORS=str(tmp_path / "none"))
+    none = {"SMARTMEM_OPENCL_LIBRARY": str(fake_library()), "FAKE_OPENCL_DEVICES": "0"}
+    _, driver = opencl_rows(tmp_path, **none)
     assert not driver.ok and "finds no device" in driver.detail
-    assert "apt-get install pocl-opencl-icd" in driver.remedy
+    assert "install a driver" in driver.remedy
 
 
 def test_a_choice_that_matches_no_device_is_named(tmp_path):

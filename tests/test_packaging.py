@@ -53,6 +53,13 @@ def number(library) -> int:
     return int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
 
 
+def test_the_opencl_driver_is_for_the_machines_that_it_exists_for():
+    extras = declared()["extras_require"]
+    only = "pocl-binary-distribution; sys_platform == 'linux' and platform_machine == 'x86_64'"
+    assert extras["pocl"] == [only] and only in extras["dev"]
+    assert not any(";" in name for name in extras["tune"])
+
+
 def test_the_build_needs_the_pinned_tvm():
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     assert {f"{name}=={version}" for name, version in _version.TVM_PINS.items()} <= set(requires)

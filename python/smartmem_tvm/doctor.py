@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pkgutil
 import platform
+import shutil
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -166,14 +167,18 @@ def _opencl() -> list[Check]:
 
 
 def _opencl_driver(file: str) -> Check:
-    """Where the driver came from: it is looked for in this order."""
+    """Where the driver came from, and whether that of the extra finds the program that it cannot do without."""
     import _smartmem_opencl
 
+    of_extra = file == str(_smartmem_opencl.extra_driver())
     if os.environ.get("SMARTMEM_OPENCL_LIBRARY"):
-        source = "named by SMARTMEM_OPENCL_LIBRARY"
+        detail = f"{file}, named by SMARTMEM_OPENCL_LIBRARY"
     else:
-        source = "of the extra [pocl]" if file == str(_smartmem_opencl.extra_driver()) else "the system's"
-    return Check("opencl driver", True, f"{file}, {source}", required=False)
+        detail = f"{file}, of the extra [pocl]" if of_extra else f"{file}, the system's"
+    if of_extra and shutil.which("ld") is None:
+        detail += ", finds no linker `ld` for its kernels"
+        return Check("opencl driver", False, detail, "apt-get install binutils", required=False)
+    return Check("opencl driver", True, detail, required=False)
 
 
 def _opencl_device(device: DeviceInfo) -> Check:

@@ -49,12 +49,13 @@ def network(operator: str):
 
 
 def error(operator: str, target: str) -> float:
-    """How far a compiled network is from numpy, relative to the largest number."""
+    """How far a compiled network is from numpy, relative to the largest number; it reads textures where there are some."""
     import smartmem_tvm as sm
     from smartmem_tvm.target import parse_target
 
     module, x, expected = network(operator)
     compiled = sm.compile(module, parse_target(target))
+    assert any(reads.whole for reads in compiled.texel_reads.values()) == (target == "opencl-texture")
     found = np.asarray(compiled.run(x))
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
@@ -114,12 +115,12 @@ def version_and_kernels(*names: str):
     return [opencl.devices()[0].version, compiled(*names)]
 
 
-def test_workers_compile_for_it_and_for_the_cpu_of_its_builtin_functions(tmp_path):
+def test_workers_compile_for_it_and_for_a_cpu_that_it_gets_right(tmp_path):
     names = [f"k{i}" for i in range(5)]
     folder = tmp_path / "kept"
     env = cache(folder, **system(tmp_path / "system", "no loader"), SMARTMEM_OPENCL_JOBS="2")
     version, count = run_child(version_and_kernels, *names, env=env).value
-    assert version.endswith(("-skylake-avx512", "-haswell"))
+    assert not version.endswith(("-generic", "avx512", "-znver4", "-icelake-server"))
     assert count == len(list(folder.iterdir())) == 5
     assert run_child(version_and_kernels, *names, env=env).value == [version, 0]
 
