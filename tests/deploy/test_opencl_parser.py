@@ -3,7 +3,7 @@
 
 from helpers import module, op
 from smartmem_tvm.deploy.build import compile
-from smartmem_tvm.deploy.opencl_source import Argument, parse_kernels, sources, split_arguments
+from opencl_parser import Argument, parse_kernels, sources, split_arguments
 from texture_modules import TARGET
 
 SOURCE = """
