@@ -34,7 +34,7 @@ def read_integers(texture, lane=None, function="read_imagei"):
     texel = tirx.call_pure_extern("int32x4", function, texture, _place())
     if lane is None:
         return texel
-    mask = tirx.call_pure_extern("uint32x4", "(uint4)", tirx.Cast("uint32", tirx.const(lane, "int32") if isinstance(lane, int) else lane))
+    mask = tirx.call_pure_extern("uint32x4", "(uint4)", tirx.convert(lane).astype("uint32"))
     return tirx.Shuffle([tirx.call_pure_extern("int32x4", "shuffle", texel, mask)], [0])
 
 
@@ -45,5 +45,11 @@ def write_integers(texture, value, function="write_imagei"):
 
 def kernel(params, stmts):
     """A kernel of statements; a parameter is an image or a buffer."""
-    pointers = [p if isinstance(p.ty, ir.PointerType) else p.data for p in params]
-    return tirx.PrimFunc(pointers, tirx.SeqStmt([*stmts, tirx.Evaluate(0), tirx.Evaluate(0)]))
+    pointers, declared = [], []
+    for each in params:
+        if isinstance(each.ty, ir.PointerType):
+            pointers.append(each)
+        else:
+            pointers.append(tirx.Var(each.name, ir.PointerType(ir.PrimType(str(each.dtype)), "global")))
+            declared.append(tirx.DeclBuffer(each, data=pointers[-1]))
+    return tirx.PrimFunc(pointers, tirx.SeqStmt([*declared, *stmts, tirx.Evaluate(0), tirx.Evaluate(0)]))

@@ -10,14 +10,16 @@ from lowered_kernels import ITEM, J, image, kernel, load, read_integers
 from smartmem_tvm.analysis.texel_reads import CONSTANT, LOOP, MEMORY, THREAD, TexelReads, summed, texel_reads
 
 A = image("A", "float32")
-I = image("I", "int8")
+N = image("N", "int8")
 B = tirx.decl_buffer((64,), "float32", "B")
 WHERE = tirx.decl_buffer((64,), "int32", "where")
 
 
 def put(value, at=0):
-    lanes = tvm_ffi.dtype(str(tirx.convert(value).ty.dtype)).lanes
-    return tirx.BufferStore(B, value, [at if lanes == 1 else tirx.Ramp(at, 1, lanes)])
+    value = tirx.convert(value)
+    lanes = tvm_ffi.dtype(str(value.ty.dtype)).lanes
+    number = value.astype("float32" if lanes == 1 else f"float32x{lanes}")
+    return tirx.BufferStore(B, number, [at if lanes == 1 else tirx.Ramp(at, 1, lanes)])
 
 
 def nested(*stmts, extent=9):
@@ -32,8 +34,12 @@ WHOLE = {
     "all at once": [put(load(A, 0))],
     "all at once and one of them": [put(load(A, 0)), put(load(A, 0, 1))],
     "each number": [put(load(A, 0, lane), lane) for lane in (2, 0, 3, 1)],
-    "each number, some in blocks inside": [put(load(A, 0, 0)), branch(put(load(A, 0, 1))), *(put(load(A, 0, i)) for i in (2, 3))],
-    "integers": [put(read_integers(I))],
+    "each number, some in blocks inside": [
+        put(load(A, 0, 0)),
+        branch(put(load(A, 0, 1))),
+        *(put(load(A, 0, i)) for i in (2, 3)),
+    ],
+    "integers": [put(read_integers(N))],
 }
 PARTIAL = {
     "one number": ([put(load(A, 0, 2))], CONSTANT),
@@ -43,13 +49,13 @@ PARTIAL = {
     "a loop that is over": ([nested(put(0.0)), put(load(A, 0, J & 3))], THREAD),
     "a gather": ([put(load(A, 0, WHERE[ITEM] & 3))], MEMORY),
     "a gather and a number": ([put(load(A, 0, WHERE[ITEM] & 3)), put(load(A, 0, 1))], MEMORY),
-    "an integer": ([put(read_integers(I, 1))], CONSTANT),
-    "an integer of the thread": ([put(read_integers(I, ITEM & 3))], THREAD),
+    "an integer": ([put(read_integers(N, 1))], CONSTANT),
+    "an integer of the thread": ([put(read_integers(N, ITEM & 3))], THREAD),
 }
 
 
 def counted(stmts):
-    (reads,) = texel_reads(tvm.IRModule({"k": kernel([A, I, B, WHERE], stmts)})).values()
+    (reads,) = texel_reads(tvm.IRModule({"k": kernel([A, N, B, WHERE], stmts)})).values()
     return reads
 
 
@@ -77,11 +83,11 @@ def test_branches_read_for_themselves():
 
 
 def test_integers_are_read_wherever_they_are_used():
-    assert counted([put(read_integers(I)), put(read_integers(I))]) == TexelReads(whole=2)
+    assert counted([put(read_integers(N)), put(read_integers(N))]) == TexelReads(whole=2)
 
 
 def test_what_is_written_counts_where_it_is_read_to_be():
-    write = tirx.call_intrin("int32", ir.Op.get("tirx.texture2d_store"), A, 0, 0, 0, 128, load(I, 0) + load(I, 0))
+    write = tirx.call_intrin("int32", ir.Op.get("tirx.texture2d_store"), N, 0, 0, 0, 128, load(A, 0) + load(A, 1))
     assert counted([tirx.Evaluate(write)]).whole == 2
 
 

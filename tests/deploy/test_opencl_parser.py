@@ -2,8 +2,8 @@
 """Generated OpenCL C as a list of kernels."""
 
 from helpers import module, op
-from smartmem_tvm.deploy.build import compile
 from opencl_parser import Argument, parse_kernels, sources, split_arguments
+from smartmem_tvm.deploy.build import compile
 from texture_modules import TARGET
 
 SOURCE = """

@@ -19,7 +19,7 @@ from smartmem_tvm.transform.check_images import RULES, CheckImages, Planned, pla
 from texture_modules import TARGET, Program, from_texels, to_texels
 
 A, B, C = image("A", "float32"), image("B", "float32"), tirx.decl_buffer((64,), "float32", "C")
-I, K = image("A", "int8"), image("B", "int8")  # noqa: E741
+N, K = image("A", "int8"), image("B", "int8")
 PLAN = Planned({"A": ["float32"], "B": ["float32"]}, Counter({"C": 1}))
 OF_INTEGERS = Planned({"A": ["int8"], "B": ["int8"]}, Counter())
 COPY = store(B, load(A, 0))
@@ -38,7 +38,7 @@ def check(stmts, params=(A, B, C), plan=PLAN):
 def declared(texture):
     """A buffer over a texture, as TVM's lowering leaves it, indexed like memory."""
     alias = tirx.decl_buffer((64,), "float32", "A", texture, scope="global.texture")
-    return [tirx.DeclBuffer(alias, texture), put(alias[ITEM])]
+    return [tirx.DeclBuffer(alias, data=texture), put(alias[ITEM])]
 
 
 IMAGES, ACCESS = "a planned texture is an image, and nothing else is one", "no pointer arithmetic on images"
@@ -56,11 +56,11 @@ BROKEN = {
     ),
     (ACCESS, "indexed like a buffer"): ([COPY, *declared(A)], (A, B, C), PLAN, "image 'A_ptr' is used otherwise than"),
     (ACCESS, "given to another function"): (
-        [COPY, put(tirx.call_pure_extern("float32", "vload4", 0, A))], (A, B, C), PLAN, "image 'A_ptr' is used otherwise"
+        [COPY, put(tirx.call_pure_extern("float32", "vload4", 0, A))], (A, B, C), PLAN, "'A_ptr' is used otherwise"
     ),
     (ACCESS, "another function, beside an integer that is read"): (
-        [write_integers(K, read_integers(I)), tirx.Evaluate(tirx.call_extern("int32", "prefetch", I))],
-        (I, K), OF_INTEGERS, "image 'A_ptr' is used otherwise",
+        [write_integers(K, read_integers(N)), tirx.Evaluate(tirx.call_extern("int32", "prefetch", N))],
+        (N, K), OF_INTEGERS, "image 'A_ptr' is used otherwise",
     ),
     (FUNCTIONS, "unused"): ([store(B, load(B, 0))], (A, B, C), PLAN, "'A_ptr' is neither read nor written"),
     (FUNCTIONS, "both"): ([COPY, store(A, load(B, 0))], (A, B, C), PLAN, "'A_ptr' is both read and written"),
@@ -69,7 +69,7 @@ BROKEN = {
         "'A_ptr' of float32 is accessed as one of int",
     ),
     (FUNCTIONS, "those without a sign"): (
-        [write_integers(K, read_integers(I), "write_imageui")], (I, K), OF_INTEGERS,
+        [write_integers(K, read_integers(N), "write_imageui")], (N, K), OF_INTEGERS,
         "'B_ptr' of int8 is accessed as one of uint",
     ),
     (WHOLE, "a number"): ([store(B, load(A, 0, 2))], (A, B, C), PLAN, "'B_ptr' is written with 1 of the 4 numbers"),
@@ -77,7 +77,7 @@ BROKEN = {
         [store(B, tirx.Broadcast(load(A, 0, 2), LANES))], (A, B, C), PLAN, "is written with 2 of the 4 numbers"
     ),
     (WHOLE, "an integer"): (
-        [write_integers(K, read_integers(I, 1))], (I, K), OF_INTEGERS, "'B_ptr' is written with 1 of the 4 numbers"
+        [write_integers(K, read_integers(N, 1))], (N, K), OF_INTEGERS, "'B_ptr' is written with 1 of the 4 numbers"
     ),
     (WIDTHS, "an access"): (
         [COPY, tirx.BufferStore(C, tirx.Broadcast(tirx.const(0.0, "float32"), 6), [tirx.Ramp(0, 1, 6)])],
@@ -101,14 +101,12 @@ def test_a_kernel_that_breaks_a_rule(case):
         check(stmts, params, plan)
     assert str(error.value).startswith(f"OpenCL kernel 'copy_kernel' breaks the rule '{rule}': ")
     assert said in str(error.value)
-    assert str(error.value).endswith(
-        "; compile with --no-textures (Options(textures=False)), and report the model."
-    )
+    assert str(error.value).endswith("; compile with --no-textures (Options(textures=False)), and report the model.")
 
 
 ALLOWED = {
     "a copy": ([COPY], (A, B, C), PLAN),
-    "integers": ([write_integers(K, read_integers(I))], (I, K), OF_INTEGERS),
+    "integers": ([write_integers(K, read_integers(N))], (N, K), OF_INTEGERS),
     "halves that are read as floats": ([COPY], (A, B), Planned({"A": ["float16"], "B": ["float16"]}, Counter())),
     "a number for all four": ([store(B, tirx.Broadcast(load(A, 0, 2), 4))], (A, B), PLAN),
     "a repeated write, which is only slow": ([COPY, COPY], (A, B), PLAN),
@@ -125,7 +123,7 @@ def test_what_is_allowed(name):
 
 def test_a_second_kernel_of_a_function_is_checked_too():
     mod = tvm.IRModule({"copy_kernel_1": kernel([BUFFER_A, C], [put(BUFFER_A[0])])})
-    with pytest.raises(UserError, match="'copy_kernel_1' breaks the rule .* was planned as a texture"):
+    with pytest.raises(UserError, match=r"'copy_kernel_1' breaks the rule .* was planned as a texture"):
         CheckImages({"copy": PLAN})(mod)
 
 
@@ -141,34 +139,35 @@ def test_what_is_planned_is_read_from_the_scopes_of_buffers():
     assert planned["kernel_t1"] == Planned({"a0": ["float32"]}, {"numbers": 1})
 
 
-def forgets(lower):
-    """A lowering that loses what a texture is."""
+@pytest.fixture
+def forgetful(monkeypatch):
+    """The lowering without textures, which indexes them as if they were buffers."""
+    lower = gpu_build._lower
 
-    def lowered(mod, target, pipeline):
-        host, kernels = lower(mod, target, "default")
-        return host, kernels
+    def forget():
+        monkeypatch.setattr(gpu_build, "_lower", lambda mod, target, pipeline: lower(mod, target, "default"))
 
-    return lowered
+    return forget
 
 
-def test_compile_refuses_what_breaks_a_rule(monkeypatch):
+def test_compile_refuses_what_breaks_a_rule(forgetful):
     mod = module(lambda x: op.matmul(op.exp(x), x), (8, 8))
     assert summed(sm.compile(mod, TARGET).texel_reads.values()) == TexelReads(whole=1)
-    monkeypatch.setattr(gpu_build, "_lower", forgets(gpu_build._lower))
+    forgetful()
     with pytest.raises(UserError, match=r"kernel '.*_kernel' breaks the rule 'no pointer arithmetic on images'"):
         sm.compile(mod, TARGET)
 
 
-def test_so_does_what_compiles_single_kernels(monkeypatch):
-    mod = tvm.IRModule({g.name_hint: f for g, f in chain().functions_items() if isinstance(f, tirx.PrimFunc)})
-    mod = tvm.IRModule({name.name_hint: f.with_attr("global_symbol", name.name_hint) for name, f in mod.functions_items()})
+def test_so_does_what_compiles_single_kernels(forgetful):
+    kernels = [(each.name_hint, func) for each, func in chain().functions_items() if isinstance(func, tirx.PrimFunc)]
+    mod = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in kernels})
     assert kernel_code(mod, TARGET) is not None
-    monkeypatch.setattr(gpu_build, "_lower", forgets(gpu_build._lower))
+    forgetful()
     with pytest.raises(UserError, match="breaks the rule 'no pointer arithmetic on images'"):
         kernel_code(mod, TARGET)
 
 
-def test_other_targets_have_none(monkeypatch):
+def test_other_targets_have_none():
     compiled = sm.compile(module(lambda x: op.exp(x), (4, 8)))
     assert compiled.texel_reads == {}
     assert sm.compile(module(lambda x: op.exp(x), (4, 8)), parse_target("opencl")).texel_reads == {

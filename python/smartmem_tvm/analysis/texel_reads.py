@@ -52,9 +52,7 @@ def summed(reads: Iterable[TexelReads]) -> TexelReads:
 
 def texel_reads(mod: tvm.IRModule) -> dict[str, TexelReads]:
     """How much of the texels that it reads each kernel uses, in a module as the code generator for OpenCL gets it."""
-    return {
-        gvar.name_hint: _counted(func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)
-    }
+    return {gvar.name_hint: _counted(func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
 
 
 def _counted(kernel: tirx.PrimFunc) -> TexelReads:
@@ -83,7 +81,9 @@ def _variables(reads: Sequence[ImageAccess]) -> list[list[ImageAccess]]:
 def _why_partial(uses: Sequence[ImageAccess]) -> str | None:
     """The reason of `PARTIAL` why a texel is not used as a whole, None if it is."""
     lanes = [use.numbers for use in uses]
-    if any(lane is None for lane in lanes) or {int(lane) for lane in lanes if isinstance(lane, tirx.IntImm)} >= set(range(TEXEL)):
+    if any(lane is None for lane in lanes) or {int(lane) for lane in lanes if isinstance(lane, tirx.IntImm)} >= set(
+        range(TEXEL)
+    ):
         return None
     again = {block.loop.loop_var for block in uses[0].blocks if block.loop is not None}
     return min((_depends_on(lane, again) for lane in lanes), key=(MEMORY, LOOP, THREAD, CONSTANT).index)

@@ -21,7 +21,10 @@ from .cuda_compiler import compiling
 
 
 def build_for_gpu(
-    mod: tvm.IRModule, target: tvm.target.Target, pipeline: str, observe: Callable[[tvm.IRModule], None] = lambda _: None
+    mod: tvm.IRModule,
+    target: tvm.target.Target,
+    pipeline: str,
+    observe: Callable[[tvm.IRModule], None] = lambda _: None,
 ) -> relax.VMExecutable:
     """Code for a module that was lowered to the virtual machine, as ``relax.build`` makes it.
 

@@ -16,7 +16,9 @@ _NESTS = (tirx.AttrStmt, tirx.For, tirx.While, tirx.IfThenElse)
 _SKIP = tvm_ffi.WalkResult.SKIP
 _EXTERNAL = tuple(ir.Op.get(f"tirx.{name}") for name in ("call_extern", "call_pure_extern"))
 # OpenCL's functions that `_tvm.FixIntegerTextures` puts in the place of TVM's -> the numbers that they are for.
-_OF_INTEGERS = {f"{way}_image{suffix}": kind for way in ("read", "write") for suffix, kind in (("i", "int"), ("ui", "uint"))}
+_OF_INTEGERS = {
+    f"{way}_image{suffix}": kind for way in ("read", "write") for suffix, kind in (("i", "int"), ("ui", "uint"))
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CheckImages: lowered kernels that OpenCL would refuse, or compute something else with, are named before code is made."""
+"""CheckImages: lowered kernels that OpenCL would refuse or get wrong are named before code is made of them."""
 
 from __future__ import annotations
 

@@ -230,9 +230,9 @@ class Campaign:
         except UserError as error:
             path, reason = self.records.path, getattr(error.__cause__, "strerror", None) or error
             raise UserError(
-                f"Tuning was given up, as {path.name} in folder {path.parent} cannot be written to ({reason}): all but "
-                f"the last {self.records.pending} lines are on record; make room and run the same command again, "
-                f"which measures what those lines said and goes on."
+                f"Tuning was given up, as {path.name} in folder {path.parent} cannot be written to ({reason}): it "
+                f"keeps all that was measured but the last results (lines: {self.records.pending}); make room and run "
+                f"the same command again, which measures those again and goes on."
             ) from error
 
     def _finish(self, kernel: KernelRun, why: str) -> None:
