@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each texel that a kernel reads it uses, by its source; `analysis.texel_reads` says so before there is one."""
+"""How much of each texel that a kernel reads it uses, by its source; `analysis.texel_reads` needs none."""
 
 from __future__ import annotations
 
