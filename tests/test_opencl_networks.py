@@ -13,10 +13,12 @@ import pytest
 import smartmem_tvm as sm
 from half_networks import NETWORKS
 from helpers import module, random
+from opencl_rules import check_opencl
 from smartmem_tvm.frontend import check_inputs, from_onnx, read_model, run_onnxruntime
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.transform.check_images import planned_memory
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 TARGETS = {"buffers": "opencl", "textures": "qcom/adreno-opencl-texture"}
@@ -26,7 +28,9 @@ each_memory = pytest.mark.parametrize("memory", TARGETS)
 
 
 def compiled(mod, memory: str) -> sm.Compiled:
-    return sm.compile(mod, parse_target(TARGETS[memory]), sm.Options(precision="half-storage"))
+    made = sm.compile(mod, parse_target(TARGETS[memory]), sm.Options(precision="half-storage"))
+    assert check_opencl(made.executable, planned_memory(made.graph)) == made.texel_reads
+    return made
 
 
 def error(got: np.ndarray, expected: np.ndarray) -> float:

@@ -155,18 +155,12 @@ def test_a_full_disk_ends_it_and_nothing_is_lost(one_kernel, smartmem, tmp_path)
     process = _started(one_kernel, records, "--trials", 10)
     _await_records(records, 1, process)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (records.stat().st_size + 4000, resource.RLIM_INFINITY))
-    while "waits for room" not in (line := process.stderr.readline()):
-        assert process.poll() is None, line
-    process.send_signal(signal.SIGTERM)
-    err = process.communicate(timeout=120)[1]
-    assert process.returncode == 2 and f"error: Records {records} cannot be written (File too large)" in err
-    (rescued,) = (path for path in tmp_path.glob("*.jsonl") if path != records)
-    assert f"`smartmem records merge {rescued} -o {records}` adds them" in err
+    err = process.communicate(timeout=300)[1]
+    assert process.returncode == 2 and f"in folder {tmp_path} cannot be written to (File too large)" in err
+    assert "make room and run the same command again" in err and list(tmp_path.glob("*.jsonl")) == [records]
     assert smartmem("records", "check", records).code == 0
-    before = len(_candidates(records))
-    assert smartmem("records", "merge", rescued, "-o", records).code == 0
     known = len(_candidates(records))
-    assert known > before
+    assert known >= 1
     (kernel,) = smartmem("tune", one_kernel, *TRIALS, "--trials", 10, "-o", records, "--json").data["kernels"]
     assert kernel["trials"] == 10 and kernel["tried_now"] == 10 - known
 

@@ -8,9 +8,11 @@ import pytest
 import golden_source
 from golden_source import UPDATE, assert_golden, folded
 from helpers import module
+from opencl_rules import check_opencl
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.pipeline import Options
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.transform.check_images import planned_memory
 from texture_modules import body, sources
 from texture_operators import ALONE, IMAGE, ROWS, attention, conv, dense, images, layer_norm, matrices, nn, op, weight
 
@@ -48,7 +50,9 @@ def generated(file):
     network, shape, options, kernel = KERNELS[file.removesuffix("_in_buffers")]
     if file.endswith("_in_buffers"):
         options = Options(**{**vars(options), "textures": False})
-    code = sources(compile(module(network, shape), TARGET, options).executable)
+    compiled = compile(module(network, shape), TARGET, options)
+    assert check_opencl(compiled.executable, planned_memory(compiled.graph)) == compiled.texel_reads
+    code = sources(compiled.executable)
     (name,) = (name for name in code if re.fullmatch(rf"{kernel}\d*", name))
     return IDENTIFIER.sub(r"\1", body(code[name])).replace(f"{name}_kernel", file)
 

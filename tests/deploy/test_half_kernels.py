@@ -9,14 +9,18 @@ import smartmem_tvm as sm
 from clang import errors, programs
 from half_networks import NETWORKS, TOKENS, transformer
 from helpers import module
+from opencl_rules import check_opencl
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.transform.check_images import planned_memory
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
 
 def compiled(mod, **options):
-    return programs(sm.compile(mod, parse_target("adreno-740"), sm.Options(precision="half", **options)).executable.mod)
+    made = sm.compile(mod, parse_target("adreno-740"), sm.Options(precision="half", **options))
+    assert check_opencl(made.executable, planned_memory(made.graph)) == made.texel_reads
+    return programs(made.executable.mod)
 
 
 @pytest.fixture(scope="module", params=NETWORKS)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from smartmem_tvm.deploy.opencl_index import changes
+from opencl_index import changes
 
 MOVE = [
     "i",

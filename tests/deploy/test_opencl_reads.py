@@ -3,17 +3,9 @@
 
 import pytest
 
-from smartmem_tvm.deploy.opencl_reads import (
-    CONSTANT,
-    LOOP,
-    MEMORY,
-    THREAD,
-    TexelReads,
-    count_reads,
-    summed,
-    texel_reads,
-)
-from smartmem_tvm.deploy.opencl_source import parse_kernels
+from opencl_parser import parse_kernels
+from opencl_reads import count_reads, texel_reads
+from smartmem_tvm.analysis.texel_reads import CONSTANT, LOOP, MEMORY, THREAD, TexelReads
 
 READ = "as_float4(READ_IMAGEF(A, nearest, ((int4)(get_local_id(0), row, 0, 0))))"
 HELD = f"float4 v_ = {READ};"
@@ -57,9 +49,3 @@ def test_whole_texels(name):
 def test_parts_of_texels(name):
     line, reason = PARTIAL[name]
     assert counted(line) == TexelReads(partial={reason: 1})
-
-
-def test_sums():
-    reads = [TexelReads(2, {LOOP: 1}), TexelReads(1), TexelReads(0, {LOOP: 2, CONSTANT: 1})]
-    assert summed(reads) == TexelReads(3, {CONSTANT: 1, LOOP: 3})
-    assert summed([]) == TexelReads()

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from helpers import graph, legalize, module, random, run
+from opencl_parser import parse_kernels, sources
+from opencl_rules import check_opencl
 from smartmem_tvm.deploy.build import compile
-from smartmem_tvm.deploy.check_opencl import planned_memory
-from smartmem_tvm.deploy.opencl_source import parse_kernels, sources
 from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.transform.check_images import planned_memory
 from texture_modules import TARGET
 from texture_operators import CASES, TEXELS
 
@@ -44,7 +45,9 @@ def assert_images_are_used(made):
     """Each tensor that is planned as a texture is an image to its kernels, which read or write it as one."""
     kernels = [kernel for source in sources(made.executable) for kernel in parse_kernels(source)]
     assert made.texel_reads.keys() == {kernel.name for kernel in kernels}  # all of them were checked
-    for function, planned in planned_memory(made.graph).items():
+    memory = planned_memory(made.graph)
+    assert check_opencl(made.executable, memory) == made.texel_reads
+    for function, planned in memory.items():
         mine = [kernel for kernel in kernels if re.fullmatch(rf"{function}_kernel(_\d+)?", kernel.name)]
         images = {use.image for kernel in mine for use in kernel.uses if use.reads or use.writes}
         assert planned.textures.keys() <= {re.sub(r"_ptr(_\d+)?$", "", image) for image in images}

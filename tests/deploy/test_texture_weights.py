@@ -7,10 +7,12 @@ from tvm import relax
 
 import smartmem_tvm
 from helpers import legalize, module, random, run
+from opencl_parser import parse_kernels, sources
+from opencl_reads import texel_reads, why_partial
+from opencl_rules import check_opencl
 from smartmem_tvm.deploy.export import load, save
-from smartmem_tvm.deploy.opencl_reads import texel_reads, why_partial
-from smartmem_tvm.deploy.opencl_source import parse_kernels, sources
 from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.transform.check_images import planned_memory
 from smartmem_tvm.transform.place_textures import SCOPE
 from texture_modules import TARGET
 from texture_operators import ALONE, IMAGE, ROWS, conv, dense, images, matrices, weight
@@ -58,6 +60,7 @@ def test_weights_are_read_as_textures(name):
         assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
     log = [entry for entry in read_log(made.graph) if entry.get("kind") == "weight"]
     assert log and all(entry["memory"] == "texture" for entry in log)
+    assert check_opencl(made.executable, planned_memory(made.graph)) == made.texel_reads
     assert reads_of_weights(made) and not any(map(str, filter(None, reads_of_weights(made))))
 
 
@@ -76,6 +79,7 @@ def test_rows_are_gathered_from_a_table():
     ids = np.array([[3, 20, 0], [7, 7, 1]])
     made = smartmem_tvm.compile(mod, TARGET, ALONE)
     np.testing.assert_allclose(made.run(ids)[0], run(legalize(mod), ids)[0], rtol=1e-4, atol=1e-5)
+    assert check_opencl(made.executable, planned_memory(made.graph)) == made.texel_reads
     table, *_ = [entry for entry in read_log(made.graph) if entry.get("kind") == "weight"]
     assert table["memory"] == "texture" and table["texel"] == 1
 

@@ -9,8 +9,9 @@ import tvm
 from tvm.s_tir.meta_schedule import database
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 
+from opencl_parser import sources
+from opencl_rules import check_opencl
 from smartmem_tvm.deploy.kernel_code import kernel_code
-from smartmem_tvm.deploy.opencl_source import sources
 from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.executor.devices import Executor
@@ -70,7 +71,7 @@ def test_what_a_kernel_keeps_on_the_device_is_a_parameter():
     target = parse_target("opencl")
     built = build_candidate(long_matmul(target), target, kernel_code)
     assert [each.shape for each in built.parameters[:3]] == [(9, 520), (520, 12), (9, 12)]
-    assert len(built.parameters) == 4
+    assert len(built.parameters) == 4 and check_opencl(built.module)
     tensors = arguments(built.parameters, device_of(target))
     built.module["main"](*tensors)
     a, b, found = (each.numpy() for each in tensors[:3])
@@ -90,6 +91,7 @@ def test_a_candidate_is_built_with_the_textures_of_its_kernel():
     target = parse_target("opencl-texture")
     for task in textured_tasks(target):
         built = build_candidate(candidate(task.mod, task.kernel), target, kernel_code)
+        check_opencl(built.module)
         scopes = [str(param.scope()) for param in task.mod["main"].params]
         assert [each.scope for each in built.parameters] == scopes
         assert "image2d_array_t" in "".join(sources(built.module))

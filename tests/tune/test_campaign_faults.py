@@ -2,7 +2,6 @@
 """Campaigns in which candidates are wrong, disks full, and machines or searches fail."""
 
 import json
-import resource
 from dataclasses import replace
 
 import numpy as np
@@ -99,54 +98,52 @@ def test_a_machine_that_fails_at_the_only_batch_ends_it(tmp_path):
         tuned.run()
 
 
-def test_on_a_full_disk_tuning_waits_for_room_and_loses_nothing(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_ends_it_and_the_next_run_goes_on(tmp_path, monkeypatch):
     tuned = campaign(tmp_path)
-    looks = []
-
-    def look(seconds):
-        looks.append(len(json_lines.read(tuned.records.path)[0]))
-        if len(looks) == 3:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    monkeypatch.setattr(campaign_module.time, "sleep", look)
-    with no_room_beyond(tmp_path / "records.jsonl", 19_000):
+    path, slept = tuned.records.path, []
+    monkeypatch.setattr(campaign_module.time, "sleep", slept.append)
+    with no_room_beyond(path, 19_000), pytest.raises(UserError) as error:
         tuned.run()
-    assert looks[0] == looks[2] < 12 + 2 and caplog.text.count("Tuning waits for room") == 1
-    lines, damaged = json_lines.read(tuned.records.path)
-    assert sum("record" in line for line in lines) == 12 and not damaged and tuned.kernels[0].winner is not None
-    assert record_lines.check(tuned.records.path).problems == []
-
-
-def test_where_there_is_no_room_for_too_long_the_rest_is_put_elsewhere(tmp_path, monkeypatch):
-    tuned = campaign(tmp_path)
-    monkeypatch.setattr(campaign_module, "_ROOM", 0.0)
-    monkeypatch.chdir(tmp_path)
-    with no_room_beyond(tuned.records.path, 19_000), pytest.raises(UserError) as error:
-        tuned.run()
-    path = tuned.records.path
-    assert str(error.value).startswith(f"Records {path} cannot be written (File too large)")
-    (rescued,) = set(tmp_path.glob("*.records.jsonl"))
-    assert f"`smartmem records merge {rescued} -o {path}` adds them" in str(error.value)
-    assert record_lines.check(path).problems == []
-    json_lines.rewrite(path, lambda lines: record_lines.merge([lines, json_lines.read(rescued)[0]]))
-    assert (
-        record_lines.check(path).problems == []
-        and record_lines.check(path).counts["candidates"] == tuned.kernels[0].tried
-    )
+    said = str(error.value)
+    assert f"{path.name} in folder {tmp_path} cannot be written to (File too large)" in said
+    assert f"all that was measured but the last results (lines: {tuned.records.pending})" in said
+    assert "make room and run the same command again" in said and said.count(". ") == 0
+    assert not slept and list(tmp_path.rglob("*.jsonl*")) == [path]  # nothing is waited for, and nothing put elsewhere
+    (lines, damaged), check = json_lines.read(path), record_lines.check(path)
+    assert not damaged and check.problems == []
+    kept = sum("record" in line for line in lines)
+    assert kept == check.counts["candidates"] and 0 < tuned.kernels[0].tried - kept <= tuned.records.pending
     again = campaign(tmp_path, run=2)
-    assert len(again.kernels[0].times) == tuned.kernels[0].tried < 12
+    assert len(again.kernels[0].times) == kept
     again.run()
-    assert len(again.kernels[0].times) == 12
+    assert len(again.kernels[0].times) == 12 and again.kernels[0].winner is not None
+    assert record_lines.check(path).problems == []
 
 
-def test_where_there_is_no_room_anywhere_that_is_said(tmp_path, monkeypatch):
+def test_where_there_is_no_room_for_anything_nothing_is_begun(tmp_path):
     tuned = campaign(tmp_path)
-    monkeypatch.setattr(campaign_module, "_ROOM", 0.0)
-    monkeypatch.setattr(campaign_module.Path, "home", lambda: tmp_path)
-    with no_room_beyond(tmp_path / "none", 10), pytest.raises(UserError, match=r"could not be written anywhere else"):
+    with no_room_beyond(tmp_path / "none", 10), pytest.raises(UserError, match=r"cannot be written to \(File too"):
         tuned.run()
-    assert not list(tmp_path.glob("*.records.jsonl"))
+    assert not json_lines.read(tuned.records.path)[0] and record_lines.check(tuned.records.path).problems == []
+
+
+def test_a_verdict_that_finds_no_room_is_made_by_the_next_run(tmp_path):
+    limits = []
+
+    def fills_the_disk(mod, target, records):
+        limits.append(no_room_beyond(tmp_path / "records.jsonl", 10))
+        limits[-1].__enter__()
+        return right(mod, target, records)
+
+    tuned = campaign(tmp_path, judge=fills_the_disk)
+    try:
+        with pytest.raises(UserError, match=r"the last results \(lines: 1\)"):
+            tuned.run()
+    finally:
+        limits[-1].__exit__(None, None, None)
+    again = campaign(tmp_path, run=2)
+    again.run()
+    assert again.kernels[0].tried == 0 and again.kernels[0].winner is not None
 
 
 def test_a_kernel_that_the_machine_cannot_judge_is_judged_by_the_next_run(tmp_path, caplog):

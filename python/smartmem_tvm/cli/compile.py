@@ -91,7 +91,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _opencl(compiled: Compiled) -> dict | None:
     """What was found when the OpenCL kernels were checked; None for other targets."""
-    from ..deploy.opencl_reads import summed
+    from ..analysis.texel_reads import summed
 
     if not compiled.texel_reads:
         return None
@@ -100,7 +100,7 @@ def _opencl(compiled: Compiled) -> dict | None:
 
 
 def _opencl_text(found: dict | None) -> str:
-    from ..deploy.opencl_reads import PARTIAL
+    from ..analysis.texel_reads import PARTIAL
 
     if found is None:
         return ""

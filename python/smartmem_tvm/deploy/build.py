@@ -12,6 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..analysis.texel_reads import TexelReads, texel_reads
 from ..errors import UserError
 from ..pipeline import (
     BASELINE_PHASES,
@@ -26,12 +27,11 @@ from ..pipeline import (
 from ..schedule.schedule_kernels import kernel_rules
 from ..target import device_of, has_textures, host_target, is_gpu, is_opencl
 from ..transform.capture_graphs import kernels_per_graph
+from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
-from .check_opencl import check_opencl, planned_memory
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
 from .memory_plan import memory_plan
-from .opencl_reads import TexelReads
 from .signatures import signatures
 from .textures import tir_pipeline
 from .weights import Machine, Weight, lift_weights
@@ -57,7 +57,7 @@ class Compiled:
     kernels_per_graph : list of int
         Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
     texel_reads : dict
-        OpenCL kernel -> how much of the texels that it reads it uses, see `deploy.check_opencl.check_opencl`.
+        OpenCL kernel -> how much of the texels that it reads it uses, see `analysis.texel_reads`.
     memory : dict
         Which memory an inference takes, and what is in it when, see `deploy.memory_plan.memory_plan`.
     signatures : dict
@@ -192,8 +192,14 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered, weights, per_graph = lower(graph, target, dump, look)
     middle = time.perf_counter()
-    executable = generate(with_kernel_functions(lowered), target)
-    texel_reads = check_opencl(executable, planned_memory(lowered))
+    reads: dict[str, TexelReads] = {}
+    check = CheckImages(planned_memory(lowered))
+
+    def look_at_kernels(kernels: tvm.IRModule) -> None:
+        if is_opencl(target):
+            reads.update(texel_reads(check(kernels)))
+
+    executable = generate(with_kernel_functions(lowered), target, look_at_kernels)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     return Compiled(
         executable=executable,
@@ -203,7 +209,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         rules=kernel_rules(lowered),
         tuning=tuning_of(lowered),
         kernels_per_graph=per_graph,
-        texel_reads=texel_reads,
+        texel_reads=reads,
         signatures=signatures(lowered),
         **plans,
         seconds=seconds,
@@ -248,10 +254,12 @@ def _require_threads(target, schedule: bool) -> None:
         )
 
 
-def generate(lowered: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
-    """TVM's code generator, for what `lower` returned."""
+def generate(
+    lowered: tvm.IRModule, target: tvm.target.Target, observe: Callable[[tvm.IRModule], None] = lambda _: None
+) -> relax.VMExecutable:
+    """TVM's code generator, for what `lower` returned; `observe` is shown the kernels of a GPU as it gets them."""
     if is_gpu(target):
-        return build_for_gpu(lowered, target, tir_pipeline(lowered, target))
+        return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)
     return relax.build(lowered, target, relax_pipeline=None)
 
 

@@ -7,7 +7,7 @@ Unrolled kernels are long, TVM's lowering takes each of them on one core, and so
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
@@ -21,7 +21,12 @@ from ..target import is_cuda
 from .cuda_compiler import compiling
 
 
-def build_for_gpu(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str) -> relax.VMExecutable:
+def build_for_gpu(
+    mod: tvm.IRModule,
+    target: tvm.target.Target,
+    pipeline: str,
+    observe: Callable[[tvm.IRModule], None] = lambda _: None,
+) -> relax.VMExecutable:
     """Code for a module that was lowered to the virtual machine, as ``relax.build`` makes it.
 
     Parameters
@@ -32,21 +37,30 @@ def build_for_gpu(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str) -
         A GPU, with a host.
     pipeline : str
         The name of TVM's pipeline of passes for kernels.
+    observe : callable
+        Is shown each module of kernels as the code generator gets it.
 
     Raises
     ------
     UserError
         If the target is CUDA and there is no compiler for it, see `cuda_compiler.compiler`.
     """
-    return executable(mod, target, lambda kernels: build_kernels(kernels, target, pipeline))
+    return executable(mod, target, lambda kernels: build_kernels(kernels, target, pipeline, observe))
 
 
-def build_kernels(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "default") -> tvm.runtime.Module:
+def build_kernels(
+    mod: tvm.IRModule,
+    target: tvm.target.Target,
+    pipeline: str = "default",
+    observe: Callable[[tvm.IRModule], None] = lambda _: None,
+) -> tvm.runtime.Module:
     """Compile scheduled PrimFuncs: a module of the host's functions that imports modules of kernels."""
     cores = _cores()
     with ThreadPoolExecutor(cores) as pool:
         lowered = list(pool.map(lambda part: _lower(part, target, pipeline), split(mod, cores)))
         host, kernels = join(part for part, _ in lowered), [each for _, part in lowered for each in part]
+        for each in kernels:
+            observe(each)
         now = keeps_binaries(target)
         if kernels and not now:
             kernels = [join(kernels)]

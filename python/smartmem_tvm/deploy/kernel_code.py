@@ -7,7 +7,7 @@ import tvm
 from tvm.target import Target
 
 from ..target import is_gpu
-from .check_opencl import check_opencl, planned_memory
+from ..transform.check_images import CheckImages, planned_memory
 from .gpu_build import build_kernels
 from .textures import tir_pipeline
 
@@ -18,11 +18,10 @@ def kernel_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     Raises
     ------
     UserError
-        If OpenCL cannot hold a texture of theirs, generated OpenCL breaks a rule of `check_opencl`, or there is no
+        If OpenCL cannot hold a texture of theirs, a lowered kernel breaks a rule of `CheckImages`, or there is no
         compiler for CUDA.
     """
     if not is_gpu(target):
         return tvm.tirx.build(mod, target=target)
-    code = build_kernels(mod, target, tir_pipeline(mod, target))
-    check_opencl(code, planned_memory(mod))
-    return code
+    check = CheckImages(planned_memory(mod)) if target.kind.name == "opencl" else lambda kernels: None
+    return build_kernels(mod, target, tir_pipeline(mod, target), check)

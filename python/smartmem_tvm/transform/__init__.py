@@ -2,6 +2,7 @@
 """Passes over modules and over kernels, one per file; a pass never imports another pass."""
 
 from .capture_graphs import CaptureGraphs
+from .check_images import CheckImages
 from .check_textures import CheckTextures
 from .compute_half.compute_half import ComputeHalf
 from .eliminate_layout import EliminateLayout
@@ -29,6 +30,7 @@ from .vectorize_math import VectorizeMath
 
 __all__ = [
     "CaptureGraphs",
+    "CheckImages",
     "CheckTextures",
     "ComputeHalf",
     "EliminateLayout",

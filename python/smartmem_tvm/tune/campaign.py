@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -33,7 +32,6 @@ _FINALISTS = 3  # of each kernel are measured in turns at the end: the fastest o
 _VERDICT = 4.0  # seconds that one takes, before it is known
 _ROUNDS = 4  # of finalists, if all of them were wrong
 _BROKEN = 2  # batches in which the machine failed at everything
-_ROOM, _LOOK = 300.0, 1.0  # seconds to wait for room on a full disk, and between two looks at it
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class Campaign:
         Raises
         ------
         UserError
-            If the machine fails at everything; what was measured is on record.
+            If the machine fails at everything, or the disk is full; what was measured is on record.
         """
         try:
             while (kernel := self._next()) is not None:
@@ -194,7 +192,7 @@ class Campaign:
         fair = [trial for trial in trials if trial.seconds is not None or failure_of(trial.error).candidate]
         kernel.times += [trial.seconds for trial in fair]
         kernel.machine_failed += len(trials) - len(fair)
-        self._await_room()
+        self._flush()
         if not trials:
             self._finish(kernel, "all candidates tried")
         self._note_broken(trials, fair)
@@ -220,38 +218,23 @@ class Campaign:
             f"measured before is on record: run the command again when that is mended."
         )
 
-    def _await_room(self) -> None:
-        """Measure nothing more while what was measured cannot be written.
+    def _flush(self) -> None:
+        """Measure nothing more once what was measured cannot be written.
 
         Raises
         ------
         UserError
-            If there is no room for too long.
+            If there is no room for it.
         """
-        end, told = time.monotonic() + _ROOM, False
-        while self.records.pending:
-            try:
-                self.records.flush()
-            except UserError as error:
-                if self.stopping or time.monotonic() >= end:
-                    raise UserError(self._homeless(error)) from error
-                if not told:
-                    _logger.warning("%s Tuning waits for room, %g minutes at most.", error, _ROOM / 60)
-                told = True
-                time.sleep(_LOOK)
-
-    def _homeless(self, error: UserError) -> str:
-        lines, places = (
-            self.records.pending,
-            (self.records.path.parent, Path.cwd(), Path.home(), Path("/tmp"), Path("/dev/shm")),
-        )
-        file = self.records.rescue(places)
-        if file is None:
-            return f"{error} The last {lines} lines could not be written anywhere else, and are lost."
-        return (
-            f"{error} The last {lines} lines are in {file}: when there is room, "
-            f"`smartmem records merge {file} -o {self.records.path}` adds them, and the same command goes on."
-        )
+        try:
+            self.records.flush()
+        except UserError as error:
+            path, reason = self.records.path, getattr(error.__cause__, "strerror", None) or error
+            raise UserError(
+                f"Tuning was given up, as {path.name} in folder {path.parent} cannot be written to ({reason}): it "
+                f"keeps all that was measured but the last results (lines: {self.records.pending}); make room and run "
+                f"the same command again, which measures those again and goes on."
+            ) from error
 
     def _finish(self, kernel: KernelRun, why: str) -> None:
         """Judge a kernel's best candidates; once."""
@@ -265,7 +248,7 @@ class Campaign:
                 "The candidates of %s could not be judged (%s); run the command again.", kernel.name, failure
             )
             kernel.state = "not judged"
-        self._await_room()
+        self._flush()
 
     def _choose(self, kernel: KernelRun) -> None:
         for _ in range(_ROUNDS):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import tvm
@@ -146,26 +146,6 @@ class Records(ms.database.PyDatabase):
         if self._pending:
             self._size = json_lines.append(self.path, self._pending, self._context, self._size)
             self._pending = []
-
-    def rescue(self, folders: Iterable[Path]) -> Path | None:
-        """Write what is pending to a file of its own in the first of some folders that can be written to.
-
-        Returns
-        -------
-        Path or None
-            The file, to be merged into the records; None if no folder could be written to.
-        """
-        for folder in folders:
-            path = Path(folder) / f"{self._run['run']}.records.jsonl"
-            try:
-                json_lines.append(path, self._pending, self._context)
-            except UserError:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-            else:
-                self._pending = []
-                return path
-        return None
 
     def has_workload(self, mod: tvm.IRModule) -> bool:
         """Whether a kernel was committed."""

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that every generated OpenCL kernel keeps: what a driver would refuse, miscompute, or do four times over."""
+"""Rules that generated OpenCL keeps: what a driver would refuse, miscompute, or do four times over.
+
+What would be wrong is refused before there is a source (`transform.CheckImages`); here is in addition what only TVM's
+code generator can get wrong, and what is slow and right.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
-from ..errors import UserError
-from ..ir.texels import is_texture
-from ..planner.texture_form import TEXEL
-from .opencl_index import changes
-from .opencl_reads import Read, TexelReads, count_reads, texel_reads
-from .opencl_source import (
+from opencl_index import changes
+from opencl_parser import (
     IMAGE,
     KernelSource,
     Loop,
@@ -27,9 +27,12 @@ from .opencl_source import (
     split_arguments,
     within_parentheses,
 )
+from opencl_reads import Read, count_reads, texel_reads
+from smartmem_tvm.analysis.texel_reads import TexelReads
+from smartmem_tvm.planner.texture_form import TEXEL
+from smartmem_tvm.transform.check_images import Planned, stem
 
 _KERNEL = re.compile(r"(.*)_kernel(?:_\d+)?")
-_STEM = re.compile(r"(.*?)(?:_ptr(?:_\d+)?)?")
 # The element type of a texture, without its size -> the last letters of the functions that read and write it.
 _SUFFIXES = {"float": ("f", "h"), "int": ("i",), "uint": ("ui",)}
 
@@ -44,22 +47,6 @@ _TEXEL = re.compile(rf"\(\s*{_SCALARS}4\s*\)\s*\(|\bconvert_{_SCALARS}4\(|\bvloa
 _WHOLE = re.compile(r"(?<![&\w])([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _SET = re.compile(r"\b([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:=[^=]|[-+*]=|\+\+)")
 _LANE_SET = r"(?:\(\(\w+\s*\*\)&{name}\)\[[^\]]*\]|\b{name}\.(?:s[0-3]|[xyzw]))\s*=[^=]"
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What the arguments of a PrimFunc were planned to be, by their names.
-
-    Attributes
-    ----------
-    textures : dict
-        Name -> element types of the textures of that name.
-    buffers : Counter
-        Name -> how many buffers there are of that name.
-    """
-
-    textures: Mapping[str, list[str]]
-    buffers: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -78,21 +65,6 @@ class _Checked:
         return [use for use in self.source.uses if use.writes]
 
 
-def planned_memory(mod: tvm.IRModule) -> dict[str, Planned]:
-    """Which arguments of each PrimFunc are textures, from the memory scopes of its buffers."""
-    found = {}
-    for gvar, func in mod.functions_items():
-        if not isinstance(func, tirx.PrimFunc):
-            continue
-        buffers = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
-        textures: dict[str, list[str]] = {}
-        for buffer in filter(is_texture, buffers):
-            textures.setdefault(_stem(buffer.name), []).append(str(buffer.dtype))
-        others = Counter(_stem(buffer.name) for buffer in buffers if not is_texture(buffer))
-        found[gvar.name_hint] = Planned(textures, others)
-    return found
-
-
 def check_opencl(
     code: relax.VMExecutable | tvm.runtime.Module, planned: Mapping[str, Planned] | None = None
 ) -> dict[str, TexelReads]:
@@ -101,7 +73,7 @@ def check_opencl(
     Parameters
     ----------
     planned : mapping, optional
-        PrimFunc -> `Planned`, see `planned_memory`.
+        PrimFunc -> `Planned`, see `check_images.planned_memory`.
 
     Returns
     -------
@@ -110,7 +82,7 @@ def check_opencl(
 
     Raises
     ------
-    UserError
+    AssertionError
         For the first kernel that breaks one of `RULES`; the message names both.
     """
     return {name: reads for source in sources(code) for name, reads in check_source(source, planned or {}).items()}
@@ -124,10 +96,7 @@ def check_source(source: str, planned: Mapping[str, Planned]) -> dict[str, Texel
         checked = _Checked(kernel, planned.get(match[1] if match else kernel.name))
         for rule, check in RULES.items():
             for broken in check(checked):
-                raise UserError(
-                    f"OpenCL kernel '{kernel.name}' breaks the rule '{rule}': {broken}; compile with --no-textures "
-                    f"(Options(textures=False)), and report the model."
-                )
+                raise AssertionError(f"OpenCL kernel '{kernel.name}' breaks the rule '{rule}': {broken}")
         found[kernel.name] = count_reads(kernel, checked.reads)
     return found
 
@@ -138,8 +107,8 @@ def _as_planned(kernel: _Checked) -> Iterator[str]:
             yield f"argument '{argument.name}' is no {IMAGE}, but '{argument.type}'"
     if kernel.plan is None:
         return
-    images = Counter(_stem(argument.name) for argument in kernel.source.arguments if argument.image)
-    pointers = Counter(_stem(argument.name) for argument in kernel.source.arguments if "*" in argument.type)
+    images = Counter(stem(argument.name) for argument in kernel.source.arguments if argument.image)
+    pointers = Counter(stem(argument.name) for argument in kernel.source.arguments if "*" in argument.type)
     for name, count in images.items():
         if count > len(kernel.plan.textures.get(name, ())):
             yield f"'{name}' was planned as a buffer and is an image"
@@ -168,7 +137,7 @@ def _accessed_as_declared(kernel: _Checked) -> Iterator[str]:
             yield f"image '{argument.name}' is {how}"
         elif declared != {"read_only" if True in ways else "write_only"}:
             yield f"image '{argument.name}' is {'read' if True in ways else 'written'} and declared '{argument.type}'"
-        types = kernel.plan.textures.get(_stem(argument.name), ()) if kernel.plan else ()
+        types = kernel.plan.textures.get(stem(argument.name), ()) if kernel.plan else ()
         suffixes = {suffix for dtype in types for suffix in _SUFFIXES[dtype.rstrip("0123456789")]}
         for use in mine:
             if types and re.sub(r"(read|write)_image", "", use.function.lower()) not in suffixes:
@@ -234,11 +203,6 @@ RULES: dict[str, Callable[[_Checked], Iterator[str]]] = {
     "vectors have widths that OpenCL has": _legal_widths,
 }
 """Rule -> what says of a kernel where it breaks it."""
-
-
-def _stem(name: str) -> str:
-    """The name of a PrimFunc's parameter behind that of a kernel's argument."""
-    return _STEM.fullmatch(name)[1]
 
 
 def _names(text: str) -> set[str]:

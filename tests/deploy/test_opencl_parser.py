@@ -2,8 +2,8 @@
 """Generated OpenCL C as a list of kernels."""
 
 from helpers import module, op
+from opencl_parser import Argument, parse_kernels, sources, split_arguments
 from smartmem_tvm.deploy.build import compile
-from smartmem_tvm.deploy.opencl_source import Argument, parse_kernels, sources, split_arguments
 from texture_modules import TARGET
 
 SOURCE = """

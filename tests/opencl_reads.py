@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each texel that a kernel reads it uses."""
+"""How much of each texel that a kernel reads it uses, by its source; `analysis.texel_reads` needs none."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..planner.texture_form import TEXEL
-from .opencl_source import KernelSource, Loop, Use, within_brackets, within_parentheses
+from opencl_parser import KernelSource, Loop, Use, within_brackets, within_parentheses
+from smartmem_tvm.analysis.texel_reads import CONSTANT, LOOP, MEMORY, THREAD, TexelReads
+from smartmem_tvm.planner.texture_form import TEXEL
 
 LANES = frozenset(map(str, range(TEXEL)))
-# Why fewer than four lanes of a texel are used: what the number of the lane depends on.
-CONSTANT, THREAD, LOOP, MEMORY = "constant", "thread", "loop", "memory"
-PARTIAL = {
-    CONSTANT: "always the same of them",  # a slice, a stride, the tail of a row, a reader that goes across the texels
-    THREAD: "one per thread",  # a window that slides along the texels, a reader that goes across them
-    LOOP: "one in each pass of a loop",  # of another texel each time: a reader that goes across the texels
-    MEMORY: "one that is looked up",  # a gather
-}
-
 _HELD = re.compile(r"(\w+)4\s+(\w+)\s*=\s*(?:as_\w+4\s*)?\(*\s*$")
 _SWIZZLE = re.compile(r"\)*\s*\.\s*(?:s([0-3]+)|([xyzw]+))\b")
 _SHUFFLED = re.compile(r"\bshuffle\(\s*$")
@@ -48,31 +40,6 @@ class Read:
 
     use: Use
     lanes: tuple[Lane, ...] | None
-
-
-@dataclass(frozen=True)
-class TexelReads:
-    """Reads of texels in a kernel's source.
-
-    Attributes
-    ----------
-    whole : int
-        Reads of which all four numbers are used.
-    partial : dict
-        A reason of `PARTIAL` -> how many reads use fewer.
-    """
-
-    whole: int = 0
-    partial: dict[str, int] = field(default_factory=dict)
-
-
-def summed(reads: Iterable[TexelReads]) -> TexelReads:
-    """The reads of several kernels."""
-    whole, partial = 0, Counter()
-    for each in reads:
-        whole += each.whole
-        partial.update(each.partial)
-    return TexelReads(whole, dict(sorted(partial.items())))
 
 
 def count_reads(kernel: KernelSource, reads: Iterable[Read]) -> TexelReads:

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images in kernels as the code generator for OpenCL gets them: every texel that is read or written, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from .._tvm import TEXTURE_LOAD, is_texture_access, texture_dtype, texture_of, texture_params
+from .index_map import is_if_then_else
+
+_NESTS = (tirx.AttrStmt, tirx.For, tirx.While, tirx.IfThenElse)
+_SKIP = tvm_ffi.WalkResult.SKIP
+_EXTERNAL = tuple(ir.Op.get(f"tirx.{name}") for name in ("call_extern", "call_pure_extern"))
+# OpenCL's functions that `_tvm.FixIntegerTextures` puts in the place of TVM's -> the numbers that they are for.
+_OF_INTEGERS = {
+    f"{way}_image{suffix}": kind for way in ("read", "write") for suffix, kind in (("i", "int"), ("ui", "uint"))
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Statements between braces, and the loop that repeats them, if there is one."""
+
+    loop: tirx.For | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ImageAccess:
+    """A texel that is read or written.
+
+    Attributes
+    ----------
+    image : tvm.tirx.Var
+        The kernel's parameter.
+    reads : bool
+        Whether it is read.
+    kind : str
+        What numbers the access is for: ``float``, ``int`` or ``uint``.
+    place : tuple
+        Its coordinates.
+    numbers : tvm.ir.Expr or None
+        The value that is written, or which number of the four is used; None if all are.
+    blocks : tuple of Block
+        Around it, the outermost first.
+    newest : Block
+        The one that was begun last before it, which may have ended.
+    """
+
+    image: tirx.Var
+    reads: bool
+    kind: str
+    place: tuple
+    numbers: ir.Expr | None
+    blocks: tuple[Block, ...] = ()
+    newest: Block | None = None
+
+
+def image_accesses(kernel: tirx.PrimFunc) -> list[ImageAccess]:
+    """Every access to an image of a kernel, in program order."""
+    images, found, begun = texture_params(kernel), [], [Block()]
+
+    def walk(root, blocks: tuple[Block, ...]) -> None:
+        def nest(stmt: tirx.Stmt):
+            return parts(*_parts(stmt), stmt if isinstance(stmt, tirx.For) else None)
+
+        def parts(heads: Sequence, bodies: Sequence, loop: tirx.For | None = None):
+            for head in heads:
+                walk(head, blocks)
+            for body in bodies:
+                begun.append(Block(loop))
+                walk(body, (*blocks, begun[-1]))
+            return _SKIP
+
+        def call(call: ir.Call):
+            if is_if_then_else(call):
+                return parts(call.args[:1], call.args[1:])
+            access = image_access(call, images, blocks, begun[-1])
+            if access is None:
+                return None
+            found.append(access)
+            return parts([*access.place, *([] if access.numbers is None else [access.numbers])], ())
+
+        entries = [(_NESTS, nest), (ir.Call, call)]
+        tvm_ffi.structural_walk(root, entries, order="pre")
+
+    if images:
+        walk(kernel.body, (begun[0],))
+    return found
+
+
+def _parts(stmt: tirx.Stmt) -> tuple[Sequence, Sequence]:
+    """What of a nest is evaluated in front of its braces, and what is between them."""
+    if isinstance(stmt, tirx.AttrStmt):
+        return (stmt.body,), ()  # FixIntegerTextures keeps a copy of an access as the value
+    if isinstance(stmt, tirx.For):
+        return (stmt.min, stmt.extent), (stmt.body,)
+    if isinstance(stmt, tirx.While):
+        return (), (stmt.condition, stmt.body)
+    return (stmt.condition,), [case for case in (stmt.then_case, stmt.else_case) if case is not None]
+
+
+def image_access(
+    call: ir.Call, images: dict[tirx.Var, tirx.Var], blocks: tuple[Block, ...] = (), newest: Block | None = None
+) -> ImageAccess | None:
+    """What a call does to one of some images (`_tvm.texture_params`), if it does anything to one."""
+    if is_texture_access(call):
+        image, reads, kind = texture_of(call), call.op.same_as(TEXTURE_LOAD), texture_dtype(call).rstrip("0123456789")
+        *place, _, numbers = call.args[1:]
+        numbers = None if reads and isinstance(numbers, tirx.Ramp) else numbers
+    else:
+        name, *args = _external(call)
+        lane = None
+        if name == "shuffle":  # takes one number of the texel that it is given
+            (name, *args), lane = _external(args[0]), _external(args[1])[1]
+        if name not in _OF_INTEGERS:
+            return None
+        image, reads, kind = args[0], name.startswith("read"), _OF_INTEGERS[name]
+        image = image if isinstance(image, tirx.Var) else image.args[0]
+        place, numbers = _external(args[1])[1:], lane if reads else args[2]
+    if image not in images:
+        return None
+    return ImageAccess(images[image], reads, kind, tuple(place), numbers, blocks, newest)
+
+
+def _external(call: ir.Expr) -> tuple:
+    """The name of a function of OpenCL's that is called, and its arguments."""
+    if isinstance(call, ir.Call) and any(call.op.same_as(op) for op in _EXTERNAL):
+        return call.args[0].value, *call.args[1:]
+    return ("",)
