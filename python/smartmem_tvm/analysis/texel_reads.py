@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.image_access import ImageAccess, image_accesses
 from ..ir.index_map import variables
+from ..ir.walk import loads
 from ..planner.texture_form import TEXEL
 
 # Why fewer than four numbers of a texel are used: what the place of the number in it depends on.
@@ -90,9 +90,7 @@ def _why_partial(uses: Sequence[ImageAccess]) -> str | None:
 
 
 def _depends_on(lane: ir.Expr, again: set) -> str:
-    looked_up: list = []
-    tvm_ffi.structural_walk(lane, (ir.TensorLoad, looked_up.append))
-    if looked_up:
+    if loads(lane):
         return MEMORY
     names = set(variables(lane))
     return LOOP if names & again else THREAD if names else CONSTANT

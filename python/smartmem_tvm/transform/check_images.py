@@ -17,6 +17,7 @@ from .._tvm import texture_params
 from ..errors import UserError
 from ..ir.image_access import ImageAccess, image_access, image_accesses
 from ..ir.texels import is_texture
+from ..ir.walk import collect
 from ..planner.texture_form import TEXEL
 
 # Of vectors in OpenCL; 1 is a single number.
@@ -163,12 +164,10 @@ def _whole_texels_written(lowered: _Lowered) -> Iterator[str]:
 
 
 def _legal_widths(lowered: _Lowered) -> Iterator[str]:
-    found: list = []
-    entries = [
-        ((tirx.Ramp, tirx.Broadcast, tirx.Shuffle), lambda vector: found.append(vector.ty)),
-        ((tirx.AllocBuffer, tirx.DeclBuffer), lambda each: found.append(ir.PrimType(str(each.buffer.dtype)))),
-    ]
-    tvm_ffi.structural_walk(lowered.kernel.body, entries)
+    body = lowered.kernel.body
+    found = [vector.ty for vector in collect(body, (tirx.Ramp, tirx.Broadcast, tirx.Shuffle))]
+    allocated = collect(body, (tirx.AllocBuffer, tirx.DeclBuffer))
+    found += [ir.PrimType(str(each.buffer.dtype)) for each in allocated]
     for lanes in sorted({_lanes(ty) for ty in found} - set(WIDTHS)):
         yield f"it has vectors of {lanes} numbers, and those of OpenCL have 2, 3, 4, 8 or 16"
 
