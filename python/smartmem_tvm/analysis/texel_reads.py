@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import tvm
+import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.image_access import ImageAccess, image_accesses
