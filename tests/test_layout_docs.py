@@ -100,6 +100,7 @@ def test_the_choice_by_the_estimate():
             assert each["ms"]["chosen"] <= min(each["ms"]["buffers"], each["ms"]["all"])
 
 
+@pytest.mark.device
 def test_a_network_counted_again():
     """The smallest one; the plan by cost moves with its model, the others do not."""
     row, _ = MEASURE["counts"](MEASURE["NETWORKS"]["ViT-S/16"], MEASURE["parse_target"](MEASURE["DEVICE"]))

@@ -30,7 +30,8 @@ TOLERANCE = 1e-4  # relative to the largest output
 CATCH_ALL_SHARE = 0.01  # of the time of one inference, for a kernel that no rule was made for
 LAST_RESORTS = {rule.name for rule in dlight_rules()} | {"TVM", "-"}  # "-": no rule at all
 
-pytestmark = pytest.mark.slow
+# Those that every change is tried on; the others are for `make test-all`.
+DEMOS = frozenset(entry.file for entry in SUITES["gpu"])
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Network:
     compiled: smartmem_tvm.Compiled
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=() if name in DEMOS else pytest.mark.slow) for name in NETWORKS]
+)
 def network(request) -> Network:
     """One network after the other: the tests of each come together and share what was compiled."""
     mod = smartmem_tvm.from_onnx(MODELS / f"{request.param}.onnx")
@@ -102,6 +105,7 @@ def test_no_catch_all_rule_made_a_kernel_that_matters(network):
     assert [each for each in report["kernels"] if each["catch_all"] and each["share"] > CATCH_ALL_SHARE] == []
 
 
+@pytest.mark.device
 def test_no_last_resort_made_a_kernel_on_gpus(network):
     """Whatever its share of the time. The graph is the one for OpenCL, whose groups have the least memory."""
     with parse_target("opencl"):

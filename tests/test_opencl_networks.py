@@ -38,6 +38,7 @@ def error(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(got - expected).max() / np.abs(expected).max())
 
 
+@pytest.mark.device
 @each_memory
 @pytest.mark.parametrize("name", NETWORKS)
 def test_small_networks(name, memory):

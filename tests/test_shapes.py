@@ -64,6 +64,7 @@ def test_the_peak_is_measured_on_registers_alone():
     assert not any("(%" in line for line in lines[where[0] : where[-1]])
 
 
+@pytest.mark.device
 def test_a_measurement_of_one_shape(capsys):
     found = shapes.measure(["192 x 49x32x49, right transposed"], 1, Effort(budget=0.01, least=1, most=1))
     (row,) = found["shapes"].values()
@@ -74,6 +75,7 @@ def test_a_measurement_of_one_shape(capsys):
     assert "1 thread" in capsys.readouterr().out
 
 
+@pytest.mark.device
 def test_a_system_that_fails_is_named(monkeypatch):
     monkeypatch.setitem(SHAPES, "impossible", None)
     with pytest.raises(shapes.UserError, match="failed with"):

@@ -272,6 +272,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_run_through_tvms_own_adreno_pipeline(name):
     function, shapes, textures = NETWORKS[name]

@@ -50,6 +50,7 @@ def test_what_is_read_is_not_written_over(tmp_path):
     check_output(tmp_path / "other.onnx", source=path)
 
 
+@pytest.mark.device
 def test_names_say_what_is_in_a_file(tmp_path):
     with pytest.raises(UserError, match=r"model\.onnx does not end in \.html"):
         check_output(tmp_path / "model.onnx", ending=".html")

@@ -22,6 +22,7 @@ def measured(model_path):
     return {name: {**system.facts, **system.count(), "error": errors[name]} for name, system in made.items()}
 
 
+@pytest.mark.device
 def test_textures_and_buffers_have_the_same_kernels(measured):
     textures, buffers = (measured[name]["launch_us"] for name in ("smartmem", "smartmem@opencl"))
     assert [key.split("/")[::2] for key in textures] == [key.split("/")[::2] for key in buffers]

@@ -20,6 +20,7 @@ def run(*requests, together=True, patience=30.0, side_by_side=False):
     return measure(requests, method)
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("together", [True, False])
 def test_every_system_has_a_process_figures_and_an_error(together):
     found = run(FIRST, {"system": "slow", "seconds": 0.04, "adds": 2}, REFERENCE, together=together)
@@ -31,6 +32,7 @@ def test_every_system_has_a_process_figures_and_an_error(together):
     assert found["slow"]["latency_ms"]["runs"] == 2 and found["ours"]["latency_ms"]["runs"] == 4
 
 
+@pytest.mark.device
 def test_peaks_of_compiling_and_running_are_apart():
     found = run({**FIRST, "megabytes": 200}, REFERENCE)
     assert found["ours"]["peak_mb"]["compile"] > found["reference"]["peak_mb"]["compile"] + 150
@@ -48,6 +50,7 @@ def test_one_that_is_there_for_its_outputs_is_not_timed():
     assert "latency_ms" not in found["reference"] and "error" not in found["reference"]
 
 
+@pytest.mark.device
 def test_side_by_side_everything_slow_happens_at_once(tmp_path):
     requests = [FIRST, REFERENCE, {"system": "third"}]
     meeting = {"meet": (str(tmp_path), len(requests))}
@@ -65,6 +68,7 @@ TROUBLE = {
 }
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("trouble", TROUBLE)
 def test_a_system_that_fails_leaves_a_sentence_and_the_others(trouble):
     found = run(FIRST, {"system": "bad", "trouble": trouble}, REFERENCE)
@@ -73,6 +77,7 @@ def test_a_system_that_fails_leaves_a_sentence_and_the_others(trouble):
     assert found["reference"]["latency_ms"]["runs"] >= 2
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("side_by_side", [True, False])
 def test_without_the_first_there_is_nothing_to_measure(together, side_by_side):
@@ -80,6 +85,7 @@ def test_without_the_first_there_is_nothing_to_measure(together, side_by_side):
     assert found == {"ours": {"error": TROUBLE["refuses"]}}
 
 
+@pytest.mark.device
 def test_patience_ends_for_all_that_are_late_together():
     start = time.perf_counter()
     found = run(FIRST, *({"system": name, "trouble": "hangs"} for name in "abc"), patience=8.0)

@@ -13,6 +13,7 @@ from smartmem_tvm.tables.suite import SUITES, Entry
 QUICK = ("--budget", "0.05", "--threads", "1")
 
 
+@pytest.mark.device
 def test_one_model_against_two_systems(smartmem, model_path, tmp_path):
     output, table = tmp_path / "r.json", tmp_path / "r.csv"
     outcome = smartmem("bench", model_path, *QUICK, "-o", output, "--csv", table, "--json")
@@ -34,6 +35,7 @@ def test_one_model_against_two_systems(smartmem, model_path, tmp_path):
     assert systems[:3] == ["smartmem", "tvm", "onnxruntime"]
 
 
+@pytest.mark.device
 def test_ablation_and_picture(smartmem, model_path, tmp_path):
     picture = tmp_path / "gains.png"
     outcome = smartmem(
@@ -44,6 +46,7 @@ def test_ablation_and_picture(smartmem, model_path, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.device
 def test_a_suite_goes_on_after_a_failure_and_after_an_interruption(smartmem, model_path, tmp_path, monkeypatch):
     entries = tuple(Entry(name.upper(), name, None, None) for name in ("attention", "missing", "broken"))
     monkeypatch.setitem(SUITES, "smartmem18", entries)
@@ -90,6 +93,7 @@ def test_ours_are_compiled_with_the_profile_store(smartmem, model_path, tmp_path
     assert missing.code == 2 and "none.jsonl does not exist; `smartmem profile" in missing.err
 
 
+@pytest.mark.device
 def test_one_model_on_opencl(smartmem, model_path, tmp_path):
     against = "smartmem@cpu,tvm,onnxruntime"
     output = tmp_path / "r.json"

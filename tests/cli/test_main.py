@@ -141,6 +141,7 @@ def test_ctrl_c_in_a_callback_of_tvm(smartmem, monkeypatch, interruptible):
     assert smartmem("doctor").code == 2
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"]])
 def test_reader_goes_away(arguments):
     process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -60,6 +60,7 @@ def test_what_it_prints_and_other_weights_are_wrong(smartmem, compiled, address,
     assert wrong.code == 1 and not wrong.data["correct"] and wrong.data["outputs"]["y1"]["max_rel_err"] > 0.1
 
 
+@pytest.mark.device
 def test_refusals_name_the_remedy(smartmem, compiled, address, tmp_path):
     where = ("--tracker", address, "--key", "here")
     folder = compiled("cpu")

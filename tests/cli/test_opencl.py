@@ -41,6 +41,7 @@ def test_stats_compare_with_tvms_default_pipeline(smartmem, model_path):
     assert all(side["latency_ms"] > 0 for side in sides)
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("command", ["run", "verify"])
 def test_without_a_driver(command, model_path):
     environment = {**os.environ, "SMARTMEM_OPENCL_LIBRARY": "/nowhere/libOpenCL.so"}

@@ -13,6 +13,7 @@ def fake(tmp_path, monkeypatch):
     return FakePhone(tmp_path)
 
 
+@pytest.mark.device
 def test_from_start_to_stop(smartmem, fake):
     library = fake.binary("libtvm_runtime.so")
     with tracker_of(fake.servers) as tracker:

@@ -140,6 +140,7 @@ def test_a_question_has_all_its_kernels_on_one_device(smartmem, gates, store, tw
     assert sorted(sessions.count(each) for each in set(sessions)) == [3] * len(GATES) == [3] * data["questions"]
 
 
+@pytest.mark.device
 def test_textures_are_measured_there(smartmem, convolutions, store, two):
     arguments = (convolutions, "--target", "opencl-texture")
     data = profile(smartmem, *arguments, *two)
@@ -168,6 +169,7 @@ def test_the_name_of_another_cpu_is_its_targets_and_compilations_find_it(
     assert sum(by.startswith("profile: ") for by in decided) == len(GATES)
 
 
+@pytest.mark.device
 def test_a_device_that_ends_in_the_middle_costs_no_answer(smartmem, gates, store, mortal, at_once, monkeypatch):
     servers, where = mortal("dying", 2)
     by_address, clock, ended = {each.address: each for each in servers}, RemoteDevice.clock, []
@@ -200,6 +202,7 @@ def test_a_device_that_is_killed_while_workers_use_it_costs_no_answer(smartmem, 
     assert data["damaged_lines"] == 0 and len(records(store)) == 3 * len(GATES)
 
 
+@pytest.mark.device
 def test_without_any_device_left_it_ends_and_keeps_what_it_has(smartmem, gates, store, known, mortal, monkeypatch):
     (only,), where = mortal("last", 1)
     add, added = ProfileStore.add, []
@@ -268,6 +271,7 @@ def test_bad_input(smartmem, gates, store, two, options, words):
     assert not store.exists()
 
 
+@pytest.mark.device
 def test_a_cpu_that_tells_no_name_goes_by_its_key(smartmem, gates, store, two, monkeypatch):
     """As that of a server of TVM's own."""
     find = tuning.find

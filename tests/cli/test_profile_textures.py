@@ -78,6 +78,7 @@ def memory(smartmem, network) -> dict[str, dict]:
     return {each["tensor"]: each for each in found.data["decisions"] if each["pass"] == "PlaceTextures"}
 
 
+@pytest.mark.device
 def test_both_forms_are_measured_on_the_device_once(smartmem, network, store):
     data = profile(smartmem, network)
     textures, kept = data["textures"], records(store)

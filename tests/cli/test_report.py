@@ -102,6 +102,7 @@ def full(smartmem, chromium, model_folder, logs, tmp_path):
     return chromium, outcome.data
 
 
+@pytest.mark.device
 def test_it_loads_without_a_word_in_the_console(full):
     driver, _ = full
     assert console(driver) == []
@@ -111,12 +112,14 @@ def test_it_loads_without_a_word_in_the_console(full):
     assert driver.find_elements(By.CSS_SELECTOR, "section[data-empty]") == []
 
 
+@pytest.mark.device
 def test_nothing_is_loaded_from_elsewhere(full):
     driver, _ = full
     loaded = driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
     assert [name for name in loaded if not name.startswith("data:")] == []
 
 
+@pytest.mark.device
 def test_every_figure_is_that_of_the_data(full):
     driver, _ = full
     data, shown = data_of(driver), figures(driver)
@@ -133,6 +136,7 @@ def test_every_figure_is_that_of_the_data(full):
         assert abs(float(number) - meant) <= bound, (path, unit, text, value)
 
 
+@pytest.mark.device
 def test_the_data_are_those_of_the_files(full, model_folder, logs):
     driver, printed = full
     data = data_of(driver)
@@ -158,6 +162,7 @@ def test_the_data_are_those_of_the_files(full, model_folder, logs):
     assert model["kernels"][0]["tuned"]["gain"] == 2.5 and model["facts"]["tuned"] == 1
 
 
+@pytest.mark.device
 def test_a_click_on_a_decision_shows_its_reason(full):
     driver, _ = full
     decisions = data_of(driver)["models"][0]["decisions"]
@@ -172,6 +177,7 @@ def test_a_click_on_a_decision_shows_its_reason(full):
     assert chosen["reason"] not in section.text
 
 
+@pytest.mark.device
 def test_a_click_on_a_tensor_says_why_it_is_where_it_is(full):
     driver, _ = full
     rows = driver.find_elements(By.CSS_SELECTOR, "#tensors tr.click")
@@ -180,6 +186,7 @@ def test_a_click_on_a_tensor_says_why_it_is_where_it_is(full):
     assert "no pass moved it" in driver.find_element(By.CSS_SELECTOR, "#tensors tr.open .why").text
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("width", [360, 800, 1600])
 def test_nothing_is_wider_than_the_window(full, width):
     driver, _ = full
@@ -194,6 +201,7 @@ def test_nothing_is_wider_than_the_window(full, width):
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.device
 def test_eliminated_operators_are_struck_out_beside_the_kernel_that_they_went_into(full):
     driver, _ = full
     model = data_of(driver)["models"][0]
@@ -210,6 +218,7 @@ def test_eliminated_operators_are_struck_out_beside_the_kernel_that_they_went_in
     assert model["kernels"][operator["into"][0]]["kernel"] in text
 
 
+@pytest.mark.device
 def test_names_are_text_and_never_markup(full):
     driver, _ = full
     assert DEVICE in driver.find_element(By.ID, "devices").text
@@ -217,6 +226,7 @@ def test_names_are_text_and_never_markup(full):
     assert HOSTILE in json.dumps(data_of(driver))
 
 
+@pytest.mark.device
 def test_what_is_missing_names_the_command_that_brings_it(smartmem, chromium, model_folder, tmp_path):
     assert smartmem("report", model_folder, "-o", tmp_path / "r.html").code == 0
     open_page(chromium, tmp_path / "r.html")
@@ -227,6 +237,7 @@ def test_what_is_missing_names_the_command_that_brings_it(smartmem, chromium, mo
     assert console(chromium) == []
 
 
+@pytest.mark.device
 def test_logs_alone_make_a_page(smartmem, chromium, logs, tmp_path):
     assert smartmem("report", logs / "bench.json", "-o", tmp_path / "r.html").code == 0
     open_page(chromium, tmp_path / "r.html")
@@ -235,6 +246,7 @@ def test_logs_alone_make_a_page(smartmem, chromium, logs, tmp_path):
     assert console(chromium) == []
 
 
+@pytest.mark.device
 @pytest.mark.slow
 def test_a_large_network_stays_usable(smartmem, chromium, tmp_path):
     """Swin-T, compiled twice over: a list chooses which one is shown, and its 500 operators are there at once."""

@@ -29,10 +29,12 @@ def kernels(request) -> dict:
     return compiled(module(build, shape))
 
 
+@pytest.mark.device
 def test_every_kernel_compiles(kernels, tmp_path):
     assert len(kernels) >= 4 and errors(kernels, tmp_path) == {}
 
 
+@pytest.mark.device
 def test_they_need_the_extension(kernels, tmp_path):
     """Those that only read and write halves need it for nothing but that; all of these networks compute with them."""
     with_half = {name for name, code in kernels.items() if "half" in code and "_few" in code}
@@ -46,12 +48,14 @@ def test_products_are_of_halves(kernels):
     assert declared and all(line.startswith("half ") for line in declared)
 
 
+@pytest.mark.device
 def test_a_broken_kernel_is_found(kernels, tmp_path):
     name = next(iter(kernels))
     broken = kernels | {name: kernels[name].replace("get_group_id(0)", "group_id(0)")}
     assert set(errors(broken, tmp_path)) == {name}
 
 
+@pytest.mark.device
 def test_buffers(tmp_path):
     assert errors(compiled(module(transformer, TOKENS), textures=False), tmp_path) == {}
 
@@ -65,6 +69,7 @@ def test_targets_without_half_are_told():
         sm.compile(module(transformer, TOKENS), options=sm.Options(precision="double"))
 
 
+@pytest.mark.device
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["swin_t", "vit_b16", "convnext_t"])
 def test_every_kernel_of_a_network_compiles(network, tmp_path):

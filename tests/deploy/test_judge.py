@@ -39,6 +39,7 @@ def test_decisions_give_the_same_numbers(name):
     assert 0 < first.seconds < 1 and 0 < second.seconds < 1 and first.untuned == second.untuned
 
 
+@pytest.mark.device
 def test_kernels_with_textures_are_compared():
     target = parse_target("opencl-texture")
     for task in textured_tasks(target):
@@ -47,6 +48,7 @@ def test_kernels_with_textures_are_compared():
         assert not verdict.wrong and 0 < verdict.seconds < 1 and 0 < verdict.untuned < 1
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("target", [TARGET, parse_target("opencl-texture")], ids=["cpu", "textures"])
 def test_a_record_that_does_not_apply_is_no_winner(target):
     """Else the untuned kernel would be compared with itself."""

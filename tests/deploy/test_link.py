@@ -160,6 +160,7 @@ def test_this_machine_links_for_itself():
     assert is_foreign("riscv64-unknown-linux-gnu") and is_foreign("x86_64-linux-android")
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("kind", BOARDS)
 def test_a_board_gets_a_library(kind, tmp_path):
     compiled = compiled_for(parse_target(json.dumps(BOARDS[kind])))
@@ -169,6 +170,7 @@ def test_a_board_gets_a_library(kind, tmp_path):
     check_library(compiled, tmp_path / "out" / "lib.so")
 
 
+@pytest.mark.device
 def test_what_is_for_a_phone_links(compiled, tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_NDK_CC", shutil.which(f"{BOARD}-g++"))  # a linker of the same CPU in the NDK's place
     manifest = save(compiled, tmp_path / "out", MANIFEST, {})

@@ -16,6 +16,7 @@ from texture_modules import TARGET
 from texture_operators import CASES, TEXELS
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_with_textures(name):
     build_it, shape, options = CASES[name]

@@ -52,6 +52,7 @@ def placed(build, *shapes, measure=None):
         return PlaceTextures(TARGET, TextureTrial(TARGET, measure=measure))(mod)
 
 
+@pytest.mark.device
 def test_arguments_are_where_a_kernel_expects_them(store, launches):
     """A launch with a buffer in place of a texture is refused by the device's library."""
     times = times_in(store)

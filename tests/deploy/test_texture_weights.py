@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("name", CASES)
 def test_weights_are_read_as_textures(name):
     build, shape = CASES[name]

@@ -74,6 +74,7 @@ def of_tvm(mod, target):
     return task.generate_measure_candidates()[0].sch.trace
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(
     "name", ["llvm", *(pytest.param(n, marks=pytest.mark.slow) for n in ("opencl", "opencl-texture"))]
 )

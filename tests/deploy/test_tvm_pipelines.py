@@ -49,6 +49,7 @@ def network(name):
     return emitted(function, shapes), shapes
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_are_right(name, pipeline):

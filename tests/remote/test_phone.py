@@ -60,6 +60,7 @@ def test_a_number_that_is_another_programs_by_now_is_left_alone(fake):
     assert phone.stop(adb.find()) is False
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(
     ("says", "message"),
     [

@@ -69,6 +69,7 @@ def test_live_objects_follow_tensors():
     assert opencl.live_objects()["buffer"] == before["buffer"]
 
 
+@pytest.mark.device
 def test_the_cache_folder_is_the_one_of_the_environment(tmp_path):
     program = "from smartmem_tvm.runtime import opencl; print(opencl.cache_folder())"
     assert python(tmp_path, program, SMARTMEM_OPENCL_CACHE=str(tmp_path / "cache")) == [str(tmp_path / "cache")]

@@ -137,6 +137,7 @@ def with_a_worker_that_starts_itself(log: str) -> list[int]:
     return seen_by_driver(*"abcdef")
 
 
+@pytest.mark.device
 def test_workers_start_no_workers(tmp_path):
     log = tmp_path / "starts"
     env = cache(tmp_path / "cache", SMARTMEM_OPENCL_JOBS="2", PYTHONPATH=os.pathsep.join(sys.path))
@@ -184,6 +185,7 @@ def slow_kernels(count: int) -> list:
     return [time.perf_counter() - begin, made, results]
 
 
+@pytest.mark.device
 def test_the_second_process_on_pocl_is_ten_times_faster_without_pocls_own_cache(tmp_path):
     runs = []
     for i in range(2):

@@ -42,6 +42,7 @@ def test_sorting_with_infinities_and_nan():
     check(lambda x: op.argsort(x, 1), x, np.argsort(x, 1, kind="stable"))
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(
     ("shape", "axis"), [((4, 33), 1), ((3, 257, 2), 1), ((1, 1), 0), ((2, 3, 5), None), ((70001,), 0)]
 )

@@ -57,6 +57,7 @@ def tensors(scope: str, times: int):
     return [growth(action, times)]
 
 
+@pytest.mark.device
 @DRIVERS
 @pytest.mark.parametrize("scope", ["global", TEXTURE])
 def test_ten_thousand_tensors_leave_nothing(run, scope):
@@ -83,6 +84,7 @@ def modules(folder: str, times: int):
     return [grown, bool(np.array_equal(result.numpy(), numbers(1024, 1)))]
 
 
+@pytest.mark.device
 @DRIVERS
 def test_hundreds_of_modules_leave_nothing(run, tmp_path):
     # PoCL takes 40 ms for a kernel from source.
@@ -111,6 +113,7 @@ def texture_plans(width: int, times: int):
     return [grown, all(rights), images]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("settings", [{"image_from_buffer": 0}, {"image_from_buffer": 1}])
 @pytest.mark.parametrize("width", [64, 16])
 def test_views_of_one_storage_are_kept_and_then_released(settings, width):
@@ -145,6 +148,7 @@ def images_of_many_shapes(count: int, times: int):
     return made
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("on", [0, 1])
 def test_many_shapes_in_one_storage_are_made_once(on):
     made = run_with_fake(images_of_many_shapes, 40, 4, image_from_buffer=on, pitch=1).value

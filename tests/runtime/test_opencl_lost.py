@@ -55,6 +55,7 @@ def lost_and_left(after: int):
     return [*answer, left, fake().report()["used_bytes"][0]]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("after", range(6))
 @pytest.mark.parametrize("defer", [0, 1])
 def test_a_lost_device_is_named_and_the_other_goes_on(after, defer):

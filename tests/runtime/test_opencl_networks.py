@@ -138,6 +138,7 @@ def require_device():
     device_of(TARGET)  # raises with a sentence that says what to install
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_a_network_computes_what_onnx_runtime_computes(network, pipeline):
@@ -156,6 +157,7 @@ def test_what_tvms_default_pipeline_computes_wrong(network):
     assert largest_error(sm.compile(sm.from_onnx(model), TARGET).run(*arrays), expected) < 1e-5
 
 
+@pytest.mark.device
 def test_tvms_pipeline_with_textures():
     require_device()
     net = Network(1, 8, 10, 10)

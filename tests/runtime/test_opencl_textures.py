@@ -133,6 +133,7 @@ class TestCopies:
 
 
 class TestKernels:
+    @pytest.mark.device
     @pytest.mark.parametrize(
         "shape", [(1,), (4,), (5,), (7, 13), (64, 128), (1, 1, 1), (31, 37), (2, 3, 5, 7)], ids=str
     )
@@ -146,6 +147,7 @@ class TestKernels:
         array = numbers(shape)
         assert np.array_equal(run(program.module(t, y), device, array)[1], 2 * array)
 
+    @pytest.mark.device
     @pytest.mark.parametrize("scope", SCOPES)
     def test_scopes_and_ranks(self, scope, device):
         for shape in SHAPES[scope]:
@@ -158,6 +160,7 @@ class TestKernels:
             result = run(program.module(t, y), device, np.nan_to_num(array, posinf=1, neginf=1))
             assert all(np.array_equal(each, np.nan_to_num(array, posinf=1, neginf=1)) for each in result), shape
 
+    @pytest.mark.device
     @pytest.mark.parametrize("dtype", INTEGERS)
     def test_integers(self, dtype, device):
         shape = (3, 5, 7, 4)
@@ -193,6 +196,7 @@ class TestKernels:
         with pytest.raises(TypeError, match=rf"kernel_t0_kernel takes a {wanted} .* got a tensor in a {given}"):
             run(program.module(y), device, tensor)
 
+    @pytest.mark.device
     def test_several_readers(self, device):
         program = Program()
         x = program.input((16, 32))
@@ -207,6 +211,7 @@ class TestKernels:
         assert all(np.array_equal(each, array + np.float32(k)) for k, each in enumerate(sums))
         assert np.array_equal(product.reshape(16, 32), array * array)
 
+    @pytest.mark.device
     def test_the_planner_reuses_storage_as_buffer_and_as_image(self, device):
         """A chain of forms; TVM's planner puts its tensors into a few allocations."""
         forms = [((12, 20, 4), "global.texture"), ((960,), "global"), ((5, 6, 8, 4), "global.texture-nhwc")]

@@ -76,6 +76,7 @@ def shared_kernel(devices: list[int], times: int):
     return in_threads([thread(index) for index in range(len(devices))])
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("run", [run_with_fake, run_with_pocl])
 @pytest.mark.parametrize("devices", [[0, 1], [0, 0], [0, 0, 1, 1]])
 def test_threads_share_a_kernel(run, devices):

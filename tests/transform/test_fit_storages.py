@@ -131,6 +131,7 @@ def bytes_on_a_device():
     return [report["used_bytes"][0], sum(rounded) + weights, sum(textures), report["calls"]["clCreateImage"]]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("pitch", [1, 16, 64, 256])
 def test_images_fit_into_their_storages_whatever_the_pitch_of_the_device(pitch):
     """An image that did not would get memory of its own, and the driver hold more than was planned."""

@@ -226,6 +226,7 @@ def masked(q, k, v):
     return attention(q, k, v, mask)
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(
     ("build", "shapes", "kernels"),
     [

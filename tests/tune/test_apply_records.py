@@ -56,6 +56,7 @@ def finished(mod):
         return tvm.transform.Sequential([PackWeights(), ScheduleKernels()])(mod)
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("fastest", ["ours", "theirs"])
 def test_the_fastest_record_counts_whoever_made_it(model, fastest, tmp_path):
     _, func = matmul_of(model)

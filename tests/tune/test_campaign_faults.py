@@ -41,6 +41,7 @@ def test_wrong_candidates_are_quarantined_and_the_next_ones_judged(tmp_path):
     assert again.kernels[0].times.count(None) == 3  # known as failures now
 
 
+@pytest.mark.device
 def test_what_a_rule_gets_wrong_for_some_decisions_does_not_win(tmp_path, monkeypatch):
     apply = Rows.apply
 

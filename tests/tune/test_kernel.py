@@ -77,6 +77,7 @@ RIVALS = {
 }
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(("name", "target"), RIVALS)
 def test_a_rule_that_was_decided_for_takes_the_kernel_and_computes_the_same(name, target):
     case, rng = CASES[name], np.random.default_rng(4)

@@ -170,6 +170,7 @@ def test_a_candidate_of_either_space_is_built_and_right():
         np.testing.assert_allclose(out.numpy(), case.build()[2](*arrays), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("strategy, name", [("genetic", "matmul"), ("evolutionary", "matmul"), ("replay", "attention")])
 def test_every_strategy_makes_candidates_of_the_same_task(strategy, name):
     """TVM's search knows blocks by their names, and an attention has two of several."""

@@ -33,6 +33,7 @@ def sums_only(x):
     return convolutions(x, pool=op.nn.avg_pool2d)
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(("build", "shape"), [(sums_only, IMAGE), (transformer, TOKENS)])
 def test_the_sum_is_the_same(build, shape, monkeypatch):
     """No CPU's driver has half arithmetic; with a few terms at a time in float32 it computes what it always does."""

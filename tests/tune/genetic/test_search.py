@@ -191,6 +191,7 @@ for _ in range(12):
 """
 
 
+@pytest.mark.device
 def test_a_search_is_the_same_in_every_process():
     """Names of genes have other hashes in every process."""
     walks = {

@@ -63,6 +63,7 @@ TILES = [
 ]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_any_tile(tile):
     """Several parts of terms and columns, the last ones not whole."""

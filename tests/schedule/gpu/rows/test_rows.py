@@ -144,6 +144,7 @@ def test_few_long_sums_are_the_work_of_many_groups(shape):
     assert kernels(source) == 2 and threads(source) >= 2048
 
 
+@pytest.mark.device
 def test_few_long_rows_are_normalised_by_many_groups():
     """Parts and total of a mean, parts and total of a variance, then all elements at once."""
     x, g = tensors((3, 2**17), (2**17,))

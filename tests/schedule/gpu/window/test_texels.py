@@ -62,6 +62,7 @@ PRODUCTS = [
 ]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("tile", PRODUCTS, ids=str)
 def test_tiles_of_a_product(tile):
     (code,) = check(conv, WindowProduct(tile=tile))
@@ -79,6 +80,7 @@ def test_a_product_whose_threads_have_no_whole_texels_is_refused():
     assert (taken(ProductTile(16, 32, 12, 2, 4)), taken(ProductTile(16, 32, 12, 2, 2))) == (1, 0)
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("groups", [CHANNELS, 4, 2])
 @pytest.mark.parametrize("tile", [SlideTile(1, 1, 1, 1, 32), SlideTile(4, 1, 2, 9, 64), SlideTile(3, 2, 1, 36, 128)])
 def test_tiles_of_a_slide(tile, groups):

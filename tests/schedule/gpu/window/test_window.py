@@ -89,6 +89,7 @@ DENSE = {
 }
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("case", DENSE)
 def test_convolution_with_many_channels(case):
     inputs, output, reference = conv(*DENSE[case])
@@ -110,6 +111,7 @@ NARROW = {
 }
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("case", NARROW)
 def test_convolution_with_few_channels_for_an_input(case):
     inputs, output, reference = conv(*NARROW[case])
@@ -127,12 +129,14 @@ TILES = [
 ]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_tiles_of_a_product(tile):
     inputs, output, reference = conv((1, 20, 13, 15), 37, 3, 1, 1)
     check(inputs, output, reference, [WindowProduct(tile=tile)])
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("tile", [SlideTile(1, 1, 1, 1, 32), SlideTile(4, 2, 4, 9, 64), SlideTile(16, 1, 2, 36, 128)])
 def test_tiles_of_a_slide(tile, groups):
