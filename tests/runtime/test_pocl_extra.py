@@ -49,7 +49,7 @@ def network(operator: str):
 
 
 def error(operator: str, target: str) -> float:
-    """How far a compiled network is from numpy, relative to the largest number; with textures it reads them."""
+    """How far a network is from numpy, relative to the largest number; it reads textures if the target has them."""
     import smartmem_tvm as sm
     from smartmem_tvm.target import parse_target
 
