@@ -29,8 +29,8 @@ from ..target import device_of, has_textures, host_target, is_gpu
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
-from .alone import with_kernels_alone
 from .gpu_build import build_for_gpu
+from .kernel_functions import with_kernel_functions
 from .memory_plan import memory_plan
 from .signatures import signatures
 from .textures import tir_pipeline
@@ -199,7 +199,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         if target.kind.name == "opencl":
             reads.update(texel_reads(check(kernels)))
 
-    executable = generate(with_kernels_alone(lowered), target, look_at_kernels)
+    executable = generate(with_kernel_functions(lowered), target, look_at_kernels)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     return Compiled(
         executable=executable,

@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..ir.graph import CALL_TIR
+from ..transform.fit_storages import number_bytes
 
 
 def record_graph(mod: tvm.IRModule) -> dict:
@@ -120,9 +121,5 @@ def _facts(ty: ir.Type) -> dict:
         "shape": shape,
         "dtype": dtype,
         "memory": "texture" if "texture" in scope else "buffer",
-        "bytes": prod(shape) * (_item_bytes(dtype) if dtype else 0),
+        "bytes": prod(shape) * (number_bytes(dtype) if dtype else 0),
     }
-
-
-def _item_bytes(dtype: str) -> int:
-    return 1 if dtype == "bool" else max(1, tvm.DataType(dtype).bits // 8)

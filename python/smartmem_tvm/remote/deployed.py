@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from tvm.target import Target
 
-from ..deploy.alone import PREFIX
 from ..deploy.build import to_numpy
 from ..deploy.compilers import OBJECTS, remedy
 from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
+from ..deploy.kernel_functions import PREFIX
 from ..deploy.link import host_triple
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of

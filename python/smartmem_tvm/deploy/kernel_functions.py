@@ -12,7 +12,7 @@ from tvm import ir, relax, tirx
 PREFIX = "alone."
 
 
-def with_kernels_alone(lowered: tvm.IRModule) -> tvm.IRModule:
+def with_kernel_functions(lowered: tvm.IRModule) -> tvm.IRModule:
     """The module, with a function ``alone.KERNEL`` for each kernel that passes its arguments on.
 
     Parameters
