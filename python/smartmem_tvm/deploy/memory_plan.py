@@ -10,6 +10,7 @@ import tvm
 from tvm import ir, relax
 
 from ..ir.index_map import variables
+from ..transform.fit_storages import number_bytes
 
 
 def memory_plan(mod: tvm.IRModule) -> dict:
@@ -69,7 +70,7 @@ class _Plan:
     def _tensor(self, var: relax.Var, value: ir.Call) -> dict:
         shape, dtype = [int(dim) for dim in var.ty.shape], str(var.ty.dtype)
         entry = {"storage": self.numbers.get(value.args[0]), "shape": shape, "dtype": dtype}
-        return {**entry, "bytes": prod(shape) * _item_bytes(dtype), "first": None, "last": None}
+        return {**entry, "bytes": prod(shape) * number_bytes(dtype), "first": None, "last": None}
 
     def _step(self, var: relax.Var, value: ir.Call) -> None:
         tensors = self.of(value)
@@ -92,7 +93,3 @@ def _callee(call: ir.Call) -> str:
     name = getattr(call.op, "name_hint", None) or getattr(call.op, "global_symbol", None) or call.op.name
     first = call.args[0] if call.args else None
     return first.global_symbol if isinstance(first, relax.ExternFunc) else name
-
-
-def _item_bytes(dtype: str) -> int:
-    return 1 if dtype == "bool" else max(1, tvm.DataType(dtype).bits // 8)

@@ -12,6 +12,7 @@ from tvm import ir, relax
 from ..ir.graph import CALL_TIR
 from ..ir.index_map import variables
 from ..ir.walk import collect
+from ..transform.fit_storages import number_bytes
 
 
 def record_graph(mod: tvm.IRModule) -> dict:
@@ -112,9 +113,5 @@ def _facts(ty: ir.Type) -> dict:
         "shape": shape,
         "dtype": dtype,
         "memory": "texture" if "texture" in scope else "buffer",
-        "bytes": prod(shape) * (_item_bytes(dtype) if dtype else 0),
+        "bytes": prod(shape) * (number_bytes(dtype) if dtype else 0),
     }
-
-
-def _item_bytes(dtype: str) -> int:
-    return 1 if dtype == "bool" else max(1, tvm.DataType(dtype).bits // 8)

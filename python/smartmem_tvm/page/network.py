@@ -66,13 +66,12 @@ def _about(manifest: Mapping) -> dict:
         "precision": manifest.get("precision", ""),
         "smartmem": manifest.get("smartmem_tvm", ""),
         "tvm": manifest.get("apache-tvm", ""),
-        "inputs": [_tensor_text(each) for each in manifest.get("inputs", [])],
+        "inputs": [
+            f"{each['name']}: {each['dtype']} {'x'.join(map(str, each['shape']))}"
+            for each in manifest.get("inputs", [])
+        ],
         "outputs": manifest.get("outputs", []),
     }
-
-
-def _tensor_text(tensor: Mapping) -> str:
-    return f"{tensor['name']}: {tensor['dtype']} {'x'.join(map(str, tensor['shape']))}"
 
 
 def _facts(manifest: Mapping, operators: list[dict], explanation: Mapping, plan: Mapping) -> dict:

@@ -27,7 +27,11 @@ def tensors(after: Mapping, explanation: Mapping) -> list[dict]:
         for name in node["inputs"]:
             readers.setdefault(name, []).append(node["name"])
     given = [("input", "", each) for each in after["inputs"]]
-    made = [(_kind(each["name"], after), node["name"], each) for node in after["nodes"] for each in node["outputs"]]
+    made = [
+        ("result" if each["name"] in after["outputs"] else "tensor", node["name"], each)
+        for node in after["nodes"]
+        for each in node["outputs"]
+    ]
     found = []
     for kind, writer, tensor in given + made:
         wanted = strided.get(tensor["name"], {})
@@ -39,10 +43,6 @@ def tensors(after: Mapping, explanation: Mapping) -> list[dict]:
         if entry.get("kind") == "weight":
             found.append({**_entry(weight, "weight", entry, {}), "writer": "", "readers": []})
     return found
-
-
-def _kind(name: str, after: Mapping) -> str:
-    return "result" if name in after["outputs"] else "tensor"
 
 
 def _entry(tensor: Mapping, kind: str, decided: Mapping, wanted: Mapping) -> dict:

@@ -93,7 +93,9 @@ def devices() -> list[DeviceInfo]:
     """
     names = [field.name for field in fields(DeviceInfo)]
     found = _call("devices")
-    return [DeviceInfo(**{name: _plain(each[name]) for name in names}) for each in found]
+    # TVM's strings are a type of their own.
+    plain = [{name: str(each[name]) if isinstance(each[name], str) else each[name] for name in names} for each in found]
+    return [DeviceInfo(**each) for each in plain]
 
 
 def select(platform: str | int | None = None, device: str | int | None = None) -> list[DeviceInfo]:
@@ -165,7 +167,3 @@ def _call(name: str, *args):
         return _function(name)(*args)
     except (RuntimeError, ValueError) as error:
         raise UserError(str(error)) from error
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, str) else value

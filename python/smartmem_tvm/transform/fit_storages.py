@@ -60,7 +60,7 @@ def tensor_bytes(ty: relax.TensorType) -> int:
     int
         Bytes; of a texture all its rows, each padded to where the next one may begin.
     """
-    shape, number = [int(dim) for dim in ty.shape], _number_bytes(str(ty.dtype))
+    shape, number = [int(dim) for dim in ty.shape], number_bytes(str(ty.dtype))
     if not _in_texture(ty):
         return prod(shape) * number
     at = _COLUMNS[ty.vdevice.memory_scope]
@@ -113,5 +113,6 @@ def _static(ty: relax.TensorType) -> bool:
     return ty.shape is not None and all(isinstance(dim, tirx.IntImm) for dim in ty.shape)
 
 
-def _number_bytes(dtype: str) -> int:
+def number_bytes(dtype: str) -> int:
+    """Bytes of one number in memory."""
     return 1 if dtype == "bool" else max(1, tvm.DataType(dtype).bits // 8)

@@ -264,12 +264,10 @@ class Campaign:
                     kernel.wrong += 1
             right = [pair for pair in zip(finalists, verdicts, strict=True) if not pair[1].wrong]
             if right:
-                self._commit_winner(kernel, *min(right, key=lambda pair: pair[1].seconds))
+                record, verdict = min(right, key=lambda pair: pair[1].seconds)
+                self.records.commit_winner(record, verdict.seconds, verdict.untuned)
+                kernel.winner = self.records.winners[workload_key(kernel.task.mod)]
                 return
-
-    def _commit_winner(self, kernel: KernelRun, record: ms.database.TuningRecord, verdict) -> None:
-        self.records.commit_winner(record, verdict.seconds, verdict.untuned)
-        kernel.winner = self.records.winners[workload_key(kernel.task.mod)]
 
     def _finalists(self, kernel: KernelRun) -> list[ms.database.TuningRecord]:
         """The fastest records that nobody has found wrong; none if that would say nothing new."""

@@ -18,6 +18,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ..errors import UserError
+from ..target import device_kind
 from .faults import failure_of
 from .metaschedule import context
 from .parameters import FILE
@@ -129,8 +130,7 @@ class Session:
 
     def _measured(self, candidates: Sequence[ms.MeasureCandidate]) -> Iterator[ms.runner.RunnerResult]:
         """The result of each candidate, as soon as it is there."""
-        kind = self.context.target.kind.name
-        device = "cpu" if kind == "llvm" else kind
+        device = device_kind(self.context.target)
         built = self.tools.builder.build([ms.builder.BuilderInput(c.sch.mod, self.context.target) for c in candidates])
         pairs = list(zip(candidates, built, strict=True))
         for first in range(0, len(pairs), self.tools.devices):
