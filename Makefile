@@ -167,6 +167,7 @@ test-aarch64: $(VENV)/installed-dev .aarch64/installed
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 clean:
 	rm -rf $(VENV) .aarch64 build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ import tvm
 
 from smartmem_tvm import Options, from_onnx, graph_cost
 from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import Effort, in_turns, inference
+from smartmem_tvm.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.deploy.build import generate, lower, to_numpy
 from smartmem_tvm.deploy.weights import Machine
 from smartmem_tvm.errors import UserError
@@ -40,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "layout_speed.json"
 NETWORKS = {"ConvNeXt-T": "convnext_t", "ResNeXt-50": "resnext50", "Swin-T": "swin_t"}
 TARGETS = ("cpu", "cuda", "opencl")
-EFFORT = Effort(budget=10.0, least=7, most=40)
+EFFORT = RunEffort(budget=10.0, least=7, most=40)
 TOLERANCE = 1e-4  # of the largest output
 
 

@@ -23,14 +23,14 @@ from shape_systems import OPENBLAS, ORT, OURS, PEAK, TVM, environment, prepare
 from smartmem_tvm.bench.child import Child
 from smartmem_tvm.bench.machine import machine
 from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import Effort, in_turns
+from smartmem_tvm.bench.turns import RunEffort, in_turns
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.tune.host import usable_cores
 
 PATIENCE = 120.0  # seconds for one answer
 
 
-def measure(shapes: Sequence[str], threads: int, effort: Effort) -> dict:
+def measure(shapes: Sequence[str], threads: int, effort: RunEffort) -> dict:
     """GFLOP/s of every system at every shape, on so many threads.
 
     Returns
@@ -64,7 +64,7 @@ def _answered(child: Child, answer):
     return answer
 
 
-def _row(shape: str, children: dict[str, Child], effort: Effort) -> dict:
+def _row(shape: str, children: dict[str, Child], effort: RunEffort) -> dict:
     """One shape on all systems in turns; results are compared with ONNX Runtime's."""
     fed = {system: _answered(child, child.call("feed", {"shape": shape})) for system, child in children.items()}
     times = in_turns([lambda c=child: _answered(c, c.call("run")) for child in children.values()], effort)
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, default=0.3, help="seconds for each system at each shape")
     options = parser.parse_args(arguments)
     shapes = [name for name in SHAPES if options.only in name]
-    effort = Effort(budget=options.budget, least=3, most=60)
+    effort = RunEffort(budget=options.budget, least=3, most=60)
     found = {str(threads): measure(shapes, threads, effort) for threads in options.threads}
     facts = {"date": date.today().isoformat(), "machine": machine(usable_cores()), "threads": found}
     if options.output:

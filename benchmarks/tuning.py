@@ -40,7 +40,7 @@ from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.host import run_threads, usable_cores
 from smartmem_tvm.tune.measure_candidates import CandidateRunner
 from smartmem_tvm.tune.metaschedule import cost_model
-from smartmem_tvm.tune.session import Session, Tools
+from smartmem_tvm.tune.session import SearchSession, Tools
 from smartmem_tvm.tune.strategy import seconds_of
 from smartmem_tvm.tune.tasks import Task, tasks_of
 
@@ -108,7 +108,8 @@ def compare(task: Task, target: Target, trials: int, batch: int, seed: int, buil
     builder, runner = local_builder(builders, kernel_code), CandidateRunner(executor)
     tools = {name: Tools(builder, runner, databases[name], cost_model(name)) for name in STRATEGIES}
     sessions = {
-        name: Session(task.mod, target, name, tools[name], trials, batch, seed, task.names[0]) for name in STRATEGIES
+        name: SearchSession(task.mod, target, name, tools[name], trials, batch, seed, task.names[0])
+        for name in STRATEGIES
     }
     facts = {name: {"seconds": 0.0} for name in STRATEGIES}
     going = dict(sessions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tvm.s_tir import meta_schedule as ms
 
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tune.campaign import Campaign, Effort
+from smartmem_tvm.tune.campaign import Campaign, TuningEffort
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.records import Records, circumstances
 from smartmem_tvm.tune.session import Tools
@@ -16,7 +16,7 @@ from smartmem_tvm.tune.tasks import Task
 from tunable_kernels import CASES
 
 TARGET = parse_target("llvm")
-EFFORT = Effort(trials=12, worth=1e-9, batch=4, minutes=float("inf"))
+EFFORT = TuningEffort(trials=12, worth=1e-9, batch=4, minutes=float("inf"))
 
 
 def task(name, launches=1):

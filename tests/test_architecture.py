@@ -68,6 +68,8 @@ def test_rules_for_cpus_and_for_gpus_share_the_core_only(path):
     """And what knows them all, the list of rules and the pass that asks them, lies above."""
     found = {name.split(".")[1] for name in imports(path) if name.startswith("schedule.")}
     assert found <= SCHEDULE[path.parts[1]]
+
+
 # What changes a module, a graph or a kernel that somebody else holds, and what makes a pass.
 CHANGES = {
     *("absorb", "remove", "rename", "replace_value", "update_func", "update_global_info", "update_imports"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 
-from smartmem_tvm.bench.turns import Effort
+from smartmem_tvm.bench.turns import RunEffort
 from smartmem_tvm.frontend import onnxruntime_session, read_model
 from smartmem_tvm.schedule import CpuParams
 from smartmem_tvm.target import host_target
@@ -66,7 +66,7 @@ def test_the_peak_is_measured_on_registers_alone():
 
 @pytest.mark.device
 def test_a_measurement_of_one_shape(capsys):
-    found = shapes.measure(["192 x 49x32x49, right transposed"], 1, Effort(budget=0.01, least=1, most=1))
+    found = shapes.measure(["192 x 49x32x49, right transposed"], 1, RunEffort(budget=0.01, least=1, most=1))
     (row,) = found["shapes"].values()
     assert set(row) == {PEAK, OURS, OPENBLAS, ORT, TVM}
     assert all(facts["gflops"] > 0 for facts in row.values())
@@ -79,7 +79,7 @@ def test_a_measurement_of_one_shape(capsys):
 def test_a_system_that_fails_is_named(monkeypatch):
     monkeypatch.setitem(SHAPES, "impossible", None)
     with pytest.raises(shapes.UserError, match="failed with"):
-        shapes.measure(["impossible"], 1, Effort(budget=0.01, least=1, most=1))
+        shapes.measure(["impossible"], 1, RunEffort(budget=0.01, least=1, most=1))
 
 
 def test_arrays_are_the_same_in_every_process():

@@ -8,7 +8,7 @@ import pytest
 from helpers import constant, legal, nodes, op
 from smartmem_tvm.ir.graph import graphs, read_log
 from smartmem_tvm.ir.kernel import emit
-from smartmem_tvm.planner.texture_choice import Slower, Trial, slower
+from smartmem_tvm.planner.texture_choice import PlacementTrial, Slower, slower
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.texture_trial import TextureTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
@@ -43,24 +43,24 @@ def modelled(mod, trial) -> float:
 
 
 def test_the_sums_decide_and_the_reason_names_the_loser():
-    buffer = {"conv": Trial(modelled=6e-6), "pool": Trial(modelled=4.3e-6)}
-    reason = slower(buffer, {"conv": Trial(modelled=5e-6), "pool": Trial(modelled=7.1e-6)})
+    buffer = {"conv": PlacementTrial(modelled=6e-6), "pool": PlacementTrial(modelled=4.3e-6)}
+    reason = slower(buffer, {"conv": PlacementTrial(modelled=5e-6), "pool": PlacementTrial(modelled=7.1e-6)})
     assert isinstance(reason, Slower)
     assert reason == "modelled 12.1 us in a texture, 10.3 us in a buffer: pool takes 7.1 us instead of 4.3 us"
-    assert slower(buffer, {"conv": Trial(modelled=5e-6), "pool": Trial(modelled=4.4e-6)}) is None
+    assert slower(buffer, {"conv": PlacementTrial(modelled=5e-6), "pool": PlacementTrial(modelled=4.4e-6)}) is None
 
 
 def test_equal_times_stay_in_a_buffer():
-    assert slower({"a": Trial(modelled=1e-6)}, {"a": Trial(modelled=1e-6)})
+    assert slower({"a": PlacementTrial(modelled=1e-6)}, {"a": PlacementTrial(modelled=1e-6)})
 
 
 def test_measured_beats_modelled_only_if_all_is_measured():
-    fast, slow = Trial(modelled=1e-6, measured=9e-6), Trial(modelled=2e-6, measured=3e-6)
+    fast, slow = PlacementTrial(modelled=1e-6, measured=9e-6), PlacementTrial(modelled=2e-6, measured=3e-6)
     assert slower({"a": slow}, {"a": fast}).startswith("measured 9 us in a texture, 3 us in a buffer")
     assert slower({"a": fast}, {"a": slow}) is None
-    unknown = Trial(modelled=2e-6)
+    unknown = PlacementTrial(modelled=2e-6)
     assert slower({"a": slow, "b": unknown}, {"a": fast, "b": unknown}) is None
-    assert slower({"a": Trial()}, {"a": Trial(modelled=1.0)}) is None
+    assert slower({"a": PlacementTrial()}, {"a": PlacementTrial(modelled=1.0)}) is None
 
 
 # -- on devices --------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_measured_beats_modelled_only_if_all_is_measured():
 def test_what_is_chosen_is_no_slower_than_either_extreme(target):
     mod, trial = prepared(), TextureTrial(target)
     chosen = modelled(place(mod, target, trial), trial)
-    possible = modelled(place(mod, target, lambda kernel: Trial(trial(kernel).problem)), trial)
+    possible = modelled(place(mod, target, lambda kernel: PlacementTrial(trial(kernel).problem)), trial)
     with target:
         assert chosen <= 1.0001 * min(possible, modelled(mod, trial))
 
@@ -87,7 +87,7 @@ def test_textures_are_faster_on_adreno_and_not_on_mali():
 def test_a_target_that_names_no_device_has_no_times():
     generic = parse_target("qcom/adreno-opencl-texture")
     (writer, _) = nodes(prepared())
-    assert TextureTrial(generic)(emit(writer.kernel)) == Trial()
+    assert TextureTrial(generic)(emit(writer.kernel)) == PlacementTrial()
 
 
 def test_the_same_every_time():
@@ -115,7 +115,7 @@ def test_measured_latencies_decide():
 
     def listen(kernel):
         forms.append(kernel)
-        return Trial()
+        return PlacementTrial()
 
     mod = prepared()
     place(mod, ADRENO, lambda kernel: listen(kernel))

@@ -12,7 +12,7 @@ from tvm import tirx
 from .analysis.kernel_time import kernel_seconds
 from .errors import UserError
 from .ir.texels import is_texture, read_singly
-from .planner.texture_choice import Trial
+from .planner.texture_choice import PlacementTrial
 from .schedule import ScheduleKernels
 from .schedule.schedule_kernels import kernel_rules
 from .target import named_device
@@ -44,7 +44,7 @@ class TextureTrial:
         self.measured = measure or (lambda kernel, _: times(kernel) if times else None)
         self.device = named_device(target)
 
-    def __call__(self, kernel: tirx.PrimFunc) -> Trial:
+    def __call__(self, kernel: tirx.PrimFunc) -> PlacementTrial:
         """Schedule a kernel as it will be scheduled later, and look."""
         key = tvm_ffi.structural_hash(kernel)
         for other, answer in self.known.setdefault(key, []):
@@ -54,17 +54,17 @@ class TextureTrial:
         self.known[key].append((kernel, answer))
         return answer
 
-    def _try(self, kernel: tirx.PrimFunc) -> Trial:
+    def _try(self, kernel: tirx.PrimFunc) -> PlacementTrial:
         mod = tvm.IRModule({"it": kernel.with_attr("global_symbol", "it")})
         try:
             with self.target:
                 scheduled = tvm.transform.Sequential([LowerRotations(), ScheduleKernels(), CheckTextures()])(mod)
         except UserError as error:
-            return Trial(str(error))
+            return PlacementTrial(str(error))
         rule = kernel_rules(scheduled)["it"]
         if rule["catch_all"] and any(map(is_texture, kernel.params)):
-            return Trial(f"no rule but {rule['name']} knows it")
+            return PlacementTrial(f"no rule but {rule['name']} knows it")
         staged = StageTexels()(scheduled)["it"]
         seconds = kernel_seconds(kernel, staged, self.device) if self.device else None
         measured = self.measured(kernel, scheduled)
-        return Trial(modelled=seconds, measured=measured, singly=read_singly(staged))
+        return PlacementTrial(modelled=seconds, measured=measured, singly=read_singly(staged))

@@ -8,7 +8,7 @@ from helpers import constant, graph, legal, module, op
 from smartmem_tvm import graph_cost
 from smartmem_tvm.analysis.transitions import strided
 from smartmem_tvm.pipeline import BASELINE_PHASES, Options, run_phases
-from smartmem_tvm.planner.texture_choice import Trial
+from smartmem_tvm.planner.texture_choice import PlacementTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, PlaceTextures, SelectLayout
 from texture_modules import TARGET
 
@@ -26,7 +26,7 @@ def found(mod) -> list:
 
 
 def in_textures(mod):
-    return PlaceTextures(TARGET, lambda _: Trial())(mod)
+    return PlaceTextures(TARGET, lambda _: PlacementTrial())(mod)
 
 
 def chain(x):

@@ -8,14 +8,14 @@ import pytest
 
 from bench_systems import largest_difference, prepare
 from smartmem_tvm.bench.measure import Method, measure
-from smartmem_tvm.bench.turns import Effort
+from smartmem_tvm.bench.turns import RunEffort
 
 FIRST = {"system": "ours", "brings_inputs": True, "adds": 0.5}
 REFERENCE = {"system": "reference"}
 
 
 def run(*requests, together=True, patience=30.0, side_by_side=False):
-    effort = Effort(budget=0.05, least=2, most=4)
+    effort = RunEffort(budget=0.05, least=2, most=4)
     method = Method(prepare, largest_difference, "reference", effort, together, patience, side_by_side)
     return measure(requests, method)
 

@@ -7,7 +7,7 @@ import pytest
 
 from smartmem_tvm.bench.names import parse_systems
 from smartmem_tvm.bench.plan import Network, Plan, techniques
-from smartmem_tvm.bench.turns import Effort
+from smartmem_tvm.bench.turns import RunEffort
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.pipeline import Options
 
@@ -15,7 +15,7 @@ from smartmem_tvm.pipeline import Options
 def plan(**changes) -> Plan:
     settings = {"target": "cpu", "ablation": None, "shapes": {}, "threads": 1, "seed": 0, "against": "tvm", **changes}
     settings["against"] = parse_systems(settings["against"], settings["target"])
-    return Plan(**settings, effort=Effort(), patience=10)
+    return Plan(**settings, effort=RunEffort(), patience=10)
 
 
 def test_every_switch_of_the_pipeline_can_be_ablated(tmp_path):

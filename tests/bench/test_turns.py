@@ -3,7 +3,7 @@
 
 import pytest
 
-from smartmem_tvm.bench.turns import Effort, in_turns, medians, summary
+from smartmem_tvm.bench.turns import RunEffort, in_turns, medians, summary
 
 
 def test_turns_and_budgets():
@@ -12,14 +12,14 @@ def test_turns_and_budgets():
     def system(name, seconds):
         return lambda: calls.append(name) or seconds
 
-    times = in_turns([system("a", 1.0), system("b", 3.0)], Effort(budget=5.0, least=2, most=4, pause=0.0))
+    times = in_turns([system("a", 1.0), system("b", 3.0)], RunEffort(budget=5.0, least=2, most=4, pause=0.0))
     assert calls == ["a", "b"] * 3 + ["a"] * 2, "one round untimed; b leaves when its budget is spent"
     assert times == [[1.0] * 4, [3.0] * 2]
 
 
 def test_runs_before_a_timed_one_are_not_counted():
     seconds = iter(range(100))
-    times = in_turns([lambda: float(next(seconds))], Effort(budget=60.0, least=1, most=3, pause=0.0, settle=2))
+    times = in_turns([lambda: float(next(seconds))], RunEffort(budget=60.0, least=1, most=3, pause=0.0, settle=2))
     assert times == [[3.0, 6.0, 9.0]]
 
 

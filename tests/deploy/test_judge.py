@@ -11,7 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from helpers import module
 from smartmem_tvm.deploy.judge import difference, judge, untuned_seconds
-from smartmem_tvm.deploy.this_machine import Model, ThisMachine
+from smartmem_tvm.deploy.this_machine import LoadedModel, ThisMachine
 from smartmem_tvm.pipeline import prepare_passes
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
@@ -65,13 +65,13 @@ def test_a_record_that_does_not_apply_is_no_winner(target):
 @pytest.fixture
 def a_little_too_much(monkeypatch):
     """Every kernel after the first computes more than it should."""
-    outputs, factors = Model.outputs, chain([1.0], repeat(1.0001))
+    outputs, factors = LoadedModel.outputs, chain([1.0], repeat(1.0001))
 
     def wrong(model):
         factor = np.float32(next(factors))
         return [factor * each for each in outputs(model)]
 
-    monkeypatch.setattr(Model, "outputs", wrong)
+    monkeypatch.setattr(LoadedModel, "outputs", wrong)
 
 
 def test_a_wrong_schedule_is_found(a_little_too_much):

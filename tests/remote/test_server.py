@@ -236,7 +236,7 @@ def test_a_device_that_was_asked_for_and_not_fetched_is_offered_again(shared_tra
     now = time.monotonic()
     offered.update(now, free=True)
     first = offered.match_key
-    with wire.Link(wire.parse_address(shared_tracker.address), 5) as client:
+    with wire.Connection(wire.parse_address(shared_tracker.address), 5) as client:
         assert client.ask(wire.Code.REQUEST, "forgotten", "", 1)[1] == ["127.0.0.1", 1, first]
     for seconds in (2, 4, 7):
         offered.update(now + seconds, free=True)

@@ -19,7 +19,7 @@ from rpc_processes import device, until
 from smartmem_tvm.deploy.judge import judge, untuned_seconds
 from smartmem_tvm.deploy.link import linked
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.executor.devices import Limits
+from smartmem_tvm.executor.devices import Deadlines
 from smartmem_tvm.remote import tracked_devices
 from smartmem_tvm.remote.borrow import DeviceBusy, DeviceLost
 from smartmem_tvm.remote.keys import tracker_state
@@ -206,7 +206,7 @@ def test_without_a_device_nobody_is_at_fault(shared_tracker, tmp_path):
 
 def test_a_device_that_hangs_on_the_way_is_the_machine_s_fault(lent, tmp_path, shared_device, monkeypatch):
     """In a step that has no time limit of its own."""
-    lent = replace(lent, limits=Limits(candidate=0.5, question=0.5, verdict=0.5))
+    lent = replace(lent, limits=Deadlines(candidate=0.5, question=0.5, verdict=0.5))
     ask = Session.device
 
     def hanging(session, kind):

@@ -70,13 +70,13 @@ MAGIC = wire.TRACKER_MAGIC.to_bytes(4, "little")
 @pytest.mark.parametrize("answer", [b"", b"\1\2", b"HTTP/1.1 400"])
 def test_what_is_no_tracker_is_an_error(answer):
     with pytest.raises(OSError, match=r"closed|reset|no tracker"):
-        wire.Link(answering(answer), timeout=5)
+        wire.Connection(answering(answer), timeout=5)
 
 
 @pytest.mark.parametrize("answer", [b"\1\0\0\0x", b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", b"\5\0\0\0tr", b""])
 def test_a_wrong_answer_is_an_error(answer):
     with (
-        wire.Link(answering(MAGIC, answer), timeout=5) as link,
+        wire.Connection(answering(MAGIC, answer), timeout=5) as link,
         pytest.raises(OSError, match=r"JSON|bytes|closed|reset"),
     ):
         link.ask(wire.Code.SUMMARY)
@@ -84,4 +84,4 @@ def test_a_wrong_answer_is_an_error(answer):
 
 def test_a_silent_tracker_is_waited_for_so_long():
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError):
-        wire.Link(silent.getsockname(), timeout=0.1)
+        wire.Connection(silent.getsockname(), timeout=0.1)

@@ -8,7 +8,7 @@ import pytest
 from smartmem_tvm.tables import action, layout_policy, mapping_type, quadrant
 from smartmem_tvm.tables.action import Action
 from smartmem_tvm.tables.layout_policy import Search
-from smartmem_tvm.tables.mapping_type import MappingType, Verdict
+from smartmem_tvm.tables.mapping_type import FusionVerdict, MappingType
 from smartmem_tvm.tables.quadrant import Quadrant
 
 ILD_VARIABLE, ILI_VARIABLE = Quadrant.ILD_VARIABLE, Quadrant.ILI_VARIABLE
@@ -74,7 +74,7 @@ def test_pair_tables_are_total(table, enum):
 
 def test_every_enum_member_occurs():
     assert {fusion.result for fusion in mapping_type.TABLE_3.values()} == set(MappingType)
-    assert {fusion.verdict for fusion in mapping_type.TABLE_3.values()} == set(Verdict)
+    assert {fusion.verdict for fusion in mapping_type.TABLE_3.values()} == set(FusionVerdict)
     assert set(action.TABLE_5.values()) == set(Action)
     assert {decision.search for decision in layout_policy.TABLE_6.values()} == set(Search)
     assert set(quadrant.TABLE_3.values()) == set(Quadrant)
@@ -102,17 +102,17 @@ def test_smartmem_table_6():
 def test_dnnfusion_table_3():
     for first, second, cell in cells(DNNFUSION_TABLE_3_TEXT, tuple(SHORT)):
         result, verdict = cell.split()
-        assert mapping_type.TABLE_3[SHORT[first], SHORT[second]] == (SHORT[result], Verdict(verdict))
+        assert mapping_type.TABLE_3[SHORT[first], SHORT[second]] == (SHORT[result], FusionVerdict(verdict))
 
 
 def test_dnnfusion_has_23_code_generation_rules():
     """The paper: one rule for each green or yellow cell of Table 3, 23 in all."""
-    allowed = [fusion for fusion in mapping_type.TABLE_3.values() if fusion.verdict is not Verdict.NEVER]
+    allowed = [fusion for fusion in mapping_type.TABLE_3.values() if fusion.verdict is not FusionVerdict.NEVER]
     assert len(allowed) == 23
 
 
 def test_red_cells_are_those_before_many_to_many():
-    red = {pair for pair, fusion in mapping_type.TABLE_3.items() if fusion.verdict is Verdict.NEVER}
+    red = {pair for pair, fusion in mapping_type.TABLE_3.items() if fusion.verdict is FusionVerdict.NEVER}
     many = MappingType.MANY_TO_MANY
     assert red == {(many, many), (MappingType.ONE_TO_MANY, many)}
 

@@ -22,7 +22,7 @@ from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.measure_candidates import CandidateRunner
 from smartmem_tvm.tune.metaschedule import context
 from smartmem_tvm.tune.parameters import FILE, arguments
-from smartmem_tvm.tune.session import Session, Tools
+from smartmem_tvm.tune.session import SearchSession, Tools
 from smartmem_tvm.tune.trace import schedule_of
 from tunable_kernels import CASES, textured_tasks
 
@@ -116,5 +116,5 @@ def test_textures_go_through_workers_and_are_measured():
     )
     tools = Tools(builder, runner, database.MemoryDatabase())
     for task in textured_tasks(target):
-        trials = Session(task.mod, target, "genetic", tools, trials=2, batch=2).step()
+        trials = SearchSession(task.mod, target, "genetic", tools, trials=2, batch=2).step()
         assert len(trials) == 2 and all(trial.seconds is not None for trial in trials), trials

@@ -6,7 +6,7 @@ import pytest
 from fake_tuning import Verdict, campaign
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.tune import campaign as campaign_module
-from smartmem_tvm.tune.campaign import Effort
+from smartmem_tvm.tune.campaign import TuningEffort
 
 
 def test_all_trials_are_done_and_the_fastest_right_candidate_wins(tmp_path):
@@ -24,7 +24,7 @@ def test_a_second_run_has_nothing_to_do_and_one_with_more_trials_goes_on(tmp_pat
     again.run()
     assert again.kernels[0].tried == 0 and len(again.kernels[0].times) == 12 and not judged
     assert again.kernels[0].gain > 1
-    more = campaign(tmp_path, effort=Effort(20, 1e-9, 4, float("inf")))
+    more = campaign(tmp_path, effort=TuningEffort(20, 1e-9, 4, float("inf")))
     more.run()
     assert more.kernels[0].tried == 8 and len(more.kernels[0].times) == 20
 
@@ -53,13 +53,13 @@ def test_a_winner_that_is_not_faster_gains_nothing(tmp_path):
 
 
 def test_when_the_time_is_up_nothing_begins(tmp_path):
-    tuned = campaign(tmp_path, effort=Effort(12, 1e-9, 4, 0.0))
+    tuned = campaign(tmp_path, effort=TuningEffort(12, 1e-9, 4, 0.0))
     tuned.run()
     assert tuned.kernels[0].tried == 0 and tuned.kernels[0].state == "time is up"
 
 
 def test_the_search_leaves_time_for_the_verdicts(tmp_path):
-    tuned = campaign(tmp_path, ("matmul", "layer norm"), effort=Effort(12, 1e-9, 4, 10.0))
+    tuned = campaign(tmp_path, ("matmul", "layer norm"), effort=TuningEffort(12, 1e-9, 4, 10.0))
     tuned._verdict_seconds = 240.0
     turns = []
 
@@ -82,7 +82,7 @@ def test_the_next_turn_is_of_the_kernel_with_the_most_to_gain(tmp_path):
 
 
 def test_a_kernel_that_promises_nothing_is_finished_early(tmp_path):
-    tuned = campaign(tmp_path, effort=Effort(1000, 0.02, 4, float("inf")))
+    tuned = campaign(tmp_path, effort=TuningEffort(1000, 0.02, 4, float("inf")))
     tuned.run()
     (kernel,) = tuned.kernels
     assert kernel.state == "no more gain" and kernel.tried < 200 and kernel.winner is not None

@@ -18,7 +18,7 @@ from smartmem_tvm.schedule.core.decisions import DECISIONS
 from smartmem_tvm.schedule.cpu.rows import Rows
 from smartmem_tvm.tune import campaign as campaign_module
 from smartmem_tvm.tune import json_lines, record_lines
-from smartmem_tvm.tune.campaign import Effort
+from smartmem_tvm.tune.campaign import TuningEffort
 from smartmem_tvm.tune.records import record_key
 from smartmem_tvm.tune.trace import genome_of
 
@@ -55,7 +55,7 @@ def test_what_a_rule_gets_wrong_for_some_decisions_does_not_win(tmp_path, monkey
 
     monkeypatch.setattr(Rows, "apply", wrong_in_eights)
     monkeypatch.setattr(campaign_module, "_FINALISTS", 24)
-    tuned = campaign(tmp_path, ("layer norm",), judge=judge, effort=Effort(24, 1e-9, 8, float("inf")))
+    tuned = campaign(tmp_path, ("layer norm",), judge=judge, effort=TuningEffort(24, 1e-9, 8, float("inf")))
     tuned.run()
     (kernel,) = tuned.kernels
     records = {record_key(each): each for each in tuned.records.get_all_tuning_records()}
@@ -161,7 +161,7 @@ def test_a_kernel_that_the_machine_cannot_judge_is_judged_by_the_next_run(tmp_pa
 
 
 def test_what_was_tried_after_the_last_verdict_is_judged_by_the_next_run(tmp_path):
-    campaign(tmp_path, effort=Effort(8, 1e-9, 4, float("inf"))).run()
+    campaign(tmp_path, effort=TuningEffort(8, 1e-9, 4, float("inf"))).run()
     killed = campaign(tmp_path, run=2, judge=None)  # whatever ends it before its verdicts
     with pytest.raises(TypeError):
         killed.run()

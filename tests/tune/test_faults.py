@@ -8,13 +8,13 @@ from tvm.target import Target
 
 import faulty_code
 from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
-from smartmem_tvm.executor.devices import Executor, Limits
+from smartmem_tvm.executor.devices import Deadlines, Executor
 from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.faults import failure_of
 from smartmem_tvm.tune.kernel import with_constants, workload
 from smartmem_tvm.tune.measure_candidates import CandidateRunner
 from smartmem_tvm.tune.records import Records, circumstances
-from smartmem_tvm.tune.session import Session, Tools
+from smartmem_tvm.tune.session import SearchSession, Tools
 from smartmem_tvm.tune.strategy import seconds_of
 from smartmem_tvm.tune.trace import genome_of
 from tunable_kernels import CASES
@@ -49,9 +49,9 @@ def test_candidates_with_faults_cost_nobody_else_and_are_never_tried_again(tmp_p
     monkeypatch.setattr("smartmem_tvm.tune.build.memory_bytes", lambda: 0)
     mod = workload(with_constants(CASES["layer norm"].func(), ()))
     builder = local_builder(building_workers(2, patience=8), faulty_code.faulty_code)
-    limits = Limits(candidate=9.0, question=9.0, verdict=9.0)
+    limits = Deadlines(candidate=9.0, question=9.0, verdict=9.0)
     runner = CandidateRunner(Executor(ThisMachine(TARGET, limits=limits), measuring_worker(memory=faulty_code.ROOM)))
-    first = Session(mod, TARGET, "genetic", Tools(builder, runner, _records(tmp_path)), trials=30, batch=8)
+    first = SearchSession(mod, TARGET, "genetic", Tools(builder, runner, _records(tmp_path)), trials=30, batch=8)
     while first.step():
         pass
     records = _records(tmp_path)
@@ -64,7 +64,7 @@ def test_candidates_with_faults_cost_nobody_else_and_are_never_tried_again(tmp_p
     for sign, count in (("crashed (SIGSEGV)", 2), ("took longer than 8 s", 1), ("took longer than 9 s", 1)):
         assert sum(sign in error for error in errors) == count, errors
     assert sum(not failure_of(error).candidate for error in errors) == len(first.done) - 23
-    second = Session(mod, TARGET, "genetic", Tools(builder, runner, records), trials=3, batch=8)
+    second = SearchSession(mod, TARGET, "genetic", Tools(builder, runner, records), trials=3, batch=8)
     while second.step():
         pass
     assert {trial.error for trial in second.done} == {"OSError: [Errno 28] No space left on device"}

@@ -13,7 +13,7 @@ from smartmem_tvm.tune import session as session_module
 from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import cost_model
-from smartmem_tvm.tune.session import Session, Tools, learn
+from smartmem_tvm.tune.session import SearchSession, Tools, learn
 from smartmem_tvm.tune.strategy import best_record, seconds_of
 from smartmem_tvm.tune.trace import genome_of
 from tunable_kernels import CASES
@@ -64,7 +64,7 @@ class _Answer:
 
 def test_times_and_failures_of_candidates_are_recorded_and_failures_of_the_machine_are_not(tmp_path):
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))
-    session = Session(
+    session = SearchSession(
         mod_of("matmul"), TARGET, "genetic", Tools(Builder(tmp_path), Runner(), database), trials=12, batch=6
     )
     while session.step():
@@ -83,7 +83,7 @@ def test_times_and_failures_of_candidates_are_recorded_and_failures_of_the_machi
 def test_a_session_goes_on_where_the_last_one_ended(tmp_path):
     def tried(trials, folder):
         database = ms.database.JSONDatabase(work_dir=str(tmp_path))
-        session = Session(
+        session = SearchSession(
             mod_of("matmul"), TARGET, "genetic", Tools(Builder(folder), Runner(), database), trials, batch=6
         )
         while session.step():
@@ -99,7 +99,7 @@ def test_a_cost_model_learns_from_the_records_of_its_space(strategy, tmp_path):
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))
     for which, folder in (("genetic", tmp_path / "g"), ("replay", tmp_path / "r")):
         tools = Tools(Builder(folder), Runner(), database)
-        session = Session(mod_of("matmul"), TARGET, which, tools, trials=12, batch=6)
+        session = SearchSession(mod_of("matmul"), TARGET, which, tools, trials=12, batch=6)
         while session.step():
             pass
     model = cost_model(strategy)
@@ -115,7 +115,7 @@ def test_two_strategies_tune_one_kernel_into_one_database(tmp_path):
     runner, builder = ms.runner.LocalRunner(timeout_sec=30, evaluator_config=config), local_builder(building_workers(2))
     for strategy in ("genetic", "replay"):
         tools = Tools(builder, runner, database, cost_model(strategy))
-        session = Session(mod, TARGET, strategy, tools, trials=8, batch=4)
+        session = SearchSession(mod, TARGET, strategy, tools, trials=8, batch=4)
         while session.step():
             pass
         assert len(session.done) == 8 and session.best < 0.1, session.done
@@ -136,4 +136,4 @@ def test_a_kernel_that_a_strategy_cannot_tune_is_named(monkeypatch):
     monkeypatch.setattr(session_module, "context", lambda *_: Refusing())
     tools = Tools(None, None, ms.database.MemoryDatabase())
     with pytest.raises(UserError, match="Kernel attention cannot be tuned by strategy evolutionary"):
-        Session(mod_of("attention"), TARGET, "evolutionary", tools, 4, name="attention")
+        SearchSession(mod_of("attention"), TARGET, "evolutionary", tools, 4, name="attention")

@@ -13,7 +13,7 @@ from ..ir.index_map import function_name
 from ..ir.kernel import Kernel
 from ..ir.movement import movement
 from ..ir.walk import collect_outside, loads
-from ..tables.mapping_type import TABLE_3, MappingType, Verdict
+from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
 from ..tables.quadrant import Quadrant
 from .classify import mapping_type, quadrant, reduction_dims
 from .laws import laws
@@ -95,7 +95,7 @@ def ir_removable(graph: Graph, node: Node, types: dict[Node, MappingType]) -> bo
         return False
     if movement(node.kernel) is not None:
         return True
-    return all(TABLE_3[types[node], types[reader]].verdict is not Verdict.NEVER for reader in readers)
+    return all(TABLE_3[types[node], types[reader]].verdict is not FusionVerdict.NEVER for reader in readers)
 
 
 def _aggregated(node: Node) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -28,7 +28,7 @@ from ..ir.index_map import division_count, variables
 from ..ir.kernel import Kernel, emit, shape_of
 from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
-from ..tables.mapping_type import TABLE_3, MappingType, Verdict
+from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
 from .classify import CHEAP, MOST_DIVISIONS, cost, mapping_type, quadrant, reduces, transcendental_calls
 
 # Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
@@ -59,7 +59,7 @@ class Profiles(Protocol):
 
 
 @dataclass(frozen=True)
-class Decision:
+class FusionDecision:
     """Whether to fuse, why, and who says so: the table, a profile or the cost model."""
 
     fuse: bool
@@ -87,21 +87,21 @@ class FusionCheck:
             self._types[key] = mapping_type(*key)
         return self._types[key]
 
-    def append(self, producer: Node, node: Node) -> Decision:
+    def append(self, producer: Node, node: Node) -> FusionDecision:
         """Decide whether pointwise `node` becomes the last stage of the reduction `producer`, which only it reads.
 
         A view left in `node` becomes the order in which the producer writes.
         """
         reason = self._cannot_end_with(producer, node)
         if reason:
-            return Decision(False, reason)
+            return FusionDecision(False, reason)
         first, second = self.type_of(producer), self.type_of(node)
-        if TABLE_3[first, second].verdict is Verdict.NEVER:
+        if TABLE_3[first, second].verdict is FusionVerdict.NEVER:
             return _never(first, second)
         action = TABLE_5[quadrant(producer.kernel), quadrant(node.kernel)]
         if action not in _TAKES_EPILOGUE:
-            return Decision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
-        trial = Trial(self.graph, [node], producer, inline_output=False)
+            return FusionDecision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
+        trial = FusionTrial(self.graph, [node], producer, inline_output=False)
         return self._decide(first, [second], trial, "each element is read once")
 
     def _cannot_end_with(self, producer: Node, node: Node) -> str:
@@ -119,7 +119,7 @@ class FusionCheck:
             return f"elements of {producer.var.name} are read more than once"
         return ""
 
-    def inline(self, node: Node, readers: list[Node], once: bool = False) -> Decision:
+    def inline(self, node: Node, readers: list[Node], once: bool = False) -> FusionDecision:
         """Decide whether the pointwise `node` is computed inside each of its `readers`.
 
         Parameters
@@ -128,59 +128,63 @@ class FusionCheck:
             Only if no element is evaluated more than once.
         """
         if self.graph.is_output(node.var):
-            return Decision(False, "it is a result of the function")
+            return FusionDecision(False, "it is a result of the function")
         if not readers:
-            return Decision(False, "nobody reads it")
+            return FusionDecision(False, "nobody reads it")
         if sum(division_count(stage.body) for stage in node.kernel.stages) > MOST_DIVISIONS:
-            return Decision(False, "its indices are too long to be worked out more than once")
+            return FusionDecision(False, "its indices are too long to be worked out more than once")
         for reader in readers:
             decision = self._refuse_reader(node, reader, len(readers), once)
             if decision is not None:
                 return decision
         if len(readers) > 1 and not _moves_fewer_bytes(node, len(readers)):
-            return Decision(False, f"reading its operands in {len(readers)} kernels moves more bytes than storing it")
-        trial = Trial(self.graph, readers, node, inline_output=True)
+            return FusionDecision(
+                False, f"reading its operands in {len(readers)} kernels moves more bytes than storing it"
+            )
+        trial = FusionTrial(self.graph, readers, node, inline_output=True)
         return self._decide(self.type_of(node), [self.type_of(r) for r in readers], trial, "computed where it is read")
 
-    def _refuse_reader(self, node: Node, reader: Node, readers: int, once: bool) -> Decision | None:
+    def _refuse_reader(self, node: Node, reader: Node, readers: int, once: bool) -> FusionDecision | None:
         name = reader.var.name
         if reader.kernel is None:
-            return Decision(False, f"{name} has no functional form: {reader.reason}")
+            return FusionDecision(False, f"{name} has no functional form: {reader.reason}")
         if _calls(node) and _calls(reader) + _calls(node) > MOST_CALLS:
-            return Decision(False, f"{name} calls enough functions per element already")
+            return FusionDecision(False, f"{name} calls enough functions per element already")
         first, second = self.type_of(node), self.type_of(reader)
-        if TABLE_3[first, second].verdict is Verdict.NEVER and movement(node.kernel) is None:
+        if TABLE_3[first, second].verdict is FusionVerdict.NEVER and movement(node.kernel) is None:
             return _never(first, second)
         work = sum(cost(stage.body) for stage in node.kernel.stages)
         again = readers * _evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
         if again > MOST_REPEATED and (once or work > CHEAP):
-            return Decision(False, f"{name} would evaluate its {work} operations {again:g} times")
+            return FusionDecision(False, f"{name} would evaluate its {work} operations {again:g} times")
         return None
 
-    def _decide(self, first: MappingType, seconds: list[MappingType], trial: Trial, why: str) -> Decision:
+    def _decide(self, first: MappingType, seconds: list[MappingType], trial: FusionTrial, why: str) -> FusionDecision:
         """The last word on a pair that nothing speaks against: constraints, then the colour of its cell."""
         reason = trial.exceeds()
         if reason:
-            return Decision(False, reason)
+            return FusionDecision(False, reason)
         pairs = " and ".join(dict.fromkeys(f"{first.value} then {second.value}" for second in seconds))
-        if all(TABLE_3[first, second].verdict is Verdict.FUSE for second in seconds):
-            return Decision(True, f"{pairs}: {why}", "DNNFusion Table 3")
+        if all(TABLE_3[first, second].verdict is FusionVerdict.FUSE for second in seconds):
+            return FusionDecision(True, f"{pairs}: {why}", "DNNFusion Table 3")
         measured = self.profiles.compare(trial.fused, trial.parts) if self.profiles is not None else None
         if measured is None:
-            return Decision(True, f"{pairs}: {why}")
+            return FusionDecision(True, f"{pairs}: {why}")
         fused, apart = measured
         by = f"{MEASURED}: {fused * 1e6:.1f} us fused, {apart * 1e6:.1f} us apart"
         if fused <= apart:
-            return Decision(True, f"{pairs}: {why}", by)
-        return Decision(False, f"{pairs}: measured slower as one kernel", by)
+            return FusionDecision(True, f"{pairs}: {why}", by)
+        return FusionDecision(False, f"{pairs}: measured slower as one kernel", by)
 
 
-def _never(first: MappingType, second: MappingType) -> Decision:
+def _never(first: MappingType, second: MappingType) -> FusionDecision:
     """A red cell."""
-    return Decision(False, f"{first.value} then {second.value} never pays (DNNFusion Table 3)", "DNNFusion Table 3")
+    return FusionDecision(
+        False, f"{first.value} then {second.value} never pays (DNNFusion Table 3)", "DNNFusion Table 3"
+    )
 
 
-class Trial:
+class FusionTrial:
     """`producer` absorbed by each of `readers`, as if; the kernels are worked out only when somebody looks."""
 
     def __init__(self, graph: Graph, readers: list[Node], producer: Node, inline_output: bool):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tvm
 
-    from ..runtime.launch_times import Launch
+    from ..runtime.launch_times import TimedLaunch
 
 BUFFER, TEXTURE = "buffer", "texture"
 
 
-def shares(graph: tvm.IRModule, launches: Sequence[Launch], each: bool = False) -> dict:
+def shares(graph: tvm.IRModule, launches: Sequence[TimedLaunch], each: bool = False) -> dict:
     """Facts for a result file.
 
     Parameters

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .child import Child, System
-from .turns import Effort, in_turns, summary
+from .turns import RunEffort, in_turns, summary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class Method:
     prepare: Callable[[dict], System]
     error: Callable[[Outputs, Outputs], float]
     reference: str
-    effort: Effort = field(default_factory=Effort)
+    effort: RunEffort = field(default_factory=RunEffort)
     together: bool = True
     patience: float = 3600.0
     side_by_side: bool = False

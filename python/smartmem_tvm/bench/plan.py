@@ -20,7 +20,7 @@ from .measure import Method, measure
 from .names import CPU, ONNXRUNTIME, SMARTMEM, UNSCHEDULED, SystemSpec, is_defined, switches
 from .results import Results, fingerprint, plain
 from .systems import largest_error, prepare
-from .turns import Effort
+from .turns import RunEffort
 
 # Without schedules a run takes seconds, beside which no other technique is to be seen: ablated only by name.
 _ON_REQUEST = ("schedule",)
@@ -141,7 +141,7 @@ class Plan:
     shapes: Mapping[str, tuple[int, ...]]
     threads: int
     seed: int
-    effort: Effort
+    effort: RunEffort
     patience: float
     devices: Mapping[str, Mapping] = field(default_factory=dict)
     profiles: Path | None = None

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Effort:
+class RunEffort:
     """How long to measure.
 
     Attributes
@@ -45,7 +45,7 @@ class Effort:
     warm_up: int = 1
 
 
-def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[float]]:
+def in_turns(runs: Sequence[Callable[[], float]], effort: RunEffort) -> list[list[float]]:
     """Take one run of each system in every round, so that a slow moment of the machine hits all of them alike.
 
     A slow system leaves the rounds when its budget is spent.
@@ -75,13 +75,13 @@ def in_turns(runs: Sequence[Callable[[], float]], effort: Effort) -> list[list[f
     return seconds
 
 
-def _goes_on(seconds: list[float], effort: Effort) -> bool:
+def _goes_on(seconds: list[float], effort: RunEffort) -> bool:
     return len(seconds) < effort.least or (len(seconds) < effort.most and sum(seconds) < effort.budget)
 
 
 def medians(calls: Sequence[Callable[[], object]], rounds: int, warm_up: int = 2) -> list[float]:
     """Median seconds of each call, taken in turns for so many rounds."""
-    effort = Effort(least=rounds, most=rounds, pause=0.0, warm_up=warm_up)
+    effort = RunEffort(least=rounds, most=rounds, pause=0.0, warm_up=warm_up)
     return [median(each) for each in in_turns([lambda call=call: timed(call)[0] for call in calls], effort)]
 
 

@@ -139,7 +139,7 @@ def _networks(args: argparse.Namespace) -> list[Network]:
 
 def _plan(args: argparse.Namespace) -> Plan:
     from ..bench.plan import Plan, devices_of, techniques
-    from ..bench.turns import Effort
+    from ..bench.turns import RunEffort
 
     ablation = None
     if args.ablation is not None:
@@ -156,7 +156,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     devices = devices_of([args.target, *(system.target for system in against)])
     # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
     limits = {"most": 100, "pause": 0.0} if args.target in devices else {}
-    effort = Effort(args.budget, settle=args.settle, **limits)
+    effort = RunEffort(args.budget, settle=args.settle, **limits)
     files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, _TUNE))
     for system in against:
         _given(system.records, _TUNE)

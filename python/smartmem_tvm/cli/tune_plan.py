@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..deploy.build import Compiled
     from ..executor.devices import Executor
-    from ..tune.campaign import Campaign, Effort
+    from ..tune.campaign import Campaign, TuningEffort
     from ..tune.records import Records
     from ..tune.tasks import Task
 
@@ -168,7 +168,7 @@ def _records(
     return Records(path, here(target, executor.threads), run)
 
 
-def _effort(args: argparse.Namespace) -> Effort:
+def _effort(args: argparse.Namespace) -> TuningEffort:
     from ..tune.campaign import EFFORTS
 
     asked = {"trials": args.trials, "minutes": args.minutes}

@@ -23,7 +23,7 @@ from ..tune.kernel import CONSTANTS
 from ..tune.records import workload_key
 from .build import generate, lower
 from .measure import random_arguments
-from .this_machine import Model, ThisMachine, model_on
+from .this_machine import LoadedModel, ThisMachine, model_on
 from .weights import Weight
 
 # Of the largest number of an output. Sums in another order differ by 1e-6 of it; one wrong element of a sum of some
@@ -80,7 +80,7 @@ def judge(
     return devices.run(lambda device: _compared(untuned, tuned, device), devices.limits.verdict)
 
 
-def _seconds(device: Device, models: Sequence[Model]) -> list[float]:
+def _seconds(device: Device, models: Sequence[LoadedModel]) -> list[float]:
     with device.running(len(models)):
         return in_turns([each.clock() for each in models], VERDICT)
 
@@ -139,7 +139,7 @@ class CompiledKernel:
         self.problem = _problem(lowered) if record is not None else ""
         self.code = generate(lowered, target)
 
-    def on(self, device: Device) -> Model:
+    def on(self, device: Device) -> LoadedModel:
         """Bring it to a device."""
         return model_on(device, self.code, self.weights, self.inputs)
 

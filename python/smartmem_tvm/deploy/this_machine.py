@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm.target import Target
 
-from ..executor.devices import Device, Devices, Limits
+from ..executor.devices import Deadlines, Device, Devices
 from ..executor.gpu_turn import LOCK, gpu_turn
 from ..executor.readings import BY_DEVICE_CLOCK, CANDIDATE, Clock, evaluator_clock, host_clock
 from ..executor.workers import Confines, Workers
@@ -23,7 +23,7 @@ from .build import to_numpy
 from .device_clock import device_clock
 from .weights import Machine, Weight
 
-_LIMITS = Limits(candidate=30.0, question=600.0, verdict=600.0)
+_LIMITS = Deadlines(candidate=30.0, question=600.0, verdict=600.0)
 Result = TypeVar("Result")
 
 
@@ -39,7 +39,7 @@ class ThisMachine(Devices):
 
     target: Target
     takes_turns: bool = False
-    limits: Limits = _LIMITS
+    limits: Deadlines = _LIMITS
     lock: Path = LOCK
 
     def run(self, work: Callable[[Device], Result], seconds: float = float("inf")) -> Result:
@@ -122,7 +122,7 @@ def measuring_worker(
 
 
 @dataclass(frozen=True)
-class Model:
+class LoadedModel:
     """A compiled model on a device, with its inputs there."""
 
     on: Device
@@ -140,9 +140,9 @@ class Model:
         return self.on.clock(self.machine, "main", [self.tensors], handing_over=local_cpu)
 
 
-def model_on(device: Device, code: Any, weights: Sequence[Weight], inputs: Sequence[Weight]) -> Model:
+def model_on(device: Device, code: Any, weights: Sequence[Weight], inputs: Sequence[Weight]) -> LoadedModel:
     """Bring a compiled model to a device, with its weights and inputs."""
     loaded = device.load(code)
     with device.transfer(sum(each.nbytes for each in (*weights, *inputs)), "what a kernel reads"):
         machine = Machine(loaded, weights, device.device, has_textures(device.target))
-        return Model(device, machine, [each.on(device.device) for each in inputs])
+        return LoadedModel(device, machine, [each.on(device.device) for each in inputs])

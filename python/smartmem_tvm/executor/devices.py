@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Limits:
+class Deadlines:
     """Seconds for all that is done on a device for one job: compilations there, transfers, launches."""
 
     candidate: float
@@ -83,7 +83,7 @@ class Devices(ABC):
     """
 
     target: Target
-    limits: Limits
+    limits: Deadlines
     is_elsewhere: bool = False
 
     @abstractmethod

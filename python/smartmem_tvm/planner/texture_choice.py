@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Trial:
+class PlacementTrial:
     """What came of scheduling a kernel.
 
     Attributes
@@ -31,7 +31,7 @@ class Slower(str):
     """That a tensor is better left in a buffer, and why: so far, for its neighbours may move."""
 
 
-def slower(buffer: Mapping[str, Trial], texture: Mapping[str, Trial]) -> Slower | None:
+def slower(buffer: Mapping[str, PlacementTrial], texture: Mapping[str, PlacementTrial]) -> Slower | None:
     """Why a tensor is better left in a buffer, None if it is not.
 
     Parameters

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..errors import UserError
 from .keys import ANSWER_SECONDS, KeyState, states, unreachable
-from .wire import Address, Code, Link, address_text
+from .wire import Address, Code, Connection, address_text
 
 _ABSENT_SECONDS = 3.0  # for a tracker that was restarted, and for servers to come back to it
 _PAUSE_SECONDS = 0.1
@@ -54,7 +54,7 @@ def borrow(tracker: Address, key: str, end: float, avoid: Mapping[str, float]) -
     patience = start + min(_ABSENT_SECONDS, max(0.0, end - start))
     while True:
         try:
-            with Link(tracker, ANSWER_SECONDS) as link:
+            with Connection(tracker, ANSWER_SECONDS) as link:
                 known = states(link)
                 if (state := known.get(key, _NOTHING)).total:
                     patience = time.monotonic() + _ABSENT_SECONDS
@@ -72,7 +72,7 @@ def borrow(tracker: Address, key: str, end: float, avoid: Mapping[str, float]) -
 
 
 def _wait(
-    link: Link, tracker: Address, key: str, state: KeyState, end: float, avoid: Mapping[str, float]
+    link: Connection, tracker: Address, key: str, state: KeyState, end: float, avoid: Mapping[str, float]
 ) -> tuple[Address, str] | None:
     """The first device that the tracker has for us and that is wanted; None if there is none in time or any more."""
     # With a request open, a device that nobody wants yet would be given to us and to nobody else.
@@ -92,12 +92,12 @@ def _wait(
     return None
 
 
-def _is_given(link: Link, tracker: Address, key: str, end: float) -> bool:
+def _is_given(link: Connection, tracker: Address, key: str, end: float) -> bool:
     """Whether the tracker answers in time; it would not do so when the last device of the key is gone."""
     while (left := end - time.monotonic()) > 0:
         if link.is_answered(min(left, _ABSENT_SECONDS)):
             return True
-        with Link(tracker, ANSWER_SECONDS) as other:
+        with Connection(tracker, ANSWER_SECONDS) as other:
             if not states(other).get(key, _NOTHING).total:
                 return False
     return False

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UserError
-from .wire import Address, Code, Link, address_text
+from .wire import Address, Code, Connection, address_text
 
 ANSWER_SECONDS = 5.0
 
@@ -53,7 +53,7 @@ def tracker_state(tracker: Address) -> dict[str, KeyState]:
         If no tracker answers.
     """
     try:
-        with Link(tracker, ANSWER_SECONDS) as link:
+        with Connection(tracker, ANSWER_SECONDS) as link:
             return states(link)
     except OSError as error:
         raise unreachable(tracker, error) from error
@@ -67,7 +67,7 @@ def unreachable(tracker: Address, error: OSError) -> UserError:
     )
 
 
-def states(link: Link) -> dict[str, KeyState]:
+def states(link: Connection) -> dict[str, KeyState]:
     """The same over an open line; OSError if it breaks."""
     answer = link.ask(Code.SUMMARY)
     if not isinstance(answer, list) or answer[0] != Code.SUCCESS:

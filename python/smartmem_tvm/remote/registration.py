@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import secrets
 
-from .wire import Address, Code, Link, address_text
+from .wire import Address, Code, Connection, address_text
 
 RETRY_SECONDS = 0.5
 _TEND_SECONDS = 2.0
@@ -37,7 +37,7 @@ class Registration:
     def __init__(self, tracker: Address, key: str, host: str | None, port: int):
         self.tracker, self.key, self.host, self.port = tracker, key, host, port
         self.match_key = ""
-        self.link: Link | None = None
+        self.link: Connection | None = None
         self._due = 0.0
         self._taken_at: float | None = None
         self._told = False
@@ -75,7 +75,7 @@ class Registration:
         self._told = True
 
     def _connect(self, free: bool) -> None:
-        self.link = Link(self.tracker, _ANSWER_SECONDS)
+        self.link = Connection(self.tracker, _ANSWER_SECONDS)
         facts = {"key": f"server:{self.key}", "addr": [self.host, self.port]}
         _expect_success(self.link.ask(Code.UPDATE_INFO, facts))
         _log.info("Registered with the tracker at %s as %s.", address_text(self.tracker), self.key)

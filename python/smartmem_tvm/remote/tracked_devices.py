@@ -22,14 +22,14 @@ from tvm.target import Target
 
 from ..deploy.link import linked
 from ..errors import UserError
-from ..executor.devices import Device, Devices, Limits
+from ..executor.devices import Deadlines, Device, Devices
 from ..executor.faults import NO_DEVICE
 from ..executor.readings import Clock, evaluator_clock
 from .borrow import DeviceLost
 from .deployed import kind_of, load_library
 from .session import Session, request
 
-_LIMITS = Limits(candidate=300.0, question=600.0, verdict=900.0)
+_LIMITS = Deadlines(candidate=300.0, question=600.0, verdict=900.0)
 _RUNNING = 30.0  # seconds that the launches of a kernel may take, of which the first one compiles
 cooling: dict[str, float] = {}
 """Address of a device that this process has lost -> until when it is left alone, as `time.monotonic` counts."""
@@ -74,7 +74,7 @@ class TrackedDevices(Devices):
     tries: int = 3
     cool_down: float = 10.0
     session_limit: float = 0.0
-    limits: Limits = _LIMITS
+    limits: Deadlines = _LIMITS
     is_elsewhere: bool = True
 
     def patience(self, seconds: float) -> float:

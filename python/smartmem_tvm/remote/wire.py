@@ -123,7 +123,7 @@ def send_text(sock: socket.socket, text: str) -> None:
     sock.sendall(struct.pack("<i", len(data)) + data)
 
 
-class Link:
+class Connection:
     """A connection to a tracker.
 
     Parameters
@@ -175,7 +175,7 @@ class Link:
         """Hang up."""
         self.socket.close()
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_) -> None:

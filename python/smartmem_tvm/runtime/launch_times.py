@@ -15,7 +15,7 @@ from ..deploy.device_clock import device_clock
 
 
 @dataclass(frozen=True)
-class Launch:
+class TimedLaunch:
     """One launch.
 
     Attributes
@@ -38,7 +38,7 @@ def kernel_seconds(compiled: Compiled, inputs: Sequence[np.ndarray]) -> dict[str
     return {name: median(seconds) for name, seconds in found.items()}
 
 
-def launch_times(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[Launch]:
+def launch_times(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[TimedLaunch]:
     """Time every launch of one inference on a GPU, each on the arguments that the inference brings.
 
     Parameters
@@ -58,7 +58,7 @@ def launch_times(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[Launc
 
     def watch(function, name: str, before_run: bool, _result, *arguments) -> int:
         if before_run and not name.startswith("vm.builtin."):
-            found.append(Launch(name, clock.seconds(lambda: function(*arguments))))
+            found.append(TimedLaunch(name, clock.seconds(lambda: function(*arguments))))
         return 0
 
     main, tensors = vm["main"], vm.tensors(inputs)

@@ -17,7 +17,7 @@ class Search(Enum):
     NONE = "No search"
 
 
-class Decision(NamedTuple):
+class LayoutDecision(NamedTuple):
     """One cell: output type (None where the paper prints N/A) and layout search."""
 
     output: Quadrant | None
@@ -37,6 +37,8 @@ _ROWS = {
 }
 # fmt: on
 
-TABLE_6: dict[tuple[Quadrant, Quadrant], Decision] = {
-    (first, second): Decision(*cell) for first, row in _ROWS.items() for second, cell in zip(_COLUMNS, row, strict=True)
+TABLE_6: dict[tuple[Quadrant, Quadrant], LayoutDecision] = {
+    (first, second): LayoutDecision(*cell)
+    for first, row in _ROWS.items()
+    for second, cell in zip(_COLUMNS, row, strict=True)
 }

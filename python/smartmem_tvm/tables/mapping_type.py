@@ -18,7 +18,7 @@ class MappingType(Enum):
     MANY_TO_MANY = "Many-to-Many"
 
 
-class Verdict(Enum):
+class FusionVerdict(Enum):
     """Colour of a cell."""
 
     FUSE = "+"  # green: always profitable
@@ -30,7 +30,7 @@ class Fusion(NamedTuple):
     """One cell: mapping type of the fused operator and verdict."""
 
     result: MappingType
-    verdict: Verdict
+    verdict: FusionVerdict
 
 
 _11, _1M, _MM = MappingType.ONE_TO_ONE, MappingType.ONE_TO_MANY, MappingType.MANY_TO_MANY
@@ -49,7 +49,7 @@ _ROWS = {
 # fmt: on
 
 TABLE_3: dict[tuple[MappingType, MappingType], Fusion] = {
-    (first, second): Fusion(result, Verdict(verdict))
+    (first, second): Fusion(result, FusionVerdict(verdict))
     for first, row in _ROWS.items()
     for second, (result, verdict) in zip(_COLUMNS, row, strict=True)
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tvm
 
 from ..analysis.classify import reduces
-from ..analysis.fusion import MEASURED, Decision, FusionCheck, Profiles, result_bytes, work
+from ..analysis.fusion import MEASURED, FusionCheck, FusionDecision, Profiles, result_bytes, work
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..tables.mapping_type import MappingType
 
@@ -129,7 +129,7 @@ class FusionPlan:
         self.graph.remove(node)
         return readers
 
-    def _record(self, node: Node, decision: Decision, into: list[Node]) -> None:
+    def _record(self, node: Node, decision: FusionDecision, into: list[Node]) -> None:
         operator = node.members[-1]
         if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith(MEASURED):
             return  # that nothing else took it in either is no news

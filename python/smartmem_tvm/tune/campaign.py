@@ -22,7 +22,7 @@ from ..executor.faults import MachineFailed
 from .faults import failure_of
 from .kernel_run import KernelRun, kernel_runs
 from .records import Records, record_key, workload_key
-from .session import Session, Tools, Trial
+from .session import CandidateTrial, SearchSession, Tools
 from .strategy import seconds_of
 from .tasks import Task
 from .trace import genome_of
@@ -35,7 +35,7 @@ _BROKEN = 2  # batches in which the machine failed at everything
 
 
 @dataclass(frozen=True)
-class Effort:
+class TuningEffort:
     """How much is tried.
 
     Attributes
@@ -57,9 +57,9 @@ class Effort:
 
 
 EFFORTS = {
-    "rapid": Effort(trials=32, worth=0.02, batch=8, minutes=5.0),
-    "normal": Effort(trials=192, worth=0.005, batch=16, minutes=30.0),
-    "exhaustive": Effort(trials=1024, worth=0.001, batch=16, minutes=float("inf")),
+    "rapid": TuningEffort(trials=32, worth=0.02, batch=8, minutes=5.0),
+    "normal": TuningEffort(trials=192, worth=0.005, batch=16, minutes=30.0),
+    "exhaustive": TuningEffort(trials=1024, worth=0.001, batch=16, minutes=float("inf")),
 }
 
 
@@ -93,7 +93,7 @@ class Campaign:
         strategy: str,
         tools: Tools,
         judge: Judge,
-        effort: Effort,
+        effort: TuningEffort,
         seed: int = 0,
     ):
         self.target, self.strategy, self.tools, self.effort, self.seed = target, strategy, tools, effort, seed
@@ -197,15 +197,15 @@ class Campaign:
             self._finish(kernel, "all candidates tried")
         self._note_broken(trials, fair)
 
-    def _session(self, kernel: KernelRun) -> Session:
+    def _session(self, kernel: KernelRun) -> SearchSession:
         key = id(kernel)
         if key not in self._sessions:
             left, batch = self.effort.trials - len(kernel.times), self.effort.batch
             facts = (kernel.task.mod, self.target, self.strategy, self.tools, left, min(batch, left), self.seed)
-            self._sessions[key] = Session(*facts, kernel.name)
+            self._sessions[key] = SearchSession(*facts, kernel.name)
         return self._sessions[key]
 
-    def _note_broken(self, trials: Sequence[Trial], fair: Sequence[Trial]) -> None:
+    def _note_broken(self, trials: Sequence[CandidateTrial], fair: Sequence[CandidateTrial]) -> None:
         if not trials:  # the search of a kernel is over, which says nothing of the machine
             return
         self._broken, self._reason = (0, "") if fair else (self._broken + 1, trials[-1].error.strip().rstrip("."))

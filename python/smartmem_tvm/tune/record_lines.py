@@ -162,7 +162,7 @@ def _take(found: Selected, kind: str, line: Mapping) -> None:
 
 
 @dataclass(frozen=True)
-class Check:
+class RecordCheck:
     """What is in a file of records.
 
     Attributes
@@ -177,7 +177,7 @@ class Check:
     problems: list[str]
 
 
-def check(path: Path) -> Check:
+def check(path: Path) -> RecordCheck:
     """Look at all lines of a file.
 
     Raises
@@ -188,10 +188,10 @@ def check(path: Path) -> Check:
     lines, damaged = json_lines.read(path)
     found, _ = sift(lines)
     torn = [f"Line {each.line} {'is torn' if each.torn else 'is no JSON object'}." for each in damaged]
-    return Check(found.counts, torn + found.problems)
+    return RecordCheck(found.counts, torn + found.problems)
 
 
-def sift(lines: Iterable[dict]) -> tuple[Check, list[dict]]:
+def sift(lines: Iterable[dict]) -> tuple[RecordCheck, list[dict]]:
     """What is in some lines, and those that are of use."""
     problems: list[str] = []
     known: dict[str, set[str]] = {"workload": set(), "run": set(), "record": set()}
@@ -204,7 +204,7 @@ def sift(lines: Iterable[dict]) -> tuple[Check, list[dict]]:
         else:
             kept.append(line)
             _count(line, counts)
-    return Check(counts, problems), kept
+    return RecordCheck(counts, problems), kept
 
 
 def _problem(line: Mapping, known: dict[str, set[str]]) -> str | None:

@@ -29,7 +29,7 @@ _NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
 
 
 @dataclass(frozen=True)
-class Trial:
+class CandidateTrial:
     """One candidate that was tried: its seconds, or why there are none."""
 
     seconds: float | None
@@ -53,7 +53,7 @@ class Tools:
     devices: int = 1
 
 
-class Session:
+class SearchSession:
     """The tuning of one kernel by one strategy.
 
     Parameters
@@ -104,7 +104,7 @@ class Session:
         """Seconds of the fastest candidate of this session."""
         return min((trial.seconds for trial in self.done if trial.seconds is not None), default=None)
 
-    def step(self) -> list[Trial]:
+    def step(self) -> list[CandidateTrial]:
         """Try one batch; what was measured is on record when this returns. Empty when there is nothing left to try."""
         candidates = self.context.generate_measure_candidates() if self._open else None
         if not candidates:
@@ -118,7 +118,7 @@ class Session:
         self.context.notify_runner_results(candidates, results)
         if self.tools.model is not None:
             self.tools.model.update(self.context, candidates, results)
-        trials = [Trial(median_of(result.run_secs), str(result.error_msg or "")) for result in results]
+        trials = [CandidateTrial(median_of(result.run_secs), str(result.error_msg or "")) for result in results]
         self.done += trials
         return trials
 

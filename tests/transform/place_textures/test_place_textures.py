@@ -10,7 +10,7 @@ from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.ir.kernel import emit, parse
 from smartmem_tvm.ir.storage import stored_as
 from smartmem_tvm.planner.storage_order import Demand
-from smartmem_tvm.planner.texture_choice import Trial
+from smartmem_tvm.planner.texture_choice import PlacementTrial
 from smartmem_tvm.planner.texture_form import ImageLimits, TextureForm, texture_form
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 from smartmem_tvm.transform.place_textures import SCOPE, PlaceTextures
@@ -18,7 +18,7 @@ from texture_modules import TARGET
 
 
 def willing(_):
-    return Trial()
+    return PlacementTrial()
 
 
 def placed(build, *shapes, accepts=willing, limits=None, dtype="float32"):
@@ -64,7 +64,7 @@ def test_inputs_are_never_touched():
 
 
 def test_a_kernel_that_cannot_keeps_its_tensor_in_a_buffer():
-    mod = placed(layers, (3, 5, 7), accepts=lambda kernel: Trial("no rule for it"))
+    mod = placed(layers, (3, 5, 7), accepts=lambda kernel: PlacementTrial("no rule for it"))
     between, _ = decisions(mod).values()
     assert between["memory"] == "buffer" and between["reason"].endswith("no rule for it")
     assert all(buffer.scope() == "global" for node in nodes(mod) for buffer in node.kernel.inputs)
@@ -72,7 +72,9 @@ def test_a_kernel_that_cannot_keeps_its_tensor_in_a_buffer():
 
 def test_both_writer_and_reader_are_asked():
     asked = []
-    placed(layers, (3, 5, 7), accepts=lambda kernel: asked.append([p.scope() for p in kernel.params]) or Trial())
+    placed(
+        layers, (3, 5, 7), accepts=lambda kernel: asked.append([p.scope() for p in kernel.params]) or PlacementTrial()
+    )
     between, weights = asked[:2], asked[2:]
     assert all(scopes.count(SCOPE) == 1 for scopes in between)
     assert between[0][-1] == SCOPE and between[1][-1] != SCOPE
@@ -120,7 +122,7 @@ def test_weights_of_a_kernel_move_together_or_one_by_one():
 
     def accepts(kernel):
         asked.append([param.scope() for param in kernel.params])
-        return Trial(singly=frozenset([0]) if asked[-1][0] == SCOPE else frozenset())
+        return PlacementTrial(singly=frozenset([0]) if asked[-1][0] == SCOPE else frozenset())
 
     (node,) = nodes(mod := placed(biased, (5, 8), accepts=accepts))
     assert asked[0].count(SCOPE) == 2 and scopes(node.kernel).count(SCOPE) == 1

@@ -115,7 +115,7 @@ class Computed(Movable):
         self.graph.rename(self.node, relax.DataflowVar(self.node.var.name, self._type(form, vdevice)))
 
 
-class Weight(Movable):
+class MovableWeight(Movable):
     """A constant that kernels read."""
 
     kind = "weight"
@@ -159,7 +159,7 @@ def computed(graph: Graph) -> Iterator[Computed]:
     return (Computed(graph, node) for node in graph if node.kernel is not None)
 
 
-def weights(graph: Graph) -> list[Weight]:
+def weights(graph: Graph) -> list[MovableWeight]:
     """The constants with dimensions that kernels of a graph read, each once, those of the first kernels first."""
     users: dict = {}
     for node in graph:
@@ -167,7 +167,7 @@ def weights(graph: Graph) -> list[Weight]:
             if isinstance(arg, ir.GenericConst) and len(arg.value.shape):
                 users.setdefault(arg.value, (arg, {}))[1].setdefault(node, []).append(position)
     opaque = _read_otherwise(graph)
-    return [Weight(value, of, tensor in opaque) for tensor, (value, of) in users.items()]
+    return [MovableWeight(value, of, tensor in opaque) for tensor, (value, of) in users.items()]
 
 
 def _read_otherwise(graph: Graph) -> set:

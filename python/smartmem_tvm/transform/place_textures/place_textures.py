@@ -14,14 +14,14 @@ from tvm.target import Target
 
 from ...ir.graph import Graph, Node, graphs, write
 from ...ir.kernel import Kernel, Opaque, emit, shape_of
-from ...planner.texture_choice import Slower, Trial, slower
+from ...planner.texture_choice import PlacementTrial, Slower, slower
 from ...planner.texture_form import ImageLimits, TextureForm
 from .movable import Movable, computed, weights
 
 SCOPE = "global.texture"
 _TYPES = ("float32", "float16")
 
-Accepts = Callable[[tirx.PrimFunc], Trial]
+Accepts = Callable[[tirx.PrimFunc], PlacementTrial]
 """Schedules a kernel with the textures that it reads and writes, and says how long it takes."""
 
 
@@ -152,7 +152,7 @@ class PlaceTextures:
 
     def _refusal(self, before: Mapping[Node, Kernel], tensors: Iterable[Movable]) -> str | None:
         """Why the kernels should stay as they were before."""
-        trials: dict[str, Trial] = {}
+        trials: dict[str, PlacementTrial] = {}
         for node in before:
             trial = trials[node.var.name] = self.accepts(emit(node.kernel))
             if trial.problem is not None:

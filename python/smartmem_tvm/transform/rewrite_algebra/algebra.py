@@ -16,7 +16,7 @@ from tvm import ir, relax
 
 from ...ir.index_map import variables
 from .numpy_operators import evaluate
-from .terms import REDUCTIONS, Cost, Facts, Reduce, Refused, Term, operator_cost, result_facts
+from .terms import REDUCTIONS, Cost, Reduce, Refused, Term, TermFacts, operator_cost, result_facts
 
 INPUT, OPAQUE, CONSTANT, ALIAS = "input", "opaque", "constant", "alias"
 _PREFIX = "relax."
@@ -26,14 +26,14 @@ _COMPARED = 1 << 16
 _CONE = 64
 
 
-class Node:
+class AlgebraNode:
     """One value. Identity is that of the object; `number` is equal for values that are known to be equal."""
 
     __slots__ = ("args", "array", "attrs", "binding", "facts", "number", "op", "pinned", "readers", "source")
 
-    def __init__(self, op: str, args: tuple, attrs: Any, facts: Facts, number: int):
+    def __init__(self, op: str, args: tuple, attrs: Any, facts: TermFacts, number: int):
         self.op, self.args, self.attrs, self.facts, self.number = op, args, attrs, facts, number
-        self.readers: dict[Node, None] = {}
+        self.readers: dict[AlgebraNode, None] = {}
         self.pinned = False  # visible outside of the block
         self.binding = None  # as it was read; None for a node that rewriting made, or changed
         self.source: relax.Expr | None = None  # the expression that stands for this value
@@ -50,7 +50,7 @@ class AlgebraGraph:
 
     def __init__(self, block: relax.DataflowBlock, vocabulary: frozenset[str]):
         self.vocabulary = vocabulary
-        self.nodes: list[Node] = []  # one per binding
+        self.nodes: list[AlgebraNode] = []  # one per binding
         self._by_expr: dict = {}
         self._numbers: dict = {}
         for binding in block.bindings:
@@ -65,10 +65,10 @@ class AlgebraGraph:
         if described is not None and facts is not None and self._consistent(described, value, facts):
             op, attrs = described
             args = tuple(self._leaf(arg) for arg in value.args)
-            node = Node(op, args, attrs, facts, self._number(op, args, attrs))
+            node = AlgebraNode(op, args, attrs, facts, self._number(op, args, attrs))
         else:
             args = tuple(self._leaf(var) for var in variables(binding.value))
-            node = Node(OPAQUE, args, None, facts or Facts((), "object"), self._fresh())
+            node = AlgebraNode(OPAQUE, args, None, facts or TermFacts((), "object"), self._fresh())
         node.binding, node.source = binding, binding.var
         node.pinned = not isinstance(binding.var, relax.DataflowVar)
         for arg in args:
@@ -76,7 +76,7 @@ class AlgebraGraph:
         self._by_expr[binding.var] = node
         self.nodes.append(node)
 
-    def _consistent(self, described, value, facts: Facts) -> bool:
+    def _consistent(self, described, value, facts: TermFacts) -> bool:
         """Whether the operator's type is what the terms say it is; if not, it is none of their business."""
         op, attrs = described
         operands = [_facts(arg.ty) for arg in value.args]
@@ -88,26 +88,26 @@ class AlgebraGraph:
             return False
         return (found.shape, found.dtype) == (facts.shape, facts.dtype)
 
-    def _leaf(self, expr) -> Node:
+    def _leaf(self, expr) -> AlgebraNode:
         if isinstance(expr, ir.Constant):
             return self.constant(expr)
         node = self._by_expr.get(expr)
         if node is None:
-            node = Node(INPUT, (), None, _facts(expr.ty) or Facts((), "object"), self._fresh())
+            node = AlgebraNode(INPUT, (), None, _facts(expr.ty) or TermFacts((), "object"), self._fresh())
             node.pinned, node.source = True, expr
             self._by_expr[expr] = node
         return node
 
-    def constant(self, value) -> Node:
+    def constant(self, value) -> AlgebraNode:
         """The node of a constant: a Relax constant, or a numpy array."""
         if isinstance(value, np.ndarray):
             array, expr = value, None
-            facts = Facts(array.shape, str(array.dtype), True)
+            facts = TermFacts(array.shape, str(array.dtype), True)
         else:
-            facts = _facts(value.ty) or Facts((), "object")
-            facts = Facts(facts.shape, facts.dtype, True)
+            facts = _facts(value.ty) or TermFacts((), "object")
+            facts = TermFacts(facts.shape, facts.dtype, True)
             array, expr = None, value
-        node = Node(CONSTANT, (), None, facts, -1)
+        node = AlgebraNode(CONSTANT, (), None, facts, -1)
         node.pinned, node.source, node.array = True, expr, array
         if facts.size <= _COMPARED and facts.dtype != "object":
             node.number = self._unique((CONSTANT, facts, self.array(node).tobytes()))
@@ -115,13 +115,13 @@ class AlgebraGraph:
             node.number = self._unique((CONSTANT, expr if expr is not None else id(array)))
         return node
 
-    def array(self, node: Node) -> np.ndarray:
+    def array(self, node: AlgebraNode) -> np.ndarray:
         """Values of a constant."""
         if node.array is None:
             node.array = node.source.value.numpy()
         return node.array
 
-    def filled_with(self, node: Node, number: float) -> bool:
+    def filled_with(self, node: AlgebraNode, number: float) -> bool:
         """Whether a node is a constant tensor filled with `number`."""
         if node.op != CONSTANT or node.facts.size > _COMPARED or node.facts.dtype in ("object", "bool"):
             return False
@@ -140,9 +140,9 @@ class AlgebraGraph:
 
     # Changing
 
-    def build(self, term: Any, attrs: Any, dtype: str, made: dict) -> Node:
+    def build(self, term: Any, attrs: Any, dtype: str, made: dict) -> AlgebraNode:
         """The node of a term whose leaves are nodes and numbers; equal terms in `made` become one node."""
-        if isinstance(term, Node):
+        if isinstance(term, AlgebraNode):
             return term
         if term in made:
             return made[term]
@@ -153,13 +153,13 @@ class AlgebraGraph:
         if facts.constant:
             node = self.constant(evaluate(term.op, [self.array(arg) for arg in args], attrs, dtype))
         else:
-            node = Node(term.op, args, attrs, facts, self._number(term.op, args, attrs))
+            node = AlgebraNode(term.op, args, attrs, facts, self._number(term.op, args, attrs))
             for arg in args:
                 arg.readers[node] = None
         made[term] = node
         return node
 
-    def replace(self, node: Node, new: Node) -> list[Node]:
+    def replace(self, node: AlgebraNode, new: AlgebraNode) -> list[AlgebraNode]:
         """Let the variable of `node` stand for `new`; returns the nodes that lost a reader and live on."""
         for arg in set(node.args):
             arg.readers.pop(node, None)
@@ -180,7 +180,7 @@ class AlgebraGraph:
             node.readers, node.op, node.args, node.binding = {}, ALIAS, (new,), None
         return self._release(touched)
 
-    def _release(self, nodes: Iterable[Node]) -> list[Node]:
+    def _release(self, nodes: Iterable[AlgebraNode]) -> list[AlgebraNode]:
         """Take out what nobody reads any more, and its operands in turn."""
         stack, alive = list(nodes), []
         while stack:
@@ -195,11 +195,11 @@ class AlgebraGraph:
 
     # Asking
 
-    def cost(self, node: Node) -> Cost:
+    def cost(self, node: AlgebraNode) -> Cost:
         """Cost of the operator of one node."""
         return operator_cost(node.op, [arg.facts for arg in node.args], node.facts)
 
-    def find(self, op: str, args: tuple, attrs: Any) -> Node | None:
+    def find(self, op: str, args: tuple, attrs: Any) -> AlgebraNode | None:
         """The node that already applies an operator to these nodes."""
         few = min((arg for arg in args), key=lambda arg: len(arg.readers))
         for reader in islice(few.readers, _CONE):
@@ -207,14 +207,14 @@ class AlgebraGraph:
                 return reader
         return None
 
-    def operator(self, node: Node) -> str:
+    def operator(self, node: AlgebraNode) -> str:
         """Name of the Relax operator of a node, known to algebra or not; empty for anything else."""
         value = node.binding.value if node.op == OPAQUE else None
         if isinstance(value, ir.Call) and isinstance(value.op, ir.Op):
             return value.op.name.removeprefix(_PREFIX)
         return node.op if node.op in self.vocabulary else ""
 
-    def dying(self, root: Node, kept: set[Node]) -> list[Node]:
+    def dying(self, root: AlgebraNode, kept: set[AlgebraNode]) -> list[AlgebraNode]:
         """The nodes that nobody needs once `root` is computed another way, `root` first, if `kept` are still read."""
         gone, stack = {root: None}, list(root.args)
         while stack and len(gone) < _CONE:
@@ -231,14 +231,14 @@ class AlgebraGraph:
     def write(self, operators: dict) -> list[relax.Binding]:
         """Bindings of the block as it is now; `operators` makes a call: name -> (operands, attributes) -> value."""
         builder = relax.BlockBuilder()
-        done: set[Node] = set()
+        done: set[AlgebraNode] = set()
         bindings: list[relax.Binding] = []
         for node in self.nodes:
             if node.alive or node.op == ALIAS:
                 self._write(node, operators, builder, done, bindings)
         return bindings
 
-    def _write(self, node: Node, operators: dict, builder, done: set, bindings: list) -> None:
+    def _write(self, node: AlgebraNode, operators: dict, builder, done: set, bindings: list) -> None:
         stack = [node]
         while stack:
             top = stack[-1]
@@ -251,7 +251,7 @@ class AlgebraGraph:
                 done.add(top)
                 bindings.append(self._binding(top, operators, builder))
 
-    def _binding(self, node: Node, operators: dict, builder) -> relax.Binding:
+    def _binding(self, node: AlgebraNode, operators: dict, builder) -> relax.Binding:
         if node.binding is not None:
             return node.binding
         args = [self.expression(arg) for arg in node.args]
@@ -260,7 +260,7 @@ class AlgebraGraph:
             node.source = relax.DataflowVar(node.op.rpartition(".")[2], value.ty)
         return relax.VarBinding(node.source, value)
 
-    def expression(self, node: Node) -> relax.Expr:
+    def expression(self, node: AlgebraNode) -> relax.Expr:
         """What stands for a node in the module."""
         if node.source is None and node.op == CONSTANT:
             node.source = relax.const(node.array, node.facts.dtype)
@@ -283,11 +283,11 @@ def _describe(value, vocabulary: frozenset[str]) -> tuple[str, Any] | None:
     return op, None
 
 
-def _facts(ty) -> Facts | None:
+def _facts(ty) -> TermFacts | None:
     """Facts of a tensor with a static shape."""
     if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.dtype is None:
         return None
     try:
-        return Facts(tuple(int(dim) for dim in ty.shape), str(ty.dtype.dtype))
+        return TermFacts(tuple(int(dim) for dim in ty.shape), str(ty.dtype.dtype))
     except (TypeError, ValueError):
         return None

@@ -7,7 +7,7 @@ import ast
 from functools import cache
 from typing import Any
 
-from .algebra import CONSTANT, OPAQUE, AlgebraGraph, Node
+from .algebra import CONSTANT, OPAQUE, AlgebraGraph, AlgebraNode
 from .match import Match, facts_of, same
 from .terms import Reduce
 
@@ -23,7 +23,7 @@ _KEEPS_SIGN = frozenset(("add", "multiply", "divide", "power", "sum", "mean", "p
 _MOVES_ONE = frozenset(("reshape", "permute_dims", "squeeze", "expand_dims", "broadcast_to", "strided_slice"))
 
 
-def holds(condition: str, graph: AlgebraGraph, match: Match, root: Node) -> bool:
+def holds(condition: str, graph: AlgebraGraph, match: Match, root: AlgebraNode) -> bool:
     """Whether a condition of the table (``float; a >= 0``) holds for a match at `root`."""
     return all(_holds(each, graph, match, root) for each in parse_condition(condition))
 
@@ -34,7 +34,7 @@ def parse_condition(condition: str) -> tuple[ast.expr, ...]:
     return tuple(ast.parse(each.strip(), mode="eval").body for each in condition.split(";") if each.strip())
 
 
-def _holds(condition: ast.expr, graph: AlgebraGraph, match: Match, root: Node) -> bool:
+def _holds(condition: ast.expr, graph: AlgebraGraph, match: Match, root: AlgebraNode) -> bool:
     match condition:
         case ast.Name(id="float"):
             return root.facts.dtype.startswith("float")
@@ -70,10 +70,10 @@ def not_negative(graph: AlgebraGraph, value: Any, depth: int = 0) -> bool:
     """Whether no element can be below zero, by the way the value is computed."""
     if depth > _DEPTH:
         return False
-    if isinstance(value, Node) and value.op == CONSTANT:
+    if isinstance(value, AlgebraNode) and value.op == CONSTANT:
         return 0 < value.facts.size <= _LOOKED_AT and bool((graph.array(value) >= 0).all())
-    opaque = isinstance(value, Node) and value.op == OPAQUE
-    op = graph.operator(value) if isinstance(value, Node) else value.op
+    opaque = isinstance(value, AlgebraNode) and value.op == OPAQUE
+    op = graph.operator(value) if isinstance(value, AlgebraNode) else value.op
     below = lambda: (not_negative(graph, arg, depth + 1) for arg in value.args)  # noqa: E731
     if op in _NEVER_NEGATIVE:
         return True

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from .algebra import AlgebraGraph, Node
-from .terms import CHAINS, Facts, Refused, Term, combine, result_facts
+from .algebra import AlgebraGraph, AlgebraNode
+from .terms import CHAINS, Refused, Term, TermFacts, combine, result_facts
 
 # Matching modulo both laws is NP-complete (DNNFusion, section 4.2): longer chains are seen in windows of this length,
 # and of the matches of one rule at one place so many are looked at.
@@ -33,10 +33,10 @@ class Match:
 
     bound: dict[str, Any] = field(default_factory=dict)
     attrs: Any = None
-    rest: tuple[Node, ...] = ()
+    rest: tuple[AlgebraNode, ...] = ()
 
 
-def chain(root: Node) -> list[Node]:
+def chain(root: AlgebraNode) -> list[AlgebraNode]:
     """Summands of a sum, factors of a product: through operators that have no other reader, from left to right."""
     parts, changed = [root], True
     while changed and len(parts) < CHAIN:
@@ -50,7 +50,7 @@ def chain(root: Node) -> list[Node]:
     return parts
 
 
-def matches(graph: AlgebraGraph, pattern: Any, root: Node) -> Iterator[Match]:
+def matches(graph: AlgebraGraph, pattern: Any, root: AlgebraNode) -> Iterator[Match]:
     """Ways to read `root` as `pattern`, at most `MATCHES`."""
     if root.op != pattern.op:
         return iter(())
@@ -65,7 +65,7 @@ def matches(graph: AlgebraGraph, pattern: Any, root: Node) -> Iterator[Match]:
 def _match(graph: AlgebraGraph, pattern: Any, value: Any, so_far: Match) -> Iterator[Match]:
     if isinstance(pattern, str):
         yield from _bind(graph, pattern, value, so_far)
-    elif not isinstance(value, Node):
+    elif not isinstance(value, AlgebraNode):
         return
     elif not isinstance(pattern, Term):
         if graph.filled_with(value, pattern):
@@ -89,7 +89,9 @@ def _in_order(graph: AlgebraGraph, patterns: tuple, values: tuple, so_far: Match
         yield from _in_order(graph, patterns[1:], values[1:], match)
 
 
-def _in_chain(graph: AlgebraGraph, pattern: Term, parts: list[Node], so_far: Match, whole: bool) -> Iterator[Match]:
+def _in_chain(
+    graph: AlgebraGraph, pattern: Term, parts: list[AlgebraNode], so_far: Match, whole: bool
+) -> Iterator[Match]:
     """Match the operands of a chain in any order; what is left becomes the last variable if `whole`, else the rest."""
     wanted = _operands(pattern, pattern.op)
     # What says most about its partner comes first.
@@ -134,16 +136,16 @@ def _operands(term: Any, op: str) -> list:
 
 def same(left: Any, right: Any) -> bool:
     """Whether two terms over nodes are known to have one value."""
-    if isinstance(left, Node) and isinstance(right, Node):
+    if isinstance(left, AlgebraNode) and isinstance(right, AlgebraNode):
         return left.number == right.number
     if isinstance(left, Term) and isinstance(right, Term) and left.op == right.op:
         mine, other = _operands(left, left.op), _operands(right, right.op)
-        if all(isinstance(each, Node) for each in mine + other):
+        if all(isinstance(each, AlgebraNode) for each in mine + other):
             return sorted(each.number for each in mine) == sorted(each.number for each in other)
     return False
 
 
-def facts_of(term: Any, attrs: Any = None, dtype: str = "float32") -> Facts:
+def facts_of(term: Any, attrs: Any = None, dtype: str = "float32") -> TermFacts:
     """Facts of a term over nodes and numbers; numbers are scalars of `dtype`.
 
     Raises
@@ -151,14 +153,14 @@ def facts_of(term: Any, attrs: Any = None, dtype: str = "float32") -> Facts:
     Refused
         If the term has no meaning over these tensors.
     """
-    if isinstance(term, Node):
+    if isinstance(term, AlgebraNode):
         return term.facts
     if not isinstance(term, Term):
-        return Facts((), dtype, True)
+        return TermFacts((), dtype, True)
     return result_facts(term.op, [facts_of(arg, attrs, dtype) for arg in term.args], attrs)
 
 
-def instantiate(graph: AlgebraGraph, template: Any, match: Match, root: Node) -> Any:
+def instantiate(graph: AlgebraGraph, template: Any, match: Match, root: AlgebraNode) -> Any:
     """The replacement over nodes, joined with the rest of the chain in the cheapest order.
 
     Raises
@@ -197,7 +199,7 @@ def _reuse(graph: AlgebraGraph, term: Any, attrs: Any) -> Any:
     if not isinstance(term, Term):
         return term
     args = tuple(_reuse(graph, arg, attrs) for arg in term.args)
-    if all(isinstance(arg, Node) for arg in args):
+    if all(isinstance(arg, AlgebraNode) for arg in args):
         found = graph.find(term.op, args, attrs)
         if found is not None:
             return found

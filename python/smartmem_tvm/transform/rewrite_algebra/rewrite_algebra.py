@@ -14,8 +14,8 @@ from tvm import relax
 
 from ...ir.block import rewrite_blocks
 from ...tables.operator_cost import FLOPS
-from ...tables.rewrite_rules import RULES, Rule
-from .algebra import AlgebraGraph, Node
+from ...tables.rewrite_rules import RULES, RewriteRule
+from .algebra import AlgebraGraph, AlgebraNode
 from .conditions import holds
 from .match import CHAIN, Match, facts_of, instantiate, matches
 from .terms import REDUCTIONS, Cost, Refused, Term, operator_cost, operators, parse_term
@@ -54,7 +54,7 @@ class RewriteAlgebra:
         The rules to apply; all of `RULES` by default.
     """
 
-    def __init__(self, rules: tuple[Rule, ...] = RULES):
+    def __init__(self, rules: tuple[RewriteRule, ...] = RULES):
         self.rules = rules
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -71,8 +71,8 @@ class _Candidate(NamedTuple):
     """A match worth applying."""
 
     saved: Cost
-    rule: Rule
-    root: Node
+    rule: RewriteRule
+    root: AlgebraNode
     new: Any
     match: Match
 
@@ -80,23 +80,23 @@ class _Candidate(NamedTuple):
 class _Rewriting:
     """The greedy search over one dataflow block."""
 
-    def __init__(self, block: relax.DataflowBlock, rules: tuple[Rule, ...]):
-        self.rules: dict[str, list[Rule]] = defaultdict(list)  # by the operator at the root of the pattern
+    def __init__(self, block: relax.DataflowBlock, rules: tuple[RewriteRule, ...]):
+        self.rules: dict[str, list[RewriteRule]] = defaultdict(list)  # by the operator at the root of the pattern
         for rule in rules:
             self.rules[parse_term(rule.pattern).op].append(rule)
         vocabulary = frozenset().union(*(operators(parse_term(rule.pattern)) for rule in rules))
         self.graph = AlgebraGraph(block, vocabulary)
         self.order = count()
-        self.version: dict[Node, int] = {}
+        self.version: dict[AlgebraNode, int] = {}
         self.heap: list = []
 
     def run(self) -> list[dict]:
         """Rewrite the graph; returns one decision for each rule that was applied."""
         return [decision for part in self._parts() for decision in self._rewrite(part)]
 
-    def _parts(self) -> list[list[Node]]:
+    def _parts(self) -> list[list[AlgebraNode]]:
         """Operators that rules mention, connected by each other's results (DNNFusion's sub-graphs)."""
-        part_of: dict[Node, list[Node]] = {}
+        part_of: dict[AlgebraNode, list[AlgebraNode]] = {}
         for node in self.graph.nodes:
             if node.op not in self.graph.vocabulary:
                 continue
@@ -110,7 +110,7 @@ class _Rewriting:
                 part_of.update(dict.fromkeys(small, mine))
         return list({id(part): part for part in part_of.values()}.values())
 
-    def _rewrite(self, part: list[Node]) -> Iterator[dict]:
+    def _rewrite(self, part: list[AlgebraNode]) -> Iterator[dict]:
         self._look_at(part)
         while self.heap:
             *_, root, version, found = heapq.heappop(self.heap)
@@ -132,7 +132,7 @@ class _Rewriting:
             }
             self._apply(best)
 
-    def _look_at(self, nodes: Iterable[Node]) -> None:
+    def _look_at(self, nodes: Iterable[AlgebraNode]) -> None:
         """Find what can be done at each of these nodes, as they are now."""
         for root in nodes:
             self.version[root] = next(self.order)
@@ -146,7 +146,7 @@ class _Rewriting:
         key = tuple(-amount for amount in found.saved)
         heapq.heappush(self.heap, (key, next(self.order), found.root, self.version[found.root], found))
 
-    def _priced(self, rule: Rule, match: Match, root: Node) -> _Candidate | None:
+    def _priced(self, rule: RewriteRule, match: Match, root: AlgebraNode) -> _Candidate | None:
         """The rewrite with what it saves; None if it may not be made or does not pay."""
         if not holds(rule.condition, self.graph, match, root):
             return None
@@ -171,7 +171,7 @@ class _Rewriting:
         changed += [reader for node in lost if len(node.readers) <= _FEW for reader in node.readers]
         self._look_at(self._upwards(changed))
 
-    def _upwards(self, nodes: list[Node]) -> list[Node]:
+    def _upwards(self, nodes: list[AlgebraNode]) -> list[AlgebraNode]:
         """These nodes and the readers of their results, as far as a pattern reaches."""
         seen, level = dict.fromkeys(nodes), nodes
         for _ in range(_REACH):
@@ -180,13 +180,13 @@ class _Rewriting:
         return [node for node in seen if node.op in self.graph.vocabulary and node.alive]
 
 
-def _price(term: Any, attrs: Any, dtype: str) -> tuple[Cost, set[Node]]:
+def _price(term: Any, attrs: Any, dtype: str) -> tuple[Cost, set[AlgebraNode]]:
     """Cost of the operators in a term, equal ones once, and the nodes it reads."""
     done: set = set()
-    leaves: set[Node] = set()
+    leaves: set[AlgebraNode] = set()
 
     def visit(each: Any) -> Cost:
-        if isinstance(each, Node):
+        if isinstance(each, AlgebraNode):
             leaves.add(each)
         if not isinstance(each, Term) or each in done:
             return Cost()

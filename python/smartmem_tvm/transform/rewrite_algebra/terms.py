@@ -87,7 +87,7 @@ def operators(term: Any) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class TermFacts:
     """What rewriting needs to know of a value: its shape, its dtype, and whether it is known at compile time."""
 
     shape: tuple[int, ...]
@@ -147,7 +147,7 @@ class Cost(NamedTuple):
         return Cost(*(a - b for a, b in zip(self, other)))
 
 
-def operator_cost(op: str, operands: list[Facts], result: Facts) -> Cost:
+def operator_cost(op: str, operands: list[TermFacts], result: TermFacts) -> Cost:
     """Cost of one operator, from the shapes; nothing if it is computed at compile time."""
     if result.constant:
         return Cost()
@@ -157,7 +157,7 @@ def operator_cost(op: str, operands: list[Facts], result: Facts) -> Cost:
     return Cost(flops, result.bytes + sum(operand.bytes for operand in operands), 1)
 
 
-def result_facts(op: str, operands: list[Facts], attrs: Any) -> Facts:
+def result_facts(op: str, operands: list[TermFacts], attrs: Any) -> TermFacts:
     """Facts of one operator's result; its dtype is that of its operands.
 
     Raises
@@ -170,7 +170,7 @@ def result_facts(op: str, operands: list[Facts], attrs: Any) -> Facts:
     if len(dtypes) != 1:
         raise Refused
     constant = all(operand.constant for operand in operands)
-    facts = Facts(shape, dtypes.pop(), constant)
+    facts = TermFacts(shape, dtypes.pop(), constant)
     if constant and facts.size > max(_SMALL, *(operand.size for operand in operands)):
         raise Refused
     return facts
@@ -186,7 +186,7 @@ def combine(op: str, terms: list, facts_of) -> Any:
     terms : list
         At least one term.
     facts_of : callable
-        Term -> `Facts`.
+        Term -> `TermFacts`.
     """
     terms = list(terms)
     while len(terms) > 1:
@@ -198,7 +198,7 @@ def combine(op: str, terms: list, facts_of) -> Any:
     return terms[0]
 
 
-def _join_cost(op: str, left: Facts, right: Facts) -> int:
+def _join_cost(op: str, left: TermFacts, right: TermFacts) -> int:
     try:
         result = result_facts(op, [left, right], None)
     except Refused:

@@ -21,7 +21,7 @@ from gpu_rule_checks import check, kernels, scheduled
 from smartmem_tvm.analysis.row_chain import row_chain_of
 from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.schedule.gpu.attention.attention import GpuRowChains, refusal
-from smartmem_tvm.schedule.gpu.attention.tile import ChainTile, GpuChainParams, ProductTile
+from smartmem_tvm.schedule.gpu.attention.tile import ChainProductTile, ChainTile, GpuChainParams
 from smartmem_tvm.target import Limits
 
 SIZES = GpuChainParams()
@@ -53,13 +53,13 @@ def test_attention(sizes, bias):
 
 
 TILES = [
-    ChainTile(8, 64, (ProductTile(1, 4, 1, 8), ProductTile(4, 4, 8, 4))),
-    ChainTile(16, 128, (ProductTile(4, 8, 4, 8), ProductTile(8, 4, 2, 12))),
-    ChainTile(32, 64, (ProductTile(8, 8, 2, 16), ProductTile(2, 4, 1, 16))),
-    ChainTile(20, 160, (ProductTile(4, 4, 2, 8), ProductTile(2, 4, 1, 16))),
-    ChainTile(16, 96, (ProductTile(4, 4, 2, 8), ProductTile(4, 4, 1, 8))),
-    ChainTile(28, 224, (ProductTile(4, 8, 4, 8), ProductTile(4, 4, 2, 8))),
-    ChainTile(16, 256, (ProductTile(2, 2, 1, 16), ProductTile(1, 1, 2, 8))),
+    ChainTile(8, 64, (ChainProductTile(1, 4, 1, 8), ChainProductTile(4, 4, 8, 4))),
+    ChainTile(16, 128, (ChainProductTile(4, 8, 4, 8), ChainProductTile(8, 4, 2, 12))),
+    ChainTile(32, 64, (ChainProductTile(8, 8, 2, 16), ChainProductTile(2, 4, 1, 16))),
+    ChainTile(20, 160, (ChainProductTile(4, 4, 2, 8), ChainProductTile(2, 4, 1, 16))),
+    ChainTile(16, 96, (ChainProductTile(4, 4, 2, 8), ChainProductTile(4, 4, 1, 8))),
+    ChainTile(28, 224, (ChainProductTile(4, 8, 4, 8), ChainProductTile(4, 4, 2, 8))),
+    ChainTile(16, 256, (ChainProductTile(2, 2, 1, 16), ChainProductTile(1, 1, 2, 8))),
 ]
 
 

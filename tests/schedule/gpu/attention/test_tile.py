@@ -8,12 +8,12 @@ import pytest
 import tvm
 
 from smartmem_tvm.schedule.gpu.attention.tile import (
+    ChainProductTile,
     ChainShape,
     ChainTile,
     GpuChainParams,
     KeptVector,
     ProductShape,
-    ProductTile,
     best_chain_tile,
     candidates,
     cycles,
@@ -68,7 +68,7 @@ def test_more_work_is_estimated_to_take_longer():
 def tile_of(text: str) -> ChainTile:
     """``rows threads`` and, per product, ``rows x columns of a thread x slices x depth``."""
     rows, threads, *products = text.split()
-    return ChainTile(int(rows), int(threads), tuple(ProductTile(*map(int, p.split("x"))) for p in products))
+    return ChainTile(int(rows), int(threads), tuple(ChainProductTile(*map(int, p.split("x"))) for p in products))
 
 
 # microseconds on an H100; groups of few threads with much to do each are the slow ones

@@ -60,7 +60,7 @@ class ChainShape:
 
 
 @dataclass(frozen=True)
-class ProductTile:
+class ChainProductTile:
     """How the threads of a group share a product.
 
     Attributes
@@ -94,7 +94,7 @@ class ChainTile:
 
     rows: int
     threads: int
-    products: tuple[ProductTile, ...]
+    products: tuple[ChainProductTile, ...]
 
     def down(self, number: int) -> int:
         """Threads along the rows in product `number`."""
@@ -256,11 +256,11 @@ def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int
 
 def candidates(
     number: int, shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams
-) -> list[ProductTile]:
+) -> list[ChainProductTile]:
     """Every tile of a product for a group of `threads` and `rows`, with `most_bytes` for the part of a matrix."""
     found, product_ = [], shape.products[number]
     for (down, across), slices, depth in product(params.thread_tiles, params.slices, params.depths):
-        own = ProductTile(down, across, slices, depth)
+        own = ChainProductTile(down, across, slices, depth)
         if not own.shares_evenly(rows, threads):
             continue
         tile = replace(ChainTile(rows, threads, ()), products=(own,) * (number + 1))
@@ -288,10 +288,10 @@ def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | No
 
 def _tile(shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams) -> ChainTile | None:
     """Each product's own best tile in a group, as far as they fit in it together."""
-    chosen: list[ProductTile] = []
+    chosen: list[ChainProductTile] = []
     for number in range(len(shape.products)):
 
-        def time(own: ProductTile, number: int = number) -> float:
+        def time(own: ChainProductTile, number: int = number) -> float:
             tile = ChainTile(rows, threads, (own,) * (number + 1))
             return sum(_product_cycles(number, shape, tile, params))
 

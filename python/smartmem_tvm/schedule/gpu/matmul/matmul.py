@@ -32,7 +32,7 @@ from ..launch import GpuRule, launch, registers, shared, when
 from ..occupancy import VECTOR
 from ..sums import Sums, product_type
 from .group_order import place_of
-from .product import Product, product_of
+from .product import MatmulProduct, product_of
 from .shared_tile import SharedTile
 from .tile import GpuMatmulParams, GpuTile, best_gpu_tile
 
@@ -75,7 +75,7 @@ class GpuMatmul(GpuRule):
 
 
 class _Emitter:
-    def __init__(self, product: Product, tile: GpuTile, adding: int):
+    def __init__(self, product: MatmulProduct, tile: GpuTile, adding: int):
         self.product, self.tile, self.scope = product, tile, Scope()
         self.adding = adding  # threads of a group that adds parts
         dtype = str(product.reduction.accumulator.ty.dtype)

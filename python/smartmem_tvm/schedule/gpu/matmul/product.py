@@ -21,7 +21,7 @@ from .shared_tile import Operand
 
 
 @dataclass(frozen=True, eq=False)
-class Product(FusedContraction):
+class MatmulProduct(FusedContraction):
     """A contraction with its batch, rows, columns and depth each as one fused index, and its operands."""
 
     @property
@@ -62,7 +62,7 @@ class Product(FusedContraction):
         return vector_run(access, self.columns, {b: self.batch, i: self.rows}, most)
 
 
-def product_of(kernel: Kernel) -> Product | None:
+def product_of(kernel: Kernel) -> MatmulProduct | None:
     """The product in a kernel, or None: it is no contraction of floats, or one without rows or columns."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction) if reduction is not None else None
@@ -70,4 +70,4 @@ def product_of(kernel: Kernel) -> Product | None:
         return None
     types = {str(each.ty.dtype) for each in (contraction.left, contraction.right)}
     sums = str(contraction.reduction.accumulator.ty.dtype)
-    return Product(contraction) if sums == FLOAT and types in ({FLOAT}, {HALF}) else None
+    return MatmulProduct(contraction) if sums == FLOAT and types in ({FLOAT}, {HALF}) else None
