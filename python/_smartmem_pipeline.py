@@ -11,7 +11,14 @@ NAME = "smartmem"
 
 
 def autoload() -> None:
-    """Register the pipeline, unless there is one of its name; a wrong TVM is named when the pipeline is asked for."""
+    """Register the pipeline, unless there is one of its name; a wrong TVM is named when the pipeline is asked for.
+
+    A TVM that is only its runtime, as on a board or in a tracker, compiles nothing and has no pipelines.
+    """
+    import tvm
+
+    if tvm.base._RUNTIME_ONLY:
+        return
     from tvm.relax.pipeline import PIPELINE_MAP
 
     PIPELINE_MAP.setdefault(NAME, _pipeline)

@@ -104,3 +104,12 @@ def test_what_there_is_not_is_an_attribute_error(name):
 
 def test_options_are_pickled_by_where_they_are_from():
     assert pickle.loads(pickle.dumps(sm.Options(fuse=False))) == sm.Options(fuse=False)
+
+
+@pytest.mark.parametrize("imports", ["import tvm, smartmem_tvm", "import smartmem_tvm, tvm"])
+def test_a_tvm_that_is_only_its_runtime_is_told_nothing(tmp_path, monkeypatch, imports):
+    monkeypatch.setenv("TVM_USE_RUNTIME_LIB", "1")
+    program = (
+        f"import sys, warnings; warnings.simplefilter('error'); {imports}; print('tvm.relax.pipeline' in sys.modules)"
+    )
+    assert run(tmp_path, "-c", program) == python(tmp_path, program) == ["False"]
