@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..schedule.core.decisions import RULE_GENE, Decision, given_values
 from ..schedule.core.rivals import NUMBERED
-from ..schedule.gpu.attention.tile import ProductTile as ChainProductTile
+from ..schedule.gpu.attention.tile import ChainProductTile
 from ..schedule.gpu.matmul.tile import GpuTile
 from ..schedule.gpu.occupancy import FLOAT_BYTES, WARP, WorkGroupTile
 from ..schedule.gpu.window.tile import ProductTile

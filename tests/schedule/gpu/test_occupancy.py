@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 import pytest
 import tvm
-from smartmem_tvm.schedule.core.schedule_kernels import kernel_rules
-from smartmem_tvm.schedule.gpu.tvm_rules import Shared, Tiled
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
+from smartmem_tvm.schedule.gpu.dlight_rules import Shared, Tiled
 from tvm import te, topi
 from tvm.s_tir.schedule import ScheduleError
 
