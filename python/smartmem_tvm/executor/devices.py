@@ -77,7 +77,7 @@ class Devices(ABC):
     ----------
     target : Target
         What runs there.
-    limits : Limits
+    limits : Deadlines
     is_elsewhere : bool
         They are of other machines.
     """
