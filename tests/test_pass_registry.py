@@ -151,7 +151,7 @@ def test_every_name_in_the_pipeline_is_that_of_a_pass():
     used = {name for phase in PHASES + BASELINE_PHASES for name in phase.passes}
     assert used <= set(PASSES)
     # The rest runs where TIR is lowered (`deploy.textures`), and where a tensor in a texture is tried.
-    assert set(PASSES) - used == {"check-textures", "stage-texels", "half-storage"}
+    assert set(PASSES) - used == {"check-textures", "check-images", "stage-texels", "half-storage"}
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda", "opencl", "opencl-texture", "adreno-740"])

@@ -130,6 +130,7 @@ _ENTRIES = (
     _ours(schedule.ScheduleKernels, needs_target=True),
     _ours(transform.LiftWorkspaces),
     _ours(transform.CheckTextures),
+    _ours(transform.CheckImages),
     _ours(transform.StageTexels),
     _ours(transform.HalfStorage),
     # Of planned memory.

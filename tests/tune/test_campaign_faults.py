@@ -185,19 +185,19 @@ def test_candidates_that_fail_are_no_fault_of_the_machine(tmp_path):
 
 
 def test_a_search_that_raises_ends_for_its_kernel_only(tmp_path, monkeypatch, caplog):
-    step = campaign_module.Session.step
+    step = campaign_module.SearchSession.step
 
     def failing(session):
         if len(session.done) == 4 and session.context.task_name == "matmul":
             raise ValueError("a bug\nin TVM")
         return step(session)
 
-    monkeypatch.setattr(campaign_module.Session, "step", failing)
+    monkeypatch.setattr(campaign_module.SearchSession, "step", failing)
     tuned = campaign(tmp_path, ("matmul", "layer norm"))
     tuned.run()
     found = {kernel.name: (kernel.state, kernel.tried, kernel.winner is not None) for kernel in tuned.kernels}
     assert found == {"matmul": ("search failed", 4, True), "layer norm": ("all trials done", 12, True)}
     assert "Kernel matmul is not tuned further, as genetic raised in TVM." in caplog.text
-    monkeypatch.setattr(campaign_module.Session, "step", lambda session: 1 / 0)
+    monkeypatch.setattr(campaign_module.SearchSession, "step", lambda session: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # where nothing works
         campaign(tmp_path / "other").run()

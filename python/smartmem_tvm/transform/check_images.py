@@ -77,12 +77,12 @@ class CheckImages:
 
     Parameters
     ----------
-    planned : mapping
+    planned : mapping, optional
         PrimFunc -> what `planned_memory` said of it before it was lowered; of others nothing was planned.
     """
 
-    def __init__(self, planned: Mapping[str, Planned]):
-        self.planned = planned
+    def __init__(self, planned: Mapping[str, Planned] | None = None):
+        self.planned = planned or {}
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Check every PrimFunc of `mod`, which is returned as it is.
