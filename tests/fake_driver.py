@@ -79,7 +79,7 @@ def fake_library(*flags: str) -> Path:
 
 
 # What a process must have when it starts: everything else a fork of the server can be given.
-_AT_START = ("LD_PRELOAD", "SMARTMEM_TEST_LIBRARY")
+_AT_START = ("LD_PRELOAD", "LD_LIBRARY_PATH", "SMARTMEM_TEST_LIBRARY")
 
 
 class _ForkServer:
