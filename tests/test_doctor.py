@@ -146,6 +146,7 @@ def test_a_missing_opencl_driver_comes_with_what_to_install(tmp_path):
     assert "/no/such/library.so" in driver.detail and "SMARTMEM_OPENCL_LIBRARY" in driver.remedy
 
 
+@pytest.mark.device
 def test_a_driver_without_device_comes_with_what_to_install(tmp_path):
     none = {"SMARTMEM_OPENCL_LIBRARY": str(fake_library()), "FAKE_OPENCL_DEVICES": "0"}
     _, driver = opencl_rows(tmp_path, **none)

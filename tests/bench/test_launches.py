@@ -32,6 +32,7 @@ def test_textures_and_buffers_have_the_same_kernels(measured):
     assert all(measured[name]["layout_share"] == 0 == measured[name]["layout_kernels"] for name in list(measured)[:2])
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("name", ["tvm-textures", "tvm-textures-matmul"])
 def test_layout_kernels_of_tvms_texture_pipelines_are_found(measured, name):
     facts = measured[name]

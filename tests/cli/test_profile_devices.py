@@ -110,6 +110,7 @@ def profile(smartmem, *arguments) -> dict:
     return outcome.data
 
 
+@pytest.mark.device
 def test_two_devices_share_the_questions_and_compilations_here_find_the_answers(smartmem, gates, store, two):
     data = profile(smartmem, gates, *two, "--threads", 1)
     assert data["questions"] == data["measured_now"] == len(GATES) and data["failed"] == data["unanswered"] == 0
@@ -130,6 +131,7 @@ def at_once(monkeypatch):
     monkeypatch.setattr(workers, "Workers", lambda count, *_, **__: AtOnce(count))
 
 
+@pytest.mark.device
 def test_a_question_has_all_its_kernels_on_one_device(smartmem, gates, store, two, at_once, monkeypatch):
     seen = []
     in_turns = measure.in_turns
@@ -155,6 +157,7 @@ def test_textures_are_measured_there(smartmem, convolutions, store, two):
     assert here["textures"] == {**textures, "measured_now": 0} and here["device"] == data["device"]
 
 
+@pytest.mark.device
 def test_the_name_of_another_cpu_is_its_targets_and_compilations_find_it(
     smartmem, gates, store, two, tmp_path, monkeypatch
 ):
@@ -187,6 +190,7 @@ def test_a_device_that_ends_in_the_middle_costs_no_answer(smartmem, gates, store
     assert data["damaged_lines"] == 0 and len(records(store)) == 3 * len(GATES)
 
 
+@pytest.mark.device
 def test_a_device_that_is_killed_while_workers_use_it_costs_no_answer(smartmem, gates, store, mortal):
     servers, where = mortal("killed", 2)
 
@@ -249,6 +253,7 @@ def test_kernels_that_crash_every_device_are_left_to_the_cost_model(
     assert "what ran there crashed" in outcome.err and "the cost model decides about it" in outcome.err
 
 
+@pytest.mark.device
 def test_people_are_told_who_measured(smartmem, gates, store, two):
     outcome = smartmem("profile", gates, *two, "--threads", 1)
     assert outcome.code == 0, outcome.err

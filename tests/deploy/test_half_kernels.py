@@ -41,6 +41,7 @@ def test_they_need_the_extension(kernels, tmp_path):
     assert with_half and with_half <= set(errors(kernels, tmp_path, "-Xclang", "-cl-ext=-cl_khr_fp16"))
 
 
+@pytest.mark.device
 def test_products_are_of_halves(kernels):
     """Registers for a few terms are halves, what they come to is float."""
     lines = [line.strip() for code in kernels.values() for line in code.splitlines() if "_few_ptr[" in line]

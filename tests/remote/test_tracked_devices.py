@@ -162,6 +162,7 @@ def test_a_candidate_has_the_times_of_the_device(lent, tmp_path):
     assert len(times) == 5 and times == sorted(times) and 0 < times[0] < 1
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(("fault", "says"), [("crashes", "was lost during a kernel"), ("hangs", "did not finish")])
 def test_what_loses_every_device_is_at_fault_itself(lent, tmp_path, fault, says):
     (tmp_path / "bad").mkdir()

@@ -50,6 +50,7 @@ def kernels(*sizes):
     return [emit(node.kernel) for n in sizes for node in nodes(legal(op.matmul, (n, n), (n, n)))]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("target", [host_target(), parse_target("opencl")], ids=["cpu", "opencl"])
 def test_the_order_of_the_results_is_that_of_the_kernels(lent, shared_device, target):
     fast, slow, again = measured(lent(target), kernels(16, 256, 16))
@@ -79,6 +80,7 @@ def test_kernels_run_on_so_many_threads(lent, shared_tracker, tmp_path, monkeypa
             measured(there, kernels(16))
 
 
+@pytest.mark.device
 def test_textures_are_measured_where_kernels_expect_them(lent):
     target = parse_target("opencl-texture")
     times = TextureTimes(open_store(None, target), target, executor(target, devices=lent(target)))
@@ -128,6 +130,7 @@ def endless(x, y):
     return tirx.While(x[0] > 0, tirx.BufferStore(y, y[0] + x[0], [0]))
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(("body", "words"), [(far_store, "what ran there crashed"), (endless, "within 0.5 s")])
 def test_kernels_that_lose_every_device_are_at_fault_and_the_next_are_measured(lent, monkeypatch, body, words):
     there = lent(host_target(), tries=2)

@@ -16,6 +16,7 @@ def large_and_small(x):
     return large, op.matmul(op.strided_slice(x, [0], [0], [4]), constant(512, 8))
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("target", ["opencl", "opencl-texture"])
 def test_launches_come_in_their_order_and_the_large_one_takes_long(target):
     options = Options(merge_projections=False)

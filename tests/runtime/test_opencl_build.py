@@ -26,6 +26,7 @@ def test_as_many_kernels_are_built_at_a_time_as_jobs_are_set(jobs):
     assert run_with_fake(most_builds_at_once, build_ms=100, env={"SMARTMEM_OPENCL_JOBS": str(jobs)}).value == [jobs, 12]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("value", ["0", "-1", "many", "2x"])
 def test_a_wrong_number_of_jobs_is_an_error(value):
     problem = run_with_fake(refused_setting, env={"SMARTMEM_OPENCL_JOBS": value}).value

@@ -17,6 +17,7 @@ def without_devices():
     return [problem, bool(tvm.opencl(0).exist), use, on_cpu]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(
     ("env", "words"),
     [
@@ -44,6 +45,7 @@ def names():
 THREE = {"devices": "2,1", "device_names": "Alpha;Beta;Gamma", "platform_names": "One;Two"}
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(
     ("env", "chosen"),
     [

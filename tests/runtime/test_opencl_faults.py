@@ -55,6 +55,7 @@ def pool_in_the_way(width: int, scope: str):
     return [right, before, fake().report()["used_bytes"][0]]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("scope", ["global", TEXTURE])
 def test_pooled_memory_is_given_back_before_memory_runs_out(scope):
     right, before, after = run_with_fake(pool_in_the_way, 256, scope, memory=2 * MEGABYTE).value
@@ -101,6 +102,7 @@ def texture_of(shape: list[int]):
 LIMITS = {"width": 48, "height": 24, "depth": 6}
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("axis", LIMITS)
 def test_a_texture_may_be_as_large_as_the_limit_and_no_larger(axis):
     sizes = {"depth": 2, "height": 3, "width": 5, axis: LIMITS[axis]}

@@ -208,6 +208,7 @@ def threads(func: tirx.PrimFunc) -> list[int]:
     return [math.prod(sizes.values()) for sizes in found]
 
 
+@pytest.mark.device
 def test_launches_are_counted_on_the_device():
     require_device()
     compiled = sm.compile(sm.from_onnx(attention()), TARGET)

@@ -119,6 +119,7 @@ def test_no_rule_takes_more_than_the_target_has(name):
         assert {kernel for kernel, rule in kernel_rules(mod).items() if rule["catch_all"]} <= CATCH_ALL
 
 
+@pytest.mark.device
 def test_what_narrow_work_groups_compute_is_right():
     """Of a size that is no power of two, and no multiple of a warp."""
     target, mod = target_of(NARROW["block_100"]), module(RUN)
