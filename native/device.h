@@ -20,6 +20,7 @@ struct Device {
   cl_context context = nullptr;  // of this device alone; set by GetDevice
 
   std::string name, vendor, version, driver, platform_name, platform_version, extensions;
+  std::string build_options;  // of ours, before the user's
   cl_ulong type = 0;  // CL_DEVICE_TYPE_...
   cl_uint compute_units = 0, clock_mhz = 0, warp_size = 1;
   size_t max_work_group_size = 0;

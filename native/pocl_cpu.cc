@@ -41,6 +41,8 @@ void NameCpu(Device* device) {
   const std::string old = record->cpu;
   if (!EndsWith(device->version, kTriple + ("-" + old))) return;
   record->cpu = kCpu;
+  // PoCL goes on to keep kernels by the old name, so those for the new one need something else that is theirs alone.
+  device->build_options = std::string("-DSMARTMEM_CPU=") + kCpu + " ";
   device->version.replace(device->version.size() - old.size(), old.size(), kCpu);
 }
 

@@ -50,7 +50,8 @@ std::string FailureText(const Device& device, const KernelSource& kernel, cl_pro
 }
 
 cl_int Build(Device& device, cl_program program, const std::string& options) {
-  return Cl().clBuildProgram(program, 1, &device.id, options.c_str(), nullptr, nullptr);
+  const std::string all = device.build_options + options;
+  return Cl().clBuildProgram(program, 1, &device.id, all.c_str(), nullptr, nullptr);
 }
 
 Program FromSource(Device& device, const KernelSource& kernel, const std::string& options, Failure* failure) {
