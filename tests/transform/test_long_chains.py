@@ -24,9 +24,9 @@ def diamonds(x):
 
 
 def passes(mod):
-    start = time.perf_counter()
+    start = time.process_time()
     mod = FuseOperators()(EliminateLayout()(mod))
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     return mod
 
 
