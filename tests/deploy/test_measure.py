@@ -8,8 +8,8 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from helpers import legal, nodes, op
-from smartmem_tvm.deploy.measure import compiled, index_bounds, launch_seconds, random_arguments
-from smartmem_tvm.deploy.this_machine import launcher
+from smartmem_tvm.deploy.measure import compiled, index_bounds, kernel_seconds, random_arguments
+from smartmem_tvm.deploy.this_machine import ThisMachine, launcher
 from smartmem_tvm.ir.kernel import emit, parse
 from smartmem_tvm.target import host_target, parse_target
 
@@ -17,6 +17,11 @@ from smartmem_tvm.target import host_target, parse_target
 def kernels(build, *shapes, dtype="float32"):
     """The PrimFuncs of a small network, one per operator."""
     return [emit(node.kernel) for node in nodes(legal(build, *shapes, dtype=dtype))]
+
+
+def launch_seconds(functions, target) -> list[float]:
+    """Median seconds of one launch of each kernel, all of them in this process."""
+    return ThisMachine(target).run(lambda device: kernel_seconds(device, compiled(functions, target)))
 
 
 def test_more_work_takes_longer():

@@ -91,12 +91,6 @@ def write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def write_part(page: Path, begin: str, text: str, end: str) -> None:
-    """Put a text between two marks of a page, in the place of what is there."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
-    write(page, f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
-
-
 def failures(row: Mapping) -> list[str]:
     """The sentences of what failed in a row: the model as a whole, or single systems."""
     return [each["error"] for each in (row, *row.get("systems", {}).values()) if "error" in each]

@@ -96,8 +96,7 @@ class _Names:
     def of(cls, args: argparse.Namespace, executor: Executor) -> _Names:
         """Devices of other machines go by the target's name where a compilation here knows no other."""
         from ..deploy.profile import device_name, other_cpu
-        from ..remote.deployed import kind_of
-        from ..target import is_elsewhere, is_gpu
+        from ..target import device_kind, is_elsewhere, is_gpu
 
         target = executor.devices.target
         if not executor.devices.is_elsewhere:
@@ -105,7 +104,7 @@ class _Names:
         if is_gpu(target):
             return cls(device_name(target) if is_elsewhere(target) else executor.name, None, None)
         # A server of TVM's own does not tell what its CPU is.
-        told = executor.name if executor.name != kind_of(target) else args.key
+        told = executor.name if executor.name != device_kind(target) else args.key
         return cls(None, other_cpu(target) or told, executor.threads)
 
 

@@ -17,28 +17,9 @@ from ..executor.readings import PROFILE, Readings, in_turns
 from ..ir.kernel import Kernel, Opaque, Stage, parse
 from ..ir.walk import loads
 from ..pipeline import Options, lower_phases, run_phases
-from .this_machine import ThisMachine
 from .weights import Weight
 
 _RUNNING = 120.0  # seconds: kernels without a rule of their own take long, and drivers compile at the first launch
-
-
-def launch_seconds(functions: Sequence[tirx.PrimFunc], target: Target) -> list[float]:
-    """Median seconds of one launch of each PrimFunc on this machine, all of them measured in turns, in this process.
-
-    Parameters
-    ----------
-    functions : sequence of PrimFunc
-        Unscheduled kernels, as the graph passes leave them.
-    target : tvm.target.Target
-        One that this machine can run.
-
-    Returns
-    -------
-    list of float
-        In the order of `functions`. They run on the threads that TVM's pool has at the time.
-    """
-    return ThisMachine(target).run(lambda device: kernel_seconds(device, compiled(functions, target)))
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,6 @@ from ..tune.parameters import arguments, as_parameters
 from .session import Session
 
 
-def kind_of(target: Target) -> str:
-    """What a session calls the device that runs what is compiled for a target."""
-    return device_kind(target)
-
-
 class Deployed:
     """A compiled model on a device.
 
@@ -56,7 +51,7 @@ class Deployed:
         self.explanation = json.loads((folder / EXPLANATION).read_text(encoding="utf-8"))
         target = Target(self.manifest["target"])
         check_machine(self.manifest["host"], session)
-        self.device = session.device(kind_of(target))
+        self.device = session.device(device_kind(target))
         code = load_library(session, folder / self.manifest["library"], target)
         weights = map_weights(folder / WEIGHTS, self.manifest["weights"])
         self.machine = Machine(code, weights, self.device, textures=has_textures(target))

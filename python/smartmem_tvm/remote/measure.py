@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .deployed import Deployed, kind_of
+from ..target import device_kind
+from .deployed import Deployed
 from .devices import inspect
 from .session import Session
 
@@ -76,7 +77,7 @@ def device_facts(session: Session, model: Deployed) -> dict:
     """The device that runs the model, as `devices.inspect` finds it, and what its server is."""
     from tvm.target import Target
 
-    kind = kind_of(Target(model.manifest["target"]))
+    kind = device_kind(Target(model.manifest["target"]))
     found = inspect(session)
     device = next((each for each in found["devices"] if each["kind"] == kind), {"kind": kind})
     return {**device, "server": {name: found.get(name) for name in ("tvm", "smartmem", "machine", "system", "cores")}}

@@ -25,8 +25,9 @@ from ..errors import UserError
 from ..executor.devices import Deadlines, Device, Devices
 from ..executor.faults import NO_DEVICE
 from ..executor.readings import Clock, evaluator_clock
+from ..target import device_kind
 from .borrow import DeviceLost
-from .deployed import kind_of, load_library
+from .deployed import load_library
 from .session import Session, request
 
 _LIMITS = Deadlines(candidate=300.0, question=600.0, verdict=900.0)
@@ -136,7 +137,7 @@ class RemoteDevice(Device):
 
     def __init__(self, session: Session, target: Target):
         self.session, self.target, self.address = session, target, session.address
-        self.device = session.device(kind_of(target))
+        self.device = session.device(device_kind(target))
 
     def load(self, code: Any) -> Any:
         """Link what is not a file yet for the CPU there, send it, and load it."""

@@ -13,7 +13,8 @@ from ..deploy.build import Compiled
 from ..deploy.export import save
 from ..deploy.link import link_for
 from ..deploy.signatures import launched
-from .deployed import Deployed, check_machine, kind_of
+from ..target import device_kind
+from .deployed import Deployed, check_machine
 from .devices import inspect
 from .keys import tracker_state
 from .session import Session
@@ -55,7 +56,7 @@ def find(tracker: str, key: str, timeout: float, target: Target, threads: int | 
     UserError
         If there is none, or the one that was looked at does not run code for the target, or not on so many threads.
     """
-    kind = kind_of(target)
+    kind = device_kind(target)
 
     def look(session: Session) -> Found:
         check_machine(link_for(target).triple, session)
