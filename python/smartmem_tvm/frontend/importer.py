@@ -14,7 +14,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.frontend.converters import CONVERTERS
+from smartmem_tvm.frontend.converters import CONVERTERS, Node
+from smartmem_tvm.frontend.operators import converter_name
 from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.weights import Weights
 
@@ -27,7 +28,7 @@ def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRM
 
     The values of initializers without data are those of `weights`.
 
-    Nodes without a name get one, in place.
+    Nodes without a name get one, in place, and the operators of other domains the names of their converters.
 
     Raises
     ------
@@ -36,6 +37,7 @@ def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRM
     """
     for node in walk.nodes(model.graph):
         node.name = walk.node_label(node)
+        node.op_type = converter_name(node)  # TVM looks at the name alone, never at the domain
     opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
     importer = _Importer(weights, name)
     # The importer warns about each renamed input (their names are kept, see `spec`) and prints on errors.
@@ -69,9 +71,9 @@ class _Importer(WeightsImporter):
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
-        convert = CONVERTERS.get(op_name)
+        convert, outputs = CONVERTERS.get(op_name), attrs["tvm_custom"]["num_outputs"]
         try:
-            result = convert(self.bb, inputs, attrs) if convert else None
+            result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs)) if convert else None
             if result is None:
                 result = super()._convert_operator(op_name, inputs, attrs, opset)
             result = self._bind(result, label)
@@ -82,6 +84,9 @@ class _Importer(WeightsImporter):
             ) from err
         self._refuse_dynamic(result, op_name, label)
         return result
+
+    def _check_for_unsupported_ops(self, graph):
+        """Do nothing: TVM's check knows its own converters only; see `operators.refuse_unsupported`."""
 
     def _bind(self, result: relax.Expr, label: str) -> relax.Expr:
         result = self.bb.normalize(result)

@@ -11,6 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from smartmem_tvm._version import TVM_PINS
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.converters import CONVERTERS
 
 _ONNX_DOMAINS = ("", "ai.onnx")
 
@@ -32,8 +33,16 @@ _OF_FUNCTION = " of function "
 _CONTRIB_AS_ONNX = frozenset({"Gelu"})
 
 
+def converter_name(node: onnx.NodeProto) -> str:
+    """Return what the converter of an operator is called, of ours or of TVM's."""
+    label = operator_label(node)
+    return label if label in CONVERTERS else node.op_type
+
+
 def is_supported(node: onnx.NodeProto) -> bool:
-    """Return whether TVM's importer has a converter that means this operator."""
+    """Return whether there is a converter that means this operator."""
+    if operator_label(node) in CONVERTERS:
+        return True
     known = onnx_frontend._get_convert_map()
     if node.domain in _ONNX_DOMAINS:
         # If has no converter in the table: the importer handles it itself.
@@ -95,12 +104,11 @@ def unsupported_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
     Operators outside the ONNX domain come as ``domain.operator``; a node without a name is called by its
     first output.
     """
-    return [
-        (_operator_label(node), walk.node_label(node)) for node in walk.nodes(model.graph) if not is_supported(node)
-    ]
+    return [(operator_label(node), walk.node_label(node)) for node in walk.nodes(model.graph) if not is_supported(node)]
 
 
-def _operator_label(node: onnx.NodeProto) -> str:
+def operator_label(node: onnx.NodeProto) -> str:
+    """Return what messages call an operator: its name, with its domain if that is not ONNX's."""
     return node.op_type if node.domain in _ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
 
 

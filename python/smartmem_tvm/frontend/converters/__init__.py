@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of our own: operators that TVM's importer lacks, gets wrong, or hides what they do.
+
+A converter takes a `Node` and returns a Relax expression (a ``relax.Tuple`` for several outputs), or None to leave the
+node to TVM's own converter. It raises ValueError, with the rest of the sentence "cannot be imported, ...", for what it
+refuses; the name of the node is added. One file for each family of operators, whose table ``CONVERTERS`` maps ONNX's
+name to the function; operators of another domain are called ``com.microsoft.FastGelu``.
+"""
+
+from smartmem_tvm.frontend.converters import arithmetic, movement, normalization, windows
+from smartmem_tvm.frontend.converters.node import Node
+
+__all__ = ["CONVERTERS", "Node"]
+
+_FAMILIES = (arithmetic, movement, normalization, windows)
+
+CONVERTERS = {name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()}

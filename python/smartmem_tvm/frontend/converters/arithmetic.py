@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on each number alone, and constants."""
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+from smartmem_tvm.frontend.converters.node import Node
+
+
+def clip(node: Node) -> relax.Expr | None:
+    """Clip with constant bounds: ``minimum(high, maximum(low, x))``.
+
+    NaN, which ONNX leaves open, behaves as in ONNX Runtime: a NaN bound is no bound, and a NaN in `x` stays
+    NaN on the CPU. For the latter the bound comes first: TVM's CPU code for max(a, b) is ``a > b ? a : b``,
+    which gives b if either is NaN.
+    """
+    x, *bounds = node.inputs[0], *(node.inputs[1:] if len(node.inputs) > 1 else ())
+    if len(node.inputs) == 1:  # before opset 11 the bounds are attributes
+        bounds = [relax.const(node.attrs[key], x.ty.dtype.dtype) for key in ("min", "max") if key in node.attrs]
+        if len(bounds) == 1 and "max" in node.attrs:
+            bounds = [None, *bounds]
+    if any(bound is not None and not isinstance(bound, GenericConst) for bound in bounds):
+        return None
+    for bound, limit in zip(bounds, (relax.op.maximum, relax.op.minimum)):
+        if bound is not None and not np.isnan(bound.value.numpy().astype("float64")).any():
+            x = node.bb.normalize(limit(bound, x))
+    return x
+
+
+def constant(node: Node) -> relax.Expr | None:
+    """Constant given as plain numbers (``value_float`` ...): TVM's converter knows tensors only."""
+    for key in ("value_float", "value_int", "value_floats", "value_ints"):
+        if key in node.attrs:
+            dtype = "float32" if "float" in key else "int64"
+            return relax.const(np.asarray(node.attrs[key], dtype), dtype)
+    return None
+
+
+CONVERTERS = {
+    "Clip": clip,
+    "Constant": constant,
+}

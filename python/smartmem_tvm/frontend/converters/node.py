@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One ONNX node on its way to Relax, as a converter sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator with its inputs already in Relax.
+
+    Attributes
+    ----------
+    bb : relax.BlockBuilder
+        Where results are bound.
+    op : str
+        The operator; one of another domain than ONNX's as ``domain.operator``.
+    inputs : sequence of relax.Expr or None
+        None where an optional input is left out.
+    attrs : dict
+        Attributes as TVM parses them: strings are bytes, tensors TensorProto, nested graphs GraphProto.
+    opset : int
+        ONNX's version that the model states.
+    outputs : int
+        How many results the node names, left out ones included.
+    """
+
+    bb: relax.BlockBuilder
+    op: str
+    inputs: Sequence[relax.Expr | None]
+    attrs: dict[str, Any]
+    opset: int
+    outputs: int
+
+    def input(self, position: int) -> relax.Expr | None:
+        """The input at a position, None if it is left out."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def constant(self, position: int) -> np.ndarray | None:
+        """The value of an input, None if it is left out or known only at run time."""
+        return value_of(self.input(position))
+
+    def text(self, name: str, default: str = "") -> str:
+        """An attribute that is a string."""
+        value = self.attrs.get(name, default)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def emit(self, expr: relax.Expr) -> relax.Var:
+        """Bind an expression to a variable."""
+        return self.bb.emit(expr)
+
+
+def value_of(expr: relax.Expr | None) -> np.ndarray | None:
+    """The value of a Relax constant, None for anything else."""
+    return expr.value.numpy() if isinstance(expr, GenericConst) else None
+
+
+def shape_of(expr: relax.Expr) -> list[int]:
+    """The sizes of a tensor."""
+    return [int(size) for size in expr.ty.shape]
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """The type of a tensor's numbers, as TVM writes it."""
+    return str(expr.ty.dtype.dtype)
+
+
+def constant(value, dtype: str) -> relax.Expr:
+    """A Relax constant of exactly this type."""
+    return relax.const(np.asarray(value, dtype), dtype)
