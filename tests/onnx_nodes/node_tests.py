@@ -3,10 +3,10 @@
 
     python tests/onnx_nodes/node_tests.py [-k PART_OF_A_NAME] [--frozen] [--write] [--workers 2]
 
-Each test is a model of one operator (or of the function that defines it) with inputs and outputs. Its outputs must have
-the very dtypes and shapes, and the values within the test's own tolerance. ``--frozen`` turns shape-like inputs (integers
-of rank 0 or 1) into initializers first, as exporters write them: many operators have static shapes only then. ``--write``
-writes ``known.json``: every test that does not pass with the refusal it gets.
+Each test is a model of one operator (or of the function that defines it) with inputs and outputs. Its outputs must
+have the very dtypes and shapes, and the values within the test's own tolerance. ``--frozen`` turns shape-like inputs
+(integers of rank 0 or 1) into initializers first, as exporters write them: many operators have static shapes only then.
+``--write`` writes ``known.json``: every test that does not pass with the refusal it gets.
 """
 
 from __future__ import annotations

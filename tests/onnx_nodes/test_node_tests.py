@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's own node tests: none is wrong, crashes or ends in an internal error, and the list of refusals is what it was."""
+"""ONNX's own node tests: none is wrong, crashes or ends in an internal error; the list of refusals holds."""
 
 import json
 import sys
