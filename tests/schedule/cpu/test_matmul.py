@@ -228,3 +228,15 @@ def test_convolution(check, case):
         output = topi.nn.group_conv2d_nchw(x, w, stride, pad, 1, groups)
     output = topi.nn.relu(output)
     check([x, w], output, lambda x, w: np.maximum(conv_reference(x, w, stride, pad, groups), 0), rule)
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize(("batch", "size", "out"), [(2, 15, 8), (5, 6, 8), (2, 7, 5), (2, 3, 8)])
+def test_columns_of_several_images_whose_length_is_no_power_of_two(check, batch, size, out, lanes):
+    """Runs of columns that lie next to each other end with an image, wherever a panel ends."""
+    x, w = te.placeholder((batch, 4, size + 2), name="x"), te.placeholder((out, 4, 3), name="w")
+
+    def reference(x, w):
+        return np.einsum("nilk,oik->nol", np.lib.stride_tricks.sliding_window_view(x, 3, axis=2), w)
+
+    check([x, w], topi.nn.conv1d_ncw(x, w, 1, 0, 1), reference, "Matmul", params=CpuParams(lanes=lanes))

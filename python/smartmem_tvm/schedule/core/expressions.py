@@ -59,6 +59,8 @@ def size(node) -> int:
 def contiguous_run(access, extent: int, outer: Mapping, most: int) -> int:
     """Elements that lie next to each other in memory along a fused index, wherever an aligned group of them starts.
 
+    A whole number of runs makes up `most`, which may be any number.
+
     Parameters
     ----------
     access : callable
@@ -66,10 +68,13 @@ def contiguous_run(access, extent: int, outer: Mapping, most: int) -> int:
     outer : mapping of tirx.Var to int
         Extents of the other variables in the access.
     most : int
-        Longest run of interest; runs are `most` halved some times.
+        Longest run of interest; others are `most` halved some times, and divide it.
     """
     run = most
     while run > 1:
+        if most % run:
+            run //= 2
+            continue
         group, within = fresh("group"), fresh("within")
         place = access(group * index(run) + within)
         walk = Walk({**outer, group: max(1, extent // run), within: run})

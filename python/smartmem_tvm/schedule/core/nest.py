@@ -82,14 +82,13 @@ class Scope:
         return at({})
 
     def vectors(self, width: int, lanes: int, body: Callable) -> tirx.Stmt:
-        """``body(0)`` to ``body(width - 1)``, simplified, as whole vectors of `lanes`, or as one short vector."""
-        lanes = min(lanes, width)
-        return self.loop(
-            width // lanes,
-            lambda v: self.loop(lanes, lambda j: self.simplify(body(v * index(lanes) + j)), "j", VECTOR),
-            "v",
-            UNROLL,
-        )
+        """``body(0)`` to ``body(width - 1)``, simplified, as whole vectors of `lanes` and a short one of the rest."""
+        count, rest = divmod(width, lanes)
+        whole = self.loop(count, lambda v: self._vector(v * index(lanes), lanes, body), "v", UNROLL) if count else None
+        return block(whole, self._vector(index(width - rest), rest, body) if rest else None)
+
+    def _vector(self, first, lanes: int, body: Callable) -> tirx.Stmt:
+        return self.loop(lanes, lambda j: self.simplify(body(first + j)), "j", VECTOR)
 
     def simplify(self, node):
         """Simplify the indices and conditions in an expression or statement under the loops built so far."""

@@ -279,10 +279,11 @@ class _Emitter:
         outer = {v: extents[v] for v in vars_[: len(vars_) - fused]}
         init = self._vector_loop(width, lambda j: store(acc, stage.init.value, j))
         main = self._outer(outer, lambda at: self.scope.loop(length // width, lambda b: add(at, b * width), "b"))
-        folds, half = [], width // 2
-        while half >= 1:
-            folds.append(self._vector_loop(half, lambda j, h=half: store(acc, combine(acc[j], acc[j + h]), j)))
-            half //= 2
+        folds, left = [], width
+        while left > 1:
+            half = -(-left // 2)
+            folds.append(self._vector_loop(left - half, lambda j, h=half: store(acc, combine(acc[j], acc[j + h]), j)))
+            left = half
         done = length // width * width
 
         def rest(at):
@@ -304,10 +305,4 @@ class _Emitter:
         return self._nest(list(extents), extents, 0, body) if extents else body({})
 
     def _vector_loop(self, width: int, body) -> tirx.Stmt:
-        lanes = min(width, self.params.lanes)
-        return self.scope.loop(
-            width // lanes,
-            lambda v: self.scope.loop(lanes, lambda j: self.scope.simplify(body(v * index(lanes) + j)), "j", VECTOR),
-            "v",
-            tirx.ForKind.UNROLLED,
-        )
+        return self.scope.vectors(width, self.params.lanes, body)
