@@ -77,12 +77,18 @@ def texture_tir_pipeline(
     # TVM's pipeline begins with TextureFlatten too; it finds nothing left to do.
     flatten = [adreno.transform.TextureFlatten(), FixTextureStore()]
     lower = [FixVectorizedNests(), *before, *flatten, adreno_pipeline.default_tir_pipeline()]
-    device = [*on_device, compilation_pipeline.finalize_device_passes(), FixIntegerTextures()]
+    device = [*on_device, compilation_pipeline.finalize_device_passes(), FixIntegerTextures(), FixVectorBooleans()]
     return (
         tvm.transform.Sequential(lower),
         compilation_pipeline.finalize_host_passes,
         lambda: tvm.transform.Sequential(device),
     )
+
+
+def opencl_tir_pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:
+    """TVM's own pipeline with what it gets wrong for OpenCL, in the form of `texture_tir_pipeline`."""
+    lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
+    return lower, finish_host, lambda: tvm.transform.Sequential([finish_device(), FixVectorBooleans()])
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixVectorizedNests")
@@ -184,6 +190,52 @@ class FixIntegerTextures:
             # them in the values of attributes too, but prints no attribute whose name it does not know.
             body = tirx.AttrStmt(param, "smartmem.texture_access", call, body)
         return func.with_body(body)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixVectorBooleans")
+class FixVectorBooleans:
+    """Work-around: give OpenCL vectors of booleans that are true where all bits are.
+
+    Before::
+
+        T.Cast("float32x4", a < b);     T.Select(T.Broadcast(c, 4), x, y)
+
+    After::
+
+        T.Select(a < b, T.Broadcast(1.0, 4), T.Broadcast(0.0, 4))
+        T.Select(T.Broadcast(T.Cast("int32", c), 4) != T.Broadcast(0, 4), x, y)
+
+    What is true is -1 in a vector of OpenCL, where TVM's code generator takes it for 1: a mask times a tensor comes out
+    with the wrong sign. And a vector that it makes of one boolean has 1, which ``select`` takes for false.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel, after the split of host and device."""
+
+        def number(cast: tirx.Cast) -> ir.Expr:
+            if not _is_vector_of_booleans(cast.value):
+                return cast
+            one, zero = (_alike(value, cast) for value in (1, 0))
+            return tirx.Select(cast.value, one, zero)
+
+        def wide(broadcast: tirx.Broadcast) -> ir.Expr:
+            if not _is_vector_of_booleans(broadcast):
+                return broadcast
+            chosen = tirx.Broadcast(broadcast.value.astype("int32"), broadcast.lanes)
+            return tirx.NE(chosen, tirx.Broadcast(tirx.const(0, "int32"), broadcast.lanes))
+
+        return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.Cast, number), (tirx.Broadcast, wide)]))
+
+
+def _is_vector_of_booleans(value: ir.Expr) -> bool:
+    dtype = tvm_ffi.dtype(str(value.ty.dtype))
+    return dtype.lanes > 1 and str(dtype).startswith("bool")
+
+
+def _alike(value: int, vector: ir.Expr) -> ir.Expr:
+    """A vector of one number, of the type of another vector."""
+    element, _, lanes = str(vector.ty.dtype).rpartition("x")
+    return tirx.Broadcast(tirx.const(value, element), int(lanes))
 
 
 def is_texture_access(call: ir.Call) -> bool:

@@ -7,15 +7,18 @@ import tvm
 from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
 
-from .._tvm import texture_tir_pipeline
+from .._tvm import opencl_tir_pipeline, texture_tir_pipeline
 from ..pipeline import Options, lower_phases, run_phases
 from ..target import has_textures, is_opencl
 from ..transform.check_textures import SCOPES, CheckTextures
 from ..transform.half_storage import HALF, HalfStorage
+from ..transform.mend_vectors import MendVectors
 from ..transform.stage_texels import StageTexels
 
 TIR_PIPELINE = "smartmem_texture"
 """Name of the TIR pipeline with textures, for ``tvm.compile(mod, target, tir_pipeline=...)``."""
+BUFFERS_PIPELINE = "smartmem_opencl"
+"""Name of the TIR pipeline for OpenCL without textures."""
 
 
 def build_textures(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -62,13 +65,16 @@ def stores_half(mod: tvm.IRModule) -> bool:
 
 def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
     """The name of the pipeline that lowers the kernels of `mod` for a GPU."""
+    if not is_opencl(target):
+        return "default"
     # TVM's own pipeline indexes textures as if they were buffers, and needs half arithmetic to store halves.
-    ours = is_opencl(target) and (has_textures(target) or stores_half(mod))
-    return TIR_PIPELINE if ours else "default"
+    return TIR_PIPELINE if has_textures(target) or stores_half(mod) else BUFFERS_PIPELINE
 
 
 def _pipeline():
-    return texture_tir_pipeline(before=[CheckTextures(), StageTexels()], on_device=[HalfStorage()])
+    before = [CheckTextures(), StageTexels(), MendVectors(textures=True)]
+    return texture_tir_pipeline(before=before, on_device=[HalfStorage()])
 
 
 compilation_pipeline.register_tir_pipeline(TIR_PIPELINE, _pipeline)
+compilation_pipeline.register_tir_pipeline(BUFFERS_PIPELINE, opencl_tir_pipeline)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlockRealize
 
 from .index_map import variables
 from .kernel import Kernel
-from .walk import collect, loads
+from .vectorized import lanes_of
+from .walk import loads
 
 
 def is_texture(buffer) -> bool:
@@ -40,18 +40,9 @@ def read_singly(func: tirx.PrimFunc) -> frozenset[int]:
     def vector(loop: tirx.For) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.VECTORIZED:
             return loop
-        lanes = _lanes(loop)
+        lanes = lanes_of(loop)
         single.extend(load for load in texture_loads(loop) if not lanes & set(variables(load.indices[-1])))
         return tirx.Evaluate(tirx.const(0))
 
     single += texture_loads(tvm_ffi.structural_map(func.body, (tirx.For, vector)))
     return frozenset(i for i, param in enumerate(func.params) if any(load.source.same_as(param) for load in single))
-
-
-def _lanes(loop: tirx.For) -> set:
-    """The variables that tell the lanes of a vectorized loop apart."""
-    found = {loop.loop_var}
-    for realize in collect(loop, SBlockRealize):
-        bound = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        found |= {it.var for it, at in bound if found & set(variables(at))}
-    return found

@@ -18,6 +18,7 @@ from .lower_argmax import LowerArgmax
 from .lower_rotations import LowerRotations
 from .lower_scans import LowerScans
 from .lower_sorts import LowerSorts
+from .mend_vectors import MendVectors
 from .merge_projections import MergeProjections
 from .place_textures import PlaceTextures
 from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
@@ -46,6 +47,7 @@ __all__ = [
     "LowerRotations",
     "LowerScans",
     "LowerSorts",
+    "MendVectors",
     "MergeProjections",
     "PlaceTextures",
     "RewriteAlgebra",

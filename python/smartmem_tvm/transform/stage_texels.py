@@ -30,8 +30,8 @@ class StageTexels:
         for v in T.vectorized(4): B[i, j, v] = numbers[v]
 
     Branches that depend on the lane cannot be vectorized, nor functions that TVM knows for single numbers only (erf),
-    and an image takes no single numbers; what it gives four of is read once. The same is done where the numbers of a
-    vector come from other lanes or from several texels of a texture.
+    nor booleans and bytes in memory, and an image takes no single numbers; what it gives four of is read once. The same
+    is done where the numbers of a vector come from other lanes or from several texels of a texture.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -124,7 +124,14 @@ def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
         return False
     if contains(value, ir.Call, lambda call: has_no_vector(call, loop.loop_var)):
         return True
+    if contains(value, ir.TensorLoad, lambda load: _is_small(load) and loop.loop_var in variables(load)):
+        return True
     return any(not _is_vector(load, loop, _within(loop)) for load in read)
+
+
+def _is_small(load: ir.TensorLoad) -> bool:
+    """Whether TVM may make no vector in OpenCL of what is read: of booleans never, of bytes where they lie apart."""
+    return str(load.source.dtype) in ("bool", "int8", "uint8")
 
 
 def _values(loop: tirx.For) -> dict:

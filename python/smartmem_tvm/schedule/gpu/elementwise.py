@@ -10,6 +10,7 @@ from tvm import ir, sym, tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.texels import writes_texels
+from ...ir.vectorized import accesses_to_booleans
 from ...planner.texture_form import TEXEL
 from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, has_select, memory_order, split_index
@@ -52,7 +53,7 @@ class GpuElementwise(GpuRule):
 
 def _goes_in_vectors(stage: Stage, order: list, total: int, width: int) -> bool:
     """Whether each aligned group of elements is written, and read, as a vector or as one value."""
-    if width == 1 or total % width or has_select(stage.body):
+    if width == 1 or total % width or has_select(stage.body) or accesses_to_booleans(stage.body):
         return False
     group, within = fresh("group"), fresh("within")
     place = split_index(group * index(width) + within, order, stage.extents)

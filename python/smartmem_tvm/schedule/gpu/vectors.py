@@ -40,9 +40,9 @@ def _is_vector(access: Callable, groups: int, run: int, outer: Mapping) -> bool:
         return False
     walk = Walk({**outer, group: groups, within: run})
     strides = [walk.stride(*place, within) for place in places]
-    return set(strides) <= {0, 1} and all(
-        _is_aligned(walk, place, within, run) for place, stride in zip(places, strides, strict=True) if stride == 1
-    )
+    along = [place for place, stride in zip(places, strides, strict=True) if stride == 1]
+    numbers = all(str(buffer.dtype) != "bool" for buffer, _ in along)  # of booleans there are no vectors in memory
+    return set(strides) <= {0, 1} and numbers and all(_is_aligned(walk, place, within, run) for place in along)
 
 
 def _is_aligned(walk: Walk, place: tuple, within, run: int) -> bool:
