@@ -17,6 +17,7 @@ from dataclasses import replace
 import tvm_ffi
 from tvm import ir, tirx
 
+from .check_maps import check_rewritten
 from .index_map import is_identity, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .strength_reduction import Simplifier
@@ -112,7 +113,9 @@ def simplified(stage: Stage) -> Stage:
 
 def simplify(kernel: Kernel) -> Kernel:
     """Strength-reduce every index of a kernel."""
-    return replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
+    simple = replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
+    check_rewritten(kernel, simple)
+    return simple
 
 
 def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stage]:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 from tvm import IRModule, ir, relax, tirx
 
+from .check_maps import Tensors, check_rewritten, check_same, checks_maps
 from .compose import fresh, merge, merge_equal_inputs, simplify, split_outputs, tidy
 from .index_map import variables
-from .kernel import Kernel, Opaque, emit, parse, substitute
+from .kernel import Kernel, Opaque, emit, parse, shape_of, substitute
 from .movement import movement
 from .walk import collect
 
@@ -197,6 +198,7 @@ def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, Kernel | None, list[int]
     except Opaque as why:
         return None, None, [], str(why)
     part = tidy(whole)
+    check_rewritten(whole, part)
     live = [next(i for i, b in enumerate(whole.inputs) if b.same_as(buffer)) for buffer in part.inputs]
     return whole, fresh(part), live, ""
 
@@ -215,6 +217,7 @@ def normalise(node: Node, kernel: Kernel, args: list) -> None:
 
 
 def _absorb(node: Node, producer: Node, inline_output: bool) -> None:
+    before = Node(node.var, node.value, node.args, node.kernel, members=node.members, views=node.views)
     inner = fresh(producer.kernel)
     position = next(i for i, arg in enumerate(node.args) if arg.same_as(producer.var))
     kernel = merge(node.kernel, node.kernel.inputs[position], inner, inline_output)
@@ -224,6 +227,19 @@ def _absorb(node: Node, producer: Node, inline_output: bool) -> None:
     moves = movement(producer.kernel) is not None
     node.views = _union(producer.views, producer.members if moves else [], node.views)
     node.members = node.members if moves else _union(producer.members, node.members)
+    if checks_maps():
+        _check_absorbed(before, producer, node)
+
+
+def _check_absorbed(node: Node, producer: Node, merged: Node) -> None:
+    """Check that a merged kernel computes what `producer` and then `node` did."""
+    if len(merged.kernel.outputs) != 1:
+        return
+    tensors = Tensors()
+    chain = tensors.elements(node.kernel, node.args, {producer.var: tensors.elements(producer.kernel, producer.args)})
+    together = tensors.elements(merged.kernel, merged.args)
+    operators = _union(producer.views, producer.members, node.views, node.members)
+    check_same(chain, together, shape_of(node.kernel.outputs[0]), lambda: f"the kernel of {', '.join(operators)}")
 
 
 def _union(*lists: list[str]) -> list[str]:
