@@ -62,16 +62,13 @@ def test_a_right_pipeline_passes(mod, target, caplog):
     assert ["are left out" in each.message for each in caplog.records] == [True] * (target == "cuda")
 
 
-@pytest.mark.parametrize(
-    ("name", "phase"), [("relax.LegalizeOps", "legalize"), ("fuse-rows", "fuse"), ("lower-rotations", "schedule")]
-)
+@pytest.mark.parametrize(("name", "phase"), [("relax.LegalizeOps", "legalize"), ("lower-rotations", "schedule")])
 def test_the_pass_that_changes_outputs_is_named(mod, monkeypatch, name, phase):
     break_pass(monkeypatch, name)
     with pytest.raises(CheckError, match=f"pass '{name}' of phase '{phase}' changes output 'output_0'") as caught:
         sm.compile(mod, options=CHECKED)
     message = str(caught.value)
     assert "largest error is" in message and "dump_dir" in message and "smartmem reduce" in message
-    sm.compile(mod)
 
 
 def test_through_tvm(mod, monkeypatch):

@@ -8,7 +8,7 @@ result up to `_MOST`, at the corners and at random ones above. Where an index is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import product
@@ -42,13 +42,13 @@ def checks_maps() -> bool:
     return _checking.get()
 
 
-def check_same(chain: Elements, composed: Elements, shape: Sequence[int], what: Callable[[], str]) -> None:
+def check_same(chain: Elements, composed: Elements, shape: Sequence[int], operators: str) -> None:
     """Compare elements of a result of `shape`.
 
     Parameters
     ----------
-    what : callable
-        Names the operators, for the message.
+    operators : str
+        Their names, for the message.
 
     Raises
     ------
@@ -68,8 +68,8 @@ def check_same(chain: Elements, composed: Elements, shape: Sequence[int], what: 
     place = int(np.argmin(same.reshape(-1)))
     at = [np.asarray([int(axis[place])]) for axis in points]
     raise CheckError(
-        f"Check of index maps: {what()} computes something else than its operators one after the other: at index "
-        f"{[int(axis[0]) for axis in at]} these {_read(chain, at)}, and the composed kernel {_read(composed, at)}; "
+        f"Check of index maps: the kernel of {operators} computes something else than its operators one after the other: "
+        f"at index {[int(axis[0]) for axis in at]} these {_read(chain, at)}, and the composed kernel {_read(composed, at)}; "
         f"compile with simplify=False or eliminate=False (--no-simplify, --no-eliminate), and report it."
     )
 
@@ -106,10 +106,10 @@ class Tensors:
         return places(self._numbers.setdefault(arg, len(self._numbers)))
 
 
-def check_rewritten(before: Kernel, after: Kernel, what: Callable[[], str] | None = None) -> None:
+def check_rewritten(before: Kernel, after: Kernel, label: str = "") -> None:
     """Check a kernel that was rewritten and still has the same buffers; see `check_same`."""
     if not checks_maps() or len(before.outputs) != 1:
         return
     tensors, out = Tensors(), before.outputs[0]
-    name = what or (lambda: f"kernel {', '.join(stage.name for stage in before.stages)}")
+    name = label or ", ".join(stage.name for stage in before.stages)
     check_same(tensors.elements(before, before.inputs), tensors.elements(after, after.inputs), shape_of(out), name)

@@ -111,10 +111,10 @@ def simplified(stage: Stage) -> Stage:
     return _rebuilt(stage, stage.iters, simplifier.body)
 
 
-def simplify(kernel: Kernel) -> Kernel:
-    """Strength-reduce every index of a kernel."""
+def simplify(kernel: Kernel, label: str = "") -> Kernel:
+    """Strength-reduce every index of a kernel; `label` names it if the check of index maps finds something."""
     simple = replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
-    check_rewritten(kernel, simple)
+    check_rewritten(kernel, simple, label)
     return simple
 
 
