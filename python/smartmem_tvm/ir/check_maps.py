@@ -68,9 +68,10 @@ def check_same(chain: Elements, composed: Elements, shape: Sequence[int], operat
     place = int(np.argmin(same.reshape(-1)))
     at = [np.asarray([int(axis[place])]) for axis in points]
     raise CheckError(
-        f"Check of index maps: the kernel of {operators} computes something else than its operators one after the other: "
-        f"at index {[int(axis[0]) for axis in at]} these {_read(chain, at)}, and the composed kernel {_read(composed, at)}; "
-        f"compile with simplify=False or eliminate=False (--no-simplify, --no-eliminate), and report it."
+        f"Check of index maps: the kernel of {operators} computes something else than its operators one after the "
+        f"other: at index {[int(axis[0]) for axis in at]} these {_read(chain, at)}, and the composed kernel "
+        f"{_read(composed, at)}; compile with simplify=False or eliminate=False (--no-simplify, --no-eliminate), and "
+        f"report it."
     )
 
 
