@@ -14,8 +14,8 @@ ROOT = Path(smartmem_tvm.__file__).parent
 # fmt: off
 LAYERS = [
     "tables", "planner", "target ir", "analysis", "transform schedule", "texture_trial", "options module_file",
-    "pass_registry", "report pipeline", "executor", "tune", "deploy",
-    "runtime frontend", "remote", "doctor bench", "page", "cli",
+    "pass_registry output_check", "report pipeline", "executor", "tune", "deploy",
+    "runtime frontend", "remote reduce", "doctor bench", "page", "cli",
 ]
 # fmt: on
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages.split()}

@@ -24,13 +24,14 @@ from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
 
 import _smartmem_opencl
-from smartmem_tvm.errors import UserError
+from smartmem_tvm.errors import CheckError, UserError
 
 # A module that is generated for OpenCL while TVM has no device can never run.
 _smartmem_opencl.load()
 
 # What a pass raises comes back from TVM as the same type, and not as a RuntimeError.
 tvm_ffi.register_error("UserError", UserError)
+tvm_ffi.register_error("CheckError", CheckError)
 # Else Ctrl-C in a callback comes out as a RuntimeError without a message, which looks like that of a kernel.
 tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 

@@ -16,6 +16,17 @@ class UserError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class CheckError(UserError):
+    """What a check on request found: a fault of this package, which it names in place of a wrong result."""
+
+    @property
+    def what(self) -> str:
+        """Tells such errors apart, whatever model they are from: which check, and of a check of outputs which pass."""
+        check, _, found = str(self).partition(": ")
+        guilty, changes, _ = found.partition(" changes ")
+        return guilty if changes else check
+
+
 def reason_of(error: BaseException) -> str:
     """The last line of an error's message, which is where TVM says it; the error's type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import tvm
 
 from .analysis.fusion import Profiles
+from .errors import UserError
 from .texture_trial import Measure
+
+CHECKS = ("maps", "outputs")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class Options:
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``, to be read, and ``.json``, for
         `smartmem opt` (see `module_file`).
+    check : str or None
+        ``maps``: compare each composed index map with the chain that it stands for (`ir.check_maps`); ``outputs``: run
+        the module after each phase and name the pass that changes what it computes (`output_check`).
     records : tvm.transform.Pass or None
         Gives kernels the schedules that tuning has found for them (`tune.apply_records.ApplyRecords`).
     profiles : Profiles or None
@@ -60,3 +66,8 @@ class Options:
     records: tvm.transform.Pass | None = None
     profiles: Profiles | None = None
     measure: Measure | None = None
+    check: str | None = None
+
+    def __post_init__(self):
+        if self.check is not None and self.check not in CHECKS:
+            raise UserError(f"check '{self.check}' does not exist: use {' or '.join(CHECKS)}.")

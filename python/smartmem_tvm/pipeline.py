@@ -10,10 +10,12 @@ from pathlib import Path
 import tvm
 
 from .errors import UserError
+from .ir.check_maps import check_maps
 from .ir.half import FLOAT
 from .ir.strength_reduction import strength_reduction
 from .module_file import write_module
 from .options import Options
+from .output_check import OutputCheck
 from .pass_registry import make_pass
 from .target import has_half_arithmetic, has_half_storage, has_textures, is_cpu, is_cuda, is_gpu, model_of
 
@@ -25,6 +27,7 @@ __all__ = [
     "Phase",
     "graph_phases",
     "lower_phases",
+    "output_check",
     "phases_of",
     "prepare_passes",
     "require_precision",
@@ -249,6 +252,7 @@ def run_phases(
     options: Options,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
     first: int = 0,
+    check: OutputCheck | None = None,
 ) -> tvm.IRModule:
     """Run the phases that `options` leaves on, for the current target, dumping the module after each on request.
 
@@ -258,19 +262,31 @@ def run_phases(
         Is shown the name of each phase that ran and the module after it.
     first : int
         The number of the first phase in the names of dumps.
+    check : OutputCheck, optional
+        Compares what the module computes after each phase; by default with what `mod` does, if `options` asks for it.
     """
     target = tvm.target.Target.current(allow_none=True)
+    check = check or output_check(mod, target, options)
     for number, phase in enumerate(phases, start=first):
-        passes = [make_pass(name, options, target) for name in phase.chosen(options)]
+        passes = [(name, make_pass(name, options, target)) for name in phase.chosen(options)]
         if not passes:
             continue
-        with strength_reduction(options.simplify):
-            mod = tvm.transform.Sequential(passes)(mod)
+        before = mod
+        with strength_reduction(options.simplify), check_maps(options.check == "maps"):
+            mod = tvm.transform.Sequential([each for _, each in passes])(mod)
         if options.dump_dir is not None:
             _dump(mod, Path(options.dump_dir) / f"{number:02d}_{phase.name}")
+        if check is not None:
+            with strength_reduction(options.simplify):
+                check.after(phase.name, before, passes, mod)
         if observe is not None:
             observe(phase.name, mod)
     return mod
+
+
+def output_check(mod: tvm.IRModule, target: tvm.target.Target | None, options: Options) -> OutputCheck | None:
+    """The check that ``check="outputs"`` asks for; None if `options` does not."""
+    return OutputCheck(mod, target, options.precision) if options.check == "outputs" else None
 
 
 def _dump(mod: tvm.IRModule, path: Path) -> None:

@@ -4,10 +4,14 @@
 import json
 from dataclasses import fields
 
-from smartmem_tvm import pipeline
-from smartmem_tvm.cli.model import PRECISIONS, TECHNIQUES
+import pytest
+from tvm import tirx
+
+from smartmem_tvm import options, pipeline
+from smartmem_tvm.cli.model import CHECKS, PRECISIONS, TECHNIQUES
 from smartmem_tvm.deploy import gpu_build
 from smartmem_tvm.deploy.export import checksum
+from smartmem_tvm.ir.strength_reduction import Simplifier
 from smartmem_tvm.pipeline import Options
 
 
@@ -62,6 +66,7 @@ def test_a_compiled_folder_is_replaced(smartmem, model_path, symbolic_path, tmp_
 def test_every_technique_has_a_switch():
     switches = {field.name for field in fields(Options) if field.default is True}
     assert set(TECHNIQUES) == switches
+    assert CHECKS == options.CHECKS
     assert tuple(pipeline.PRECISIONS) == PRECISIONS and Options().precision == PRECISIONS[0]
 
 
@@ -98,3 +103,17 @@ def test_the_precision_is_in_the_manifest(smartmem, model_path, tmp_path):
     outcome = smartmem(*command)
     assert outcome.code == 0, outcome.err
     assert outcome.data["manifest"]["precision"] == "half"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_check_that_finds_something_ends_the_command(smartmem, model_path, tmp_path, monkeypatch, check):
+    right = Simplifier.index
+    monkeypatch.setattr(Simplifier, "index", lambda self, expr: without_offset(right(self, expr)))
+    outcome = smartmem("compile", model_path, "-o", tmp_path / "out", "--check", check)
+    assert outcome.code == 2 and outcome.out == "" and not (tmp_path / "out").exists()
+    assert outcome.err.startswith("smartmem: error: Check of ") and outcome.err.count("\n") == 1
+
+
+def without_offset(expr):
+    """As after a wrong simplification."""
+    return expr.b if isinstance(expr, tirx.Add) else expr

@@ -4,9 +4,11 @@
 from itertools import pairwise
 
 import pytest
+from tvm import tirx
 
 from smartmem_tvm import pipeline
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.ir.strength_reduction import Simplifier
 from smartmem_tvm.pass_registry import PASSES, make_pass
 from smartmem_tvm.pipeline import phases_of
 from smartmem_tvm.target import parse_target
@@ -169,3 +171,13 @@ def test_a_pass_that_fails_leaves_nothing(smartmem, model_path, tmp_path, monkey
     outcome = smartmem("opt", model_path, "--pass", "fuse-rows", "-o", tmp_path / "m.json", "--json")
     assert outcome.code == 2 and outcome.out == "" and sentence in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_checks_name_the_pass_and_the_kernel(smartmem, model_path, monkeypatch):
+    assert smartmem("opt", model_path, "--pass", "legalize,eliminate-layout", "--check", "outputs").code == 0
+    right = Simplifier.index
+    wrong = {tirx.Add: lambda expr: expr.b}
+    monkeypatch.setattr(Simplifier, "index", lambda *args: wrong.get(type(e := right(*args)), lambda e: e)(e))
+    for check, words in (("outputs", "pass 'eliminate-layout' changes output"), ("maps", "the kernel of reshape")):
+        outcome = smartmem("opt", model_path, "--pass", "legalize,eliminate-layout", "--check", check)
+        assert outcome.code == 2 and words in outcome.err, outcome.err

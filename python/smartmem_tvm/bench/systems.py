@@ -103,7 +103,7 @@ def _tvm(request: dict) -> TvmSystem:
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
     """The largest deviation of an output, relative to its largest value; infinite where they cannot be compared."""
-    from ..frontend.reference import compare
+    from ..comparison import compare
 
     if len(outputs) != len(expected):
         return float("inf")

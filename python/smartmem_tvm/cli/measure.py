@@ -125,7 +125,7 @@ def _model_file(args: argparse.Namespace, manifest: dict) -> str:
 
 
 def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], expected: list[np.ndarray]) -> dict:
-    from ..frontend.reference import compare
+    from ..comparison import compare
     from .verify import USUAL
 
     rtol = args.rtol if args.rtol is not None else USUAL[manifest["precision"]]

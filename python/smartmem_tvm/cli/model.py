@@ -38,6 +38,7 @@ TECHNIQUES = {
 }
 
 
+CHECKS = ("maps", "outputs")
 PRECISIONS = ("float32", "half-storage", "half")  # the same test compares these
 
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
@@ -84,7 +85,14 @@ def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> N
         add_profiles(group)
     add_records(group)
     group.add_argument("--dump-dir", metavar="FOLDER", help="write the module after each phase into this folder")
+    add_check(group)
     add_techniques(group)
+
+
+def add_check(parser: argparse._ActionsContainer) -> None:
+    """Add ``--check``."""
+    text = "look for faults of this package: in composed index maps, or in the outputs after each phase (slow)"
+    parser.add_argument("--check", choices=CHECKS, help=text)
 
 
 def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TECHNIQUES) -> None:
@@ -179,7 +187,7 @@ def options(args: argparse.Namespace) -> Options:
             Path(args.dump_dir).mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise UserError(f"Dump folder {args.dump_dir} cannot be made ({err.strerror}); give another.") from err
-    return replace(found, dump_dir=args.dump_dir, records=open_records(args))
+    return replace(found, dump_dir=args.dump_dir, records=open_records(args), check=args.check)
 
 
 def graph_options(args: argparse.Namespace) -> Options:

@@ -12,6 +12,7 @@ from .console import Result, step, table
 from .model import (
     TARGET_HELP,
     TECHNIQUES,
+    add_check,
     add_profiles,
     add_records,
     add_shapes,
@@ -59,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shapes(parser)
     add_profiles(parser)
     add_records(parser)
+    add_check(parser)
     parser.add_argument("--no-simplify", dest="simplify", action="store_false", help=TECHNIQUES["simplify"])
 
 
@@ -138,7 +140,9 @@ def _run(args: argparse.Namespace) -> Result:
         check_output(output, source=Path(args.model))
         if output.suffix not in (_SCRIPT, _MODULE):
             raise UserError(f"{output} ends neither in {_SCRIPT} nor in {_MODULE}: give it one of these endings.")
-    options = Options(simplify=args.simplify, profiles=open_profiles(args), records=open_records(args))
+    options = Options(
+        simplify=args.simplify, profiles=open_profiles(args), records=open_records(args), check=args.check
+    )
     passes = _passes(args.passes, target, options)
     mod, done = _applied(args, _read(args), passes, target, options)
     if output is not None:
@@ -195,17 +199,26 @@ def _applied(
     import tvm
     import tvm_ffi
 
+    from ..ir.check_maps import check_maps
     from ..ir.strength_reduction import strength_reduction
     from ..pass_registry import make_pass
+    from ..pipeline import output_check
     from ..report import KernelCounter
 
     passes = [make_pass(name, options, target, own) for name, own in names]
     count, done = KernelCounter(), []
-    before = count(mod)
+    before, check = count(mod), output_check(mod, target, options)
     for (name, _), each in zip(names, passes, strict=True):
         try:
-            with step(f"Running {name}"), target, strength_reduction(options.simplify):
+            with (
+                step(f"Running {name}"),
+                target,
+                strength_reduction(options.simplify),
+                check_maps(options.check == "maps"),
+            ):
                 changed = tvm.transform.Sequential([each])(mod)
+                if check is not None:
+                    check.after(name, mod, [(name, each)], changed)
         except UserError:
             raise
         except Exception as error:  # of many kinds, from TVM

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from ..bench.turns import inference, medians
 from ..tune.host import set_threads
 from ..whole_file import check_output, whole
 from .argument_types import positive
+from .arrays import save_npz
 from .console import Result, peak_text, step, table, tuning_text
 from .model import (
     add_compilation,
@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> Result:
         (latency,) = medians([inference(model.vm, arrays)], args.repeat, warm_up=1)
     if args.output is not None:
         with whole(Path(args.output)) as partial:
-            _save_npz(partial, outputs)
+            save_npz(partial, outputs)
     data = {
         "model": args.model,
         "threads": threads,
@@ -113,16 +113,6 @@ def _summary(array: np.ndarray) -> dict:
     if not array.size:
         return {**facts, "min": None, "mean": None, "max": None}
     return {**facts, "min": array.min(), "mean": float(array.mean()), "max": array.max()}
-
-
-def _save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """``numpy.savez`` that takes any name: an output called "file" would be its own argument there."""
-    import numpy as np
-
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _render(console: Console, data: dict) -> None:

@@ -13,6 +13,7 @@ from .console import Result, peak_text, step, table
 from .model import add_compilation, add_input, add_model, compile_model, import_model, make_inputs, read_model
 
 if TYPE_CHECKING:
+    import onnx
     from rich.console import Console
 
 NAME = "verify"
@@ -33,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model(parser)
     add_input(parser)
+    add_tolerances(parser)
+    add_compilation(parser)
+
+
+def add_tolerances(parser: argparse.ArgumentParser) -> None:
+    """Add ``--rtol`` and ``--atol``."""
     parser.add_argument(
         "--rtol",
         "--tolerance",
@@ -42,20 +49,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "absolute error allowed on top (default: 0)"
     parser.add_argument("--atol", type=argument_types.tolerance, default=0.0, help=text)
-    add_compilation(parser)
+
+
+def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> float:
+    """The relative error that is allowed: ``--rtol``, else what is usual for the numbers that the model computes in."""
+    from ..frontend.graph import computes_in_half
+
+    if args.rtol is not None:
+        return args.rtol
+    return 1e-2 if computes_in_half(proto) else USUAL[args.precision]
 
 
 def execute(args: argparse.Namespace) -> Result:
     """Run both on the same input and compare output by output."""
+    from ..comparison import compare
     from ..frontend import output_names, run_onnxruntime
-    from ..frontend.graph import computes_in_half
     from ..frontend.inputs import id_limits
-    from ..frontend.reference import compare
 
     model = read_model(args)
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
-    usual = 1e-2 if computes_in_half(model.proto) else USUAL[args.precision]
-    rtol = args.rtol if args.rtol is not None else usual
+    rtol = usual_tolerance(args, model.proto)
     # First, so that its copy of the weights is gone before the importer makes its own.
     with step("Running ONNX Runtime"):
         expected = run_onnxruntime(model, dict(zip(model.inputs, arrays)))

@@ -14,12 +14,14 @@ from tvm import relax
 
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..errors import UserError
+from ..output_check import OutputCheck
 from ..pipeline import (
     BASELINE_PHASES,
     Options,
     Phase,
     graph_phases,
     lower_phases,
+    output_check,
     require_precision,
     require_schedules,
     run_phases,
@@ -188,9 +190,10 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
 
     start = time.perf_counter()
     with target:
-        graph = run_phases(mod, phases, options, observe)
+        outputs = output_check(mod, target, options)
+        graph = run_phases(mod, phases, options, observe, check=outputs)
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
-        lowered, weights, per_graph = lower(graph, target, dump, look)
+        lowered, weights, per_graph = lower(graph, target, dump, look, outputs)
     middle = time.perf_counter()
     reads: dict[str, TexelReads] = {}
     check = CheckImages(planned_memory(lowered))
@@ -201,7 +204,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
 
     executable = generate(with_kernel_functions(lowered), target, look_at_kernels)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
-    return Compiled(
+    compiled = Compiled(
         executable=executable,
         graph=lift_weights(graph)[0],
         target=target,
@@ -214,6 +217,9 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         **plans,
         seconds=seconds,
     )
+    if outputs is not None:
+        outputs.finish(compiled.run)
+    return compiled
 
 
 def lower(
@@ -221,6 +227,7 @@ def lower(
     target: tvm.target.Target,
     options: Options,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
+    check: OutputCheck | None = None,
 ) -> tuple[tvm.IRModule, list, list[int]]:
     """From a graph of kernels to code of the virtual machine, its weights, and the kernels of each CUDA graph.
 
@@ -230,6 +237,8 @@ def lower(
     ----------
     observe : callable, optional
         Is shown the name of each phase that ran and the module after it.
+    check : OutputCheck, optional
+        As in `run_phases`.
     """
     phases = lower_phases(target)
     names = [phase.name for phase in phases]
@@ -242,8 +251,9 @@ def lower(
         if observe is not None:
             observe(phase, mod)
 
-    planned, weights = lift_weights(run_phases(graph, phases[:lifted_at], options, look))
-    return run_phases(planned, phases[lifted_at:], options, look, lifted_at), weights, per_graph
+    planned, weights = lift_weights(run_phases(graph, phases[:lifted_at], options, look, check=check))
+    rest = replace(options, check=None)  # weights are inputs now, and nothing of it runs on a CPU
+    return run_phases(planned, phases[lifted_at:], rest, look, lifted_at), weights, per_graph
 
 
 def _require_threads(target, schedule: bool) -> None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 import tvm_ffi
 from tvm import ir, tirx
 
+from .check_maps import check_rewritten
 from .index_map import is_identity, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .strength_reduction import Simplifier
@@ -110,9 +111,11 @@ def simplified(stage: Stage) -> Stage:
     return _rebuilt(stage, stage.iters, simplifier.body)
 
 
-def simplify(kernel: Kernel) -> Kernel:
-    """Strength-reduce every index of a kernel."""
-    return replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
+def simplify(kernel: Kernel, label: str = "") -> Kernel:
+    """Strength-reduce every index of a kernel; `label` names it if the check of index maps finds something."""
+    simple = replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
+    check_rewritten(kernel, simple, label)
+    return simple
 
 
 def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stage]:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 from tvm import IRModule, ir, relax, tirx
 
+from .check_maps import Tensors, check_rewritten, check_same, checks_maps
 from .compose import fresh, merge, merge_equal_inputs, simplify, split_outputs, tidy
 from .index_map import variables
-from .kernel import Kernel, Opaque, emit, parse, substitute
+from .kernel import Kernel, Opaque, emit, parse, shape_of, substitute
 from .movement import movement
 from .walk import collect
 
@@ -172,12 +173,12 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     if not (isinstance(value, ir.Call) and value.op == CALL_TIR):
         return Node(var, value, reason="not a call_tir")
     gvar, arguments = value.args[0], value.args[1]
+    label = describe(gvar.name_hint, var)
     if gvar not in parsed:
-        parsed[gvar] = _parse(mod[gvar])
+        parsed[gvar] = _parse(mod[gvar], label)
     whole, part, live, reason = parsed[gvar]
     if len(value.args) > 2:
         reason = "it takes symbolic values"
-    label = describe(gvar.name_hint, var)
     if reason:
         return Node(var, value, reason=reason, members=[label])
     args = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
@@ -187,16 +188,17 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     return node
 
 
-def _parse(func: tirx.PrimFunc) -> tuple[Kernel | None, Kernel | None, list[int], str]:
+def _parse(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel | None, list[int], str]:
     """The kernel of a PrimFunc with simplified indices, its normal form, which inputs that reads, and why it has none.
 
     The normal form may be shared by nodes: `_absorb` copies a producer before it merges it.
     """
     try:
-        whole = simplify(parse(func))
+        whole = simplify(parse(func), label)
     except Opaque as why:
         return None, None, [], str(why)
     part = tidy(whole)
+    check_rewritten(whole, part, label)
     live = [next(i for i, b in enumerate(whole.inputs) if b.same_as(buffer)) for buffer in part.inputs]
     return whole, fresh(part), live, ""
 
@@ -215,6 +217,7 @@ def normalise(node: Node, kernel: Kernel, args: list) -> None:
 
 
 def _absorb(node: Node, producer: Node, inline_output: bool) -> None:
+    before = Node(node.var, node.value, node.args, node.kernel, members=node.members, views=node.views)
     inner = fresh(producer.kernel)
     position = next(i for i, arg in enumerate(node.args) if arg.same_as(producer.var))
     kernel = merge(node.kernel, node.kernel.inputs[position], inner, inline_output)
@@ -224,6 +227,19 @@ def _absorb(node: Node, producer: Node, inline_output: bool) -> None:
     moves = movement(producer.kernel) is not None
     node.views = _union(producer.views, producer.members if moves else [], node.views)
     node.members = node.members if moves else _union(producer.members, node.members)
+    if checks_maps():
+        _check_absorbed(before, producer, node)
+
+
+def _check_absorbed(node: Node, producer: Node, merged: Node) -> None:
+    """Check that a merged kernel computes what `producer` and then `node` did."""
+    if len(merged.kernel.outputs) != 1:
+        return
+    tensors = Tensors()
+    chain = tensors.elements(node.kernel, node.args, {producer.var: tensors.elements(producer.kernel, producer.args)})
+    together = tensors.elements(merged.kernel, merged.args)
+    operators = _union(producer.views, producer.members, node.views, node.members)
+    check_same(chain, together, shape_of(node.kernel.outputs[0]), ", ".join(operators))
 
 
 def _union(*lists: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
 from .walk import collect, collect_outside
 
-_EVALUATE: dict[type, Callable] = {
+EVALUATE: dict[type, Callable] = {
     tirx.Add: np.add,
     tirx.Sub: np.subtract,
     tirx.Mul: np.multiply,
@@ -69,7 +69,7 @@ def evaluate(expr, values: Mapping) -> np.ndarray:
         return np.where(*(evaluate(part, values) for part in parts))
     if is_if_then_else(expr):
         return np.where(*(evaluate(part, values) for part in expr.args))
-    operation = _EVALUATE.get(type(expr))
+    operation = EVALUATE.get(type(expr))
     if operation is None:
         raise NotAnIndex(f"{expr} is not index arithmetic")
     return operation(evaluate(expr.a, values), evaluate(expr.b, values))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far results are from those of ONNX Runtime."""
+"""How far results are off."""
 
 import numpy as np
 import pytest
 
-from smartmem_tvm.frontend.reference import compare
+from smartmem_tvm.comparison import compare
 
 NAN, INF = np.nan, np.inf
 

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cut an ONNX model down to a small one that still fails; what failing means, the caller says."""
+
+from .case import Case
+from .reduce import reduce_model
+
+__all__ = ["Case", "reduce_model"]

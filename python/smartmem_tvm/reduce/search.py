@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delta debugging (Zeller and Hildebrandt, TSE 2002), by leaving out ever shorter runs of what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def smallest(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> list[Item]:
+    """A part of `items`, in their order, for which `holds`, and no longer does without any one of them.
+
+    Parameters
+    ----------
+    holds : callable
+        It is true of `items` themselves, which are not asked about, and is asked about parts that are not empty.
+    """
+    kept, length = list(items), max(1, len(items) // 2)
+    while len(kept) > 1:
+        before, start = len(kept), max(0, len(kept) - length)
+        while True:  # from the end: what is made last is not needed by what comes before it
+            rest = kept[:start] + kept[start + length :]
+            if rest and holds(rest):
+                kept = rest
+            if start == 0:
+                break
+            start = max(0, min(start, len(kept)) - length)
+        if length == 1 and len(kept) == before:
+            break
+        length = max(1, min(length, len(kept)) // 2)
+    return kept
