@@ -79,7 +79,7 @@ def _run(given: argparse.Namespace, pool: Pool) -> int:
         given.state.write_text(json.dumps({**state, given.target: done}) + "\n")
     report.show(console)
     console.print(f"seeds {seeds.start}:{done} on {given.target}")
-    return int(report.faults > 0)
+    return int(report.faults + report.kinds[check.KILLED] > 0)
 
 
 def _shrink(given: argparse.Namespace, pool: Pool) -> int:
@@ -87,8 +87,8 @@ def _shrink(given: argparse.Namespace, pool: Pool) -> int:
     case: Case = load(Path(given.shrink)) if not given.shrink.isdigit() else draw(int(given.shrink), given.limit)
     small, verdict = shrink(case, given.target, pool)
     if verdict["kind"] not in check.FAULTS:
-        print(f"{given.shrink}: {verdict['kind']}")
-        return 0
+        print(f"{given.shrink}: {verdict['kind']} {verdict['detail']}")
+        return int(verdict["kind"] == check.KILLED)
     path = given.output or Path(f"fuzz-{Path(given.shrink).stem}.onnx")
     small.save(path, target=given.target, kind=verdict["kind"])
     print(

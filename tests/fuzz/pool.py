@@ -33,15 +33,24 @@ class Pool:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         os.environ.setdefault("TVM_BIND_THREADS", "0")
         self._workers = Workers(workers, timeout, Confines(memory=_MEMORY), _IMPORTS)
+        self._others = Workers(1, timeout, Confines(memory=_MEMORY), ("onnxruntime", "fuzz.check"))
 
     def verdicts(self, jobs: Sequence[Job], go_on: Callable[[], bool] = lambda: True) -> Iterator[tuple[int, dict]]:
         """Number of a job -> what `check.work` says of it, as they are done; crashes and hangs are verdicts too."""
         for number, answer in self._workers.as_done(check.work, jobs, go_on=go_on):
-            yield number, answer.value or ended(answer)
+            verdict = answer.value or ended(answer)
+            if verdict["kind"] in (check.CRASH, check.HANG) and not self._draws(jobs[number]):
+                verdict = asdict(Verdict(check.NOT_DRAWN, detail=f"ONNX Runtime: {answer.error}"))
+            yield number, verdict
+
+    def _draws(self, job: Job) -> bool:
+        """Whether a case can be drawn, and ONNX Runtime computes it, without a crash."""
+        return self._others.map(check.prepare, [job])[0].value is not None
 
     def close(self) -> None:
         """End the processes."""
         self._workers.close()
+        self._others.close()
 
 
 def ended(answer: Answer) -> dict:
