@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
+.PHONY: demo test test-device test-all test-aarch64 fuzz lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -164,6 +164,13 @@ test-aarch64: $(VENV)/installed-dev .aarch64/installed
 	rm -rf .aarch64
 	scripts/aarch64_root.sh .aarch64 $(BIN)/python
 	touch $@
+
+# Random graphs beside ONNX Runtime for so many minutes, with JOBS processes; the next call goes on with the next seeds.
+# FUZZ_TARGET: llvm, opencl, opencl-texture, cuda.
+MINUTES ?= 10
+FUZZ_TARGET ?= llvm
+fuzz: $(VENV)/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) --workers $(JOBS) --target $(FUZZ_TARGET) --state .fuzz.json
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

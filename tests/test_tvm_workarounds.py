@@ -4,6 +4,10 @@
 The first of two tests runs TVM without the work-around and fails when TVM is right by then; the second runs it with.
 """
 
+import math
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tvm
@@ -73,6 +77,45 @@ class TestPipeline:
 
     def test_with_it(self):
         assert "write_imagef" in code(write(), register("bare", _tvm.texture_tir_pipeline))
+
+
+def functions_of_halves(names):
+    """A kernel with one result for each function, of halves between 0 and 1, plus 1 for acosh."""
+    x = te.placeholder((32,), "float16", name="x")
+    one = tirx.const(1, "float16")
+    arguments = {"acosh": lambda v: (v + one,), "atan2": lambda v: (v, one), "hypot": lambda v: (v, one)}
+    arguments["copysign"] = lambda v: (v, -one)
+
+    def result(name):
+        function, operands = getattr(tirx, name), arguments.get(name, lambda v: (v,))
+        return te.compute((32,), lambda i: function(*operands(x[i])), name=name)
+
+    return te.create_prim_func([x, *map(result, names)])
+
+
+class TestHalvesOnCPUs:
+    """`_in_single`: functions that LLVM has for float32 only."""
+
+    def test_tvm_does_not_know_them(self):
+        program = (
+            "import tvm; from tvm import te, tirx; x = te.placeholder((4,), 'float16'); "
+            "tvm.compile(te.create_prim_func([x, te.compute((4,), lambda i: tirx.atan(x[i]))]), 'llvm')"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert "unknown intrinsic" in done.stderr, unnecessary("_in_single")
+
+    def test_with_it(self):
+        names = _tvm.SINGLE_FUNCTIONS
+        x = np.linspace(0, 0.96875, 32).astype("float16")
+        results = [tvm.runtime.empty((32,), "float16") for _ in names]
+        tvm.compile(functions_of_halves(names), "llvm")(tvm.runtime.tensor(x), *results)
+        wide = x.astype("float64")
+        exact = {"acosh": np.arccosh(wide + 1), "atan2": np.arctan2(wide, 1), "hypot": np.hypot(wide, 1)}
+        exact |= {"copysign": -wide, "erf": np.vectorize(math.erf)(wide), "log1p": np.log1p(wide)}
+        others = {"acos": "arccos", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan"}
+        for name, result in zip(names, results, strict=True):
+            expected = exact[name] if name in exact else getattr(np, others.get(name, name))(wide)
+            np.testing.assert_allclose(result.numpy(), expected, rtol=1e-3, atol=1e-6, err_msg=name)
 
 
 def loads_vectors(text: str) -> bool:

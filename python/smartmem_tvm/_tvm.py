@@ -35,6 +35,37 @@ tvm_ffi.register_error("CheckError", CheckError)
 # Else Ctrl-C in a callback comes out as a RuntimeError without a message, which looks like that of a kernel.
 tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 
+# Functions of which LLVM has no half form, and for which TVM's rules know no other.
+SINGLE_FUNCTIONS = (
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "copysign",
+    "cosh",
+    "erf",
+    "hypot",
+    "log1p",
+    "sinh",
+)
+
+
+def _in_single(call: ir.Call) -> ir.Expr:
+    """Work-around: a function of halves on a CPU is computed in float32; others are left to TVM's own rules.
+
+    Code generation ends in "unknown intrinsic" otherwise, also where TVM only folds a constant.
+    """
+    if str(call.ty.dtype) != "float16":
+        return call
+    wide = [arg.astype("float32") for arg in call.args]
+    return tirx.call_intrin("float32", call.op, *wide).astype("float16")
+
+
+for _name in SINGLE_FUNCTIONS:
+    tirx.register_intrin_lowering(f"tirx.{_name}", "llvm", f=_in_single, level=99)
+
 TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One case: a model, the numbers it runs on, and what the compiler is asked to do. A file holds all three."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+SWITCHES = ("rewrite", "merge_projections", "eliminate", "simplify", "fuse", "fuse_attention", "layout", "schedule")
+"""The techniques of `smartmem_tvm.Options` that are of effect on every target, or can be switched off on every one."""
+
+
+@dataclass
+class Case:
+    """What is compiled and run.
+
+    Attributes
+    ----------
+    model : onnx.ModelProto
+    inputs : dict
+        Name -> array, in the order of the model's inputs.
+    options : dict
+        What differs from the default `smartmem_tvm.Options`.
+    drawn : dict
+        How it came about: operators that were refused while drawing it.
+    """
+
+    model: onnx.ModelProto
+    inputs: dict[str, np.ndarray]
+    options: dict[str, bool] = field(default_factory=dict)
+    drawn: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def operators(self) -> list[str]:
+        """The operators of the graph, each once."""
+        return sorted({node.op_type for node in self.model.graph.node})
+
+    def save(self, path: Path, **facts: str) -> None:
+        """Write one file: the inputs are the default values of the model's inputs, options and facts its metadata."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in self.inputs.items())
+        onnx.helper.set_model_props(model, {"options": json.dumps(self.options), **facts})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(model, path)
+
+
+def load(path: Path) -> Case:
+    """Read what `Case.save` has written."""
+    model = onnx.load(path)
+    values = {tensor.name: tensor for tensor in model.graph.initializer}
+    inputs = {value.name: numpy_helper.to_array(values.pop(value.name)) for value in model.graph.input}
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(values.values())
+    facts = {entry.key: entry.value for entry in model.metadata_props}
+    return Case(model, inputs, json.loads(facts.get("options", "{}")))

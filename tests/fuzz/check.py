@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A case -> a verdict: what this package makes of it, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from . import reference
+from .case import Case
+from .draw import FULL, draw
+
+OK, REFUSED, NOT_DRAWN = "ok", "refused", "not drawn"
+WRONG, INTERNAL, CRASH, HANG, KILLED = "wrong", "internal error", "crash", "hang", "killed"
+FAULTS = (WRONG, INTERNAL, CRASH, HANG)
+TARGETS = ("llvm", "opencl", "opencl-texture", "cuda")
+_INSTEAD = {
+    ("opencl", "schedule"): "",
+    ("opencl-texture", "schedule"): "textures",
+    ("cuda", "schedule"): "cuda_graph",
+}
+"""What is switched off on a target in place of a technique that it cannot do without."""
+_OWN = os.sep + "smartmem_tvm" + os.sep
+
+
+@dataclass
+class Verdict:
+    """What became of a case.
+
+    Attributes
+    ----------
+    kind : str
+        One of the names above.
+    cause : str
+        What other cases of the same fault have too: place and kind of an error, without numbers and names.
+    detail : str
+        The message.
+    others : str
+        Of a wrong result: who else computed what ONNX Runtime did, and who what we did.
+    noise : str
+        What was printed on the way, as TVM's warnings are.
+    loose : float
+        The share of numbers that rounding moves too far to say anything.
+    """
+
+    kind: str
+    cause: str = ""
+    detail: str = ""
+    others: str = ""
+    noise: str = ""
+    loose: float = 0.0
+    operators: str = ""
+    options: str = ""
+    nodes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is given: a seed, or a case that was made in another way."""
+
+    target: str = "llvm"
+    seed: int = 0
+    limit: int = FULL
+    case: Case | None = None
+
+
+def work(job: Job) -> dict:
+    """`check` for a worker; a dictionary, which any process can read."""
+    start = time.perf_counter()
+    case = job.case or draw(job.seed, job.limit)
+    with _heard() as noise:
+        verdict = check(case, job.target)
+    verdict.noise = " ".join(noise)[:300]
+    verdict.operators, verdict.nodes = " ".join(case.operators), len(case.model.graph.node)
+    verdict.options, verdict.seconds = " ".join(case.options), round(time.perf_counter() - start, 3)
+    return asdict(verdict) | {"drawn": case.drawn}
+
+
+def prepare(job: Job) -> bool:
+    """The part of `work` that is ONNX Runtime's: if this crashes too, it is no fault of ours."""
+    with contextlib.suppress(reference.Refused):
+        reference.expected(job.case or draw(job.seed, job.limit))
+    return True
+
+
+def check(case: Case, target: str = "llvm") -> Verdict:
+    """Compile a case, run it, compare."""
+    import smartmem_tvm
+
+    try:
+        expected = reference.expected(case)
+    except reference.Refused as error:
+        return Verdict(NOT_DRAWN, detail=str(error))
+    loose = float(np.mean([each.loose for each in expected])) if expected else 0.0
+    try:
+        got = compile_and_run(case, target)
+    except smartmem_tvm.UserError as error:
+        return Verdict(REFUSED, general(str(error)), str(error), loose=loose)
+    except Exception as error:
+        return Verdict(INTERNAL, *_place(error), loose=loose)
+    if faults(case, got, expected):
+        # What a few other roundings did not move, many and coarser ones may.
+        expected = reference.expected(case, runs=40, scale=4.0)
+    found = faults(case, got, expected)
+    if found:
+        operators = " ".join(each for each in case.operators if each != "Constant")
+        return Verdict(WRONG, operators, "; ".join(found.values()), _others(case, got), loose=loose)
+    return Verdict(OK, loose=loose)
+
+
+def compile_and_run(case: Case, target: str) -> list[np.ndarray]:
+    """What this package computes."""
+    import smartmem_tvm
+    from smartmem_tvm.target import parse_target
+
+    off = {_INSTEAD.get((target, name), name) for name in case.options} - {""}
+    options = smartmem_tvm.Options(**dict.fromkeys(off, False))
+    where = parse_target("cpu" if target == "llvm" else target)
+    compiled = smartmem_tvm.compile(smartmem_tvm.from_onnx(case.model), where, options)
+    return compiled.run(*case.inputs.values())
+
+
+def faults(case: Case, got: list[np.ndarray], expected: list[reference.Expected]) -> dict[str, str]:
+    """Output -> what is wrong with it."""
+    names = [value.name for value in case.model.graph.output]
+    if len(got) != len(expected):
+        return {"": f"{len(got)} outputs for {len(expected)}"}
+    found = {name: right.fault(np.asarray(mine)) for name, mine, right in zip(names, got, expected)}
+    return {name: f"{name}: {fault}" for name, fault in found.items() if fault}
+
+
+def _others(case: Case, got: list[np.ndarray]) -> str:
+    """Who agrees with whom."""
+    found = []
+    expected = reference.expected(case, runs=40, scale=4.0)
+    for name, run in {"onnx": _reference_evaluator, "tvm": _tvm}.items():
+        try:
+            theirs = run(case)
+        except Exception as error:
+            found.append(f"{name} fails ({type(error).__name__})")
+            continue
+        with_runtime = not faults(case, theirs, expected)
+        mine = [reference.Expected(np.asarray(m), e.moved) for m, e in zip(got, expected)]
+        with_us = all(m.value.shape == e.value.shape for m, e in zip(mine, expected)) and not faults(case, theirs, mine)
+        agrees = {(True, False): "as ONNX Runtime", (False, True): "as we", (True, True): "as both"}
+        found.append(f"{name} {agrees.get((with_runtime, with_us), 'as nobody')}")
+    return ", ".join(found)
+
+
+def _reference_evaluator(case: Case) -> list[np.ndarray]:
+    from onnx.reference import ReferenceEvaluator
+
+    return [np.asarray(each) for each in ReferenceEvaluator(case.model).run(None, case.inputs)]
+
+
+def _tvm(case: Case) -> list[np.ndarray]:
+    import tvm
+
+    from smartmem_tvm.deploy.build import to_numpy
+    from smartmem_tvm.frontend import from_onnx_as_tvm
+
+    executable = tvm.relax.build(from_onnx_as_tvm(case.model), "llvm")
+    tensors = [tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)) for value in case.inputs.values()]
+    return to_numpy(tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](*tensors))
+
+
+def general(message: str) -> str:
+    """A message without what differs from case to case."""
+    message = re.sub(r"\(node [^)]*\)|\b[A-Z]\w*_t\d+\b|'[^']*'|\bt\d+\b|\b[xc]\d+\b", "_", message)
+    return re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "N", " ".join(message.split()))[:200]
+
+
+def _place(error: Exception) -> tuple[str, str]:
+    """Where an error comes from, in this package, with the last line of its message; and all that it says."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _OWN in f.filename]
+    last = f"{frames[-1].filename.split(_OWN)[-1]}:{frames[-1].name}" if frames else "outside"
+    line = (str(error).strip().splitlines() or [""])[-1]
+    detail = "".join(traceback.format_exception(error)[-6:])[-1500:]
+    return f"{last} {type(error).__name__}: {general(line)}", detail
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[list[str]]:
+    """What anybody in this process, in C++ too, writes to stderr meanwhile."""
+    lines: list[str] = []
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            lines += file.read(4000).decode(errors="replace").split("\n")

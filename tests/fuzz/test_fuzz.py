@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fuzzer has found so far, the first graphs of it, and the fuzzer itself."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import worker_jobs
+from fuzz import check, reference
+from fuzz.case import Case, load
+from fuzz.check import Verdict
+from fuzz.draw import SMALL, draw
+from fuzz.operators import TABLE
+from fuzz.pool import ended
+from fuzz.report import Report
+from fuzz.shrink import shrink
+from smartmem_tvm.executor.workers import Workers
+
+CORPUS = sorted(Path(__file__).parent.joinpath("corpus").glob("*.onnx"))
+GRAPHS, PARTS = 200, 10
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_corpus(path):
+    verdict = check.check(load(path))
+    assert verdict.kind in (check.OK, check.REFUSED), f"{verdict.kind}: {verdict.detail}"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_small_graphs(part):
+    """Random graphs, always the same ones: `make fuzz` takes others."""
+    seeds = range(part * GRAPHS // PARTS, (part + 1) * GRAPHS // PARTS)
+    verdicts = {seed: check.check(draw(seed, SMALL)) for seed in seeds}
+    faults = {seed: verdict for seed, verdict in verdicts.items() if verdict.kind in check.FAULTS}
+    assert not faults, faults
+    assert sum(verdict.kind == check.OK for verdict in verdicts.values()) >= 0.7 * len(seeds)
+
+
+def case(nodes, inputs, outputs, constants=()):
+    """A case of (operator, inputs, output) and arrays."""
+    info = lambda name, v: helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)  # noqa: E731
+    made = [helper.make_node(op, ins, [out]) for op, ins, out in nodes]
+    stated = [numpy_helper.from_array(value, name) for name, value in dict(constants).items()]
+    results = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()]
+    graph = helper.make_graph(made, "case", [info(*item) for item in inputs.items()], results, stated)
+    return Case(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), inputs)
+
+
+def test_a_seed_is_always_the_same_case():
+    one, other, third = draw(12), draw(12), draw(13)
+    assert one.model.SerializeToString() == other.model.SerializeToString() != third.model.SerializeToString()
+    assert one.options == other.options
+    assert all(np.array_equal(value, other.inputs[name], equal_nan=True) for name, value in one.inputs.items())
+
+
+def test_a_file_holds_all_of_a_case(tmp_path):
+    before = Case(draw(5).model, draw(5).inputs, {"fuse": False})
+    before.save(tmp_path / "case.onnx")
+    after = load(tmp_path / "case.onnx")
+    assert after.model.graph.SerializeToString() == before.model.graph.SerializeToString()
+    assert after.options == before.options and list(after.inputs) == list(before.inputs)
+    assert all(np.array_equal(after.inputs[name], value, equal_nan=True) for name, value in before.inputs.items())
+
+
+def test_ranks_types_and_sizes_are_all_drawn():
+    values = [value for seed in range(150) for value in draw(seed, SMALL).inputs.values()]
+    assert {value.ndim for value in values} == set(range(7))
+    assert {"float32", "float64", "float16", "int32", "int64", "bool", "uint8"} <= {str(v.dtype) for v in values}
+    assert {0, 1, 2, 3, 13, 17} <= {n for value in values for n in value.shape}
+    assert len(TABLE) > 50
+
+
+def test_one_wrong_number_is_found():
+    x = np.random.default_rng(0).standard_normal((5, 7)).astype("f4")
+    (right,) = reference.expected(case([("Tanh", ["x"], "h"), ("Transpose", ["h"], "y")], {"x": x}, {"y": 1}))
+    got = right.value.copy()
+    assert not right.fault(got) and not right.fault(got * np.float32(1 + 1e-7))
+    got[3, 2] += 1e-4
+    assert "1 of 35 numbers are wrong, the first at (3, 2)" in right.fault(got)
+    assert "float64" in right.fault(right.value.astype("f8"))
+    assert "for float32[7, 5]" in right.fault(right.value.reshape(35))
+
+
+def test_what_rounding_moves_is_not_wrong():
+    """A sum that cancels is known less well; a Floor of what may be below 1 or not is not known at all."""
+    third, x = np.float32(1 / 3), np.array([1 / 3, 2.5], "f4")
+    nodes = [("Div", ["x", "c"], "h"), ("Floor", ["h"], "y"), ("Sub", ["h", "one"], "z")]
+    constants = {"c": third, "one": np.float32(1)}
+    whole, rest = reference.expected(case(nodes, {"x": x}, {"y": 1, "z": 1}, constants), runs=20)
+    assert not whole.fault(np.array([0, 7], "f4")) and whole.fault(np.array([1, 6], "f4"))
+    assert not rest.fault(rest.value + np.array([5e-7, 0], "f4")) and rest.fault(rest.value + np.float32(1e-3))
+
+
+def test_infinities_and_nan_have_places():
+    x = np.array([np.inf, -np.inf, np.nan, 1], "f4")
+    (right,) = reference.expected(case([("Neg", ["x"], "y")], {"x": x}, {"y": 1}))
+    assert not right.fault(-x)
+    assert right.fault(x) and right.fault(np.array([-np.inf, np.inf, 0, -1], "f4"))
+
+
+def test_whole_numbers_are_exact():
+    x = np.array([2**53, 5], "int64")
+    (right,) = reference.expected(case([("Add", ["x", "x"], "y")], {"x": x}, {"y": TensorProto.INT64}))
+    assert not right.fault(2 * x) and right.fault(2 * x + np.array([1, 0]))
+
+
+def test_a_wrong_result_is_a_verdict(monkeypatch):
+    x = np.ones((2, 3), "f4")
+    one = case([("Neg", ["x"], "y")], {"x": x}, {"y": 1})
+    monkeypatch.setattr(check, "compile_and_run", lambda *_: [x])
+    verdict = check.check(one)
+    assert verdict.kind == check.WRONG and verdict.cause == "Neg"
+    assert verdict.others == "onnx as ONNX Runtime, tvm as ONNX Runtime"
+    monkeypatch.setattr(check, "compile_and_run", lambda *_: 1 / 0)
+    assert check.check(one).kind == check.INTERNAL
+
+
+def test_crashes_and_hangs_are_verdicts():
+    with_kinds = {"crash": check.CRASH, "loop": check.HANG, "be_killed": check.KILLED, "refuse": check.INTERNAL}
+    for name, kind in with_kinds.items():
+        workers = Workers(1, patience=0.5)
+        (answer,) = workers.map(getattr(worker_jobs, name), ["a"])
+        workers.close()
+        assert ended(answer)["kind"] == kind, answer
+
+
+class Suspicious:
+    """In place of a pool: every case with a Neg is wrong."""
+
+    def verdicts(self, jobs):
+        for number, job in enumerate(jobs):
+            try:
+                reference.run(job.case.model, job.case.inputs)
+                kind = check.WRONG if "Neg" in job.case.operators else check.OK
+            except reference.Refused:
+                kind = check.NOT_DRAWN
+            yield number, asdict(Verdict(kind))
+
+
+def test_shrinks_to_what_matters():
+    nodes = [("Relu", ["x"], "a"), ("Neg", ["a"], "b"), ("Tanh", ["b"], "c"), ("Exp", ["a"], "d")]
+    big = case(nodes, {"x": np.random.default_rng(0).standard_normal((8, 9)).astype("f4")}, {"c": 1, "d": 1})
+    big.options = {"fuse": False}
+    small, verdict = shrink(big, "llvm", Suspicious())
+    assert [node.op_type for node in small.model.graph.node] == ["Neg"] and not small.options
+    assert [value.shape for value in small.inputs.values()] == [(1, 1)]
+    assert verdict["kind"] == check.WRONG
+
+
+def test_the_report_counts_causes():
+    report = Report()
+    report.add(3, asdict(Verdict(check.OK, loose=0.5)))
+    report.add(4, asdict(Verdict(check.WRONG, "Neg")))
+    report.add(5, asdict(Verdict(check.REFUSED, "a message")))
+    assert report.faults == 1 and report.total == 3 and report.causes[check.WRONG] == {"Neg": [4]}
+    assert report.line() == "3 graphs: 1 ok, 1 wrong, 1 refused"
