@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _FAILED = 1
+_LONGEST_REASON = 4096  # bytes, which a pipe takes at once
 _PAUSE_SECONDS = 0.002
 
 
@@ -36,15 +37,19 @@ def apart(call: Callable[[], object], seconds: float, memory: int) -> None:
     if not hasattr(os, "fork"):
         call()
         return
+    mine, other = os.pipe()
     child = os.fork()
     if not child:
-        _run(call, memory)
-    status = _wait(child, time.monotonic() + seconds)
-    if status:
-        raise Stopped(f"it ended with {os.waitstatus_to_exitcode(status)}")
+        _run(call, memory, other)
+    os.close(other)
+    with os.fdopen(mine, "rb") as said:
+        status = _wait(child, time.monotonic() + seconds)
+        if status:
+            reason = said.read().decode(errors="replace")
+            raise Stopped(reason or f"it ended with {os.waitstatus_to_exitcode(status)}")
 
 
-def _run(call: Callable[[], object], memory: int) -> None:
+def _run(call: Callable[[], object], memory: int, said: int) -> None:
     """Ends the process, without what others have registered for its end."""
     import resource
 
@@ -55,6 +60,8 @@ def _run(call: Callable[[], object], memory: int) -> None:
         with at_most(memory):
             call()
         status = 0
+    except BaseException as error:
+        os.write(said, str(error).encode(errors="replace")[:_LONGEST_REASON])
     finally:
         os._exit(status)
 

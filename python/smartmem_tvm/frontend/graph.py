@@ -57,7 +57,7 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Yield each text of a model that means something: names, operators, domains, places of external data."""
+    """Yield each text of a model that means something, which names of nodes do not (see `node_label`)."""
     yield from (field for field in (model.producer_name, model.producer_version, model.domain, model.doc_string))
     yield from (text for each in model.metadata_props for text in (each.key, each.value))
     yield from (each.domain for each in model.opset_import)
@@ -77,7 +77,7 @@ def texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
 
 def _texts_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str | bytes]:
     for node in nodes:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
 
 

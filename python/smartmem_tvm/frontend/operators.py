@@ -65,8 +65,8 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         reason = " ".join(str(err).split()).rpartition(" failed: ")[2].rstrip(".")
         raise UserError(f"A function of the model cannot be expanded ({reason}); export the model again.") from err
     for node in walk.nodes(model.graph):
-        if _OF_FUNCTION in node.name:
-            node.name = re.sub(r"__\d+$", "", node.name)  # the inliner's number of the call
+        if _OF_FUNCTION in walk.node_label(node):
+            node.name = re.sub(r"__\d+$", "", walk.node_label(node))  # the inliner's number of the call
     return model
 
 
