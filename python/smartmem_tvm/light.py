@@ -231,10 +231,12 @@ def _recipe(name: str, entry: object) -> Recipe:
 
 def _check_floats(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
     """Refuse a recipe for something else than a float initializer."""
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    tensors: dict[str, list[TensorProto]] = {}
+    for tensor in model.graph.initializer:
+        tensors.setdefault(tensor.name, []).append(tensor)
     for name in recipes:
-        tensor = tensors.get(name)
-        if tensor is None or tensor.data_type not in DTYPES or any(dim < 0 for dim in tensor.dims):
+        found = tensors.get(name, ())
+        if len(found) != 1 or found[0].data_type not in DTYPES or any(dim < 0 for dim in found[0].dims):
             raise UserError(
                 f"The weight recipe of '{name}' fits no float initializer of this model; "
                 "make the light file again with scripts/export_models.py."

@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import shutil
 import sys
 import tarfile
@@ -16,7 +17,7 @@ from helpers import constant, module, op
 from smartmem_tvm import UserError, compile
 from smartmem_tvm.deploy.compilers import CrossCompiler
 from smartmem_tvm.deploy.export import check_destination, checksum, load, save
-from smartmem_tvm.deploy.link import is_foreign, link_for
+from smartmem_tvm.deploy.link import _archive, is_foreign, link_for
 from smartmem_tvm.target import host_target, parse_target
 
 PHONE = parse_target("adreno-740")
@@ -214,3 +215,21 @@ def test_without_a_compiler_both_remedies_are_named(no_compilers):
 def test_no_linux_names_its_compiler():
     how = link_for(tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-apple-darwin"})).how
     assert "a compiler for aarch64-apple-darwin" in how and "NDK" not in how and "apt-get" not in how
+
+
+def test_an_archive_has_nothing_in_it_but_the_objects(tmp_path):
+    """Neither the time, nor the user, nor the order in which a folder lists them."""
+    objects = [tmp_path / "lib0.o", tmp_path / "devc.o"]
+    contents = []
+    for time, files in ((1e9, objects), (2e9, objects[::-1])):
+        for path in objects:
+            path.write_bytes(path.name.encode())
+            os.utime(path, (time, time))
+        _archive(str(tmp_path / "lib.tar"), list(map(str, files)))
+        contents.append((tmp_path / "lib.tar").read_bytes())
+    assert contents[0] == contents[1]
+    with tarfile.open(tmp_path / "lib.tar") as archive:
+        assert {each.name: archive.extractfile(each).read() for each in archive} == {
+            "devc.o": b"devc.o",
+            "lib0.o": b"lib0.o",
+        }

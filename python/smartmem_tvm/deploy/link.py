@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import gzip
+import tarfile
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +50,19 @@ class Link:
 
     def write(self, executable, folder: Path) -> None:
         """Export an executable of TVM's into `folder`."""
-        options = {"fcompile": self.compiler.link} if self.compiler else {}
+        together = self.compiler.link if self.compiler else _archive if self.file == OBJECTS else None
+        options = {"fcompile": together} if together else {}
         executable.export_library(str(folder / self.file), **options)
+
+
+def _archive(output: str, files: Sequence[str]) -> None:
+    """The same bytes for the same files: TVM's own has the time, the user and the folder's order in it."""
+    with gzip.GzipFile(output, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        for path in sorted(map(Path, files)):
+            entry = tarfile.TarInfo(path.name)
+            entry.size = path.stat().st_size
+            with path.open("rb") as file:
+                archive.addfile(entry, file)
 
 
 def linked(executable, target: tvm.target.Target, folder: str | None = None) -> str:

@@ -19,6 +19,7 @@ import onnx
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
 from smartmem_tvm.frontend import baseline, dimensions, fold, importer, onnx_file, operators
+from smartmem_tvm.frontend.apart import at_most
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
 from smartmem_tvm.frontend.reference import onnxruntime_session, run_onnxruntime
@@ -141,7 +142,8 @@ def from_onnx(source: Source | Model, shapes: Shapes = None):
     model = _read(source, shapes)
     proto = _prepare(model)
     operators.refuse_unsupported(proto, model.name)
-    return importer.import_graph(proto, model.weights, model.name)
+    with at_most(model.weights.room):
+        return importer.import_graph(proto, model.weights, model.name)
 
 
 def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None):

@@ -2,10 +2,12 @@
 """Gives every dimension of every model input a number: from the model, from the user, or refuses."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import onnx
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.spec import MOST_NUMBERS
 
 Dim = onnx.TensorShapeProto.Dimension
 
@@ -34,6 +36,7 @@ def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str)
     for value in graph.input:
         changed |= _write_named(value, named)
     _refuse_open(graph, name)
+    _refuse_huge(graph, name)
     if changed:
         del graph.value_info[:]
         for value in graph.output:
@@ -123,6 +126,15 @@ def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
             f"{name} leaves input sizes open, and kernels are compiled for fixed ones: "
             f"{', '.join(problems)}; give them, for example {' '.join(remedies)}."
         )
+
+
+def _refuse_huge(graph: onnx.GraphProto, name: str) -> None:
+    for value in graph.input:
+        if (count := prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)) > MOST_NUMBERS:
+            raise UserError(
+                f"Input '{value.name}' of {name} has {count} numbers ({_text(value)}), and {MOST_NUMBERS} is the most "
+                f"that kernels index; give smaller sizes."
+            )
 
 
 def _forget_open_dims(value: onnx.ValueInfoProto) -> None:

@@ -13,12 +13,16 @@ from pathlib import Path
 import onnx
 
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.apart import apart
 from smartmem_tvm.frontend.weights import Weights
 
 _log = logging.getLogger(__name__)
 
 # Bytes of weights that ONNX Runtime may have for folding. Beyond, Relax folds what is known, one node at a time.
 FOLDABLE = 2**30
+
+# What folding may take before it is given up: more than any exporter's shape arithmetic does.
+FOLDING_SECONDS, MEMORY = 120, 8 * FOLDABLE
 
 # Parts of ONNX Runtime's basic level that add or move layout operators to suit its own kernels.
 _UNWANTED = ["MatMulAddFusion", "TransposeOptimizer"]
@@ -60,18 +64,25 @@ def fold_shape_arithmetic(model: onnx.ModelProto) -> onnx.ModelProto:
 def _optimize(model: onnx.ModelProto) -> onnx.ModelProto:
     import onnxruntime  # here, because it takes 0.2 s and most models do not come this way
 
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.log_severity_level = 4
     with tempfile.TemporaryDirectory() as folder:
-        options.optimized_model_filepath = str(Path(folder) / "folded.onnx")
-        onnxruntime.InferenceSession(
-            model.SerializeToString(),
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=_UNWANTED,
-        )
-        return onnx.load_model(options.optimized_model_filepath)
+        path = Path(folder) / "folded.onnx"
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1  # no thread outlives the process that this may run in
+        options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(FOLDABLE))
+        options.optimized_model_filepath = str(path)
+
+        def optimize() -> None:
+            onnxruntime.InferenceSession(
+                model.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=_UNWANTED,
+            )
+
+        apart(optimize, FOLDING_SECONDS, MEMORY)
+        return onnx.load_model(path)
 
 
 def lift_weights(model: onnx.ModelProto, weights: Weights) -> list[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Walks over an ONNX graph and the graphs nested in its If, Loop and Scan nodes, and facts that they find."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 
@@ -54,6 +54,31 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
         for node in each.node:
             for attribute in node.attribute:
                 yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+
+
+def texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
+    """Yield each text of a model that means something, which names of nodes do not (see `node_label`)."""
+    yield from (field for field in (model.producer_name, model.producer_version, model.domain, model.doc_string))
+    yield from (text for each in model.metadata_props for text in (each.key, each.value))
+    yield from (each.domain for each in model.opset_import)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from _texts_of_nodes(function.node)
+    for graph in graphs(model.graph):
+        yield graph.name
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+        yield from _texts_of_nodes(graph.node)
+    for tensor in tensors(model.graph):
+        yield tensor.name
+        yield from (text for each in tensor.external_data for text in (each.key, each.value))
+
+
+def _texts_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str | bytes]:
+    for node in nodes:
+        yield from (node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
 
 
 def node_label(node: onnx.NodeProto) -> str:

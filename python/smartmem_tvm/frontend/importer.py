@@ -5,7 +5,8 @@ import contextlib
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import prod
 
 import onnx
 import tvm
@@ -16,11 +17,13 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.operators import converter_name
-from smartmem_tvm.frontend.spec import with_names
+from smartmem_tvm.frontend.spec import MOST_NUMBERS, with_names
 from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
 _LONGEST_REASON = 300  # characters
+# Their first input is a sequence of tensors.
+_OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap"}
 
 
 def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
@@ -72,6 +75,7 @@ class _Importer(WeightsImporter):
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
         convert, outputs = CONVERTERS.get(op_name), attrs["tvm_custom"]["num_outputs"]
+        self._refuse_no_sequence(op_name, label, inputs)
         try:
             result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs)) if convert else None
             if result is None:
@@ -83,6 +87,7 @@ class _Importer(WeightsImporter):
                 f"export the model in another way or simplify this node first."
             ) from err
         self._refuse_dynamic(result, op_name, label)
+        self._refuse_huge(result, op_name, label)
         return result
 
     def _check_for_unsupported_ops(self, graph):
@@ -107,6 +112,23 @@ class _Importer(WeightsImporter):
             raise UserError(
                 f"{self._model_name}: the shape of what operator {op_name} (node {label}) computes depends "
                 f"on run-time data, and only static shapes are supported; remove the node from the export."
+            )
+
+    def _refuse_huge(self, result: relax.Expr, op_name: str, label: str) -> None:
+        """The sizes are whatever the file says: nobody has memory for 10**15 numbers, nor is an index of 32 bits."""
+        for ty in _tensor_types(result.ty):
+            if (count := prod(int(size) for size in ty.shape)) > MOST_NUMBERS:
+                raise UserError(
+                    f"{self._model_name}: operator {op_name} (node {label}) makes a tensor of {count} numbers, and "
+                    f"{MOST_NUMBERS} is the most that kernels index; give smaller sizes."
+                )
+
+    def _refuse_no_sequence(self, op_name: str, label: str, inputs: Sequence[relax.Expr]) -> None:
+        """A tensor in the place of a sequence has no end for TVM's converters, which ask for one part after another."""
+        if op_name in _OF_SEQUENCES and isinstance(inputs[0].ty, relax.TensorType):
+            raise UserError(
+                f"{self._model_name}: operator {op_name} (node {label}) takes a sequence and gets a tensor; export the "
+                f"model again."
             )
 
     @contextlib.contextmanager

@@ -66,11 +66,14 @@ def id_limits(model: onnx.ModelProto) -> dict[str, int]:
     origin = {value.name: value.name for value in model.graph.input}
     limits: dict[str, int] = {}
     for node in model.graph.node:
-        if node.op_type in _PASS_ON and node.input[0] in origin:
+        if node.op_type in _PASS_ON and node.output and node.input and node.input[0] in origin:
             origin[node.output[0]] = origin[node.input[0]]
-        if node.op_type != "Gather" or node.input[1] not in origin or node.input[0] not in tables:
+        if node.op_type != "Gather" or len(node.input) != 2 or node.input[1] not in origin:
             continue
+        dims = tables.get(node.input[0], ())
         axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
-        rows, name = tables[node.input[0]][axis], origin[node.input[1]]
+        if not -len(dims) <= axis < len(dims):  # no table, or a model that nobody has checked yet
+            continue
+        rows, name = dims[axis], origin[node.input[1]]
         limits[name] = min(rows, limits.get(name, rows))
     return limits

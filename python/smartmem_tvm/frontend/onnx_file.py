@@ -19,6 +19,8 @@ from smartmem_tvm.frontend.spec import Spec
 from smartmem_tvm.frontend.weights import Weight, Weights, drawn, mapped, refuse_more_than_memory, stored
 
 LARGE = 2**16  # bytes; smaller tensors cost nothing to carry along
+_LONGEST_NAME = 100  # characters of a name in a message
+_DIGITS = 20  # of a number of bytes
 
 # ONNX's number for each type that numpy has of its own.
 _DTYPES = {
@@ -76,6 +78,7 @@ def read(source: str | PathLike | onnx.ModelProto) -> Model:
     name = display_name(source)
     in_memory = isinstance(source, onnx.ModelProto)
     given = source if in_memory else _parse(Path(source))
+    _check_texts(given, name)
     _check_header(given, name)
     recipes = light.read_recipes(given) if light.is_light(given) else {}
     external = [tensor for tensor in walk.tensors(given.graph) if uses_external_data(tensor)]
@@ -84,6 +87,9 @@ def read(source: str | PathLike | onnx.ModelProto) -> Model:
     folder = None if in_memory else Path(source).parent
     for location in sorted({_external(tensor)["location"] for tensor in external}):
         _check_location(folder, location, name)
+    for tensor in walk.tensors(given.graph):
+        if any(size < 0 for size in tensor.dims):
+            raise _damaged(tensor, name)
     weights = Weights({tensor.name: _weight(tensor, folder, recipes, name) for tensor in _large(given.graph)})
     refuse_more_than_memory(weights, name)
     proto = light.without_data(given, weights)
@@ -108,28 +114,40 @@ def _weight(tensor: onnx.TensorProto, folder: Path | None, recipes: dict[str, li
         if len(tensor.raw_data) != prod(shape) * dtype.itemsize:
             raise _damaged(tensor, name)
         return stored(tensor, shape, dtype)
-    entries, needed = _external(tensor), prod(shape) * dtype.itemsize
+    path, offset, _ = _place(tensor, folder, prod(shape) * dtype.itemsize, name)
+    return mapped(path, offset, shape, dtype)
+
+
+def _place(tensor: onnx.TensorProto, folder: Path, needed: int | None, name: str) -> tuple[Path, int, int]:
+    """File, offset and length of external data; of a type that numpy lacks, the length is what the file says."""
+    entries = _external(tensor)
     path = folder / entries["location"]
-    offset, length = (entries.get(key, default) for key, default in (("offset", "0"), ("length", str(needed))))
-    if not offset.isdecimal() or length != str(needed) or int(offset) + needed > path.stat().st_size:
+    there = path.stat().st_size
+    offset = entries.get("offset", "0")
+    length = entries.get("length", str(needed if needed is not None else there))
+    whole = all(len(each) < _DIGITS and each.isascii() and each.isdecimal() for each in (offset, length))
+    if not whole or int(offset) + int(length) > there or int(length) != (int(length) if needed is None else needed):
         raise UserError(
-            f"{name}: the external data cannot be read, '{entries['location']}' does not hold the {needed} bytes of "
-            f"tensor '{tensor.name}' at {offset}; export or copy it again."
+            f"{name}: the external data cannot be read, '{entries['location']}' does not hold the "
+            f"{'' if needed is None else f'{needed} '}bytes of tensor '{tensor.name}' at {offset}; export or copy it "
+            f"again."
         )
-    return mapped(path, int(offset), shape, dtype)
+    return path, int(offset), int(length)
 
 
 def _complete(
     model: onnx.ModelProto, folder: Path | None, recipes: dict[str, light.Recipe], apart: Weights, name: str
 ) -> None:
     """Put into the model, in place, all data but those of the large weights."""
-    for tensor in walk.tensors(model.graph):
+    for tensor in model.graph.initializer:
         if tensor.name in recipes and tensor.name not in apart:
             values = recipes[tensor.name].draw(tuple(tensor.dims))
             tensor.raw_data = values.astype(light.DTYPES[tensor.data_type], copy=False).tobytes()
     light.drop_recipes(model)
     try:
         for tensor in filter(uses_external_data, walk.tensors(model.graph)):
+            dtype = _DTYPES.get(tensor.data_type)
+            _place(tensor, folder, prod(tensor.dims) * dtype.itemsize if dtype else None, name)
             load_external_data_for_tensor(tensor, str(folder))
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
@@ -150,6 +168,16 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise UserError(f"{path} cannot be read ({err.strerror}); check its permissions.") from err
     except (DecodeError, ValueError) as err:  # ValueError: the text formats, which onnx picks by suffix
         raise UserError(f"{path} is truncated or not an ONNX model; export or copy it again.") from err
+
+
+def _check_texts(model: onnx.ModelProto, name: str) -> None:
+    """Refuse names that are no text: protobuf lets them pass, and hands them over as bytes or not at all."""
+    try:
+        for text in walk.texts(model):
+            if not isinstance(text, str):
+                raise UserError(f"{name} has the name {text[:_LONGEST_NAME]!r} in it, not UTF-8; export it again.")
+    except UnicodeDecodeError as err:
+        raise UserError(f"{name} has a text in it that is not UTF-8 ({one_line(err)}); export it again.") from err
 
 
 def _check_header(model: onnx.ModelProto, name: str) -> None:
@@ -177,20 +205,27 @@ def _external(tensor: onnx.TensorProto) -> dict[str, str]:
 
 def _check_location(folder: Path, location: str, name: str) -> None:
     """Refuse external data that is missing or outside the model's folder (a file may come from anyone)."""
-    inside = (
+    try:
+        inside, there = _is_inside(folder, location), (folder / location).is_file()
+    except (OSError, ValueError, RuntimeError):  # what no file can be called, and links in a circle
+        inside = there = False
+    if not inside:
+        raise UserError(
+            f"{name} refers to external data at '{location[:_LONGEST_NAME]}', outside the model's own folder; "
+            f"keep the data next to the model and refer to it by a relative path."
+        )
+    if not there:
+        raise UserError(f"{name} needs the external data file '{location}'; put it next to the model.")
+
+
+def _is_inside(folder: Path, location: str) -> bool:
+    return bool(
         location
         and not PurePosixPath(location).is_absolute()
         and not PureWindowsPath(location).anchor
         and ".." not in (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
         and (folder / location).resolve().is_relative_to(folder.resolve())
     )
-    if not inside:
-        raise UserError(
-            f"{name} refers to external data at '{location}', outside the model's own folder; "
-            f"keep the data next to the model and refer to it by a relative path."
-        )
-    if not (folder / location).is_file():
-        raise UserError(f"{name} needs the external data file '{location}'; put it next to the model.")
 
 
 def refuse_more_than_protobuf(model: Model) -> None:

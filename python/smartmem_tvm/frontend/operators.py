@@ -68,10 +68,14 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     for function in model.functions:
         for node in function.node:
             node.name = f"{walk.node_label(node)}{_OF_FUNCTION}{function.name}"
-    model = inliner.inline_selected_functions(model, sorted(unknown | own), inline_schema_functions=True)
+    try:
+        model = inliner.inline_selected_functions(model, sorted(unknown | own), inline_schema_functions=True)
+    except (RuntimeError, ValueError) as err:  # of ONNX's own checks, with the place in its source
+        reason = " ".join(str(err).split()).rpartition(" failed: ")[2].rstrip(".")
+        raise UserError(f"A function of the model cannot be expanded ({reason}); export the model again.") from err
     for node in walk.nodes(model.graph):
-        if _OF_FUNCTION in node.name:
-            node.name = re.sub(r"__\d+$", "", node.name)  # the inliner's number of the call
+        if _OF_FUNCTION in walk.node_label(node):
+            node.name = re.sub(r"__\d+$", "", walk.node_label(node))  # the inliner's number of the call
     return model
 
 

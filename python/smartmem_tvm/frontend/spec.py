@@ -8,6 +8,8 @@ import tvm
 
 from smartmem_tvm.errors import UserError
 
+MOST_NUMBERS = 2**31 - 1
+"""Of one tensor that a model takes or computes."""
 Spec = dict[str, tuple[tuple[int, ...], str]]
 
 

@@ -70,6 +70,11 @@ class Weights(Mapping[str, tvm.runtime.Tensor]):
         """Size of one weight, in bytes; nothing is loaded."""
         return self._weights[name].nbytes
 
+    @property
+    def room(self) -> int:
+        """Bytes that a model with these weights may take while it is imported, whatever sizes are written in it."""
+        return max(_memory() // 2, 4 * sum(map(self.nbytes, self)))
+
     def array(self, name: str) -> np.ndarray:
         """The values of one weight: a view of its tensor, not a copy."""
         return np.from_dlpack(self[name])
@@ -118,6 +123,11 @@ def as_tensor(array: np.ndarray) -> tvm.runtime.Tensor:
     return tvm.runtime.tensor(array) if array.ctypes.data % _ALIGNMENT else tvm.runtime.from_dlpack(array)
 
 
+def _memory() -> int:
+    """Bytes of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
+
+
 def refuse_more_than_memory(weights: Weights, name: str) -> None:
     """Refuse weights that this machine cannot hold, before any is loaded.
 
@@ -126,7 +136,7 @@ def refuse_more_than_memory(weights: Weights, name: str) -> None:
     UserError
         Says how much there is of both.
     """
-    needed, present = sum(map(weights.nbytes, weights)), os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
+    needed, present = sum(map(weights.nbytes, weights)), _memory()
     if needed > present:
         raise UserError(
             f"{name} has weights of {needed / 1e9:.1f} GB, and this machine has {present / 1e9:.1f} GB of memory; "

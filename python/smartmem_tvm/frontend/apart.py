@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits for what a damaged model may do: take all memory; abort or hang, in a copy of this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_FAILED = 1
+_LONGEST_REASON = 4096  # bytes, which a pipe takes at once
+_PAUSE_SECONDS = 0.002
+
+
+class Stopped(Exception):
+    """The copy did not come to its end: it says how it ended."""
+
+
+def apart(call: Callable[[], object], seconds: float, memory: int) -> None:
+    """Call a function for what it writes into files.
+
+    Parameters
+    ----------
+    seconds : float
+        After which it is stopped.
+    memory : int
+        Bytes that it may take, beyond those of this process.
+
+    Raises
+    ------
+    Stopped
+        If it raised something, crashed, took longer or took more.
+    """
+    if not hasattr(os, "fork"):
+        call()
+        return
+    mine, other = os.pipe()
+    child = os.fork()
+    if not child:
+        _run(call, memory, other)
+    os.close(other)
+    with os.fdopen(mine, "rb") as said:
+        status = _wait(child, time.monotonic() + seconds)
+        if status:
+            reason = said.read().decode(errors="replace")
+            raise Stopped(reason or f"it ended with {os.waitstatus_to_exitcode(status)}")
+
+
+def _run(call: Callable[[], object], memory: int, said: int) -> None:
+    """Ends the process, without what others have registered for its end."""
+    import resource
+
+    status = _FAILED
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with at_most(memory):
+            call()
+        status = 0
+    except BaseException as error:
+        os.write(said, str(error).encode(errors="replace")[:_LONGEST_REASON])
+    finally:
+        os._exit(status)
+
+
+@contextmanager
+def at_most(memory: int) -> Iterator[None]:
+    """Let this process take so many bytes more; what asks for more fails, as where there is no memory left."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        limits = [pages * resource.getpagesize() + memory, *(each for each in before if each != resource.RLIM_INFINITY)]
+        resource.setrlimit(resource.RLIMIT_AS, (min(limits), before[1]))
+    except (ImportError, OSError, ValueError):  # other systems
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _wait(child: int, deadline: float) -> int:
+    """The status of a process that has ended, by itself or because it was late."""
+    try:
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return status
+            time.sleep(_PAUSE_SECONDS)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
