@@ -71,7 +71,10 @@ def judge(job: tuple[str, str]) -> tuple[str, str]:
 
 
 def _array(value):
-    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+    """A tensor as an array, of rank 0 if the test has a number of numpy; sequences and optionals as they are."""
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def freeze(model: onnx.ModelProto, arrays: list) -> tuple[onnx.ModelProto, list]:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import onnx
 
+ONNX_DOMAINS = ("", "ai.onnx")  # the names of ONNX's own domain
+
 LAYOUT_OPERATORS = frozenset(
     (
         "CenterCropPad",
@@ -54,6 +56,11 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
         for node in each.node:
             for attribute in node.attribute:
                 yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+
+
+def domain_of(named: onnx.NodeProto | onnx.OperatorSetIdProto) -> str:
+    """The domain of an operator or of a set of them; ONNX's own has two names."""
+    return "" if named.domain in ONNX_DOMAINS else named.domain
 
 
 def node_label(node: onnx.NodeProto) -> str:
