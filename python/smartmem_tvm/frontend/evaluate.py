@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -28,7 +29,8 @@ Values = dict[str, np.ndarray]
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with the nodes that are known before it runs as initializers; itself if there is none.
 
-    Each round may give ONNX's inference the values that tell it more shapes.
+    A tensor without elements is known, whatever it is made from. Each round may give ONNX's inference the values
+    that tell it more shapes.
     """
     while True:
         folded = _fold_once(model)
@@ -44,6 +46,7 @@ def _fold_once(model: onnx.ModelProto) -> onnx.ModelProto:
         for tensor in model.graph.initializer
         if prod(tensor.dims) <= LARGEST and tensor.data_type != onnx.TensorProto.UNDEFINED
     }
+    values |= {name: np.zeros(shape, dtype) for name, (shape, dtype) in _empty(types)}
     kept = []
     for node in model.graph.node:
         results = _results(node, values, types, opset)
@@ -62,7 +65,7 @@ def _with(model: onnx.ModelProto, nodes: list[onnx.NodeProto], values: Values) -
     folded.CopyFrom(model)
     del folded.graph.node[:]
     folded.graph.node.extend(nodes)
-    have = {tensor.name for tensor in model.graph.initializer}
+    have = {each.name for each in (*model.graph.initializer, *model.graph.input)}
     read = {name for node in walk.nodes(folded.graph) for name in node.input}
     read |= {value.name for graph in walk.graphs(folded.graph) for value in graph.output}
     folded.graph.initializer.extend(
@@ -73,6 +76,8 @@ def _with(model: onnx.ModelProto, nodes: list[onnx.NodeProto], values: Values) -
 
 def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> Values | None:
     """The results of a node by name, None if they are not known, too large, or nobody can compute them."""
+    if all(name in values for name in node.output if name):
+        return {}  # without elements
     if node.domain not in walk.ONNX_DOMAINS or node.op_type in _KEPT:
         return None
     shape = _shape(types.get(node.input[0])) if node.input else None
@@ -87,6 +92,14 @@ def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> 
     if any(prod(_shape(types.get(name)) or ()) > LARGEST for name in node.output):
         return None
     return _evaluate(node, {name: values[name] for name in inputs}, types, opset)
+
+
+def _empty(types: Types) -> Iterator[tuple[str, tuple[list[int], np.dtype]]]:
+    """Name, sizes and type of each tensor that has no elements."""
+    for name, kind in types.items():
+        shape = _shape(kind)
+        if shape is not None and 0 in shape and kind.tensor_type.elem_type != onnx.TensorProto.STRING:
+            yield name, (shape, onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
 
 
 def _shape(kind: onnx.TypeProto | None) -> list[int] | None:
