@@ -71,17 +71,25 @@ def judge(job: tuple[str, str]) -> tuple[str, str]:
 
 
 def _array(value):
+    """A tensor as an array, of rank 0 if the test has a number of numpy; sequences and optionals as they are."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+# Inputs that decide the shape of a result, though they are numbers of floating point.
+_SHAPE_LIKE = {"Resize": (1, 2), "Upsample": (1,), "Range": (0, 1, 2), "OneHot": (1,)}
 
 
 def freeze(model: onnx.ModelProto, arrays: list) -> tuple[onnx.ModelProto, list]:
     """Turn inputs that look like shapes, axes or counts into initializers; return the model and the other inputs."""
     frozen, left, kept = onnx.ModelProto(), [], []
     frozen.CopyFrom(model)
+    shapes = {
+        node.input[at] for node in model.graph.node for at in _SHAPE_LIKE.get(node.op_type, ()) if at < len(node.input)
+    }
     for value, array in zip(model.graph.input, arrays, strict=True):
-        if isinstance(array, np.ndarray) and array.ndim <= 1 and array.dtype.kind == "i":
+        if isinstance(array, np.ndarray) and array.ndim <= 1 and (array.dtype.kind == "i" or value.name in shapes):
             frozen.graph.initializer.append(numpy_helper.from_array(array, value.name))
         else:
             left.append(array)

@@ -111,7 +111,7 @@ class Machine(relax.VirtualMachine):
 
 
 def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
-    """Turn the constants of ``main`` that are large, or in textures, into parameters after the inputs.
+    """Turn the constants of ``main`` that are large, or in textures, or empty, into parameters after the inputs.
 
     Parameters
     ----------
@@ -131,7 +131,10 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
         tensor = constant.value
         # Of each constant in a texture TVM's exporter prints a warning without cause, and its machine makes a copy.
         smallest = LARGE if _scope(constant.ty) == "global" else 0
-        if not isinstance(tensor, tvm.runtime.Tensor) or _nbytes(tensor) <= smallest:
+        if not isinstance(tensor, tvm.runtime.Tensor):
+            return constant
+        # The executable's file cannot hold a constant without elements.
+        if prod(tensor.shape) and _nbytes(tensor) <= smallest:
             return constant
         return params.setdefault(tensor, relax.Var(f"weight_{len(params)}", constant.ty))
 
@@ -167,8 +170,12 @@ def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
     return places
 
 
+def _mapped(path: Path, dtype: str, offset: int, shape: tuple[int, ...]) -> np.ndarray:
+    return np.memmap(path, dtype, "c", offset, shape) if prod(shape) else np.empty(shape, dtype)
+
+
 def map_weights(path: Path, places: Sequence[dict]) -> list[Weight]:
     """The weights that `write_weights` wrote, in memory as far as they are looked at."""
     # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
-    arrays = (np.memmap(path, each["dtype"], "c", each["offset"], tuple(each["shape"])) for each in places)
+    arrays = (_mapped(path, each["dtype"], each["offset"], tuple(each["shape"])) for each in places)
     return [Weight(tvm.runtime.from_dlpack(array), each["scope"]) for array, each in zip(arrays, places, strict=True)]

@@ -145,8 +145,8 @@ def _forget_open_dims(value: onnx.ValueInfoProto) -> None:
 
 
 def _is_fixed(dim: Dim) -> bool:
-    # Some exporters write 0 or -1 for a size that is not known.
-    return dim.WhichOneof("value") == "dim_value" and dim.dim_value > 0
+    # Some exporters write -1 for a size that is not known. A size of 0 is one: the tensor has no elements.
+    return dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
 
 
 def _text(value: onnx.ValueInfoProto) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx
 
+from smartmem_tvm.frontend import evaluate
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import apart
 from smartmem_tvm.frontend.weights import Weights
@@ -49,16 +50,16 @@ def known_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 def fold_shape_arithmetic(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with everything folded that is known before it runs.
 
-    The model itself is returned if there is nothing to fold, or if ONNX Runtime cannot load it; then TVM's
-    importer has the last word, and names the node it stumbles over.
+    The model itself is returned if there is nothing to fold. What ONNX Runtime cannot load, or leaves, is folded
+    node by node; TVM's importer has the last word, and names the node it stumbles over.
     """
     if not known_nodes(model):
         return model
     try:
-        return _optimize(model)
+        model = _optimize(model)
     except Exception as err:  # onnxruntime's exceptions share no base class of their own
-        _log.info("shape arithmetic is not folded, ONNX Runtime refuses the model: %s", err)
-        return model
+        _log.info("ONNX Runtime refuses the model, so that nodes are folded one by one: %s", err)
+    return evaluate.fold(model) if known_nodes(model) else model
 
 
 def _optimize(model: onnx.ModelProto) -> onnx.ModelProto:

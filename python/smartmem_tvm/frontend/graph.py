@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+ONNX_DOMAINS = ("", "ai.onnx")  # the names of ONNX's own domain
+
 LAYOUT_OPERATORS = frozenset(
     (
         "CenterCropPad",
@@ -79,6 +81,11 @@ def _texts_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str | bytes]:
     for node in nodes:
         yield from (node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
+
+
+def domain_of(named: onnx.NodeProto | onnx.OperatorSetIdProto) -> str:
+    """The domain of an operator or of a set of them; ONNX's own has two names."""
+    return "" if named.domain in ONNX_DOMAINS else named.domain
 
 
 def node_label(node: onnx.NodeProto) -> str:

@@ -8,14 +8,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from math import prod
 
+import numpy as np
 import onnx
 import tvm
 from tvm import relax
+from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import evaluate
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
+from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
+from smartmem_tvm.frontend.functions import opset_of
 from smartmem_tvm.frontend.operators import converter_name
 from smartmem_tvm.frontend.spec import MOST_NUMBERS, with_names
 from smartmem_tvm.frontend.weights import Weights
@@ -29,25 +34,38 @@ _OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceI
 def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
     """Convert a statically shaped ONNX model, whose operators are all known, to Relax.
 
-    The values of initializers without data are those of `weights`.
+    What has no elements is a constant, and so is what is computed from that alone: no kernel meets it.
 
-    Nodes without a name get one, in place, and the operators of other domains the names of their converters.
+    The values of initializers without data are those of `weights`.
 
     Raises
     ------
     UserError
         If TVM's converter refuses a node, or the shape of a node's output depends on run-time data.
     """
-    for node in walk.nodes(model.graph):
+    try:
+        return _import(model, _Importer(weights, name))
+    except _NoElements:
+        return _import(evaluate.fold(model), _Importer(weights, name, with_empty=True))
+
+
+def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
+    graph, opset = onnx.GraphProto(), opset_of(model)
+    graph.CopyFrom(model.graph)
+    for node in walk.nodes(graph):
         node.name = walk.node_label(node)
         node.op_type = converter_name(node)  # TVM looks at the name alone, never at the domain
-    opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
-    importer = _Importer(weights, name)
+    # Given, because TVM takes a size of 0 in the graph for one that is not known.
+    importer._shape = {each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.input}
     # The importer warns about each renamed input (their names are kept, see `spec`) and prints on errors.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
         warnings.simplefilter("ignore")
-        mod = importer.from_onnx(model.graph, opset)
-    return with_names(mod, [value.name for value in model.graph.input], [value.name for value in model.graph.output])
+        mod = importer.from_onnx(graph, opset)
+    return with_names(mod, [value.name for value in graph.input], [value.name for value in graph.output])
+
+
+class _NoElements(Exception):
+    """A tensor without elements was met."""
 
 
 class WeightsImporter(ONNXGraphImporter):
@@ -67,15 +85,18 @@ class _Importer(WeightsImporter):
     Every result is bound to a variable named after its ONNX node, so that later messages can name it.
     """
 
-    def __init__(self, weights: Weights, model_name: str):
+    def __init__(self, weights: Weights, model_name: str, with_empty: bool = False):
         super().__init__(weights, dtypes={})
         self._model_name = model_name
+        self._with_empty = with_empty
         self._branch_depth = 0
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
         convert, outputs = CONVERTERS.get(op_name), attrs["tvm_custom"]["num_outputs"]
         self._refuse_no_sequence(op_name, label, inputs)
+        if not self._with_empty and any(map(_is_empty, inputs)):
+            raise _NoElements
         try:
             result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs)) if convert else None
             if result is None:
@@ -88,7 +109,17 @@ class _Importer(WeightsImporter):
             ) from err
         self._refuse_dynamic(result, op_name, label)
         self._refuse_huge(result, op_name, label)
+        if _is_empty(result):
+            if not self._with_empty:
+                raise _NoElements
+            return constant(np.zeros(shape_of(result), dtype_of(result)), dtype_of(result))
         return result
+
+    def _construct_nodes(self, graph):
+        super()._construct_nodes(graph)
+        for value in graph.output:
+            result = self._nodes[value.name]
+            _refuse_other_type(result, value, self._model_name)
 
     def _check_for_unsupported_ops(self, graph):
         """Do nothing: TVM's check knows its own converters only; see `operators.refuse_unsupported`."""
@@ -139,7 +170,7 @@ class _Importer(WeightsImporter):
         except Exception as err:
             with contextlib.suppress(Exception):
                 self.bb._end_block()
-            if isinstance(err, UserError):
+            if isinstance(err, UserError | _NoElements):
                 raise
             raise UserError(f"{self._model_name}: TVM's importer refuses the graph: {_reason(err)}.") from err
 
@@ -150,6 +181,31 @@ def _tensor_types(ty: tvm.ir.Type) -> Iterator[relax.TensorType]:
     elif isinstance(ty, relax.TupleType):
         for field in ty.fields:
             yield from _tensor_types(field)
+
+
+def _refuse_other_type(result: relax.Expr, value: onnx.ValueInfoProto, model: str) -> None:
+    """Refuse an output that is not what the file says it is: either the file or a converter is wrong."""
+    kind = value.type.tensor_type
+    if not isinstance(result.ty, relax.TensorType) or not kind.elem_type:
+        return
+    stated = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    sizes, found = kind.shape.dim, shape_of(result)
+    same_shape = not kind.HasField("shape") or (
+        len(sizes) == len(found)
+        and all(not dim.HasField("dim_value") or dim.dim_value in (-1, size) for dim, size in zip(sizes, found))
+    )
+    if stated != dtype_of(result) or not same_shape:
+        shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in sizes]
+        raise UserError(
+            f"{model} declares its output '{value.name}' as {stated} {shape}, but its nodes compute "
+            f"{dtype_of(result)} {found}; export it again with the right type."
+        )
+
+
+def _is_empty(expr: relax.Expr | None) -> bool:
+    """Whether a tensor that is no constant has no elements."""
+    ty = None if expr is None or isinstance(expr, GenericConst) else expr.ty
+    return isinstance(ty, relax.TensorType) and any(int(dim) == 0 for dim in ty.shape or ())
 
 
 def _is_static(ty: relax.TensorType) -> bool:

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ONNX operators TVM's importer knows; expands functions, and names all that is left over at once."""
 
-import re
 from collections import defaultdict
 
 import onnx
-from onnx import inliner
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from smartmem_tvm._version import TVM_PINS
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import functions
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.converters import CONVERTERS
-
-_ONNX_DOMAINS = ("", "ai.onnx")
 
 # TVM finds a converter by the operator's name alone. These names of its table mean operators of the domain
 # com.microsoft, even where ONNX itself has one of the same name (Attention, since opset 23).
@@ -27,8 +24,6 @@ _CONTRIB = frozenset(
         "SkipLayerNormalization",
     )
 )
-# Between the name of a node in a function and the function's, in the names of inlined nodes.
-_OF_FUNCTION = " of function "
 # Operators of com.microsoft that mean the same as ONNX's operator of that name.
 _CONTRIB_AS_ONNX = frozenset({"Gelu"})
 
@@ -44,62 +39,15 @@ def is_supported(node: onnx.NodeProto) -> bool:
     if operator_label(node) in CONVERTERS:
         return True
     known = onnx_frontend._get_convert_map()
-    if node.domain in _ONNX_DOMAINS:
+    if node.domain in walk.ONNX_DOMAINS:
         # If has no converter in the table: the importer handles it itself.
         return node.op_type == "If" or (node.op_type in known and node.op_type not in _CONTRIB)
     return node.domain == "com.microsoft" and node.op_type in _CONTRIB | _CONTRIB_AS_ONNX
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with its own functions expanded, and those ONNX operators that TVM does not know.
-
-    ONNX defines many newer operators as functions of older ones (Attention, Swish ...), so much of what TVM
-    lacks need not be refused. The model itself is returned if there is nothing to expand.
-    """
-    unknown = {
-        (node.domain, node.op_type)
-        for node in walk.nodes(model.graph)
-        if node.domain in _ONNX_DOMAINS and not is_supported(node) and _has_body(node.op_type)
-    }
-    if not unknown and not model.functions:
-        return model
-    model = _with_defaults(model, unknown)
-    own = {(function.domain, function.name) for function in model.functions}
-    for function in model.functions:
-        for node in function.node:
-            node.name = f"{walk.node_label(node)}{_OF_FUNCTION}{function.name}"
-    try:
-        model = inliner.inline_selected_functions(model, sorted(unknown | own), inline_schema_functions=True)
-    except (RuntimeError, ValueError) as err:  # of ONNX's own checks, with the place in its source
-        reason = " ".join(str(err).split()).rpartition(" failed: ")[2].rstrip(".")
-        raise UserError(f"A function of the model cannot be expanded ({reason}); export the model again.") from err
-    for node in walk.nodes(model.graph):
-        if _OF_FUNCTION in walk.node_label(node):
-            node.name = re.sub(r"__\d+$", "", walk.node_label(node))  # the inliner's number of the call
-    return model
-
-
-def _with_defaults(model: onnx.ModelProto, operators: set[tuple[str, str]]) -> onnx.ModelProto:
-    """Return a copy whose nodes of these operators state each attribute: the inliner forgets defaults."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for node in walk.nodes(copy.graph):
-        if (node.domain, node.op_type) in operators:
-            stated = {attribute.name for attribute in node.attribute}
-            schema = onnx.defs.get_schema(node.op_type)
-            node.attribute.extend(
-                attribute.default_value
-                for name, attribute in schema.attributes.items()
-                if name not in stated and attribute.default_value.name
-            )
-    return copy
-
-
-def _has_body(op_type: str) -> bool:
-    if not onnx.defs.has(op_type):
-        return False
-    schema = onnx.defs.get_schema(op_type)
-    return schema.has_function or schema.has_context_dependent_function
+    """Return the model with functions expanded: see `functions.inline`."""
+    return functions.inline(model, is_supported)
 
 
 def unsupported_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
@@ -113,7 +61,7 @@ def unsupported_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
 
 def operator_label(node: onnx.NodeProto) -> str:
     """Return what messages call an operator: its name, with its domain if that is not ONNX's."""
-    return node.op_type if node.domain in _ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
+    return node.op_type if node.domain in walk.ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
 
 
 def refuse_unsupported(model: onnx.ModelProto, name: str) -> None:

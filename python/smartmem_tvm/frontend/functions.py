@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expands functions: those of the model, and operators without a converter that ONNX defines by other operators."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+
+import onnx
+from onnx import inliner, shape_inference
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
+
+# Between the name of a node in a function and the function's, in the names of inlined nodes.
+_OF_FUNCTION = " of function "
+# The domain of functions that stand for one node each.
+_DOMAIN = "smartmem.body"
+
+Types = Mapping[str, onnx.TypeProto]
+
+
+def inline(model: onnx.ModelProto, is_supported: Callable[[onnx.NodeProto], bool]) -> onnx.ModelProto:
+    """Return the model with its own functions expanded, and those ONNX operators that are not supported.
+
+    ONNX defines many newer operators as functions of older ones (Attention, Swish ...), so much of what lacks a
+    converter need not be refused. Many of these bodies depend on the types of the inputs, and on which of them are
+    there, so each node gets a body of its own. The model itself is returned if there is nothing to expand.
+    """
+    if model.functions:
+        model = _inlined(_copy(model))
+    while True:
+        expanded, types = _copy(model), None
+        for node in walk.nodes(expanded.graph):
+            if not is_supported(node) and _versions(node, model):
+                types = types_of(model) if types is None else types
+                _replace(node, _body(node, model, types), expanded)
+        if not expanded.functions:
+            return model
+        model = _inlined(expanded)
+
+
+def opset_of(model: onnx.ModelProto, domain: str = "") -> int:
+    """The version of ONNX's operators that a model states, or of those of another domain."""
+    return next((each.version for each in model.opset_import if walk.domain_of(each) == domain), 1)
+
+
+def types_of(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+    """The type of each tensor, as far as ONNX infers it; nested graphs included."""
+    with contextlib.suppress(Exception):  # then those that the file states have to do
+        model = shape_inference.infer_shapes(model, data_prop=True)
+    types = {}
+    for graph in walk.graphs(model.graph):
+        types.update({value.name: value.type for value in (*graph.value_info, *graph.input, *graph.output)})
+        for tensor in graph.initializer:
+            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    return types
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without functions; its nodes, which change in place, say where they are from."""
+    for function in model.functions:
+        for node in function.node:
+            if _OF_FUNCTION not in walk.node_label(node):
+                node.name = f"{walk.node_label(node)}{_OF_FUNCTION}{function.name}"
+    try:
+        model = inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError) as err:  # of ONNX's own checks, with the place in its source
+        reason = " ".join(str(err).split()).rpartition(" failed: ")[2].rstrip(".")
+        raise UserError(f"A function of the model cannot be expanded ({reason}); export the model again.") from err
+    for node in walk.nodes(model.graph):
+        if _OF_FUNCTION in walk.node_label(node):
+            node.name = re.sub(r"__\d+$", "", walk.node_label(node))  # the inliner's number of the call
+    return model
+
+
+def _schema(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.defs.OpSchema | None:
+    domain = walk.domain_of(node)
+    opset = opset_of(model, domain)
+    known = onnx.defs.has(node.op_type, opset, domain)
+    return onnx.defs.get_schema(node.op_type, opset, domain) if known else None
+
+
+def _versions(node: onnx.NodeProto, model: onnx.ModelProto) -> list[int]:
+    """The versions of the bodies that ONNX has for a node, up to the model's."""
+    schema, newest = _schema(node, model), opset_of(model, walk.domain_of(node))
+    found = (*schema.function_opset_versions, *schema.context_dependent_function_opset_versions) if schema else ()
+    return sorted(version for version in found if version <= newest)
+
+
+def _body(node: onnx.NodeProto, model: onnx.ModelProto, types: Types) -> onnx.FunctionProto:
+    """What ONNX defines a node to be; the node gets the defaults of its attributes, which the inliner forgets."""
+    schema, version = _schema(node, model), _versions(node, model)[-1]
+    stated = {attribute.name for attribute in node.attribute}
+    node.attribute.extend(
+        attribute.default_value
+        for name, attribute in schema.attributes.items()
+        if name not in stated and attribute.default_value.name
+    )
+    if version in schema.context_dependent_function_opset_versions:
+        # An input that is left out has an empty type.
+        inputs = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+        body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), inputs)
+    else:
+        body = schema.get_function_with_opset_version(version)
+    return onnx.FunctionProto.FromString(body)
+
+
+def _replace(node: onnx.NodeProto, body: onnx.FunctionProto, model: onnx.ModelProto) -> None:
+    """Make a node, in place, the call of a function of the model."""
+    for inner in body.node:
+        inner.name = f"{walk.node_label(inner)}{_OF_FUNCTION}{node.op_type} in {walk.node_label(node)}"
+    if not model.functions:
+        model.opset_import.add(domain=_DOMAIN, version=1)
+    body.domain, body.name = _DOMAIN, f"{node.op_type}_{len(model.functions)}"
+    for each in body.opset_import:
+        each.version = opset_of(model, walk.domain_of(each))  # else the inliner leaves the call alone
+    node.domain, node.op_type = body.domain, body.name
+    model.functions.append(body)
