@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from math import prod
 
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
@@ -46,13 +47,12 @@ def rows_kernel(
         T.func_attr({"tirx.noalias": True})
         read = [_argument(f"in{n}", shape_of(each), dtype_of(each)) for n, each in enumerate(inputs)]
         written = [_argument(f"out{n}", *each) for n, each in enumerate(outputs)]
-        with ExitStack() as loops:
-            points = [loops.enter_context(T.parallel(_index(0), _index(size))) for size in rows]
-            with T.sblock(name):
-                row = [T.axis.spatial(_index(size), point) for size, point in zip(rows, points, strict=True)]
-                T.reads(*map(_whole, read))
-                T.writes(*map(_whole, written))
-                body(row, read, written)
+        # One loop: TVM's threads know no parallel loop within another.
+        with T.parallel(_index(0), _index(prod(rows))) as number, T.sblock(name):
+            row = _split(T.axis.spatial(_index(prod(rows)), number), rows)
+            T.reads(*map(_whole, read))
+            T.writes(*map(_whole, written))
+            body(row, read, written)
     function = node.bb.add_func(builder.get(), name)
     types = [relax.TensorType(shape, dtype) for shape, dtype in outputs]
     result = node.emit(relax.call_tir(function, relax.Tuple(list(inputs)), types if len(types) > 1 else types[0]))
@@ -74,6 +74,13 @@ def when(condition) -> Iterator[None]:
     """``with when(condition)``: only then."""
     with T.If(condition), T.Then():
         yield
+
+
+def _split(number: ir.Expr, sizes: Sequence[int]) -> list[ir.Expr]:
+    """The indices of a row from its number, the last one running fastest."""
+    return [
+        tirx.floormod(tirx.floordiv(number, _index(prod(sizes[n + 1 :]))), _index(sizes[n])) for n in range(len(sizes))
+    ]
 
 
 def _index(value: int) -> tirx.IntImm:
