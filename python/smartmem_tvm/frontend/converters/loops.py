@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels written as loops, for what Relax has no operator for: rows that do not wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from tvm import ir, relax, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from smartmem_tvm.frontend.converters.node import Node, dtype_of, shape_of
+
+Output = tuple[Sequence[int], str]
+
+
+def rows_kernel(
+    node: Node,
+    name: str,
+    rows: Sequence[int],
+    inputs: Sequence[relax.Expr],
+    outputs: Sequence[Output],
+    body: Callable[[list, list, list], None],
+) -> list[relax.Expr]:
+    """Call a kernel that does the same for each row, in order within a row and in parallel over them.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        The sizes that number the rows.
+    inputs : sequence of relax.Expr
+        Tensors that the kernel reads.
+    outputs : sequence of (shape, dtype)
+        What it writes. A row may read again what it has written itself: scratch memory is a further result.
+    body : callable
+        ``body(row, inputs, outputs)`` says the statements of a row to TVM's IRBuilder, with the helpers below: `row`
+        is a list of indices, the others are lists of buffers.
+
+    Returns
+    -------
+    list of relax.Expr
+        The results.
+    """
+    with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
+        T.func_attr({"tirx.noalias": True})
+        read = [_argument(f"in{n}", shape_of(each), dtype_of(each)) for n, each in enumerate(inputs)]
+        written = [_argument(f"out{n}", *each) for n, each in enumerate(outputs)]
+        # One loop: TVM's threads know no parallel loop within another.
+        with T.parallel(_index(0), _index(prod(rows))) as number, T.sblock(name):
+            row = _split(T.axis.spatial(_index(prod(rows)), number), rows)
+            T.reads(*map(_whole, read))
+            T.writes(*map(_whole, written))
+            body(row, read, written)
+    function = node.bb.add_func(builder.get(), name)
+    types = [relax.TensorType(shape, dtype) for shape, dtype in outputs]
+    result = node.emit(relax.call_tir(function, relax.Tuple(list(inputs)), types if len(types) > 1 else types[0]))
+    return [node.emit(relax.TupleGetItem(result, n)) for n in range(len(types))] if len(types) > 1 else [result]
+
+
+def loop(extent: int):
+    """``with loop(extent) as i``: one after the other."""
+    return T.serial(_index(0), _index(extent))
+
+
+def store(buffer, indices: Sequence, value) -> None:
+    """``buffer[indices] = value``."""
+    T.buffer_store(buffer, value, list(indices))
+
+
+@contextmanager
+def when(condition) -> Iterator[None]:
+    """``with when(condition)``: only then."""
+    with T.If(condition), T.Then():
+        yield
+
+
+def _split(number: ir.Expr, sizes: Sequence[int]) -> list[ir.Expr]:
+    """The indices of a row from its number, the last one running fastest."""
+    return [
+        tirx.floormod(tirx.floordiv(number, _index(prod(sizes[n + 1 :]))), _index(sizes[n])) for n in range(len(sizes))
+    ]
+
+
+def _index(value: int) -> tirx.IntImm:
+    return tirx.IntImm("int64", int(value))
+
+
+def _argument(name: str, shape: Sequence[int], dtype: str):
+    return T.arg(name, T.Buffer([_index(size) for size in shape], dtype))
+
+
+def _whole(buffer):
+    return buffer[tuple(slice(_index(0), size) for size in buffer.shape)]
