@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.operators import converter_name
 from smartmem_tvm.frontend.spec import with_names
@@ -38,13 +39,15 @@ def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRM
     for node in walk.nodes(model.graph):
         node.name = walk.node_label(node)
         node.op_type = converter_name(node)  # TVM looks at the name alone, never at the domain
+    narrow = keep_in_bytes(model, name)
     opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
     importer = _Importer(weights, name)
     # The importer warns about each renamed input (their names are kept, see `spec`) and prints on errors.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
         warnings.simplefilter("ignore")
         mod = importer.from_onnx(model.graph, opset)
-    return with_names(mod, [value.name for value in model.graph.input], [value.name for value in model.graph.output])
+    names = [[value.name for value in values] for values in (model.graph.input, model.graph.output)]
+    return with_names(mod, *names, narrow)
 
 
 class WeightsImporter(ONNXGraphImporter):
@@ -73,7 +76,8 @@ class _Importer(WeightsImporter):
         label = attrs["tvm_custom"]["name"]
         convert, outputs = CONVERTERS.get(op_name), attrs["tvm_custom"]["num_outputs"]
         try:
-            result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs)) if convert else None
+            narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
+            result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow)) if convert else None
             if result is None:
                 result = super()._convert_operator(op_name, inputs, attrs, opset)
             result = self._bind(result, label)
