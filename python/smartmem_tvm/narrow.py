@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of fewer than sixteen bits that ONNX has and kernels lack: a tensor of them is kept in bytes.
 
-A float of eight bits or fewer is kept as its bits in uint8, an integer of four or two bits as its value in int8 or uint8.
-Outside of a compiled model their arrays are those of `ml_dtypes`, which have one byte for each number too.
+A float of eight bits or fewer is kept as its bits in uint8, an integer of four or two bits as its value in int8 or
+uint8. Outside of a compiled model their arrays are those of `ml_dtypes`, which have one byte for each number too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def from_bytes(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def stated_types(mod: tvm.IRModule, key: str) -> list[str] | None:
-    """What the attribute `INPUT_TYPES` or `OUTPUT_TYPES` of ``main`` says: a name for each narrow tensor, else empty."""
+    """What an attribute of ``main``, `INPUT_TYPES` or `OUTPUT_TYPES`, says: the name of each narrow type, else empty."""
     attributes = mod["main"].attrs or {}
     return [str(name) for name in attributes[key]] if key in attributes else None
 

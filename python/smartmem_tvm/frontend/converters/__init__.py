@@ -7,11 +7,20 @@ refuses; the name of the node is added. One file for each family of operators, w
 name to the function; operators of another domain are called ``com.microsoft.FastGelu``.
 """
 
-from smartmem_tvm.frontend.converters import arithmetic, casts, movement, normalization, windows
+from smartmem_tvm.frontend.converters import (
+    arithmetic,
+    casts,
+    integer_products,
+    movement,
+    normalization,
+    qlinear,
+    quantization,
+    windows,
+)
 from smartmem_tvm.frontend.converters.node import Node
 
 __all__ = ["CONVERTERS", "Node"]
 
-_FAMILIES = (arithmetic, casts, movement, normalization, windows)
+_FAMILIES = (arithmetic, casts, integer_products, movement, normalization, qlinear, quantization, windows)
 
 CONVERTERS = {name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()}
