@@ -14,6 +14,7 @@ from tvm import relax
 
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..errors import UserError
+from ..narrow import as_stated
 from ..output_check import OutputCheck
 from ..pipeline import (
     BASELINE_PHASES,
@@ -111,7 +112,7 @@ class Compiled:
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on numpy arrays in the order of the model's inputs; returns the outputs in the model's order."""
-        return to_numpy(self.vm["main"](*self.vm.tensors(inputs)))
+        return as_stated(to_numpy(self.vm["main"](*self.vm.tensors(inputs))), self.graph)
 
 
 def to_numpy(result) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst
 
+from ..narrow import to_bytes
 from ..transform.check_textures import SCOPES
 
 LARGE = 2**16  # bytes; smaller constants stay in the library, unless they are for a texture
@@ -81,7 +82,7 @@ class Machine(relax.VirtualMachine):
 
     def tensors(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
         """The arrays on the device, as ``main`` takes them."""
-        return [tvm.runtime.tensor(np.asarray(array, order="C"), self.device) for array in arrays]
+        return [tvm.runtime.tensor(to_bytes(np.asarray(array, order="C")), self.device) for array in arrays]
 
     def timed(
         self, tensors: Sequence[tvm.runtime.Tensor], runs: int, function: str = "main", calls: int = 1

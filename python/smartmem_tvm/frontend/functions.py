@@ -29,9 +29,9 @@ def inline(model: onnx.ModelProto, is_supported: Callable[[onnx.NodeProto], bool
     there, so each node gets a body of its own. The model itself is returned if there is nothing to expand.
     """
     if model.functions:
-        model = _inlined(_copy(model))
+        model = _inlined(copy_of(model))
     while True:
-        expanded, types = _copy(model), None
+        expanded, types = copy_of(model), None
         for node in walk.nodes(expanded.graph):
             if not is_supported(node) and _versions(node, model):
                 types = types_of(model) if types is None else types
@@ -58,7 +58,8 @@ def types_of(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     return types
 
 
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of its own."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy

@@ -18,9 +18,10 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import evaluate
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
-from smartmem_tvm.frontend.functions import opset_of
+from smartmem_tvm.frontend.functions import copy_of, opset_of
 from smartmem_tvm.frontend.operators import converter_name
 from smartmem_tvm.frontend.spec import MOST_NUMBERS, with_names
 from smartmem_tvm.frontend.weights import Weights
@@ -50,18 +51,19 @@ def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRM
 
 
 def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
-    graph, opset = onnx.GraphProto(), opset_of(model)
-    graph.CopyFrom(model.graph)
+    model = copy_of(model)
+    graph = model.graph
     for node in walk.nodes(graph):
         node.name = walk.node_label(node)
         node.op_type = converter_name(node)  # TVM looks at the name alone, never at the domain
+    narrow = keep_in_bytes(model, importer.model_name)
     # Given, because TVM takes a size of 0 in the graph for one that is not known.
     importer._shape = {each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.input}
     # The importer warns about each renamed input (their names are kept, see `spec`) and prints on errors.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
         warnings.simplefilter("ignore")
-        mod = importer.from_onnx(graph, opset)
-    return with_names(mod, [value.name for value in graph.input], [value.name for value in graph.output])
+        mod = importer.from_onnx(graph, opset_of(model))
+    return with_names(mod, [value.name for value in graph.input], [value.name for value in graph.output], narrow)
 
 
 class _NoElements(Exception):
@@ -87,7 +89,7 @@ class _Importer(WeightsImporter):
 
     def __init__(self, weights: Weights, model_name: str, with_empty: bool = False):
         super().__init__(weights, dtypes={})
-        self._model_name = model_name
+        self.model_name = model_name
         self._with_empty = with_empty
         self._branch_depth = 0
 
@@ -98,13 +100,14 @@ class _Importer(WeightsImporter):
         if not self._with_empty and any(map(_is_empty, inputs)):
             raise _NoElements
         try:
-            result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs)) if convert else None
+            narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
+            result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow)) if convert else None
             if result is None:
                 result = super()._convert_operator(op_name, inputs, attrs, opset)
             result = self._bind(result, label)
         except Exception as err:
             raise UserError(
-                f"{self._model_name}: operator {op_name} (node {label}) cannot be imported, {_reason(err)}; "
+                f"{self.model_name}: operator {op_name} (node {label}) cannot be imported, {_reason(err)}; "
                 f"export the model in another way or simplify this node first."
             ) from err
         self._refuse_dynamic(result, op_name, label)
@@ -119,7 +122,7 @@ class _Importer(WeightsImporter):
         super()._construct_nodes(graph)
         for value in graph.output:
             result = self._nodes[value.name]
-            _refuse_other_type(result, value, self._model_name)
+            _refuse_other_type(result, value, self.model_name)
 
     def _check_for_unsupported_ops(self, graph):
         """Do nothing: TVM's check knows its own converters only; see `operators.refuse_unsupported`."""
@@ -141,7 +144,7 @@ class _Importer(WeightsImporter):
     def _refuse_dynamic(self, result: relax.Expr, op_name: str, label: str) -> None:
         if not all(map(_is_static, _tensor_types(result.ty))):
             raise UserError(
-                f"{self._model_name}: the shape of what operator {op_name} (node {label}) computes depends "
+                f"{self.model_name}: the shape of what operator {op_name} (node {label}) computes depends "
                 f"on run-time data, and only static shapes are supported; remove the node from the export."
             )
 
@@ -150,7 +153,7 @@ class _Importer(WeightsImporter):
         for ty in _tensor_types(result.ty):
             if (count := prod(int(size) for size in ty.shape)) > MOST_NUMBERS:
                 raise UserError(
-                    f"{self._model_name}: operator {op_name} (node {label}) makes a tensor of {count} numbers, and "
+                    f"{self.model_name}: operator {op_name} (node {label}) makes a tensor of {count} numbers, and "
                     f"{MOST_NUMBERS} is the most that kernels index; give smaller sizes."
                 )
 
@@ -158,7 +161,7 @@ class _Importer(WeightsImporter):
         """A tensor in the place of a sequence has no end for TVM's converters, which ask for one part after another."""
         if op_name in _OF_SEQUENCES and isinstance(inputs[0].ty, relax.TensorType):
             raise UserError(
-                f"{self._model_name}: operator {op_name} (node {label}) takes a sequence and gets a tensor; export the "
+                f"{self.model_name}: operator {op_name} (node {label}) takes a sequence and gets a tensor; export the "
                 f"model again."
             )
 
@@ -172,7 +175,7 @@ class _Importer(WeightsImporter):
                 self.bb._end_block()
             if isinstance(err, UserError | _NoElements):
                 raise
-            raise UserError(f"{self._model_name}: TVM's importer refuses the graph: {_reason(err)}.") from err
+            raise UserError(f"{self.model_name}: TVM's importer refuses the graph: {_reason(err)}.") from err
 
 
 def _tensor_types(ty: tvm.ir.Type) -> Iterator[relax.TensorType]:

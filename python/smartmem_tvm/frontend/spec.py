@@ -7,18 +7,26 @@ import numpy as np
 import tvm
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.narrow import INPUT_TYPES, OUTPUT_TYPES, stated_types
 
 MOST_NUMBERS = 2**31 - 1
 """Of one tensor that a model takes or computes."""
 Spec = dict[str, tuple[tuple[int, ...], str]]
 
 
-def with_names(mod: tvm.IRModule, inputs: Sequence[str], outputs: Sequence[str]) -> tvm.IRModule:
+def with_names(
+    mod: tvm.IRModule, inputs: Sequence[str], outputs: Sequence[str], narrow: Mapping[str, str] | None = None
+) -> tvm.IRModule:
     """Return the module with the model's own tensor names as attributes of ``main``.
 
-    Relax renames what is no identifier (``input.1``) and gives outputs no names at all.
+    Relax renames what is no identifier (``input.1``) and gives outputs no names at all. `narrow` has the types of
+    tensors that the module keeps in bytes (`smartmem_tvm.narrow`).
     """
-    mod["main"] = mod["main"].with_attrs({"input_names": list(inputs), "output_names": list(outputs)})
+    attributes = {"input_names": list(inputs), "output_names": list(outputs)}
+    for key, names in ((INPUT_TYPES, inputs), (OUTPUT_TYPES, outputs)):
+        if narrow and not narrow.keys().isdisjoint(names):
+            attributes[key] = [narrow.get(name, "") for name in names]
+    mod["main"] = mod["main"].with_attrs(attributes)
     return mod
 
 
@@ -32,9 +40,10 @@ def input_spec(mod: tvm.IRModule) -> Spec:
     count = int(attrs["num_input"]) if "num_input" in attrs else len(main.params)
     params = list(main.params)[:count]
     names = attrs["input_names"] if "input_names" in attrs else [param.name for param in params]
+    narrow = stated_types(mod, INPUT_TYPES) or [""] * count
     return {
-        str(name): (tuple(int(dim) for dim in param.ty.shape), str(param.ty.dtype.dtype))
-        for name, param in zip(names, params)
+        str(name): (tuple(int(dim) for dim in param.ty.shape), dtype or str(param.ty.dtype.dtype))
+        for name, param, dtype in zip(names, params, narrow)
     }
 
 

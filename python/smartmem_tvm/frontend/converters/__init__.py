@@ -9,8 +9,12 @@ name to the function; operators of another domain are called ``com.microsoft.Fas
 
 from smartmem_tvm.frontend.converters import (
     arithmetic,
+    casts,
+    integer_products,
     movement,
     normalization,
+    qlinear,
+    quantization,
     recurrent,
     resize,
     windows,
@@ -21,8 +25,12 @@ __all__ = ["CONVERTERS", "Node"]
 
 _FAMILIES = (
     arithmetic,
+    casts,
+    integer_products,
     movement,
     normalization,
+    qlinear,
+    quantization,
     recurrent,
     resize,
     windows,

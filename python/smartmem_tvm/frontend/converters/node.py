@@ -30,6 +30,8 @@ class Node:
         ONNX's version that the model states.
     outputs : int
         How many results the node names, left out ones included.
+    narrow : sequence of str
+        The type that the file states for each input, empty where it is not one of `smartmem_tvm.narrow`. May end early.
     """
 
     bb: relax.BlockBuilder
@@ -38,6 +40,7 @@ class Node:
     attrs: dict[str, Any]
     opset: int
     outputs: int
+    narrow: Sequence[str] = ()
 
     def input(self, position: int) -> relax.Expr | None:
         """The input at a position, None if it is left out."""
@@ -46,6 +49,11 @@ class Node:
     def constant(self, position: int) -> np.ndarray | None:
         """The value of an input, None if it is left out or known only at run time."""
         return value_of(self.input(position))
+
+    def type_of(self, position: int) -> str:
+        """The type of an input's numbers, which in Relax may be kept in bytes."""
+        narrow = self.narrow[position] if position < len(self.narrow) else ""
+        return narrow or dtype_of(self.inputs[position])
 
     def text(self, name: str, default: str = "") -> str:
         """An attribute that is a string."""

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime's operators from quantized numbers to quantized numbers (QLinearAdd ...), computed in float32.
+
+ONNX Runtime rounds some of them in another order, so that a few numbers in ten thousand differ by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax, tirx, topi
+
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
+from smartmem_tvm.frontend.converters.quantization import centred, dequantized, saturated
+
+_Compute = Callable[[Node, list[relax.Expr]], relax.Expr]
+
+
+def _in_floats(compute: _Compute, *operands: int, result: int | None = None) -> Callable[[Node], relax.Expr]:
+    """A converter that computes on what its operands stand for.
+
+    Parameters
+    ----------
+    compute
+        From float32 tensors to one.
+    operands
+        Positions of the operands; a scale and a zero point (0 if left out) follow each.
+    result
+        Position of the scale and the zero point of the result; behind the operands by default.
+    """
+    end = operands[-1] + 3 if result is None else result
+
+    def convert(node: Node) -> relax.Expr:
+        given = [[node.input(at + each) for each in range(3)] for at in operands]
+        value = node.emit(compute(node, [dequantized(node, *each) for each in given]))
+        return saturated(node, value, _scalar(node, end), _scalar(node, end + 1), dtype_of(given[0][0]))
+
+    return convert
+
+
+def _scalar(node: Node, position: int) -> relax.Expr | None:
+    """A parameter of a whole tensor."""
+    parameter = node.input(position)
+    if parameter is None or not shape_of(parameter):
+        return parameter
+    if shape_of(parameter) != [1]:
+        raise ValueError(f"input {position} has shape {shape_of(parameter)}, and it means a whole tensor")
+    return node.emit(relax.op.reshape(parameter, ()))
+
+
+def _leaky_relu(node: Node, values: list[relax.Expr]) -> relax.Expr:
+    slope = constant(node.attrs.get("alpha", 0.01), "float32")
+    (x,) = values
+    return relax.op.where(relax.op.less(x, constant(0, "float32")), node.emit(relax.op.multiply(x, slope)), x)
+
+
+def _average_pool(node: Node, values: list[relax.Expr]) -> relax.Expr:
+    (x,) = values
+    if len(shape_of(x)) != 4 or node.attrs.get("channels_last", 0) or node.text("auto_pad", "NOTSET") != "NOTSET":
+        raise ValueError("it is computed for pictures with their channels first and explicit pads only")
+    return relax.op.nn.avg_pool2d(
+        x,
+        list(node.attrs["kernel_shape"]),
+        list(node.attrs.get("strides", (1, 1))),
+        list(node.attrs.get("pads", (0,) * 4)),
+        ceil_mode=bool(node.attrs.get("ceil_mode", 0)),
+        count_include_pad=bool(node.attrs.get("count_include_pad", 0)),
+    )
+
+
+def global_average_pool(node: Node) -> relax.Expr:
+    """com.microsoft.QLinearGlobalAveragePool: sums in int32."""
+    x, scale, zero, y_scale, y_zero = (node.inputs[0], *(_scalar(node, at) for at in range(1, 5)))
+    rank = len(shape_of(x))
+    places = list(range(1, rank - 1) if node.attrs.get("channels_last", 0) else range(2, rank))
+    count = 1
+    for axis in places:
+        count *= shape_of(x)[axis]
+    sums = node.emit(relax.op.sum(centred(node, x, zero), places, keepdims=True))
+    unit = node.emit(relax.op.multiply(y_scale, constant(count, "float32")))
+    return saturated(node, sums, node.bb.emit_te(topi.divide, scale, unit), y_zero, dtype_of(x), tirx.Mul)
+
+
+def concat(node: Node) -> relax.Expr:
+    """com.microsoft.QLinearConcat: each part in the units of the result."""
+    if len(node.inputs) % 3 != 2:
+        raise ValueError("a scale and a zero point belong to each of its parts")
+    scale, zero = _scalar(node, 0), _scalar(node, 1)
+    parts = []
+    for at in range(2, len(node.inputs), 3):
+        part = dequantized(node, node.inputs[at], _scalar(node, at + 1), _scalar(node, at + 2))
+        parts.append(saturated(node, part, scale, zero, dtype_of(zero)))
+    return relax.op.concat(parts, node.attrs["axis"])
+
+
+CONVERTERS = {
+    "com.microsoft.QLinearAdd": _in_floats(lambda node, values: relax.op.add(*values), 0, 3),
+    "com.microsoft.QLinearAveragePool": _in_floats(_average_pool, 0),
+    "com.microsoft.QLinearConcat": concat,
+    "com.microsoft.QLinearGlobalAveragePool": global_average_pool,
+    "com.microsoft.QLinearLeakyRelu": _in_floats(_leaky_relu, 0),
+    "com.microsoft.QLinearMul": _in_floats(lambda node, values: relax.op.multiply(*values), 0, 3),
+    "com.microsoft.QLinearSigmoid": _in_floats(lambda node, values: relax.op.sigmoid(*values), 0),
+    "com.microsoft.QLinearWhere": _in_floats(lambda node, values: relax.op.where(node.inputs[0], *values), 1, 4),
+}

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantization, and operators on quantized numbers in exact integer arithmetic.
+
+Quotients are rounded to nearest, ties to even, and then saturate, in the order of ONNX Runtime's kernels, so that their
+integers come out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from smartmem_tvm.frontend.converters.casts import convert, dtype_name
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of, value_of
+from smartmem_tvm.narrow import is_integer, limits, storage_of
+
+
+def quantize_linear(node: Node) -> relax.Expr:
+    """QuantizeLinear: for a tensor, along an axis, or in blocks of it."""
+    x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
+    stated = node.attrs.get("output_dtype", 0)
+    to = dtype_name(stated) if stated else node.type_of(2) if zero is not None else "uint8"
+    precision = node.attrs.get("precision", 0)
+    working = dtype_name(precision) if precision else _common_type(dtype_of(x), dtype_of(scale))
+    scale, zero = (along_axis(node, each, shape_of(x)) for each in (scale, zero))
+    if is_integer(to):
+        return saturated(node, x, scale, zero, to, tirx.div, working)
+    quotient = _as(node, node.emit(relax.op.divide(_as(node, x, working), _as(node, scale, working))), "float32")
+    if zero is not None:
+        quotient = node.emit(relax.op.add(quotient, node.emit(convert(node, zero, to, "float32"))))
+    return convert(node, quotient, "float32", to, bool(node.attrs.get("saturate", 1)))
+
+
+def _common_type(first: str, second: str) -> str:
+    if first != second and is_integer(first):
+        return second
+    if first != second:
+        raise ValueError(f"its input is {first} and its scale {second}, and no attribute precision says which counts")
+    return first
+
+
+def saturated(
+    node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, to: str, combine=tirx.div, dtype="float32"
+) -> relax.Var:
+    """``round(combine(x, scale)) + zero`` as integers of a type, at its ends where beyond: NaN at the lower one.
+
+    One kernel: as Relax operators a pass may multiply by the inverse of the scale, or elsewhere, and a tie is lost.
+
+    Parameters
+    ----------
+    combine
+        Division or multiplication, in the type `dtype`.
+    scale, zero
+        Broadcast against `x`.
+    """
+    low, high = limits(to)
+
+    def kernel(x: te.Tensor, scale: te.Tensor, *zero: te.Tensor) -> te.Tensor:
+        def at(*index):
+            point = _broadcast(zero[0], index).astype("float32") if zero else tirx.const(0, "float32")
+            number = combine(x(*index).astype(dtype), _broadcast(scale, index).astype(dtype)).astype("float32")
+            # The number comes first: what TVM makes of max(a, b) is ``a > b ? a : b``.
+            number = tirx.max(number, tirx.const(low, "float32") - point)
+            number = tirx.nearbyint(tirx.min(number, tirx.const(high, "float32") - point))
+            return (number + point).astype("int32").astype(storage_of(to))
+
+        return te.compute(x.shape, at, name="quantize")
+
+    return node.bb.emit_te(kernel, x, scale, *([] if zero is None else [zero]))
+
+
+def _broadcast(tensor: te.Tensor, index: tuple) -> tirx.Expr:
+    last = index[len(index) - len(tensor.shape) :]
+    return tensor(*[0 if int(size) == 1 else place for size, place in zip(tensor.shape, last)])
+
+
+def dequantize_linear(node: Node) -> relax.Expr:
+    """DequantizeLinear: for a tensor, along an axis, or in blocks of it."""
+    x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
+    stated = node.attrs.get("output_dtype", 0)
+    to = dtype_name(stated) if stated else dtype_of(scale)
+    scale, zero = (along_axis(node, each, shape_of(x)) for each in (scale, zero))
+    difference = _difference(node, x, zero, node.type_of(0))
+    return _as(node, node.emit(relax.op.multiply(difference, _as(node, scale, "float32"))), to)
+
+
+def dequantized(node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
+    """What integers with one scale and one zero point stand for, in float32."""
+    scale, zero = (each if each is None else node.emit(relax.op.reshape(each, ())) for each in (scale, zero))
+    return node.emit(relax.op.multiply(_difference(node, x, zero, dtype_of(x)), scale))
+
+
+def _difference(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
+    """Numbers of a quantized type less their zero point, in float32."""
+    if is_integer(dtype):
+        return _as(node, centred(node, x, zero), "float32")
+    x, zero = (None if each is None else convert(node, each, dtype, "float32") for each in (x, zero))
+    return x if zero is None else node.emit(relax.op.subtract(x, zero))
+
+
+def centred(node: Node, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
+    """Integers less their zero point, which broadcasts against them, as int32."""
+    x = _as(node, x, "int32")
+    if zero is None or (value_of(zero) is not None and not np.any(value_of(zero))):
+        return x
+    return node.emit(relax.op.subtract(x, _as(node, zero, "int32")))
+
+
+def _as(node: Node, x: relax.Expr | None, dtype: str) -> relax.Expr | None:
+    return x if x is None or dtype_of(x) == dtype else node.emit(relax.op.astype(x, dtype))
+
+
+def along_axis(node: Node, parameter: relax.Expr | None, shape: list[int]) -> relax.Expr | None:
+    """A scale or a zero point in a shape that broadcasts against its tensor.
+
+    One number, one for each place along the attribute ``axis``, or one for each ``block_size`` places of it.
+    """
+    if parameter is None:
+        return None
+    given, block = shape_of(parameter), node.attrs.get("block_size", 0)
+    if not block and np.prod(given, dtype=int) == 1:
+        return node.emit(relax.op.reshape(parameter, ()))
+    axis = node.attrs.get("axis", 1)
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"its axis is {axis}, and its input has {len(shape)} dimensions")
+    axis %= len(shape)
+    if block:
+        return _expanded_blocks(node, parameter, shape, axis, block)
+    if given != [shape[axis]]:
+        raise ValueError(f"it has scales or zero points of shape {given} for an axis of {shape[axis]}")
+    return node.emit(relax.op.reshape(parameter, [size if at == axis else 1 for at, size in enumerate(shape)]))
+
+
+def _expanded_blocks(node: Node, parameter: relax.Expr, shape: list[int], axis: int, block: int) -> relax.Expr:
+    wanted = [-(-size // block) if at == axis else size for at, size in enumerate(shape)]
+    if shape_of(parameter) != wanted:
+        raise ValueError(f"blocks of {block} ask for scales of shape {wanted}, but it has {shape_of(parameter)}")
+    repeated = node.emit(relax.op.repeat(parameter, block, axis))
+    return node.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]])) if shape[axis] % block else repeated
+
+
+def dynamic_quantize_linear(node: Node) -> relax.Expr:
+    """DynamicQuantizeLinear: numbers as uint8, with the scale and the zero point that fit them."""
+    return relax.Tuple(dynamically_quantized(node, node.inputs[0]))
+
+
+def dynamically_quantized(node: Node, x: relax.Expr) -> list[relax.Expr]:
+    """uint8 numbers, their scale and their zero point."""
+    zero = constant(0, "float32")
+    high = node.emit(relax.op.maximum(relax.op.max(x), zero))
+    low = node.emit(relax.op.minimum(relax.op.min(x), zero))
+    width = node.emit(relax.op.subtract(high, low))
+    levels = constant(255, "float32")
+    # Zeros alone have the scale 1.
+    width = node.emit(relax.op.where(relax.op.equal(width, zero), levels, width))
+    scale = node.bb.emit_te(topi.divide, width, levels)
+    point = saturated(node, node.emit(relax.op.negative(low)), scale, None, "uint8")
+    return [saturated(node, x, scale, point, "uint8"), scale, point]
+
+
+CONVERTERS = {
+    "DequantizeLinear": dequantize_linear,
+    "DynamicQuantizeLinear": dynamic_quantize_linear,
+    "QuantizeLinear": quantize_linear,
+    "com.microsoft.DequantizeLinear": dequantize_linear,
+    "com.microsoft.QuantizeLinear": quantize_linear,
+}
