@@ -150,7 +150,9 @@ PHASES = (
         _cpu,
     ),
     # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
-    Phase("schedule", ("lower-rotations", "apply-records", "schedule-kernels", "mend-vectors", "lift-workspaces"), _gpu),
+    Phase(
+        "schedule", ("lower-rotations", "apply-records", "schedule-kernels", "mend-vectors", "lift-workspaces"), _gpu
+    ),
     # TVM's lowering, without RewriteDataflowReshape: no layout operator is left for it.
     Phase("lower", (*_PLAN_MEMORY, *_FINISH), _not_cuda),
     # Which tensors stay where they are is known when memory is planned, and no longer seen when it is lowered.

@@ -97,7 +97,9 @@ class _Places:
 
     def __init__(self, func: tirx.PrimFunc):
         self.analyzer = sym.Analyzer()
-        spans = {loop.loop_var: ir.Range.from_min_extent(loop.min, loop.extent) for loop in collect(func.body, tirx.For)}
+        spans = {
+            loop.loop_var: ir.Range.from_min_extent(loop.min, loop.extent) for loop in collect(func.body, tirx.For)
+        }
         for var, span in spans.items():
             self.analyzer.bind(var, span)
         blocks = collect(func.body, SBlockRealize)
