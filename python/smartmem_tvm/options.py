@@ -32,6 +32,8 @@ class Options:
         `ComputeHalf` too, arithmetic but for sums is of halves. See `require_precision` for the targets.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.
+    in_buffers : tuple
+        Pairs of a tensor and a reason: whoever computes the tensor neither reads nor writes a texture.
     layout : bool
         Run `SelectLayout` for what is in buffers; of no effect on targets without textures.
     cuda_graph : bool
@@ -59,6 +61,7 @@ class Options:
     fuse_attention: bool = True
     precision: str = "float32"
     textures: bool = True
+    in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool = True
     schedule: bool = True
     cuda_graph: bool = True

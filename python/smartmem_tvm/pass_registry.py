@@ -65,7 +65,8 @@ def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.t
     if target is None or not has_textures(target):
         raise UserError("Pass 'place-textures' needs a target with textures, as opencl-texture or adreno-740.")
     times = options.profiles.latency if options.profiles is not None else None
-    return transform.PlaceTextures(target, TextureTrial(target, times, options.measure), image_limits(target))
+    trial, limits = TextureTrial(target, times, options.measure), image_limits(target)
+    return transform.PlaceTextures(target, trial, limits, dict(options.in_buffers))
 
 
 def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -36,8 +37,11 @@ from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
 from .memory_plan import memory_plan
 from .signatures import signatures
+from .texture_refusals import without_textures
 from .textures import tir_pipeline
 from .weights import Machine, Weight, lift_weights
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -183,16 +187,38 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         require_schedules(target)
     require_precision(target, options.precision)
     _require_threads(target, options.schedule)
+    start = time.perf_counter()
+    placed = [phase.name for phase in phases].index("textures") if has_textures(target) else len(phases)
+    with target:
+        outputs = output_check(mod, target, options)
+        whole = run_phases(mod, phases[:placed], options, observe, check=outputs)
+    while True:
+        with target:
+            graph = run_phases(whole, phases[placed:], options, observe, placed, outputs)
+        try:
+            return _generated(graph, target, options, start, outputs)
+        except Exception as error:
+            refused = without_textures(graph, target, str(error)) if has_textures(target) else {}
+            new = refused.keys() - dict(options.in_buffers).keys()
+            if not new:
+                raise
+            _logger.info("kernels that read and write buffers only: %s", ", ".join(sorted(new)))
+            options = replace(
+                options, in_buffers=(*options.in_buffers, *((name, refused[name]) for name in sorted(new)))
+            )
+
+
+def _generated(
+    graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None
+) -> Compiled:
+    """Code for a graph of kernels; `start` is when the compilation began."""
     plans: dict[str, dict] = {}
 
     def look(phase: str, lowered: tvm.IRModule) -> None:
         if phase in ("lower", "plan_memory"):
             plans["memory"] = memory_plan(lowered)
 
-    start = time.perf_counter()
     with target:
-        outputs = output_check(mod, target, options)
-        graph = run_phases(mod, phases, options, observe, check=outputs)
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered, weights, per_graph = lower(graph, target, dump, look, outputs)
     middle = time.perf_counter()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 import tvm
@@ -46,8 +47,9 @@ class PlaceTextures:
     2. its element type has no texture here, none of its dimensions fills texels of four at least by half, or it is
        larger than images may be,
     3. it is written through a map along what would be the texel, or the schedule of a kernel that writes or reads it
-       does not do so texel by texel (`accepts`); of weights nobody reads single numbers, or
-    4. these kernels take as long as with a buffer, or longer; also when all tensors of which that is so move at once.
+       does not do so texel by texel (`accepts`); of weights nobody reads single numbers,
+    4. one of these kernels could not be compiled with its textures (`refused`), or
+    5. these kernels take as long as with a buffer, or longer; also when all tensors of which that is so move at once.
 
     Parameters
     ----------
@@ -57,10 +59,18 @@ class PlaceTextures:
         See `Accepts`.
     limits : ImageLimits
         Of the device.
+    refused : mapping
+        The tensors that such kernels compute -> why.
     """
 
-    def __init__(self, target: Target, accepts: Accepts, limits: ImageLimits | None = None):
-        self.target, self.accepts, self.limits = target, accepts, limits or ImageLimits()
+    def __init__(
+        self,
+        target: Target,
+        accepts: Accepts,
+        limits: ImageLimits | None = None,
+        refused: Mapping[str, str] = MappingProxyType({}),
+    ):
+        self.target, self.accepts, self.limits, self.refused = target, accepts, limits or ImageLimits(), refused
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
@@ -125,6 +135,9 @@ class PlaceTextures:
         """The textures that a tensor may become, the best one first; or why it becomes none."""
         if tensor.fixed is not None:
             return [tensor.fixed]
+        refused = [name for name in (node.var.name for node in tensor.nodes) if name in self.refused]
+        if refused:
+            return [f"{refused[0]} cannot be compiled with textures: {self.refused[refused[0]]}"]
         if str(tensor.buffer.dtype) not in _TYPES:
             return [f"its elements are {tensor.buffer.dtype}"]
         if not shape_of(tensor.buffer):
