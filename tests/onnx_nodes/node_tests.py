@@ -71,7 +71,8 @@ def judge(job: tuple[str, str]) -> tuple[str, str]:
 
 
 def _array(value):
-    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+    value = numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+    return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def freeze(model: onnx.ModelProto, arrays: list) -> tuple[onnx.ModelProto, list]:

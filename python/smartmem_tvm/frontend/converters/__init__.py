@@ -7,11 +7,20 @@ refuses; the name of the node is added. One file for each family of operators, w
 name to the function; operators of another domain are called ``com.microsoft.FastGelu``.
 """
 
-from smartmem_tvm.frontend.converters import arithmetic, movement, normalization, recurrent, windows
+from smartmem_tvm.frontend.converters import (
+    arithmetic,
+    choice,
+    columns,
+    movement,
+    normalization,
+    recurrent,
+    signal,
+    windows,
+)
 from smartmem_tvm.frontend.converters.node import Node
 
 __all__ = ["CONVERTERS", "Node"]
 
-_FAMILIES = (arithmetic, movement, normalization, recurrent, windows)
+_FAMILIES = (arithmetic, choice, columns, movement, normalization, recurrent, signal, windows)
 
 CONVERTERS = {name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()}
