@@ -208,9 +208,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
             )
 
 
-def _generated(
-    graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None
-) -> Compiled:
+def _generated(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
     """Code for a graph of kernels; `start` is when the compilation began."""
     plans: dict[str, dict] = {}
 

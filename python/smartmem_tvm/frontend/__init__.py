@@ -7,6 +7,7 @@ The steps of `from_onnx`, one module each, in this order::
     dimensions  give every input dimension a number; then onnx_file checks the graph
     operators   inline functions
     fold        turn shape arithmetic into constants (only where there is some)
+    control_flow  unroll loops, take branches, resolve sequences (`sequences`, on the way that `flatten` is)
     operators   name every operator that TVM cannot import
     importer    ONNX graph -> Relax
     spec        names, shapes and dtypes of inputs and outputs; check arrays against them
@@ -18,7 +19,7 @@ from os import PathLike
 import onnx
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
-from smartmem_tvm.frontend import baseline, dimensions, fold, importer, onnx_file, operators
+from smartmem_tvm.frontend import baseline, control_flow, dimensions, fold, importer, onnx_file, operators
 from smartmem_tvm.frontend.apart import at_most
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
@@ -114,6 +115,7 @@ def _prepare(model: Model) -> onnx.ModelProto:
     onnx_file.check_graph(proto, model.name)
     # Functions before folding: their bodies bring shape arithmetic of their own.
     proto = fold.fold_shape_arithmetic(operators.inline_functions(proto))
+    proto = control_flow.resolve(proto, model.name)
     fold.put_back(proto, lifted)
     return proto
 

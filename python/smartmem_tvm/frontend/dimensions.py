@@ -27,6 +27,8 @@ def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str)
     _drop_initializers_from_inputs(model)
     graph = model.graph
     _check_names(graph, shapes, name)
+    for value in graph.output:
+        _check_is_tensor(value, name, "Output")
     named: dict[str, int] = {}
     changed = False
     for value in graph.input:
@@ -60,10 +62,11 @@ def _check_names(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], na
         raise UserError(f"A shape is given for '{wrong}', not an input of {name}; its inputs are: {known}.")
 
 
-def _check_is_tensor(value: onnx.ValueInfoProto, name: str) -> None:
-    if value.type.WhichOneof("value") != "tensor_type":
+def _check_is_tensor(value: onnx.ValueInfoProto, name: str, role: str = "Input") -> None:
+    untyped = role == "Output" and not value.HasField("type")  # outputs may be without
+    if value.type.WhichOneof("value") != "tensor_type" and not untyped:
         kind = (value.type.WhichOneof("value") or "value_without_type").removesuffix("_type").replace("_", " ")
-        raise UserError(f"Input '{value.name}' of {name} is a {kind}; only tensors are supported as inputs.")
+        raise UserError(f"{role} '{value.name}' of {name} is a {kind}; only tensors are supported as {role.lower()}s.")
 
 
 def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, int], name: str) -> bool:

@@ -10,6 +10,7 @@ from smartmem_tvm._version import TVM_PINS
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import functions
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.control_flow import RESOLVED
 from smartmem_tvm.frontend.converters import CONVERTERS
 
 # TVM finds a converter by the operator's name alone. These names of its table mean operators of the domain
@@ -40,8 +41,7 @@ def is_supported(node: onnx.NodeProto) -> bool:
         return True
     known = onnx_frontend._get_convert_map()
     if node.domain in walk.ONNX_DOMAINS:
-        # If has no converter in the table: the importer handles it itself.
-        return node.op_type == "If" or (node.op_type in known and node.op_type not in _CONTRIB)
+        return node.op_type in RESOLVED or (node.op_type in known and node.op_type not in _CONTRIB)
     return node.domain == "com.microsoft" and node.op_type in _CONTRIB | _CONTRIB_AS_ONNX
 
 

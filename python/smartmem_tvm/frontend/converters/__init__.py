@@ -10,6 +10,8 @@ name to the function; operators of another domain are called ``com.microsoft.Fas
 from smartmem_tvm.frontend.converters import (
     arithmetic,
     casts,
+    choice,
+    columns,
     integer_products,
     movement,
     normalization,
@@ -17,6 +19,7 @@ from smartmem_tvm.frontend.converters import (
     quantization,
     recurrent,
     resize,
+    signal,
     windows,
 )
 from smartmem_tvm.frontend.converters.node import Node
@@ -26,6 +29,8 @@ __all__ = ["CONVERTERS", "Node"]
 _FAMILIES = (
     arithmetic,
     casts,
+    choice,
+    columns,
     integer_products,
     movement,
     normalization,
@@ -33,6 +38,7 @@ _FAMILIES = (
     quantization,
     recurrent,
     resize,
+    signal,
     windows,
 )
 

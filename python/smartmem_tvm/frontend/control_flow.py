@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop and Scan are unrolled; If takes its branch.
+
+An If whose condition is known only at run time computes both branches, which have no effects, and chooses between the
+results. That is worth it where branches are small, and what keeps every shape static.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from smartmem_tvm.frontend import fold
+from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.flatten import Flattening, Refused, flatten
+from smartmem_tvm.frontend.sequences import SEQUENCES
+
+OWN_DOMAIN = "smartmem"
+_BRANCHES = ["then_branch", "else_branch"]
+
+
+def resolve(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Return a model without loops, branches, sequences and optionals; the model itself if it has none.
+
+    Raises
+    ------
+    UserError
+        If a number that decides is known only at run time, or the loops become too many nodes.
+    """
+    if not any(node.op_type in RESOLVED for node in walk.nodes(model.graph)):
+        return model
+    flat = fold.fold_shape_arithmetic(flatten(model, name, HANDLERS))
+    return flatten(flat, name, {"If": choose})
+
+
+def if_(at: Flattening, node: onnx.NodeProto) -> None:
+    """The branch of a known condition; both, and an If of nothing but names, where it is known at run time."""
+    branches = {each.name: each.g for each in node.attribute}
+    condition = at.known(node.input[0])
+    if condition is None and all(each.op_type == "Identity" for graph in branches.values() for each in graph.node):
+        at.keep(node)
+        return
+    taken = _BRANCHES if condition is None else _BRANCHES[:1] if condition.any() else _BRANCHES[1:]
+    copies = [at.body(branches[name]).copy(0, {}) for name in taken]
+    results = [names for _, names in copies]
+    joined = _named if condition is not None else _still_an_if
+    at.then([*(each for nodes, _ in copies for each in nodes), lambda: joined(at, node, results)])
+
+
+def _named(at: Flattening, node: onnx.NodeProto, results: list[list[str]]) -> None:
+    at.then(at.identity(source, name) for source, name in zip(results[0], node.output, strict=True))
+
+
+def _still_an_if(at: Flattening, node: onnx.NodeProto, results: list[list[str]]) -> None:
+    at.current = node
+    if any(name in at.sequences for names in results for name in names):
+        raise Refused("its condition is known only at run time and its branches give sequences; make it a constant")
+    branches = {}
+    for branch, sources in zip(_BRANCHES, results, strict=True):
+        named = [at.node("Identity", [source]) for source in sources]
+        outputs = [onnx.ValueInfoProto(name=name) for _, name in named]
+        branches[branch] = helper.make_graph([each for each, _ in named], branch, [], outputs)
+    at.keep(helper.make_node("If", node.input, node.output, name=walk.node_label(node), **branches))
+
+
+def choose(at: Flattening, node: onnx.NodeProto) -> None:
+    """Operators of this package's own, which no other library reads, for an If of nothing but names."""
+    branches = {each.name: each.g for each in node.attribute}
+    (first, yes), (second, no) = (at.body(branches[name]).copy(0, {}) for name in _BRANCHES)
+    label = walk.node_label(node)
+    at.then(
+        [
+            *(*first, *second),
+            *(
+                helper.make_node("Choose", [node.input[0], *pair], [name], name=label, domain=OWN_DOMAIN)
+                for *pair, name in zip(yes, no, node.output, strict=True)
+            ),
+        ]
+    )
+
+
+def loop(at: Flattening, node: onnx.NodeProto) -> None:
+    """As many copies of the body as the loop runs, what it hands on by name; scan outputs are concatenated."""
+    trips, condition = [*node.input, "", ""][:2]
+    count = int(at.value(trips, "trip count").reshape(-1)[0]) if trips else None
+    goes_on = bool(at.value(condition, "condition").any()) if condition else True
+    body = at.body(_attribute(node, "body").g)
+    states = list(node.input[2:])
+    scanned: list[list[str]] = [[] for _ in range(len(node.output) - len(states))]
+    true = at.constant(np.array(True))
+
+    def iterate(number: int, states: list[str], goes_on: bool) -> None:
+        at.current = node
+        if not goes_on or (count is not None and number >= count):
+            finish(states)
+            return
+        at.spend(body.size)
+        index = at.constant(np.full(body.shape(0), number, "int64"))
+        nodes, results = body.copy(number, dict(zip(body.inputs, [index, true, *states], strict=True)))
+        at.then([*nodes, lambda: after(number, results)])
+
+    def after(number: int, results: list[str]) -> None:
+        at.current = node
+        for tensors, result in zip(scanned, results[1 + len(states) :], strict=True):
+            tensors.append(result)
+        last = count is not None and number + 1 >= count
+        stays = last or bool(at.value(results[0], "condition").any())
+        iterate(number + 1, results[1 : 1 + len(states)], stays)
+
+    def finish(states: list[str]) -> None:
+        at.then(
+            [at.identity(source, name) for source, name in zip(states, node.output) if name]
+            + [
+                each
+                for tensors, name in zip(scanned, node.output[len(states) :], strict=True)
+                for each in _stacked(at, tensors, 0, name)
+            ]
+        )
+
+    iterate(0, states, goes_on)
+
+
+def scan(at: Flattening, node: onnx.NodeProto) -> None:
+    """As many copies of the body as the scanned axis is long."""
+    if at.opset < 9:
+        raise Refused("it is of an opset before 9; convert the model to a newer one")
+    inputs = _attribute(node, "num_scan_inputs").i
+    body, first = at.body(_attribute(node, "body").g), len(node.input) - inputs
+    states, sources = list(node.input[:first]), list(node.input[first:])
+    outputs = len(node.output) - len(states)
+    in_axes, in_turns = (_ints(node, f"scan_input_{what}", inputs) for what in ("axes", "directions"))
+    out_axes, out_turns = (_ints(node, f"scan_output_{what}", outputs) for what in ("axes", "directions"))
+    shapes = [at.shape(source, "scanned input") for source in sources]
+    in_axes = [axis % len(shape) for axis, shape in zip(in_axes, shapes, strict=True)]
+    count = shapes[0][in_axes[0]]
+    scanned: list[list[str]] = [[] for _ in range(outputs)]
+    at.spend((body.size + inputs) * count)
+
+    def iterate(number: int, states: list[str]) -> None:
+        at.current = node
+        if number == count:
+            finish(states)
+            return
+        places = [at.constant(np.array(count - 1 - number if turn else number)) for turn in in_turns]
+        parts = [at.node("Gather", [x, i], axis=axis) for x, i, axis in zip(sources, places, in_axes, strict=True)]
+        given = dict(zip(body.inputs, [*states, *(name for _, name in parts)], strict=True))
+        nodes, results = body.copy(number, given)
+        for tensors, result in zip(scanned, results[len(states) :], strict=True):
+            tensors.append(result)
+        at.then([*(part for part, _ in parts), *nodes, lambda: iterate(number + 1, results[: len(states)])])
+
+    def finish(states: list[str]) -> None:
+        made = [at.identity(source, name) for source, name in zip(states, node.output) if name]
+        for tensors, axis, turn, name in zip(scanned, out_axes, out_turns, node.output[len(states) :], strict=True):
+            made += _stacked(at, tensors[::-1] if turn else tensors, axis, name)
+        at.then(made)
+
+    iterate(0, states)
+
+
+def _stacked(at: Flattening, tensors: list[str], axis: int, name: str) -> list[onnx.NodeProto]:
+    """Nodes that put tensors side by side along a new axis."""
+    if not name:
+        return []
+    if not tensors:
+        raise Refused(f"it runs not once, and the shape of its result {name} is not known; leave it out")
+    single = [at.unsqueezed(each, axis) for each in tensors]
+    return [*(each for each, _ in single), at.node("Concat", [each for _, each in single], name, axis=axis)[0]]
+
+
+def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
+    return next(each for each in node.attribute if each.name == name)
+
+
+def _ints(node: onnx.NodeProto, name: str, count: int) -> list[int]:
+    return next((list(each.ints) for each in node.attribute if each.name == name), [0] * count)
+
+
+def identity(at: Flattening, node: onnx.NodeProto) -> None:
+    """A second name of a sequence; of a tensor it stays a node."""
+    if node.input[0] in at.sequences:
+        at.sequences[node.output[0]] = at.sequences[node.input[0]]
+    else:
+        at.keep(node)
+
+
+HANDLERS = {"Identity": identity, "If": if_, "Loop": loop, "Scan": scan, **SEQUENCES}
+RESOLVED = frozenset(HANDLERS) - {"Identity"}

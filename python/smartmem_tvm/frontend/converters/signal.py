@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fourier transforms, as products with a constant matrix."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from tvm import relax
+
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
+
+# Elements of a matrix that a model can hold and multiply by: transforms of up to about 2000 complex numbers.
+_LARGEST = 2**24
+
+
+def dft(node: Node) -> relax.Expr:
+    """DFT along any axis but the last, of real or complex numbers, forward or inverse, one-sided or not.
+
+    The axis and the pair of real and imaginary part are one axis of the product ``x @ matrix``.
+    """
+    x, shape = node.inputs[0], shape_of(node.inputs[0])
+    axis, inverse, onesided = _axis(node), bool(node.attrs.get("inverse", 0)), bool(node.attrs.get("onesided", 0))
+    size, parts = shape[axis], shape[-1]
+    length = _whole(node, 1, "dft_length")
+    if length is None:
+        length = 2 * (size - 1) if inverse and onesided else size
+    matrix = _matrix(size, parts, length, inverse, onesided, dtype_of(x))
+    others = [n for n in range(len(shape) - 1) if n != axis]
+    order = [*others, axis, len(shape) - 1]
+    rows = [shape[n] for n in others]
+    flat = node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(x, order)), [prod(rows), size * parts]))
+    result = node.emit(relax.op.matmul(flat, constant(matrix.reshape(size * parts, -1), dtype_of(x))))
+    result = node.emit(relax.op.reshape(result, [*rows, *matrix.shape[2:]]))
+    return relax.op.permute_dims(result, [order.index(n) for n in range(len(shape))])
+
+
+def stft(node: Node) -> relax.Expr:
+    """STFT: windows of the signal by one ``take``, then one product with the transform (and the window)."""
+    x, (batch, signal, parts) = node.inputs[0], shape_of(node.inputs[0])
+    step, length, window = _whole(node, 1, "frame_step"), _whole(node, 3, "frame_length"), node.input(2)
+    if step is None or step < 1:
+        raise ValueError("its frame_step is no positive number")
+    if length is None:
+        length = signal if window is None else shape_of(window)[0]
+    if length > signal:
+        raise ValueError(f"its frames of {length} are longer than the signal of {signal}")
+    frames = (signal - length) // step + 1
+    matrix = _matrix(length, parts, length, False, bool(node.attrs.get("onesided", 1)), dtype_of(x))
+    places = (np.arange(frames) * step)[:, None] + np.arange(length)
+    taken = node.emit(relax.op.take(x, constant(places, "int64"), 1))  # [batch, frames, length, parts]
+    if window is not None:
+        taken = node.emit(relax.op.multiply(taken, node.emit(relax.op.reshape(window, [length, 1]))))
+    flat = node.emit(relax.op.reshape(taken, [batch * frames, length * parts]))
+    result = node.emit(relax.op.matmul(flat, constant(matrix.reshape(length * parts, -1), dtype_of(x))))
+    return relax.op.reshape(result, [batch, frames, *matrix.shape[2:]])
+
+
+def _axis(node: Node) -> int:
+    """The axis, an attribute before opset 20."""
+    rank = len(shape_of(node.inputs[0]))
+    axis = _whole(node, 2, "axis") if node.opset >= 20 else node.attrs.get("axis", 1)
+    axis = -2 if axis is None else axis
+    if not -rank <= axis < rank or axis % rank == rank - 1:
+        raise ValueError(f"its axis {axis} is none of a signal of rank {rank} (the last one holds the complex parts)")
+    return axis % rank
+
+
+def _whole(node: Node, position: int, name: str) -> int | None:
+    """An input that is one number, None if it is left out."""
+    if node.input(position) is None:
+        return None
+    value = node.constant(position)
+    if value is None:
+        raise ValueError(f"its {name} is known only at run time; make it an initializer")
+    return int(value.reshape(-1)[0])
+
+
+def _matrix(size: int, parts: int, length: int, inverse: bool, onesided: bool, dtype: str) -> np.ndarray:
+    """The transform as an array [size, parts of a number, results, parts of a result].
+
+    Numbers beyond `length` do not count, those that are missing are zero. Of a one-sided inverse transform only half
+    of the spectrum is given: the other half is its mirror image, and the results are real.
+    """
+    if parts not in (1, 2):
+        raise ValueError(f"its last axis has {parts} elements, not the 1 or 2 parts of a number")
+    if length < 1:
+        raise ValueError(f"its dft_length is {length}, not a positive number")
+    if onesided and not inverse and parts == 2:
+        raise ValueError("onesided=1 is for real signals, or for the inverse")
+    results = length // 2 + 1 if onesided and not inverse else length
+    if size * parts * results * 2 > _LARGEST:
+        raise ValueError(f"a transform of {length} numbers is too long to be a product with a matrix")
+    places, known = np.arange(size), length // 2 + 1 if onesided and inverse else length
+    angle = 2 * np.pi / length * (np.outer(places, np.arange(results)) % length)
+    turn = np.exp((1j if inverse else -1j) * angle) / (length if inverse else 1)
+    turn[places >= known] = 0
+    if onesided and inverse:
+        mirrored = (places > 0) & (2 * places < length)
+        turn[mirrored] *= 2
+        return np.stack([turn.real, -turn.imag], 1)[:, :parts, :, None].astype(dtype)
+    of_real = np.stack([turn.real, turn.imag], -1)
+    of_imaginary = np.stack([-turn.imag, turn.real], -1)
+    return np.stack([of_real, of_imaginary], 1)[:, :parts].astype(dtype)
+
+
+CONVERTERS = {"DFT": dft, "STFT": stft}

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph on its way to one without loops, branches and sequences: see `control_flow` and `sequences`.
+
+All of it needs numbers that are known before the graph runs: how often a loop runs, whether its condition stays true,
+which element of a sequence is meant. They are evaluated from constants by ONNX's reference evaluator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.subgraphs import Body
+
+MOST_NODES = 20000  # that loops may become
+_MOST_EVALUATED = 1000  # nodes of a constant
+_NOT_EVALUATED = {
+    "If",
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+
+
+class Refused(Exception):
+    """Why a node cannot be flattened, as the rest of a sentence."""
+
+
+Handler = Callable[["Flattening", onnx.NodeProto], None]
+
+
+def flatten(model: onnx.ModelProto, name: str, handlers: Mapping[str, Handler]) -> onnx.ModelProto:
+    """Return the model, flat.
+
+    Parameters
+    ----------
+    handlers : mapping
+        Operator -> what is done with a node of it. A handler adds nodes with `Flattening.then`.
+
+    Raises
+    ------
+    UserError
+        If a number that decides is known only at run time, or the loops become too many nodes.
+    """
+    flat = onnx.ModelProto()
+    flat.CopyFrom(model)
+    flattening = Flattening(flat, handlers)
+    try:
+        flattening.run(flat.graph.node)
+    except Refused as err:
+        node = flattening.current
+        raise UserError(
+            f"{name}: operator {node.op_type} (node {walk.node_label(node)}) has no fixed form, {err}."
+        ) from err
+    del flat.graph.node[:]
+    flat.graph.node.extend(flattening.nodes)
+    flat.graph.initializer.extend(flattening.constants)
+    del flat.graph.value_info[:]
+    return flat
+
+
+class Flattening:
+    """The nodes of a flat graph, as they are made in order.
+
+    Attributes
+    ----------
+    nodes : list of onnx.NodeProto
+        Of the flat graph.
+    constants : list of onnx.TensorProto
+        Initializers that came up on the way.
+    sequences : dict
+        Sequence -> the names of its tensors; optional -> the same, a name, or None if it is empty.
+    opset : int
+        ONNX's version that the model states.
+    """
+
+    def __init__(self, model: onnx.ModelProto, handlers: Mapping[str, Handler]):
+        self._model, self._handlers = model, handlers
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.sequences: dict = {}
+        self.opset = max(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+        self.current: onnx.NodeProto | None = None
+        self._producers: dict[str, tuple[int, onnx.NodeProto]] = {}
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._values: dict[str, np.ndarray] = {}
+        self._shapes: tuple[int, dict] = (-1, {})
+        self._pending: deque = deque()
+        self._count = self._unrolled = 0
+
+    def run(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        """Flatten these."""
+        self._pending.extend(nodes)
+        while self._pending:
+            each = self._pending.popleft()
+            if not isinstance(each, onnx.NodeProto):
+                each()
+                continue
+            handler = self._handlers.get(each.op_type) if each.domain in ("", "ai.onnx") else None
+            if handler is None:
+                self.keep(each)
+            else:
+                self.current = each
+                handler(self, each)
+
+    def keep(self, node: onnx.NodeProto) -> None:
+        """A node that stays as it is."""
+        self.nodes.append(node)
+        self._producers.update({name: (len(self.nodes), node) for name in node.output})
+
+    def then(self, nodes: Iterable[onnx.NodeProto | Callable[[], None]]) -> None:
+        """Do these nodes next, and call these functions: they are in the place of the node at hand."""
+        self._pending.extendleft(reversed(list(nodes)))
+
+    def body(self, graph: onnx.GraphProto) -> Body:
+        """A nested graph, to be copied; its constants are the flat graph's."""
+        self._count += 1
+        body = Body(graph, f"{walk.node_label(self.current)}/{self._count}/")
+        self.constants.extend(body.constants)
+        self._tensors.update({tensor.name: tensor for tensor in body.constants})
+        return body
+
+    def spend(self, nodes: int) -> None:
+        """Count nodes that a loop becomes."""
+        self._unrolled += nodes
+        if self._unrolled > MOST_NODES:
+            raise Refused(f"unrolled it would be more than {MOST_NODES} nodes; export the model for shorter inputs")
+
+    def constant(self, value: np.ndarray) -> str:
+        """The name of a new constant."""
+        tensor = numpy_helper.from_array(np.asarray(value), self.name("constant"))
+        self.constants.append(tensor)
+        self._tensors[tensor.name] = tensor
+        return tensor.name
+
+    def name(self, what: str) -> str:
+        """A new name."""
+        self._count += 1
+        return f"{walk.node_label(self.current)}/{what}{self._count}"
+
+    def node(self, op_type: str, inputs: list[str], output: str = "", **attributes) -> tuple[onnx.NodeProto, str]:
+        """A new node and the name of its result."""
+        output = output or self.name(op_type)
+        return helper.make_node(op_type, inputs, [output], name=output, **attributes), output
+
+    def unsqueezed(self, tensor: str, axis: int) -> tuple[onnx.NodeProto, str]:
+        """A node that gives a tensor a further axis."""
+        if self.opset < 13:
+            return self.node("Unsqueeze", [tensor], axes=[axis])
+        return self.node("Unsqueeze", [tensor, self.constant(np.array([axis], "int64"))])
+
+    def value(self, name: str, what: str) -> np.ndarray:
+        """A number that has to be known.
+
+        Raises
+        ------
+        Refused
+            If it depends on run-time data; the message calls it `what`.
+        """
+        value = self.known(name)
+        if value is None:
+            raise Refused(f"its {what} is known only at run time; make it a constant of the model")
+        return value
+
+    def known(self, name: str) -> np.ndarray | None:
+        """The value of a tensor, None if it depends on run-time data."""
+        if name not in self._values:
+            found = self._evaluate(name)
+            if found is None:
+                return None
+            self._values[name] = found
+        return self._values[name]
+
+    def _evaluate(self, name: str) -> np.ndarray | None:
+        if name in self._tensors:
+            return numpy_helper.to_array(self._tensors[name])
+        nodes, tensors, left, seen = {}, [], [name], set()
+        while left:
+            each = left.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            if each in self._values:
+                tensors.append(numpy_helper.from_array(self._values[each], each))
+            elif each in self._tensors:
+                tensors.append(self._tensors[each])
+            elif each in self._producers and len(nodes) < _MOST_EVALUATED:
+                number, node = self._producers[each]
+                nodes[number] = node
+                left += [inner for inner in node.input if inner]
+            else:
+                return None
+        if any(node.op_type in _NOT_EVALUATED for node in nodes.values()):
+            return None
+        graph = helper.make_graph(
+            [nodes[number] for number in sorted(nodes)], "constant", [], [onnx.ValueInfoProto(name=name)], tensors
+        )
+        part = helper.make_model(graph, opset_imports=self._model.opset_import)
+        try:
+            return np.asarray(ReferenceEvaluator(part).run(None, {})[0])
+        except Exception:  # what it cannot evaluate is not known
+            return None
+
+    def shape(self, name: str, what: str) -> list[int]:
+        """The sizes of a tensor that have to be known; `what` is how a refusal calls it."""
+        if self._shapes[0] != len(self.nodes):
+            self._shapes = (len(self.nodes), self._inferred())
+        found = self._shapes[1].get(name)
+        if found is None:
+            raise Refused(f"the shape of its {what} is not known; export the model with fixed sizes")
+        return found
+
+    def _inferred(self) -> dict[str, list[int]]:
+        part = onnx.ModelProto()
+        part.CopyFrom(self._model)
+        del part.graph.node[:], part.graph.output[:], part.graph.value_info[:]
+        part.graph.node.extend(self.nodes)
+        part.graph.initializer.extend(self.constants)
+        graph = onnx.shape_inference.infer_shapes(part, data_prop=True).graph
+        found = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+        for value in (*graph.input, *graph.value_info):
+            dims = value.type.tensor_type.shape.dim
+            if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+                found[value.name] = [dim.dim_value for dim in dims]
+        return found
+
+    def identity(self, source: str, name: str) -> onnx.NodeProto:
+        """A node that gives a tensor, or a sequence, a second name."""
+        return self.node("Identity", [source], name)[0]
