@@ -54,7 +54,7 @@ def break_pass(monkeypatch, name: str) -> None:
     monkeypatch.setitem(pass_registry.PASSES, name, replace(entry, make=make))
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cuda", marks=pytest.mark.device)])
 def test_a_right_pipeline_passes(mod, target, caplog):
     """What is for a GPU is left out, in one line, where there is none."""
     with caplog.at_level(logging.WARNING):

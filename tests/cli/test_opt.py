@@ -173,6 +173,7 @@ def test_a_pass_that_fails_leaves_nothing(smartmem, model_path, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.device
 def test_checks_name_the_pass_and_the_kernel(smartmem, model_path, monkeypatch):
     assert smartmem("opt", model_path, "--pass", "legalize,eliminate-layout", "--check", "outputs").code == 0
     right = Simplifier.index
