@@ -14,6 +14,7 @@ from ..transform.check_textures import SCOPES, CheckTextures
 from ..transform.half_storage import HALF, HalfStorage
 from ..transform.mend_vectors import MendVectors
 from ..transform.stage_texels import StageTexels
+from .tvm_texture_mends import ScheduleTexels
 
 TIR_PIPELINE = "smartmem_texture"
 """Name of the TIR pipeline with textures, for ``tvm.compile(mod, target, tir_pipeline=...)``."""
@@ -45,7 +46,7 @@ def build_textures(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExec
     """
     to_machine = [phase for phase in lower_phases(target) if phase.name == "lower"]
     with target:
-        mod = run_phases(CheckTextures()(mod), to_machine, Options())
+        mod = run_phases(CheckTextures()(ScheduleTexels()(mod)), to_machine, Options())
         return relax.build(mod, target, relax_pipeline=None, tir_pipeline=TIR_PIPELINE)
 
 
@@ -72,7 +73,7 @@ def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
 
 
 def _pipeline():
-    before = [CheckTextures(), StageTexels(), MendVectors(textures=True)]
+    before = [ScheduleTexels(), CheckTextures(), StageTexels(), MendVectors(textures=True)]
     return texture_tir_pipeline(before=before, on_device=[HalfStorage()])
 
 

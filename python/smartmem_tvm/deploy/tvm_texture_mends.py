@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.s_tir import SBlock, SBlockRealize
 
+from ..errors import UserError
 from ..ir.graph import CALL_TIR
 from ..ir.rewrite_calls import rewrite_calls
+from ..ir.walk import collect, contains
+from ..schedule import ScheduleKernels
+from ..schedule.core.rule import SCHEDULED
+from ..transform.check_textures import CheckTextures
 
 # By this name TVM's schedule knows a convolution in textures.
 _CONVOLUTION = "conv2d_NCHWc_OIHWo"
@@ -73,6 +79,66 @@ def _one_or_all(tys: list):
 def _scope(ty) -> str:
     device = getattr(ty, "vdevice", None)
     return str(device.memory_scope) if device is not None else "global"
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.ScheduleTexels")
+class ScheduleTexels:
+    """Work-around: kernels that write single numbers of texels get this package's schedules.
+
+    Before::
+
+        for f in T.thread_binding(n): B[f // 4, f % 4] = A[f]     # B a texture: four threads write a texel
+
+    After::
+
+        for f in T.thread_binding(n // 4):
+            for v in T.vectorized(4): B[f, v] = A[f * 4 + v]
+
+    TVM's schedule for whatever it has no other one gives each number a thread. The blocks that it has left in their
+    loops are scheduled anew. Leaves kernels as they are where `CheckTextures` has nothing against them, where they keep
+    something between blocks, or no rule writes them texel by texel either.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every PrimFunc of `mod`."""
+        new = mod.clone()
+        for gvar, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc) and not _writes_texels(func):
+                open_again = unscheduled(func)
+                scheduled = ScheduleKernels()(tvm.IRModule({gvar: open_again}))[gvar] if open_again else func
+                if _writes_texels(scheduled):
+                    new[gvar] = scheduled
+        return new
+
+
+def _writes_texels(func: tirx.PrimFunc) -> bool:
+    try:
+        CheckTextures()(tvm.IRModule({"it": func}))
+    except UserError:
+        return False
+    return True
+
+
+def unscheduled(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """The blocks of a scheduled function, each in loops of its own; None if there is more to it than these."""
+    if not isinstance(func.body, SBlockRealize):
+        return None
+    blocks = [each.block for each in collect(func.body, SBlockRealize)]
+    inner = [block for block in blocks if not contains(block.body, SBlockRealize)]
+    fixed = all(isinstance(it.dom.extent, tirx.IntImm) and int(it.dom.min) == 0 for b in inner for it in b.iter_vars)
+    if not fixed or any(block.alloc_buffers or block.match_buffers for block in blocks):
+        return None
+    root = SBlock([], [], [], "root", tirx.SeqStmt(list(map(_nest, inner))) if len(inner) > 1 else _nest(inner[0]))
+    made = func.with_body(SBlockRealize([], True, root))
+    return made.without_attr(SCHEDULED) if SCHEDULED in (func.attrs or {}) else made
+
+
+def _nest(block: SBlock) -> tirx.Stmt:
+    loops = [tirx.Var(it.var.name, it.var.ty.dtype) for it in block.iter_vars]
+    body: tirx.Stmt = SBlockRealize(loops, True, block)
+    for var, it in reversed(list(zip(loops, block.iter_vars, strict=True))):
+        body = tirx.For(var, it.dom.min, it.dom.extent, tirx.ForKind.SERIAL, body)
+    return body
 
 
 def convolve_narrow_groups(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
