@@ -57,7 +57,7 @@ def from_bytes(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def stated_types(mod: tvm.IRModule, key: str) -> list[str] | None:
-    """What an attribute of ``main``, `INPUT_TYPES` or `OUTPUT_TYPES`, says: the name of each narrow type, else empty."""
+    """What `INPUT_TYPES` or `OUTPUT_TYPES` of ``main`` says: the name of each narrow type, else empty."""
     attributes = mod["main"].attrs or {}
     return [str(name) for name in attributes[key]] if key in attributes else None
 

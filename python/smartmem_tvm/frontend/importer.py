@@ -74,13 +74,11 @@ class _Importer(WeightsImporter):
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
-        convert, outputs = CONVERTERS.get(op_name), attrs["tvm_custom"]["num_outputs"]
+        outputs = attrs["tvm_custom"]["num_outputs"]
+        narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
         try:
-            narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
-            result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow)) if convert else None
-            if result is None:
-                result = super()._convert_operator(op_name, inputs, attrs, opset)
-            result = self._bind(result, label)
+            node = Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow, self._convert)
+            result = self._bind(self._convert(node), label)
         except Exception as err:
             raise UserError(
                 f"{self._model_name}: operator {op_name} (node {label}) cannot be imported, {_reason(err)}; "
@@ -88,6 +86,11 @@ class _Importer(WeightsImporter):
             ) from err
         self._refuse_dynamic(result, op_name, label)
         return result
+
+    def _convert(self, node: Node) -> relax.Expr:
+        convert = CONVERTERS.get(node.op)
+        result = convert(node) if convert else None
+        return super()._convert_operator(node.op, node.inputs, node.attrs, node.opset) if result is None else result
 
     def _check_for_unsupported_ops(self, graph):
         """Do nothing: TVM's check knows its own converters only; see `operators.refuse_unsupported`."""

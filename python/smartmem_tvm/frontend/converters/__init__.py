@@ -10,6 +10,10 @@ name to the function; operators of another domain are called ``com.microsoft.Fas
 from smartmem_tvm.frontend.converters import (
     arithmetic,
     casts,
+    contrib,
+    contrib_attention,
+    contrib_bits,
+    contrib_rotary,
     integer_products,
     movement,
     normalization,
@@ -21,6 +25,19 @@ from smartmem_tvm.frontend.converters.node import Node
 
 __all__ = ["CONVERTERS", "Node"]
 
-_FAMILIES = (arithmetic, casts, integer_products, movement, normalization, qlinear, quantization, windows)
+_FAMILIES = (
+    arithmetic,
+    casts,
+    contrib,
+    contrib_attention,
+    contrib_bits,
+    contrib_rotary,
+    integer_products,
+    movement,
+    normalization,
+    qlinear,
+    quantization,
+    windows,
+)
 
 CONVERTERS = {name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()}
