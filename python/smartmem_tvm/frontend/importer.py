@@ -95,16 +95,14 @@ class _Importer(WeightsImporter):
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
-        convert, outputs = CONVERTERS.get(op_name), attrs["tvm_custom"]["num_outputs"]
+        outputs = attrs["tvm_custom"]["num_outputs"]
         self._refuse_no_sequence(op_name, label, inputs)
         if not self._with_empty and any(map(_is_empty, inputs)):
             raise _NoElements
+        narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
         try:
-            narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
-            result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow)) if convert else None
-            if result is None:
-                result = super()._convert_operator(op_name, inputs, attrs, opset)
-            result = self._bind(result, label)
+            node = Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow, self._convert)
+            result = self._bind(self._convert(node), label)
         except Exception as err:
             raise UserError(
                 f"{self.model_name}: operator {op_name} (node {label}) cannot be imported, {_reason(err)}; "
@@ -117,6 +115,11 @@ class _Importer(WeightsImporter):
                 raise _NoElements
             return constant(np.zeros(shape_of(result), dtype_of(result)), dtype_of(result))
         return result
+
+    def _convert(self, node: Node) -> relax.Expr:
+        convert = CONVERTERS.get(node.op)
+        result = convert(node) if convert else None
+        return super()._convert_operator(node.op, node.inputs, node.attrs, node.opset) if result is None else result
 
     def _construct_nodes(self, graph):
         super()._construct_nodes(graph)

@@ -14,7 +14,7 @@ from smartmem_tvm.frontend.control_flow import RESOLVED
 from smartmem_tvm.frontend.converters import CONVERTERS
 
 # TVM finds a converter by the operator's name alone. These names of its table mean operators of the domain
-# com.microsoft, even where ONNX itself has one of the same name (Attention, since opset 23).
+# com.microsoft, even where ONNX itself has one of the same name (Attention, since opset 23); ours are `CONVERTERS`.
 _CONTRIB = frozenset(
     (
         "Attention",
@@ -25,8 +25,6 @@ _CONTRIB = frozenset(
         "SkipLayerNormalization",
     )
 )
-# Operators of com.microsoft that mean the same as ONNX's operator of that name.
-_CONTRIB_AS_ONNX = frozenset({"Gelu"})
 
 
 def converter_name(node: onnx.NodeProto) -> str:
@@ -39,10 +37,8 @@ def is_supported(node: onnx.NodeProto) -> bool:
     """Return whether there is a converter that means this operator."""
     if operator_label(node) in CONVERTERS:
         return True
-    known = onnx_frontend._get_convert_map()
-    if node.domain in walk.ONNX_DOMAINS:
-        return node.op_type in RESOLVED or (node.op_type in known and node.op_type not in _CONTRIB)
-    return node.domain == "com.microsoft" and node.op_type in _CONTRIB | _CONTRIB_AS_ONNX
+    known = {*RESOLVED, *onnx_frontend._get_convert_map()} - _CONTRIB
+    return node.domain in walk.ONNX_DOMAINS and node.op_type in known
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -15,6 +15,13 @@ def mat_mul_integer(node: Node) -> relax.Expr:
     return _product(node, *node.inputs[:2], node.input(2), node.input(3))
 
 
+def mat_mul_integer_16(node: Node) -> relax.Expr:
+    """com.microsoft.MatMulInteger16: numbers of sixteen bits; sums of unsigned ones are unsigned."""
+    a, b = node.inputs[:2]
+    to = "uint32" if dtype_of(a) == dtype_of(b) == "uint16" else "int32"
+    return relax.op.matmul(node.emit(relax.op.astype(a, to)), node.emit(relax.op.astype(b, to)), out_dtype=to)
+
+
 def qlinear_mat_mul(node: Node) -> relax.Expr:
     """QLinearMatMul, with a scale and a zero point for all, for each row or for each column."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
@@ -161,5 +168,6 @@ CONVERTERS = {
     "QLinearMatMul": qlinear_mat_mul,
     "com.microsoft.DynamicQuantizeMatMul": dynamic_quantize_mat_mul,
     "com.microsoft.QGemm": q_gemm,
+    "com.microsoft.MatMulInteger16": mat_mul_integer_16,
     "com.microsoft.MatMulIntegerToFloat": mat_mul_integer_to_float,
 }

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
+from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Node:
         How many results the node names, left out ones included.
     narrow : sequence of str
         The type that the file states for each input, empty where it is not one of `smartmem_tvm.narrow`. May end early.
+    convert : callable
+        (node) -> what the converter of that node makes, of ours or of TVM's; see `call`.
     """
 
     bb: relax.BlockBuilder
@@ -41,6 +44,7 @@ class Node:
     opset: int
     outputs: int
     narrow: Sequence[str] = ()
+    convert: Callable[[Node], relax.Expr] | None = None
 
     def input(self, position: int) -> relax.Expr | None:
         """The input at a position, None if it is left out."""
@@ -59,6 +63,14 @@ class Node:
         """An attribute that is a string."""
         value = self.attrs.get(name, default)
         return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def call(self, op: str, *inputs: relax.Expr | None, **attributes) -> relax.Var:
+        """The first result of another operator of ONNX, as its converter computes it."""
+        inputs = onnx_input(inputs)
+        custom = {"tvm_custom": {**self.attrs.get("tvm_custom", {}), "num_outputs": 1}}
+        result = self.convert(replace(self, op=op, inputs=inputs, attrs={**custom, **attributes}, outputs=1, narrow=()))
+        result = result[0] if isinstance(result, relax.Tuple) else result
+        return result if isinstance(result, GenericConst | relax.Var) else self.emit(result)
 
     def emit(self, expr: relax.Expr) -> relax.Var:
         """Bind an expression to a variable."""

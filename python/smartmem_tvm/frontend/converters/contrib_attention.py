@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime's attention: Attention, MultiHeadAttention and GroupQueryAttention of the domain com.microsoft.
+
+All become a product, a softmax and a product, over heads::
+
+    query [batch, heads, rows, size]    key, value [batch, heads, keys, size]    bias broadcasts to the scores
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relax
+
+from smartmem_tvm.frontend.converters.contrib_cache import key_positions, past_lengths, with_past
+from smartmem_tvm.frontend.converters.contrib_rotary import rotated
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
+
+_Bias = relax.Expr | None
+
+
+def attention(node: Node) -> relax.Expr:
+    """com.microsoft.Attention: the projections of queries, keys and values are part of it."""
+    x, weights, bias, mask, past, score_bias = (node.input(position) for position in range(6))
+    if node.attrs.get("past_present_share_buffer", 0) or node.input(6) is not None:
+        raise ValueError("its past and its present share a buffer, and here each tensor has its own")
+    if node.attrs.get("do_rotary", 0):
+        raise ValueError("it rotates without tables (do_rotary); export RotaryEmbedding nodes instead")
+    sizes = list(node.attrs.get("qkv_hidden_sizes", [shape_of(weights)[1] // 3] * 3))
+    product = node.emit(relax.op.matmul(x, weights))
+    product = product if bias is None else node.emit(relax.op.add(product, bias))
+    ends = [sizes[0], sizes[0] + sizes[1]]
+    parts = node.emit(relax.op.split(product, ends, 2))
+    query, key, value = (_heads(node, node.emit(parts[at]), node.attrs["num_heads"]) for at in range(3))
+    before = 0 if past is None else shape_of(past)[3]
+    if past is not None:
+        old = node.emit(relax.op.split(past, 2, 0))
+        old = [node.emit(relax.op.squeeze(node.emit(old[at]), 0)) for at in range(2)]
+        key, value = (node.emit(relax.op.concat(pair, 2)) for pair in zip(old, (key, value)))
+    result = _attend(node, query, key, value, _masks(node, query, key, mask, score_bias, before))
+    if node.outputs == 1:
+        return result
+    return relax.Tuple([result, node.emit(relax.op.stack([key, value], 0))])
+
+
+def multi_head_attention(node: Node) -> relax.Expr:
+    """com.microsoft.MultiHeadAttention: any packing, mask and past."""
+    _, _, _, bias, mask, score_bias, past_key, past_value, shared, indirection = (node.input(at) for at in range(10))
+    if shared is not None or indirection is not None:
+        raise ValueError("its past and its present share a buffer, and here each tensor has its own")
+    if node.outputs > 3:
+        raise ValueError("its scores are asked for (output 3), which stay on chip")
+    query, key, value = _unpacked(node, bias)
+    before = 0 if past_key is None else shape_of(past_key)[2]
+    if past_key is not None:
+        key, value = (node.emit(relax.op.concat(pair, 2)) for pair in ((past_key, key), (past_value, value)))
+    result = _attend(node, query, key, value, _masks(node, query, key, mask, score_bias, before))
+    return result if node.outputs == 1 else relax.Tuple([result, key, value][: node.outputs])
+
+
+def _unpacked(node: Node, bias: _Bias) -> list[relax.Expr]:
+    """Heads of queries, keys and values, from one, two or three tensors."""
+    query, key, value = (node.input(at) for at in range(3))
+    heads = node.attrs["num_heads"]
+    if key is None:  # [batch, rows, heads, 3, size]
+        tensors = _apart(node, query, 3)
+    elif value is None:  # [batch, keys, heads, 2, size]
+        tensors = [query, *_apart(node, key, 2)]
+    else:
+        tensors = [query, key, value]
+    if bias is not None:
+        widths = [shape_of(each)[-1] for each in tensors]
+        biases = node.emit(relax.op.split(bias, [widths[0], widths[0] + widths[1]], 0))
+        tensors = [node.emit(relax.op.add(each, node.emit(biases[at]))) for at, each in enumerate(tensors)]
+    return [_heads(node, each, heads) for each in tensors]
+
+
+def _apart(node: Node, packed: relax.Expr, count: int) -> list[relax.Expr]:
+    """[batch, rows, heads, count, size] as `count` tensors [batch, rows, heads * size]."""
+    batch, rows, heads, _, size = shape_of(packed)
+    parts = node.emit(relax.op.split(packed, count, 3))
+    return [node.emit(relax.op.reshape(node.emit(parts[at]), (batch, rows, heads * size))) for at in range(count)]
+
+
+def _heads(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
+    """[batch, rows, heads * size] as [batch, heads, rows, size]; what has four dimensions is that already."""
+    if len(shape_of(x)) == 4:
+        return x
+    batch, rows, width = shape_of(x)
+    split = node.emit(relax.op.reshape(x, (batch, rows, heads, width // heads)))
+    return node.emit(relax.op.permute_dims(split, (0, 2, 1, 3)))
+
+
+def _masks(node: Node, query: relax.Expr, key: relax.Expr, mask: _Bias, score_bias: _Bias, before: int) -> _Bias:
+    """All that is added to the scores: a bias, what the mask says, and that rows do not look ahead.
+
+    The first row is that of key number `before`.
+    """
+    rows, keys, dtype = shape_of(query)[2], shape_of(key)[2], dtype_of(query)
+    terms = [score_bias]
+    if mask is not None:
+        filtered = node.attrs.get("mask_filter_value", -10000.0)
+        kept = _kept(node, mask, shape_of(query)[0], keys)
+        terms.append(node.emit(relax.op.where(kept, constant(0, dtype), constant(filtered, dtype))))
+    if node.attrs.get("unidirectional", 0) and rows > 1:
+        if rows + before != keys:
+            raise ValueError(f"rows do not look ahead (unidirectional), but {rows} rows meet {keys - before} new keys")
+        ahead = np.triu(np.ones((rows, keys), bool), before + 1)
+        terms.append(constant(np.where(ahead, np.finfo(dtype).min, 0), dtype))
+    terms = [term for term in terms if term is not None]
+    total = terms[0] if terms else None
+    for term in terms[1:]:
+        total = node.emit(relax.op.add(total, term))
+    return total
+
+
+def _kept(node: Node, mask: relax.Expr, batch: int, keys: int) -> relax.Expr:
+    """Which keys count, for [batch, heads, rows, keys].
+
+    The mask has a number for each key, or for each row and key, or says where the keys of each batch end, or where they
+    end and begin.
+    """
+    shape = shape_of(mask)
+    if len(shape) == 1 and shape[0] in (batch, 2 * batch):
+        places = constant(np.arange(keys).reshape(1, 1, 1, keys), dtype_of(mask))
+        ends = node.emit(relax.op.reshape(mask, (-1, batch, 1, 1, 1)))
+        edges = [
+            node.emit(relax.op.take(ends, constant(at, "int64"), 0, mode="clip")) for at in range(shape[0] // batch)
+        ]
+        kept = node.emit(relax.op.less(places, edges[0]))
+        if len(edges) == 1:
+            return kept
+        return node.emit(relax.op.logical_and(kept, relax.op.greater_equal(places, edges[1])))
+    if shape[-1] != keys or len(shape) not in (2, 3) or shape[0] != batch:
+        raise ValueError(f"its mask has shape {shape}, which is none of those for {batch} batches of {keys} keys")
+    mask = node.emit(relax.op.reshape(mask, (batch, 1, 1 if len(shape) == 2 else shape[1], keys)))
+    return node.emit(relax.op.greater(mask, constant(0, dtype_of(mask))))
+
+
+def _attend(
+    node: Node, query: relax.Expr, key: relax.Expr, value: relax.Expr, bias: _Bias, softcap: float = 0
+) -> relax.Expr:
+    """``softmax(query @ key^T * scale + bias) @ value`` as [batch, rows, heads * size]."""
+    batch, heads, rows, size = shape_of(query)
+    key, value = (_repeated(node, each, heads) for each in (key, value))
+    dtype = dtype_of(query)
+    scale = node.attrs.get("scale", 0.0) or 1 / math.sqrt(size)
+    scores = node.emit(relax.op.matmul(query, node.emit(relax.op.permute_dims(key, (0, 1, 3, 2)))))
+    scores = node.emit(relax.op.multiply(scores, constant(scale, dtype)))
+    if softcap:
+        small = node.emit(relax.op.tanh(relax.op.divide(scores, constant(softcap, dtype))))
+        scores = node.emit(relax.op.multiply(small, constant(softcap, dtype)))
+    scores = scores if bias is None else node.emit(relax.op.add(scores, bias))
+    weighted = node.emit(relax.op.matmul(node.emit(relax.op.nn.softmax(scores, -1)), value))
+    rows_first = node.emit(relax.op.permute_dims(weighted, (0, 2, 1, 3)))
+    return node.emit(relax.op.reshape(rows_first, (batch, rows, heads * shape_of(value)[3])))
+
+
+def _repeated(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
+    """Heads of keys or values, each for as many neighbouring heads of queries as share it."""
+    batch, own, rows, size = shape_of(x)
+    if own == heads:
+        return x
+    x = node.emit(relax.op.reshape(x, (batch, own, 1, rows, size)))
+    x = node.emit(relax.op.broadcast_to(x, (batch, own, heads // own, rows, size)))
+    return node.emit(relax.op.reshape(x, (batch, heads, rows, size)))
+
+
+# Attributes and inputs of GroupQueryAttention without a kernel here -> their value that means nothing.
+_REFUSED_ATTRIBUTES = {"smooth_softmax": (0, -1), "kv_cache_bit_width": (0,), "qk_output": (0,)}
+_REFUSED_INPUTS = {11: "head_sink", 12: "k_scale", 13: "v_scale"}
+
+
+def group_query_attention(node: Node) -> relax.Expr:
+    """com.microsoft.GroupQueryAttention: rows see what is before them, by ``seqlens_k``; keys are kept rotated."""
+    _refuse_variants(node)
+    query, key, value = _grouped(node)
+    past_key, past_value, lengths, total = (node.input(at) for at in (3, 4, 5, 6))
+    total = node.constant(6)
+    if total is None:
+        raise ValueError("its total_sequence_length is known at run time only, and shapes are static; make it constant")
+    rows, total = shape_of(query)[2], int(total.reshape(-1)[0])
+    past = past_lengths(node, lengths, rows, total)
+    if node.attrs.get("do_rotary", 0):
+        positions = node.input(9) if node.input(9) is not None else key_positions(node, past, lengths, rows)
+        tables = node.inputs[7], node.inputs[8], bool(node.attrs.get("rotary_interleaved", 0))
+        query, key = (rotated(node, each, positions, *tables) for each in (query, key))
+    key, value = (with_past(node, old, new, past, total) for old, new in ((past_key, key), (past_value, value)))
+    bias = _causal(node, past, rows, shape_of(key)[2], dtype_of(query))
+    if node.input(10) is not None:
+        bias = node.emit(relax.op.add(bias, _widened(node, node.inputs[10], shape_of(key)[2])))
+    result = _attend(node, query, key, value, bias, node.attrs.get("softcap", 0.0))
+    return result if node.outputs == 1 else relax.Tuple([result, key, value][: node.outputs])
+
+
+def _refuse_variants(node: Node) -> None:
+    for name, nothing in _REFUSED_ATTRIBUTES.items():
+        if node.attrs.get(name, nothing[0]) not in nothing:
+            raise ValueError(f"its attribute {name} asks for a kind of attention that has no kernels here")
+    for position, name in _REFUSED_INPUTS.items():
+        if node.input(position) is not None:
+            raise ValueError(f"its input {name} asks for a kind of attention that has no kernels here")
+    for name in ("k_quant_type", "v_quant_type"):
+        if node.text(name, "NONE") != "NONE":
+            raise ValueError(f"its attribute {name} asks for a quantized cache, which has no kernels here")
+
+
+def _grouped(node: Node) -> list[relax.Expr]:
+    """Heads of queries, keys and values, from one tensor or from three."""
+    heads, own = node.attrs["num_heads"], node.attrs["kv_num_heads"]
+    query, key, value = (node.input(at) for at in range(3))
+    if key is None:
+        size = shape_of(query)[2] // (heads + 2 * own)
+        parts = node.emit(relax.op.split(query, [heads * size, (heads + own) * size], 2))
+        query, key, value = (node.emit(parts[at]) for at in range(3))
+    return [_heads(node, query, heads), _heads(node, key, own), _heads(node, value, own)]
+
+
+def _causal(node: Node, past: relax.Expr, rows: int, keys: int, dtype: str) -> relax.Expr:
+    """[batch, 1, rows, keys] to add: the lowest number where a row looks ahead, or behind its window."""
+    own = relax.op.add(past, constant(np.arange(rows).reshape(1, 1, rows, 1), "int32"))
+    ahead = node.emit(relax.op.subtract(constant(np.arange(keys).reshape(1, 1, 1, keys), "int32"), own))
+    seen = relax.op.less_equal(ahead, constant(0, "int32"))
+    window = node.attrs.get("local_window_size", -1)
+    if window > 0:
+        seen = relax.op.logical_and(seen, relax.op.greater(ahead, constant(-window, "int32")))
+    return node.emit(relax.op.where(node.emit(seen), constant(0, dtype), constant(np.finfo(dtype).min, dtype)))
+
+
+def _widened(node: Node, bias: relax.Expr, keys: int) -> relax.Expr:
+    """A bias with zeros for the keys behind its own."""
+    missing = keys - shape_of(bias)[3]
+    return bias if missing <= 0 else node.emit(relax.op.nn.pad(bias, [0] * 7 + [missing]))
+
+
+CONVERTERS = {
+    "com.microsoft.Attention": attention,
+    "com.microsoft.GroupQueryAttention": group_query_attention,
+    "com.microsoft.MultiHeadAttention": multi_head_attention,
+}

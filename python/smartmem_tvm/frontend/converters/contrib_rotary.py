@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime's rotary embedding: pairs of numbers turned by an angle that a table has for each place."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
+
+
+def rotary_embedding(node: Node) -> relax.Expr:
+    """com.microsoft.RotaryEmbedding of [batch, rows, heads * size] or [batch, heads, rows, size]."""
+    x, positions, cosines, sines = node.inputs[:4]
+    if node.attrs.get("scale", 1.0) != 1 or node.attrs.get("is_packed_batching", 0):
+        raise ValueError("its attribute scale is not 1 or its batches are packed, which has no kernels here")
+    tables = cosines, sines, bool(node.attrs.get("interleaved", 0))
+    if len(shape_of(x)) == 4:
+        return rotated(node, x, _places(node, positions, shape_of(x)[2]), *tables)
+    batch, rows, width = shape_of(x)
+    heads, turned = node.attrs.get("num_heads", 0), node.attrs.get("rotary_embedding_dim", 0)
+    if turned and not heads:
+        raise ValueError("its attribute rotary_embedding_dim needs num_heads, which is left out")
+    size = width // heads if heads else 2 * shape_of(cosines)[1]
+    split = node.emit(relax.op.reshape(x, (batch, rows, width // size, size)))
+    split = rotated(
+        node, node.emit(relax.op.permute_dims(split, (0, 2, 1, 3))), _places(node, positions, rows), *tables
+    )
+    return relax.op.reshape(node.emit(relax.op.permute_dims(split, (0, 2, 1, 3))), (batch, rows, width))
+
+
+def _places(node: Node, positions: relax.Expr, rows: int) -> relax.Expr:
+    """[batch or 1, rows]; a single number is the place of the first row."""
+    if len(shape_of(positions)) == 2:
+        return positions
+    return node.emit(relax.op.add(positions, constant(np.arange(rows)[None], dtype_of(positions))))
+
+
+def rotated(
+    node: Node, x: relax.Expr, positions: relax.Expr, cosines: relax.Expr, sines: relax.Expr, interleaved: bool
+) -> relax.Expr:
+    """[batch, heads, rows, size] with its first numbers turned: neighbours, or those half of them apart.
+
+    Parameters
+    ----------
+    positions
+        [batch or 1, rows], rows of the tables.
+    cosines, sines
+        [places, pairs]. Numbers beyond the pairs stay as they are.
+    """
+    batch, heads, rows, size = shape_of(x)
+    pairs = shape_of(cosines)[1]
+    cosine, sine = (_row(node, table, positions) for table in (cosines, sines))
+    turned = x if 2 * pairs == size else _part(node, x, 0, 2 * pairs)
+    if interleaved:
+        paired = node.emit(relax.op.reshape(turned, (batch, heads, rows, pairs, 2)))
+        first, second = (
+            node.emit(relax.op.squeeze(node.emit(relax.op.strided_slice(paired, [4], [at], [at + 1])), 4))
+            for at in range(2)
+        )
+    else:
+        first, second = _part(node, turned, 0, pairs), _part(node, turned, pairs, 2 * pairs)
+    new = (
+        relax.op.subtract(relax.op.multiply(first, cosine), relax.op.multiply(second, sine)),
+        relax.op.add(relax.op.multiply(second, cosine), relax.op.multiply(first, sine)),
+    )
+    new = [node.emit(each) for each in new]
+    if interleaved:
+        joined = node.emit(relax.op.reshape(node.emit(relax.op.stack(new, 4)), (batch, heads, rows, 2 * pairs)))
+    else:
+        joined = node.emit(relax.op.concat(new, 3))
+    return joined if 2 * pairs == size else node.emit(relax.op.concat([joined, _part(node, x, 2 * pairs, size)], 3))
+
+
+def _row(node: Node, table: relax.Expr, positions: relax.Expr) -> relax.Expr:
+    """[batch or 1, 1, rows, pairs]."""
+    taken = node.call("Gather", table, positions, axis=0)
+    batch, rows, pairs = shape_of(taken)
+    return node.emit(relax.op.reshape(taken, (batch, 1, rows, pairs)))
+
+
+def _part(node: Node, x: relax.Expr, begin: int, end: int) -> relax.Expr:
+    return node.emit(relax.op.strided_slice(x, [3], [begin], [end]))
+
+
+CONVERTERS = {"com.microsoft.RotaryEmbedding": rotary_embedding}
