@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tvm import IRModule, ir, relax, tirx
 
-from .compose import fresh, merge, merge_equal_inputs, simplify, split_outputs, tidy
+from .compose import fresh, merge, merge_equal_inputs, output_of, simplify, tidy
 from .index_map import variables
 from .kernel import Kernel, Opaque, emit, parse, substitute
 from .movement import movement
@@ -238,7 +238,7 @@ def _tuple_item(var, value, by_var: dict) -> Node | None:
     if source.kernel is None:
         return None
     try:
-        part = split_outputs(source.kernel)[value.index]
+        part = output_of(source.kernel, value.index)
     except Opaque:
         return None
     node = Node(var, value, members=[f"{source.members[0]}[{value.index}]"])
