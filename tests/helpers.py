@@ -85,7 +85,7 @@ def random(*shapes, dtype="float32", seed=0) -> list[np.ndarray]:
 
 def constant(*shape: int, seed: int = 7, dtype: str = "float32") -> tvm.ir.Constant:
     """A weight: standard normal numbers."""
-    return relax.const(random(shape, seed=seed, dtype=dtype)[0])
+    return relax.const(random(shape, seed=seed, dtype=dtype)[0], dtype)
 
 
 def run(mod: tvm.IRModule, *arrays) -> list[np.ndarray]:

@@ -153,3 +153,21 @@ def test_what_is_imported_somewhere_exists():
         if not hasattr(held, name) and importlib.util.find_spec(f"{module}.{name}") is None:
             missing.append(f"{module}.{name}")
     assert missing == []
+
+
+def bare_constants(source: str) -> list[str]:
+    """Calls of ``relax.const`` that do not say what the numbers are."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    bare = [each for each in calls if len(each.args) < 2 and not any(word.arg == "dtype" for word in each.keywords)]
+    return [found for found in map(ast.unparse, bare) if found.startswith("relax.const(")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_constants_say_their_dtype(path):
+    """Of an array of 64 bits ``relax.const`` makes 32 of itself."""
+    assert bare_constants((ROOT / path).read_text(encoding="utf-8")) == []
+
+
+def test_the_reader_of_constants_works():
+    source = "relax.const(x); relax.const(x, d); relax.const(x, dtype=d); f(relax.const(x.numpy()))"
+    assert bare_constants(source) == ["relax.const(x)", "relax.const(x.numpy())"]

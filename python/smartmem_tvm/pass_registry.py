@@ -105,6 +105,7 @@ def _summary(documented: object) -> str:
 
 _ENTRIES = (
     # Of operators, before they are legalized.
+    _ours(transform.DropEmpty),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
     _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
     _ours(transform.RewriteAlgebra, "DNNFusion 4.2, Table 4"),
@@ -114,6 +115,7 @@ _ENTRIES = (
     _ours(transform.LowerScans),
     _ours(transform.LowerArgmax),
     # Of the graph of kernels.
+    _ours(transform.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
     _ours(transform.FuseRows),
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators),
@@ -131,6 +133,8 @@ _ENTRIES = (
     _ours(schedule.ScheduleKernels, needs_target=True),
     _ours(transform.MendVectors, make=lambda _, target: transform.MendVectors(target), needs_target=True),
     _ours(transform.LiftWorkspaces),
+    _ours(transform.GuardDivisions),
+    _ours(transform.WrapCasts),
     _ours(transform.CheckTextures),
     _ours(transform.CheckImages),
     _ours(transform.StageTexels),

@@ -103,6 +103,8 @@ class Phase:
 
 
 _PLAN_MEMORY = (
+    "guard-divisions",
+    "wrap-casts",
     "relax.ToNonDataflow",
     "relax.RemovePurityChecking",
     "relax.CallTIRRewrite",
@@ -120,9 +122,13 @@ _FINISH = (
 
 PHASES = (
     # What TVM would dispatch to chains of small kernels, one of them wrong on some GPUs, or to a reduction to pairs.
-    Phase("mend", ("lower-sorts", "lower-scans", "lower-argmax"), _gpu),
+    Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
     # Constants and inference forms first, so that weights are constants when rules look at them.
-    Phase("canonicalize", ("relax.DecomposeOpsForInference", "relax.CanonicalizeBindings", "relax.FoldConstant")),
+    Phase(
+        "canonicalize",
+        # No other pass has to think of tensors without elements.
+        ("drop-empty", "relax.DecomposeOpsForInference", "relax.CanonicalizeBindings", "relax.FoldConstant"),
+    ),
     # Cheaper operators, while operators still have names.
     Phase("rewrite", ("fold-scales", "fold-norm-affine", "rewrite-algebra", "split-transposed")),
     Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
@@ -133,6 +139,7 @@ PHASES = (
             "relax.DispatchSampling",
             "relax.DispatchSortScan",
             "relax.LegalizeOps",
+            "mend-extremes",
             "relax.FoldConstant",
             "relax.DeadCodeElimination",
         ),

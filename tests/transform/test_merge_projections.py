@@ -233,3 +233,14 @@ def test_what_is_merged_is_on_record():
     assert all(each["action"] == "merged" and each["reason"].startswith("2 linear layers") for each in log)
     assert set(log[0]["into"]) <= {each.var.name for each in bindings(after)}
     assert read_log(MergeProjections()(module(lambda x: op.matmul(x, constant(6, 4)), (5, 6)))) == []
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_weights_of_64_bits_keep_them(dtype):
+    weights = [constant(6, columns, seed=columns, dtype=dtype) for columns in (4, 3)]
+    bias = constant(4, seed=3, dtype=dtype)
+
+    def build(x):
+        return op.add(op.matmul(x, weights[0]), bias), op.matmul(x, weights[1])
+
+    assert merged(build, (5, 6), dtype=dtype).count("matmul") == 1

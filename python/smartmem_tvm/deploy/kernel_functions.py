@@ -9,11 +9,13 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax, tirx
 
+from ..tune.parameters import has_fixed_shapes
+
 PREFIX = "alone."
 
 
 def with_kernel_functions(lowered: tvm.IRModule) -> tvm.IRModule:
-    """The module, with a function ``alone.KERNEL`` for each kernel that passes its arguments on.
+    """The module, with a function ``alone.KERNEL`` for each kernel of fixed shapes that passes its arguments on.
 
     Parameters
     ----------
@@ -22,7 +24,7 @@ def with_kernel_functions(lowered: tvm.IRModule) -> tvm.IRModule:
     """
     found = lowered.clone()
     for gvar, func in lowered.functions_items():
-        if isinstance(func, tirx.PrimFunc):
+        if isinstance(func, tirx.PrimFunc) and has_fixed_shapes(func):
             found[PREFIX + gvar.name_hint] = _passing_on(gvar, func)
     return found
 

@@ -17,6 +17,7 @@ from ..executor.readings import PROFILE, Readings, in_turns
 from ..ir.kernel import Kernel, Opaque, Stage, parse
 from ..ir.walk import loads
 from ..pipeline import Options, lower_phases, run_phases
+from ..transform.guard_divisions import GuardDivisions
 from .weights import Weight
 
 _RUNNING = 120.0  # seconds: kernels without a rule of their own take long, and drivers compile at the first launch
@@ -72,7 +73,7 @@ def compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> Kernels:
     mod = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in named.items()})
     schedule = tuple(phase for phase in lower_phases(target) if phase.name == "schedule")
     with target:
-        code = tvm.compile(run_phases(mod, schedule, Options()), target)
+        code = tvm.compile(GuardDivisions()(run_phases(mod, schedule, Options())), target)
     return Kernels(code, {name: random_weights(func) for name, func in named.items()})
 
 

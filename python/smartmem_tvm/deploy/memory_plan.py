@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from ..ir.index_map import variables
 from ..transform.fit_storages import number_bytes
@@ -24,7 +24,8 @@ def memory_plan(mod: tvm.IRModule) -> dict:
     Returns
     -------
     dict
-        ``steps``: what is called, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each.
+        ``steps``: what is called, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each, 0 bytes
+        where only an inference knows how many.
         ``tensors``: ``storage`` (its number), ``shape``, ``dtype``, ``bytes``, ``first`` and ``last`` (the numbers of
         the first step and of the last that has it as an argument; a result of ``main`` is there until the end).
     """
@@ -68,9 +69,11 @@ class _Plan:
         return found
 
     def _tensor(self, var: relax.Var, value: ir.Call) -> dict:
-        shape, dtype = [int(dim) for dim in var.ty.shape], str(var.ty.dtype)
-        entry = {"storage": self.numbers.get(value.args[0]), "shape": shape, "dtype": dtype}
-        return {**entry, "bytes": prod(shape) * number_bytes(dtype), "first": None, "last": None}
+        shape, dtype = list(var.ty.shape or ()), str(var.ty.dtype)
+        dims = [int(dim) if isinstance(dim, tirx.IntImm) else str(dim) for dim in shape]
+        entry = {"storage": self.numbers.get(value.args[0]), "shape": dims, "dtype": dtype}
+        count = _elements(var.ty.shape) * number_bytes(dtype)
+        return {**entry, "bytes": count, "first": None, "last": None}
 
     def _step(self, var: relax.Var, value: ir.Call) -> None:
         tensors = self.of(value)
@@ -84,9 +87,14 @@ class _Plan:
 
 
 def _storage(call: ir.Call) -> dict:
-    shape = next(each for each in call.args if isinstance(each, relax.ShapeExpr))
-    scope = next(each.value for each in call.args if type(each).__name__ == "StringImm")
-    return {"bytes": prod(int(dim) for dim in shape), "scope": scope}
+    scope = next((each.value for each in call.args if type(each).__name__ == "StringImm"), "global")
+    return {"bytes": _elements(call.args[0]), "scope": scope}
+
+
+def _elements(shape: relax.Expr | None) -> int:
+    """How many elements a shape has; 0 if that is known at run time only."""
+    known = isinstance(shape, relax.ShapeExpr) and all(isinstance(dim, tirx.IntImm) for dim in shape)
+    return prod(int(dim) for dim in shape) if known else 0
 
 
 def _callee(call: ir.Call) -> str:

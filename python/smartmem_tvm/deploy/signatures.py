@@ -10,11 +10,11 @@ from tvm import tirx
 
 from ..ir.graph import launches
 from ..report import only_moves_data
-from ..tune.parameters import parameters
+from ..tune.parameters import has_fixed_shapes, parameters
 
 
 def signatures(lowered: tvm.IRModule) -> dict[str, list[tuple]]:
-    """Kernel -> element type, extents and memory scope of each parameter, workspaces among them.
+    """Kernel of fixed shapes -> element type, extents and memory scope of each parameter, workspaces among them.
 
     Parameters
     ----------
@@ -22,7 +22,9 @@ def signatures(lowered: tvm.IRModule) -> dict[str, list[tuple]]:
         After `deploy.build.lower`.
     """
     kernels = {g.name_hint: f for g, f in lowered.functions.items() if isinstance(f, tirx.PrimFunc)}
-    return {name: [astuple(each) for each in parameters(func)] for name, func in kernels.items()}
+    return {
+        name: [astuple(each) for each in parameters(func)] for name, func in kernels.items() if has_fixed_shapes(func)
+    }
 
 
 def launched(graph: tvm.IRModule, known: dict[str, list[tuple]]) -> list[dict]:

@@ -143,4 +143,9 @@ def with_args(call: ir.Call, *args) -> ir.Call:
 
 def constant(array: np.ndarray, like: np.ndarray) -> ir.Constant:
     """A Relax constant of the dtype of `like`."""
-    return relax.const(np.ascontiguousarray(array).astype(like.dtype, copy=False))
+    return as_constant(np.asarray(array).astype(like.dtype, copy=False))
+
+
+def as_constant(array: np.ndarray) -> ir.Constant:
+    """A Relax constant of the dtype of `array`: of itself TVM makes 32 bits of 64."""
+    return relax.const(np.ascontiguousarray(array), str(array.dtype))

@@ -300,6 +300,11 @@ def split_outputs(kernel: Kernel) -> list[Kernel]:
     Opaque
         If one stage writes several outputs (argmax with its value, top-k).
     """
+    return [output_of(kernel, number) for number in range(len(kernel.outputs))]
+
+
+def output_of(kernel: Kernel, number: int) -> Kernel:
+    """The kernel of one of the outputs, as `split_outputs` would make it."""
     if any(len(stage.outputs) > 1 for stage in kernel.stages):
         raise Opaque("one block writes several outputs")
-    return [tidy(simplify(Kernel(kernel.inputs, (out,), kernel.stages))) for out in kernel.outputs]
+    return tidy(simplify(_drop_dead(Kernel(kernel.inputs, (kernel.outputs[number],), kernel.stages))))

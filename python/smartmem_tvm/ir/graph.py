@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from tvm import IRModule, ir, relax, tirx
 
 from .check_maps import Tensors, check_rewritten, check_same, checks_maps
-from .compose import fresh, merge, merge_equal_inputs, simplify, split_outputs, tidy
+from .compose import fresh, merge, merge_equal_inputs, output_of, simplify, tidy
 from .index_map import variables
 from .kernel import Kernel, Opaque, emit, parse, shape_of, substitute
 from .movement import movement
@@ -254,7 +254,7 @@ def _tuple_item(var, value, by_var: dict) -> Node | None:
     if source.kernel is None:
         return None
     try:
-        part = split_outputs(source.kernel)[value.index]
+        part = output_of(source.kernel, value.index)
     except Opaque:
         return None
     node = Node(var, value, members=[f"{source.members[0]}[{value.index}]"])

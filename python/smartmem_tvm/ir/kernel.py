@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import tvm_ffi
-from tvm import IRModule, ir, s_tir, sym, tirx
+from tvm import IRModule, ir, s_tir, tirx
 
 from .index_map import is_identity
 from .walk import collect, loads, stores
@@ -179,8 +179,9 @@ def _parse_nest(nest: tirx.Stmt) -> Stage:
         raise Opaque(f"block {block.name_hint} has a predicate")
     _check_trivial_binding(block, nest.iter_values, loops)
     _check_plain_accesses(block)
-    body = _swap_modulo(block.body, block.iter_vars, tirx.Mod, tirx.floormod)
-    return _without_dummies(Stage(block.name_hint, tuple(block.iter_vars), body, block.init, dict(block.annotations)))
+    return _without_dummies(
+        Stage(block.name_hint, tuple(block.iter_vars), block.body, block.init, dict(block.annotations))
+    )
 
 
 def _without_dummies(stage: Stage) -> Stage:
@@ -237,7 +238,7 @@ def _emit_stage(stage: Stage) -> tirx.Stmt:
     loops = [tirx.Var(it.var.name.removeprefix("v_"), it.var.ty) for it in stage.iters]
     fresh = {it.var: tirx.Var(it.var.name, it.var.ty) for it in stage.iters}
     iters = [tirx.IterVar(it.dom, fresh[it.var], it.iter_type) for it in stage.iters]
-    body = _swap_modulo(substitute(stage.body, fresh), iters, tirx.FloorMod, tirx.truncmod)
+    body = substitute(stage.body, fresh)
     init = substitute(stage.init, fresh) if stage.init is not None else None
     block = s_tir.SBlock(iters, [], [], stage.name, body, init, annotations=stage.annotations)
     buffers = {b: b for b in (*stage.outputs, *(load.source for load in stage.loads))}
@@ -247,26 +248,6 @@ def _emit_stage(stage: Stage) -> tirx.Stmt:
     for it, loop in reversed(list(zip(stage.iters, loops, strict=True))):
         nest = tirx.For(loop, 0, it.dom.extent, tirx.ForKind.SERIAL, nest)
     return nest
-
-
-def _swap_modulo(body: tirx.Stmt, iters, old: type, new) -> tirx.Stmt:
-    """Replace ``old(i + c, n)`` by ``new(i + c, n)`` in index arithmetic that is never negative, where both agree.
-
-    TVM 0.27's ``iter_map_simplify``, applied to every access when buffers are flattened, confuses two rotations of one
-    loop: it turns ``[(b // 3 + 2) % 3, (b % 3 + 2) % 3]`` into ``[(b + 6) % 9 // 3, (b + 6) % 3]``, whose second part
-    has lost its offset. It does not look into a truncated modulo, so `emit` writes that, and `parse` turns it back.
-    """
-    analyzer = sym.Analyzer()
-    for it in iters:
-        analyzer.bind(it.var, it.dom)
-
-    def swap(modulo):
-        total = modulo.a
-        if not (isinstance(total, tirx.Add) and isinstance(total.b, tirx.IntImm) and int(total.b) > 0):
-            return modulo
-        return new(total, modulo.b) if analyzer.const_int_bound(total).min_value >= 0 else modulo
-
-    return tvm_ffi.structural_map(body, (old, swap))
 
 
 def rewrite_stages(

@@ -147,7 +147,7 @@ class Simplifier:
         return tvm_ffi.structural_map(expr, (tirx.FloorMod, rewrite))
 
     def _equal(self, first, second) -> bool:
-        """Compare by value, because iter_map_simplify is not always right (see `transform.lower_rotations`)."""
+        """Compare by value, because iter_map_simplify is not always right (see `transform.guard_divisions`)."""
         vars_ = variables(first) + [v for v in variables(second) if v not in variables(first)]
         if any(v not in self.ranges for v in vars_):
             return False

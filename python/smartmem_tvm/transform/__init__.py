@@ -5,6 +5,7 @@ from .capture_graphs import CaptureGraphs
 from .check_images import CheckImages
 from .check_textures import CheckTextures
 from .compute_half.compute_half import ComputeHalf
+from .drop_empty import DropEmpty
 from .eliminate_layout import EliminateLayout
 from .fit_storages import FitStorages
 from .fold_scales.fold_norm_affine import FoldNormAffine
@@ -12,12 +13,14 @@ from .fold_scales.fold_scales import FoldScales
 from .fuse_attention import FuseAttention
 from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
+from .guard_divisions import GuardDivisions
 from .half_storage import HalfStorage
 from .lift_workspaces import LiftWorkspaces
 from .lower_argmax import LowerArgmax
 from .lower_rotations import LowerRotations
 from .lower_scans import LowerScans
 from .lower_sorts import LowerSorts
+from .mend_extremes import MendExtremes
 from .mend_vectors import MendVectors
 from .merge_projections import MergeProjections
 from .place_textures import PlaceTextures
@@ -28,12 +31,14 @@ from .split_transposed import SplitTransposed
 from .stage_texels import StageTexels
 from .store_half import StoreHalf
 from .vectorize_math import VectorizeMath
+from .wrap_casts import WrapCasts
 
 __all__ = [
     "CaptureGraphs",
     "CheckImages",
     "CheckTextures",
     "ComputeHalf",
+    "DropEmpty",
     "EliminateLayout",
     "FitStorages",
     "FoldNormAffine",
@@ -41,12 +46,14 @@ __all__ = [
     "FuseAttention",
     "FuseOperators",
     "FuseRows",
+    "GuardDivisions",
     "HalfStorage",
     "LiftWorkspaces",
     "LowerArgmax",
     "LowerRotations",
     "LowerScans",
     "LowerSorts",
+    "MendExtremes",
     "MendVectors",
     "MergeProjections",
     "PlaceTextures",
@@ -57,4 +64,5 @@ __all__ = [
     "StageTexels",
     "StoreHalf",
     "VectorizeMath",
+    "WrapCasts",
 ]

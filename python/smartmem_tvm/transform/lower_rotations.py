@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LowerRotations: ``(i + c) % n`` without a modulo, and without a wrong answer of TVM's."""
+"""LowerRotations: ``(i + c) % n`` without a modulo."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ class LowerRotations:
 
         x[i + 53 - select(i + 53 >= 56, 56, 0)]
 
-    Cheaper than a division, and needed: TVM 0.27's ``iter_map_simplify``, which FlattenBuffer applies to every access,
-    confuses two rotations of one fused loop. It turns ``[(b // 3 + 2) % 3, (b % 3 + 2) % 3]`` into
-    ``[(b + 6) % 9 // 3, (b + 6) % 3]``, whose second part has lost its offset.
+    Cheaper than a division.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

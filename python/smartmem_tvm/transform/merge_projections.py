@@ -7,6 +7,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
+from ..ir.block import as_constant
 from ..ir.graph import append_log
 
 MATMUL, ADD = ir.Op.get("relax.matmul"), ir.Op.get("relax.add")
@@ -54,14 +55,15 @@ def _rewrite(function: relax.Function) -> tuple[relax.Function, list[dict]]:
     groups: dict = {}
     for binding in bindings:
         if _is_projection(binding):
-            key = (binding.value.args[0], binding.var.ty.dtype.dtype)
+            operand, weight = binding.value.args
+            key = (operand, *(str(each.ty.dtype.dtype) for each in (weight, binding.var)))
             groups.setdefault(key, []).append(_with_bias(binding, binding_of, uses))
     groups = {key: members for key, members in groups.items() if len(members) > 1}
     if not groups:
         return function, []
     replaced: dict = {}  # variable of an old binding -> bindings that take its place
     log: list[dict] = []
-    for (operand, _), members in groups.items():
+    for (operand, *_), members in groups.items():
         merged, views = _merge(operand, members)
         log += _decisions(members, merged)
         replaced[members[0][0].var] = merged
@@ -115,14 +117,15 @@ def _merge(operand, members: list) -> tuple[list, list]:
     name = "_".join(last.var.name for _, last in members)
     builder = relax.BlockBuilder()
     out_dtype = members[0][0].value.attrs.out_dtype
-    weight = relax.const(np.concatenate(weights, axis=1))
+    weight = as_constant(np.concatenate(weights, axis=1))
     value = builder.normalize(relax.op.matmul(operand, weight, out_dtype))
     merged = relax.DataflowVar(f"{name}_matmul", value.ty)
     bindings = [relax.VarBinding(merged, value)]
     if any(bias is not None for bias in biases):
         pairs = zip(biases, weights, strict=True)
-        bias = np.concatenate([np.zeros(w.shape[1], w.dtype) if b is None else b for b, w in pairs])
-        value = builder.normalize(relax.op.add(merged, relax.const(bias)))
+        dtype = str(merged.ty.dtype.dtype)
+        bias = np.concatenate([np.zeros(w.shape[1], dtype) if b is None else b for b, w in pairs])
+        value = builder.normalize(relax.op.add(merged, as_constant(bias)))
         merged = relax.DataflowVar(f"{name}_add", value.ty)
         bindings.append(relax.VarBinding(merged, value))
     axis = operand.ty.ndim - 1

@@ -17,7 +17,9 @@ from tvm.target import Target
 from ..executor.workers import Confines, Workers
 from ..schedule.core.decisions import DECISIONS
 from ..target import is_gpu
+from ..transform.guard_divisions import guarded
 from ..transform.lift_workspaces import with_parameters, workspaces
+from ..transform.wrap_casts import wrapped
 from .host import memory_bytes
 from .kernel import scheduled
 from .parameters import Parameter, parameters, write_parameters
@@ -67,7 +69,7 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
         func = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)["main"]
     if is_gpu(target):
         func = with_parameters(func, workspaces(func))
-    return Candidate(generate(tvm.IRModule({"main": func}), target), parameters(func))
+    return Candidate(generate(tvm.IRModule({"main": wrapped(guarded(func))}), target), parameters(func))
 
 
 @derived_object

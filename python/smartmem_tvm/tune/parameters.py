@@ -41,6 +41,13 @@ def parameters(func: tirx.PrimFunc) -> list[Parameter]:
     return [Parameter(str(p.dtype), tuple(int(dim) for dim in p.shape), str(p.scope())) for p in func.params]
 
 
+def has_fixed_shapes(func: tirx.PrimFunc) -> bool:
+    """Whether the parameters of a kernel are tensors whose dimensions are numbers."""
+    return all(
+        tirx.is_buffer_var(param) and all(isinstance(dim, tirx.IntImm) for dim in param.shape) for param in func.params
+    )
+
+
 def write_parameters(found: Sequence[Parameter], artifact: Path) -> None:
     """Write them into a file beside what was built."""
     text = json.dumps([astuple(each) for each in found])

@@ -53,10 +53,10 @@ CASES = {
 
 def module(body, *weights) -> tvm.IRModule:
     """``main(x)``: the body applied to x and each weight, in turn."""
-    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((ROWS, DEPTH), "float32"))
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((ROWS, DEPTH), str(weights[0].dtype)))
     with builder.function("main", [x]):
         with builder.dataflow():
-            made = [builder.emit_te(body, x, relax.const(w)) for w in weights]
+            made = [builder.emit_te(body, x, relax.const(w, str(w.dtype))) for w in weights]
             results = builder.emit_output(relax.Tuple(made))
         builder.emit_func_output(results)
     return builder.get()
@@ -97,6 +97,16 @@ def test_results_stay_the_same_and_nothing_is_copied(case, schedule):
         assert not any("right = T.sblock_alloc_buffer" in func.script() for func in kernels(mod))
     (got,) = results(mod, x)
     np.testing.assert_allclose(got, reference(x, w), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int8"])
+def test_constants_keep_their_type(dtype):
+    x, w = (
+        np.arange(n * DEPTH).reshape(shape).astype(dtype) % 5 for n, shape in ((ROWS, (ROWS, DEPTH)), (7, (DEPTH, 7)))
+    )
+    (got,) = results(scheduled(packed(module(plain, w))), x)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got, x @ w)
 
 
 def test_panels_have_the_width_of_the_tile_and_zeros_at_the_end():

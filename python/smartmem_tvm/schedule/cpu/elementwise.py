@@ -74,9 +74,16 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
         piece, pieces = split_work(-(-length // params.lanes), -(-wanted // rows))
         piece *= params.lanes
 
+    def element(place: dict, column) -> tirx.Stmt:
+        return scope.simplify(substitute(stage.body, {**place, **split_index(column, inner, extents)}))
+
+    if wanted == 1:  # nobody shares the rows: no division to find one
+        return scope.nest(
+            outer, extents, lambda place: scope.loop(length, lambda j: element(place, j), "j", most=length), "row"
+        )
+
     def at(row, column) -> tirx.Stmt:
-        point = {**split_index(row, outer, extents), **split_index(column, inner, extents)}
-        return scope.simplify(substitute(stage.body, point))
+        return element(split_index(row, outer, extents), column)
 
     def task(t):
         first, start = tirx.floordiv(t, index(pieces)) * chunk, tirx.floormod(t, index(pieces)) * piece

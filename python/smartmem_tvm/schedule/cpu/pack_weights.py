@@ -14,6 +14,7 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
+from ...ir.block import as_constant
 from ...ir.graph import CALL_TIR, private_calls
 from ...ir.kernel import Kernel, emit, substitute
 from ..core.decisions import deciding, given_rule
@@ -204,5 +205,5 @@ class _Calls(PyExprMutator):
             return call
         gvar, packing = self.packed[call.args[0]]
         arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-        arguments[packing.position] = relax.const(packing.pack(arguments[packing.position].value.numpy()))
+        arguments[packing.position] = as_constant(packing.pack(arguments[packing.position].value.numpy()))
         return relax.call_tir(gvar, relax.Tuple(arguments), call.ty)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GuardDivisions: quotients and remainders of shifted iterators, in a form that TVM does not merge wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.s_tir import SBlockRealize
+
+from ..ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
+from ..ir.kernel import substitute
+from ..ir.walk import collect, contains
+
+_ROUNDED = (tirx.FloorDiv, tirx.FloorMod)
+_ACCESSES = (ir.TensorLoad, tirx.BufferStore)
+_MOST_POINTS = 1 << 16  # at which two indices are compared; of larger spaces so many are drawn
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.GuardDivisions")
+class GuardDivisions:
+    """Write ``(i + c) // n`` and ``(i + c) % n``, also of falling `i`, rounded towards zero where TVM gets them wrong.
+
+    Before::
+
+        x[(39 - i) // 8, (39 - i) % 8 // 2, (39 - i) % 2]
+
+    After::
+
+        x[truncdiv(39 - i, 8), truncmod(39 - i, 8) // 2, truncmod(39 - i, 2)]
+
+    TVM 0.27's ``iter_map_simplify``, which FlattenBuffer applies to every access, pads such iterators, and forgets what
+    it padded: it makes ``32 - i`` of the access above, and ``b % 3`` of ``(b % 3 + 2) % 3`` beside another rotation.
+    It does not look into truncated division, which is what code generators make of the others anyway. The pass asks it
+    about every access with a shift, and compares; an access that comes out right stays as it is. For scheduled kernels,
+    as the last of all passes over them.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every PrimFunc of `mod`, scheduled or not."""
+        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
+        changed = [(gvar, new) for gvar, func in functions if not (new := guarded(func)).same_as(func)]
+        if not changed:
+            return mod
+        mod = mod.clone()
+        for gvar, new in changed:
+            mod.update_func(gvar, new)
+        return mod
+
+
+def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """One PrimFunc; itself if TVM gets all of its accesses right."""
+    if not contains(func.body, _ROUNDED, _is_shifted):
+        return func
+    space = _Space(func)
+    found = set()
+    for access in collect(func.body, _ACCESSES):
+        shifted = [each for index in access.indices for each in collect(index, _ROUNDED) if _is_shifted(each)]
+        # One that TVM does not look into keeps it from the whole index; no other rewrite changes the innermost.
+        inner = [each for each in shifted if not contains((each.a, each.b), _ROUNDED, _is_shifted)]
+        if inner and not found.issuperset(inner) and not space.merged_right(access):
+            found.update(inner)
+    if not found:
+        return func
+
+    def rewrite(division):
+        return space.truncated(division) if division in found else division
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (_ROUNDED, rewrite)))
+
+
+def _is_shifted(division) -> bool:
+    """Whether a dividend is a sum with a constant or a difference in it: only then does TVM pad anything."""
+    return contains(division.a, (tirx.Add, tirx.Sub, tirx.Mul), _shifts)
+
+
+def _shifts(node) -> bool:
+    numbers = [int(part) for part in (node.a, node.b) if isinstance(part, tirx.IntImm)]
+    if isinstance(node, tirx.Mul):
+        return any(number < 0 for number in numbers)
+    return isinstance(node, tirx.Sub) or bool(numbers)
+
+
+class _Space:
+    """The iterators of a function: their ranges, and the conditions under which accesses are made."""
+
+    def __init__(self, func: tirx.PrimFunc):
+        self.analyzer, self.ranges = sym.Analyzer(), {}
+        for loop in collect(func.body, tirx.For):
+            self._bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+        for attr in collect(func.body, tirx.AttrStmt):
+            if attr.attr_key == "thread_extent":
+                self._bind(attr.node.var, ir.Range(0, attr.value))
+        self.values: dict = {}  # iterator of a block -> what it is in those of loops
+        realizes = collect(func.body, SBlockRealize)
+        for realize in sorted(realizes, key=lambda each: -len(collect(each, SBlockRealize))):  # outer ones first
+            for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+                self.values[it.var] = substitute(value, self.values)
+                self.analyzer.bind(it.var, it.dom)
+        branches = collect(func.body, (tirx.IfThenElse, ir.Call))
+        self.conditions = [_condition(each) for each in branches if isinstance(each, tirx.IfThenElse) or _chooses(each)]
+
+    def _bind(self, var, span: ir.Range) -> None:
+        self.analyzer.bind(var, span)
+        self.ranges[var] = span
+
+    def merged_right(self, access) -> bool:
+        """Whether what TVM makes of an access reads, or writes, the same element everywhere."""
+        buffer = access.source if isinstance(access, ir.TensorLoad) else access.buffer
+        flat = substitute(_flat(list(access.indices), list(buffer.shape)), self.values)
+        return all(self._same(flat, merged) for merged in self._merged(flat))
+
+    def _merged(self, flat) -> Iterator:
+        """What TVM may make of an index, whatever conditions it is under."""
+        mine = set(variables(flat))
+        known = [substitute(each, self.values) for each in self.conditions]
+        touching = [each for each in known if mine & set(variables(each))]
+        predicates = [tirx.const(True, "bool"), *touching, *([tirx.all(*touching)] if len(touching) > 1 else [])]
+        for expr in (flat, self.analyzer.simplify(flat)):
+            for predicate in predicates:
+                try:
+                    yield sym.iter_map_simplify([expr], self.ranges, predicate)[0]
+                except (RuntimeError, ValueError, TypeError):
+                    continue  # lowering will say so, if it comes to the same
+
+    def _same(self, first, second) -> bool:
+        if tvm_ffi.structural_equal(first, second):
+            return True
+        vars_ = list(dict.fromkeys([*variables(first), *variables(second)]))
+        if not all(var in self.ranges and isinstance(self.ranges[var].extent, tirx.IntImm) for var in vars_):
+            return False
+        spans = {var: (int(self.ranges[var].min), int(self.ranges[var].extent)) for var in vars_}
+        try:
+            points = _points(spans)
+            return bool(np.all(evaluate(first, points) == evaluate(second, points)))
+        except (NotAnIndex, ZeroDivisionError):
+            return False
+
+    def truncated(self, division):
+        """An equal expression that rounds towards zero."""
+        a, n, dtype = division.a, division.b, division.a.ty.dtype
+        quotient = isinstance(division, tirx.FloorDiv)
+        if self.analyzer.can_prove(tirx.all(a >= tirx.const(0, dtype), n > tirx.const(0, dtype))):
+            return tirx.truncdiv(a, n) if quotient else tirx.truncmod(a, n)
+        rest, zero = tirx.truncmod(a, n), tirx.const(0, dtype)
+        turns = tirx.any(tirx.all(rest < zero, n > zero), tirx.all(rest > zero, n < zero))
+        if quotient:
+            return tirx.truncdiv(a, n) - tirx.Select(turns, tirx.const(1, dtype), zero)
+        return rest + tirx.Select(turns, n, zero)
+
+
+def _flat(indices: list, shape: list):
+    """Row-major position, in the type of the indices."""
+    flat, *rest = indices
+    for index, extent in zip(rest, shape[1:], strict=True):
+        flat = flat * _as(extent, index.ty.dtype) + index
+    return flat
+
+
+def _as(extent, dtype):
+    return tirx.const(int(extent), dtype) if isinstance(extent, tirx.IntImm) else extent
+
+
+def _chooses(node) -> bool:
+    return isinstance(node, ir.Call) and is_if_then_else(node)
+
+
+def _condition(branch):
+    return branch.condition if isinstance(branch, tirx.IfThenElse) else branch.args[0]
+
+
+def _points(spans: dict) -> dict:
+    """Values of each variable: all combinations, or some of them if they are too many."""
+    total = prod(extent for _, extent in spans.values())
+    if total <= _MOST_POINTS:
+        numbers = np.unravel_index(np.arange(total), [extent for _, extent in spans.values()] or [1])
+    else:
+        draw = np.random.default_rng(0)
+        numbers = [draw.integers(0, extent, _MOST_POINTS) for _, extent in spans.values()]
+    return {var: start + number for (var, (start, _)), number in zip(spans.items(), numbers, strict=False)}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MendExtremes: maxima and minima of which infinity is one of the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock
+
+from ..ir.index_map import is_if_then_else
+from ..ir.walk import collect, loads, stores
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.MendExtremes")
+class MendExtremes:
+    """Begin a maximum of floats with minus infinity, a minimum with infinity, and the place of one of them with 0.
+
+    Before::
+
+        m[r] = -3.4028e38                       m[r], place[r] = -3.4028e38, -1
+        m[r] = max(m[r], x[r, j])               ...
+
+    After::
+
+        m[r] = -inf                             m[r], place[r] = -inf, 0
+
+    TVM begins with the least finite number, and pads a pooling with it, so that the maximum of a row of minus infinity
+    is finite, as of a row of attention that is masked altogether, and the place of its largest number is -1. A place
+    begins with the first element, so that it is one of the row. Only of kernels that are one operator each: later on,
+    the least number may be one that somebody asked for.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every PrimFunc of `mod`."""
+        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
+        changed = [(gvar, new) for gvar, func in functions if not (new := _mended(func)).same_as(func)]
+        if not changed:
+            return mod
+        mod = mod.clone()
+        for gvar, new in changed:
+            mod.update_func(gvar, new)
+        return mod
+
+
+def _mended(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    blocks = [block for block in collect(func.body, SBlock) if block.init is not None]
+    starts = {each: new for block in blocks for each, new in _starts(stores(block.init))}
+    if not starts:
+        return func
+    compared = {load.source for block in blocks for load in loads(block.body)}
+
+    def mend(store):
+        if store in starts:
+            return starts[store]
+        return _padded_with_infinity(store) if store.buffer in compared else store
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, mend)))
+
+
+def _starts(init: list) -> list[tuple]:
+    """What a reduction begins with, and what it should begin with."""
+    found = [(each, _infinite(each.value)) for each in init]
+    if all(value is None for _, value in found) and len(init) != 2:
+        return []
+    mended = [(each, value) for each, value in found if value is not None]
+    if len(init) == 2:
+        mended += [(each, tirx.const(0, each.value.ty.dtype)) for each in init if _is_no_place(each.value)]
+    return [(each, tirx.BufferStore(each.buffer, value, each.indices)) for each, value in mended]
+
+
+def _is_no_place(value) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value) == -1
+
+
+def _infinite(value):
+    """Infinity for the largest finite number, and so for the least one; None for anything else."""
+    dtype = str(value.ty.dtype)
+    if not isinstance(value, tirx.FloatImm) or dtype not in _FLOATS:
+        return None
+    largest, number = float(np.finfo(dtype).max), float(value.value)
+    return tirx.const(np.copysign(np.inf, number), dtype) if abs(number) == largest else None
+
+
+def _padded_with_infinity(store):
+    """The store of a padding's value, if that is an extreme."""
+    if not is_if_then_else(store.value):
+        return store
+    condition, inside, outside = store.value.args
+    value = _infinite(outside)
+    if value is None or not isinstance(inside, ir.TensorLoad):
+        return store
+    return tirx.BufferStore(store.buffer, tirx.if_then_else(condition, inside, value), store.indices)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GuardDivisions: what TVM's lowering reads is what the index says."""
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import s_tir, tirx
+
+from helpers import legal, op, run
+from smartmem_tvm.ir.walk import collect
+from smartmem_tvm.transform import EliminateLayout, GuardDivisions
+
+
+def reader(shape, indices, *extents) -> tvm.IRModule:
+    """``out[i...] = x[indices(i...)]`` in plain loops."""
+    x, out = tirx.decl_buffer(shape, "float32", "x"), tirx.decl_buffer(extents, "float32", "out")
+    loops = [tirx.Var(f"i{n}", "int64") for n in range(len(extents))]
+    body = tirx.BufferStore(out, x[tuple(indices(*loops))], loops)
+    for var, extent in reversed(list(zip(loops, extents, strict=True))):
+        body = tirx.For(var, tirx.const(0, "int64"), tirx.const(extent, "int64"), tirx.ForKind.SERIAL, body)
+    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
+    func = tirx.PrimFunc([x, out], root).with_attrs({"global_symbol": "main", "s_tir": True})
+    return tvm.IRModule({"main": func})
+
+
+def read(mod: tvm.IRModule, shape, *extents) -> np.ndarray:
+    out = tvm.runtime.tensor(np.zeros(extents, "float32"))
+    x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+    tvm.compile(mod, target="llvm")["main"](tvm.runtime.tensor(x), out)
+    return out.numpy()
+
+
+def truncated(mod: tvm.IRModule) -> int:
+    return len(collect(mod["main"].body, (tirx.Div, tirx.Mod)))
+
+
+def falling(i):
+    at = 39 - i
+    return at // 8, at % 8 // 2, at % 2
+
+
+def test_a_falling_index_of_several_axes():
+    mod = reader((5, 4, 2), falling, 40)
+    guarded = GuardDivisions()(mod)
+    assert truncated(guarded)
+    np.testing.assert_array_equal(read(guarded, (5, 4, 2), 40), np.arange(40)[::-1])
+
+
+def test_tvm_still_gets_it_wrong():
+    wrong = read(reader((6,), lambda b: (((b % 3 + 2) % 3) * 2 + (b // 3 + 1) % 2,), 6), (6,), 6)
+    right = [((b % 3 + 2) % 3) * 2 + (b // 3 + 1) % 2 for b in range(6)]
+    assert wrong.tolist() != right, "TVM is right by now: remove GuardDivisions"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda i: (i // 8, i % 8 // 2, i % 2),  # no shift
+        lambda i: ((i + 40) // 8 % 5, i % 8 // 2, i % 2),  # a whole turn
+        lambda i: (i // 8, (i + 5) % 8 // 2, i % 2),  # a shift that TVM does not follow
+    ],
+)
+def test_what_tvm_gets_right_stays(index):
+    mod = reader((5, 4, 2), index, 40)
+    assert GuardDivisions()(mod).same_as(mod)
+
+
+def test_a_dividend_below_zero():
+    def index(i):
+        return ((i - 7) // 3 % 5, (i - 7) % 3)
+
+    want = [((i - 7) // 3 % 5) * 3 + (i - 7) % 3 for i in range(20)]
+    np.testing.assert_array_equal(read(GuardDivisions()(reader((5, 3), index, 20)), (5, 3), 20), want)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.sampled_from("rft"), st.integers(0, 5)), min_size=2, max_size=4))
+def test_chains_of_reshapes_reversals_and_rotations(steps):
+    """Composed by EliminateLayout, loops fused as schedules do."""
+    shapes = [(24,), (4, 6), (2, 3, 4), (3, 8), (2, 2, 6)]
+    x = np.arange(24, dtype="float32").reshape(4, 6)
+
+    def chain(value, reshape, flip, roll):
+        shape = (4, 6)
+        for kind, number in steps:
+            axis = number % len(shape)
+            if kind == "r":
+                shape = shapes[number % len(shapes)]
+                value = reshape(value, shape)
+            else:
+                value = (flip if kind == "f" else roll)(value, axis, shape[axis])
+        return value
+
+    def rolled(value, axis, size):
+        cut = size // 2
+        parts = [op.strided_slice(value, [axis], [cut], [size]), op.strided_slice(value, [axis], [0], [cut])]
+        return op.concat(parts, axis) if cut else value
+
+    mod = EliminateLayout()(
+        legal(lambda v: op.negative(chain(v, op.reshape, lambda v, a, _: op.flip(v, a), rolled)), (4, 6))
+    )
+    want = chain(x, np.reshape, lambda v, a, _: np.flip(v, a), lambda v, a, n: np.roll(v, -(n // 2), a))
+    np.testing.assert_array_equal(run(GuardDivisions()(mod), x)[0], -want)
