@@ -41,7 +41,7 @@ def run_case(path: str, target: str, off: tuple[str, ...]) -> dict:
     import smartmem_tvm
     from smartmem_tvm.frontend import check_inputs, from_onnx, read_model, run_onnxruntime
     from smartmem_tvm.frontend.inputs import id_limits, random_inputs
-    from smartmem_tvm.frontend.reference import compare
+    from smartmem_tvm.comparison import compare
     from smartmem_tvm.target import parse_target
 
     model = read_model(path, {})
