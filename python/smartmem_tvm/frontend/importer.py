@@ -21,6 +21,8 @@ from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
 _LONGEST_REASON = 300  # characters
+# Operators whose result has a length that is known only at run time, and may be a result of the model.
+_AS_LONG_AS_IT_TAKES = {"NonMaxSuppression"}
 
 
 def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
@@ -67,10 +69,10 @@ class _Importer(WeightsImporter):
     def __init__(self, weights: Weights, model_name: str):
         super().__init__(weights, dtypes={})
         self._model_name = model_name
-        self._branch_depth = 0
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
+        self._refuse_unknown_lengths(inputs, op_name, label)
         convert, outputs = CONVERTERS.get(op_name), attrs["tvm_custom"]["num_outputs"]
         try:
             result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs)) if convert else None
@@ -90,20 +92,20 @@ class _Importer(WeightsImporter):
 
     def _bind(self, result: relax.Expr, label: str) -> relax.Expr:
         result = self.bb.normalize(result)
-        # Branches of an If are built as bare expressions: a binding would leave the branch.
-        if self._branch_depth or not isinstance(result, relax.Call):
+        if not isinstance(result, relax.Call):
             return result
         return self.bb.emit(result, name_hint=re.sub(r"\W+", "_", label).strip("_"))
 
-    def _convert_subgraph(self, bb, graph):
-        self._branch_depth += 1
-        try:
-            return super()._convert_subgraph(bb, graph)
-        finally:
-            self._branch_depth -= 1
+    def _refuse_unknown_lengths(self, inputs, op_name: str, label: str) -> None:
+        for each in inputs:
+            if isinstance(each, relax.Expr) and not all(map(_is_static, _tensor_types(each.ty))):
+                raise UserError(
+                    f"{self._model_name}: operator {op_name} (node {label}) reads a tensor whose length is known only "
+                    f"at run time, and only a result of the model may be one; cut the model there."
+                )
 
     def _refuse_dynamic(self, result: relax.Expr, op_name: str, label: str) -> None:
-        if not all(map(_is_static, _tensor_types(result.ty))):
+        if op_name not in _AS_LONG_AS_IT_TAKES and not all(map(_is_static, _tensor_types(result.ty))):
             raise UserError(
                 f"{self._model_name}: the shape of what operator {op_name} (node {label}) computes depends "
                 f"on run-time data, and only static shapes are supported; remove the node from the export."

@@ -8,9 +8,11 @@ name to the function; operators of another domain are called ``com.microsoft.Fas
 """
 
 from smartmem_tvm.frontend.converters import (
+    along_axis,
     arithmetic,
     choice,
     columns,
+    detection,
     movement,
     normalization,
     recurrent,
@@ -21,6 +23,6 @@ from smartmem_tvm.frontend.converters.node import Node
 
 __all__ = ["CONVERTERS", "Node"]
 
-_FAMILIES = (arithmetic, choice, columns, movement, normalization, recurrent, signal, windows)
+_FAMILIES = (along_axis, arithmetic, choice, columns, detection, movement, normalization, recurrent, signal, windows)
 
 CONVERTERS = {name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()}
