@@ -55,7 +55,7 @@ def test_a_loop_that_data_ends_is_refused(build):
 
 
 def test_a_loop_that_would_be_too_many_nodes_is_refused(build):
-    with pytest.raises(UserError, match=r"Loop \(node loop\).*more than 20000 nodes"):
+    with pytest.raises(UserError, match=r"Loop \(node loop\).*more than 2000 nodes"):
         from_onnx(_with_loop(build, SAME, 10**6))
 
 

@@ -2,7 +2,7 @@
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import smartmem_tvm as sm
 
@@ -42,3 +42,18 @@ def test_what_reads_the_selection_is_refused_by_name(build):
     reader = helper.make_node("ReduceMax", ["s"], ["y"], name="reader", axes=[1])
     with pytest.raises(sm.UserError, match=r"ReduceMax \(node reader\) reads a tensor whose length"):
         sm.from_onnx(_model(build, extra=[reader]))
+
+
+def test_the_memory_of_the_selection_is_not_used_again(build):
+    later = [helper.make_node("CumSum", [f"z{n}", "axis"], [f"z{n + 1}"]) for n in range(4)]
+    model = _model(build)
+    model.graph.node.extend(later)
+    model.graph.input.append(helper.make_tensor_value_info("z0", 7, (54, 3)))  # as much as could be selected
+    model.graph.output.append(helper.make_tensor_value_info("z4", 7, (54, 3)))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0), "axis"))
+    random = np.random.default_rng(0)
+    arrays = [random.random((2, 12, 4), "float32"), random.random((2, 3, 12), "float32"), np.ones((54, 3), "int64")]
+    alone = sm.compile(sm.from_onnx(_model(build))).run(*arrays[:2])
+    selected, sums = sm.compile(sm.from_onnx(model)).run(*arrays)
+    np.testing.assert_array_equal(selected, alone[0])
+    assert sums[-1, 0] == 395010

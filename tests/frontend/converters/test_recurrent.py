@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import from_onnx
@@ -86,3 +87,22 @@ def test_the_length_of_a_sequence_makes_no_further_kernels(build, operators):
 def test_an_activation_that_onnx_lacks_is_refused(build):
     with pytest.raises(UserError, match=r"LSTM.*activation Swish is none of ONNX's"):
         from_onnx(_layer(build, "LSTM", activations=["Sigmoid", "Swish", "Tanh"]))
+
+
+def test_half_precision_is_computed_in_single_precision(build, run_tvm, random_inputs):
+    single = _layer(build, "GRU", ("bias", "initial"), direction="bidirectional")
+    half = onnx.ModelProto()
+    half.CopyFrom(single)
+    for value in (*half.graph.input, *half.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    for tensor in half.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float16"), tensor.name))
+    mods = [from_onnx(each) for each in (single, half)]
+    arrays = random_inputs(mods[0])
+    want, got = (
+        run_tvm(mods[0], arrays),
+        run_tvm(mods[1], {name: each.astype("float16") for name, each in arrays.items()}),
+    )
+    for mine, right in zip(got, want, strict=True):
+        assert mine.dtype == np.float16
+        np.testing.assert_allclose(mine, right, atol=4e-3)
