@@ -39,9 +39,9 @@ def option_sets(target: str, pairs: bool) -> list[tuple[str, ...]]:
 def run_case(path: str, target: str, off: tuple[str, ...]) -> dict:
     """Compile and run one network, in this process."""
     import smartmem_tvm
+    from smartmem_tvm.comparison import compare
     from smartmem_tvm.frontend import check_inputs, from_onnx, read_model, run_onnxruntime
     from smartmem_tvm.frontend.inputs import id_limits, random_inputs
-    from smartmem_tvm.comparison import compare
     from smartmem_tvm.target import parse_target
 
     model = read_model(path, {})

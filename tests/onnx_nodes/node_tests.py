@@ -30,6 +30,8 @@ from smartmem_tvm.executor.workers import Workers
 KNOWN = Path(__file__).with_name("known.json")
 PATIENCE = 60.0  # seconds for one test
 MODES = ("strict", "frozen")
+# What their expected numbers are off by: numpy's FFT gives 1.9e-7 where the transform of whole numbers is 0.
+ROUNDED = {"test_dft_inverse": 2e-7, "test_dft_inverse_opset19": 2e-7}
 
 
 @cache
@@ -66,7 +68,7 @@ def judge(job: tuple[str, str]) -> tuple[str, str]:
         return "refused", str(error)
     except Exception as error:
         return "internal", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    reason = difference(got, want, test.rtol, test.atol)
+    reason = difference(got, want, test.rtol, max(test.atol, ROUNDED.get(job[0].removesuffix("_expanded"), 0.0)))
     return ("wrong", reason) if reason else ("pass", "")
 
 

@@ -19,7 +19,7 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.subgraphs import Body
 
-MOST_NODES = 20000  # that loops may become
+MOST_NODES = 2000  # that loops may become: the time to compile grows faster than their number
 _MOST_EVALUATED = 1000  # nodes of a constant
 _NOT_EVALUATED = {
     "If",

@@ -30,6 +30,8 @@ _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to s
 _LONGEST_REASON = 300  # characters
 # Their first input is a sequence of tensors.
 _OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap"}
+# Operators whose result has a length that is known only at run time, and may be a result of the model.
+_AS_LONG_AS_IT_TAKES = {"NonMaxSuppression"}
 
 
 def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
@@ -91,10 +93,10 @@ class _Importer(WeightsImporter):
         super().__init__(weights, dtypes={})
         self.model_name = model_name
         self._with_empty = with_empty
-        self._branch_depth = 0
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
+        self._refuse_unknown_lengths(inputs, op_name, label)
         outputs = attrs["tvm_custom"]["num_outputs"]
         self._refuse_no_sequence(op_name, label, inputs)
         if not self._with_empty and any(map(_is_empty, inputs)):
@@ -132,20 +134,20 @@ class _Importer(WeightsImporter):
 
     def _bind(self, result: relax.Expr, label: str) -> relax.Expr:
         result = self.bb.normalize(result)
-        # Branches of an If are built as bare expressions: a binding would leave the branch.
-        if self._branch_depth or not isinstance(result, relax.Call):
+        if not isinstance(result, relax.Call):
             return result
         return self.bb.emit(result, name_hint=re.sub(r"\W+", "_", label).strip("_"))
 
-    def _convert_subgraph(self, bb, graph):
-        self._branch_depth += 1
-        try:
-            return super()._convert_subgraph(bb, graph)
-        finally:
-            self._branch_depth -= 1
+    def _refuse_unknown_lengths(self, inputs, op_name: str, label: str) -> None:
+        for each in inputs:
+            if isinstance(each, relax.Expr) and not all(map(_is_static, _tensor_types(each.ty))):
+                raise UserError(
+                    f"{self.model_name}: operator {op_name} (node {label}) reads a tensor whose length is known only "
+                    f"at run time, and only a result of the model may be one; cut the model there."
+                )
 
     def _refuse_dynamic(self, result: relax.Expr, op_name: str, label: str) -> None:
-        if not all(map(_is_static, _tensor_types(result.ty))):
+        if op_name not in _AS_LONG_AS_IT_TAKES and not all(map(_is_static, _tensor_types(result.ty))):
             raise UserError(
                 f"{self.model_name}: the shape of what operator {op_name} (node {label}) computes depends "
                 f"on run-time data, and only static shapes are supported; remove the node from the export."
@@ -153,7 +155,7 @@ class _Importer(WeightsImporter):
 
     def _refuse_huge(self, result: relax.Expr, op_name: str, label: str) -> None:
         """The sizes are whatever the file says: nobody has memory for 10**15 numbers, nor is an index of 32 bits."""
-        for ty in _tensor_types(result.ty):
+        for ty in filter(_is_static, _tensor_types(result.ty)):
             if (count := prod(int(size) for size in ty.shape)) > MOST_NUMBERS:
                 raise UserError(
                     f"{self.model_name}: operator {op_name} (node {label}) makes a tensor of {count} numbers, and "
@@ -195,10 +197,14 @@ def _refuse_other_type(result: relax.Expr, value: onnx.ValueInfoProto, model: st
     if not isinstance(result.ty, relax.TensorType) or not kind.elem_type:
         return
     stated = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-    sizes, found = kind.shape.dim, shape_of(result)
+    sizes = kind.shape.dim
+    found = [int(size) if isinstance(size, tvm.tirx.IntImm) else "?" for size in result.ty.shape]
     same_shape = not kind.HasField("shape") or (
         len(sizes) == len(found)
-        and all(not dim.HasField("dim_value") or dim.dim_value in (-1, size) for dim, size in zip(sizes, found))
+        and all(
+            size == "?" or not dim.HasField("dim_value") or dim.dim_value in (-1, size)
+            for dim, size in zip(sizes, found)
+        )
     )
     if stated != dtype_of(result) or not same_shape:
         shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in sizes]
@@ -211,7 +217,9 @@ def _refuse_other_type(result: relax.Expr, value: onnx.ValueInfoProto, model: st
 def _is_empty(expr: relax.Expr | None) -> bool:
     """Whether a tensor that is no constant has no elements."""
     ty = None if expr is None or isinstance(expr, GenericConst) else expr.ty
-    return isinstance(ty, relax.TensorType) and any(int(dim) == 0 for dim in ty.shape or ())
+    return isinstance(ty, relax.TensorType) and any(
+        isinstance(dim, tvm.tirx.IntImm) and int(dim) == 0 for dim in ty.shape
+    )
 
 
 def _is_static(ty: relax.TensorType) -> bool:

@@ -22,8 +22,8 @@ def _half(x):
     return te.compute(x.shape, lambda i: x[i] * tirx.const(0.5, "float32"))
 
 
-# Nodes of a call that is replaced. A formula reads its operand a dozen times: the third of functions inside of functions
-# stays a library call, or code would grow seventeenfold with each.
+# Nodes of a call that is replaced. A formula reads its operand a dozen times: the third of nested functions stays a
+# library call, or code would grow seventeenfold with each.
 _LARGEST = 2**11
 
 # Absolute error against float64 over [-20, 20], measured by the test: exp 2e-7 relative, the others under 5e-7.

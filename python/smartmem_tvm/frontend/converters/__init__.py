@@ -8,6 +8,7 @@ name to the function; operators of another domain are called ``com.microsoft.Fas
 """
 
 from smartmem_tvm.frontend.converters import (
+    along_axis,
     arithmetic,
     casts,
     choice,
@@ -16,6 +17,7 @@ from smartmem_tvm.frontend.converters import (
     contrib_attention,
     contrib_bits,
     contrib_rotary,
+    detection,
     integer_products,
     movement,
     normalization,
@@ -31,6 +33,7 @@ from smartmem_tvm.frontend.converters.node import Node
 __all__ = ["CONVERTERS", "Node"]
 
 _FAMILIES = (
+    along_axis,
     arithmetic,
     casts,
     choice,
@@ -39,6 +42,7 @@ _FAMILIES = (
     contrib_attention,
     contrib_bits,
     contrib_rotary,
+    detection,
     integer_products,
     movement,
     normalization,

@@ -56,9 +56,10 @@ def functions(names: Sequence[str], alphas: Sequence[float], betas: Sequence[flo
         If ONNX has no such activation.
     """
     alphas, betas, found = list(alphas), list(betas), []
-    for name in map(str.lower, names):
+    for given in names:
+        name = given.lower()
         if name not in _FUNCTIONS:
-            raise ValueError(f"its activation {name} is none of ONNX's")
+            raise ValueError(f"its activation {given} is none of ONNX's")
         usual = _FUNCTIONS[name][1]
         found.append(_function(name, *(left.pop(0) if left else value for left, value in zip((alphas, betas), usual))))
     return found

@@ -40,7 +40,8 @@ def recurrent(node: Node) -> relax.Expr:
 
     name = node.op.lower()
     *results, _ = rows_kernel(node, name, sizes[:2], list(tensors.values()), [*outputs, scratch], body)
-    return relax.Tuple([_as_asked(node, each) for each in results[: node.outputs]])
+    asked = [_as_asked(node, each) for each in results[: node.outputs]]
+    return relax.Tuple(asked) if len(asked) > 1 else asked[0]
 
 
 def _as_asked(node: Node, result: relax.Expr) -> relax.Expr:
