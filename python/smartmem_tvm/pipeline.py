@@ -133,6 +133,7 @@ PHASES = (
     Phase(
         "legalize",
         (
+            "lower-concats",
             "relax.DispatchSampling",
             "relax.DispatchSortScan",
             "relax.LegalizeOps",
