@@ -136,6 +136,7 @@ PHASES = (
     Phase(
         "legalize",
         (
+            "lower-concats",
             "relax.DispatchSampling",
             "relax.DispatchSortScan",
             "relax.LegalizeOps",

@@ -23,7 +23,7 @@ from typing import Protocol
 from tvm import ir, tirx
 
 from ..ir.compose import MOST_REPEATED, can_reindex, reads_once
-from ..ir.graph import Graph, Node
+from ..ir.graph import MOST_INPUTS, Graph, Node, too_wide
 from ..ir.index_map import division_count, variables
 from ..ir.kernel import Kernel, emit, shape_of
 from ..ir.movement import movement
@@ -146,6 +146,8 @@ class FusionCheck:
 
     def _refuse_reader(self, node: Node, reader: Node, readers: int, once: bool) -> FusionDecision | None:
         name = reader.var.name
+        if reader.kernel is not None and too_wide(reader, node):
+            return FusionDecision(False, f"{name} would read more than {MOST_INPUTS} tensors")
         if reader.kernel is None:
             return FusionDecision(False, f"{name} has no functional form: {reader.reason}")
         if _calls(node) and _calls(reader) + _calls(node) > MOST_CALLS:

@@ -26,6 +26,7 @@ from .walk import collect
 MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
 LOG = "smartmem.log"  # module attribute: decisions of the passes, one JSON object each
 CALL_TIR = ir.Op.get("relax.call_tir")
+MOST_INPUTS = 64  # of a kernel that is put together of several: OpenCL promises room for 128 pointers
 # A tensor that is overwritten later cannot be read later through a view: such functions are left alone.
 IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
 
@@ -240,6 +241,11 @@ def _check_absorbed(node: Node, producer: Node, merged: Node) -> None:
     together = tensors.elements(merged.kernel, merged.args)
     operators = _union(producer.views, producer.members, node.views, node.members)
     check_same(chain, together, shape_of(node.kernel.outputs[0]), ", ".join(operators))
+
+
+def too_wide(node: Node, producer: Node) -> bool:
+    """Whether a node that absorbs a producer of several tensors would read more of them than kernels take."""
+    return len(producer.args) > 1 and len({*node.args, *producer.args}) - 1 > MOST_INPUTS
 
 
 def _union(*lists: list[str]) -> list[str]:

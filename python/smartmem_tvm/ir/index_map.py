@@ -99,16 +99,26 @@ def grid(vars_: Sequence, extents: Mapping) -> dict:
 
 
 def division_count(expr) -> int:
-    """Number of ``//`` and ``%`` worked out for one value of an expression: of two branches, those of the longer."""
-    if isinstance(expr, _LEAVES):
-        return 0
+    """Number of ``//`` and ``%`` worked out for one value of an expression: of two branches, those of the longer.
+
+    Without recursion: choices within choices are as deep as a concatenation is long.
+    """
+    parts, calls = [expr], []  # each part before those inside of it; the calls in it, and where their arguments are
+    for number, part in enumerate(parts):
+        for call in [] if isinstance(part, _LEAVES) else collect_outside(part, ir.Call, skip=ir.Call):
+            calls.append((number, call, slice(len(parts), len(parts) + len(call.args))))
+            parts.extend(call.args)
+    counts = [0 if isinstance(part, _LEAVES) else len(_divisions_outside(part)) for part in parts]
+    for number, call, arguments in reversed(calls):
+        found = counts[arguments]
+        counts[number] += found[0] + max(found[1:]) if is_if_then_else(call) else sum(found)
+    return counts[0]
+
+
+def _divisions_outside(expr) -> list:
+    """Divisions of an expression that are not in the arguments of a call."""
     nodes = collect_outside(expr, (*_DIVISIONS, ir.Call), skip=ir.Call)
-    return sum(_divisions_of_call(node) if isinstance(node, ir.Call) else 1 for node in nodes)
-
-
-def _divisions_of_call(call: ir.Call) -> int:
-    parts = [division_count(arg) for arg in call.args]
-    return parts[0] + max(parts[1:]) if is_if_then_else(call) else sum(parts)
+    return [node for node in nodes if not isinstance(node, ir.Call)]
 
 
 def divisor_chain(nodes: Iterable, var, extent: int) -> list[int]:

@@ -17,6 +17,7 @@ from .guard_divisions import GuardDivisions
 from .half_storage import HalfStorage
 from .lift_workspaces import LiftWorkspaces
 from .lower_argmax import LowerArgmax
+from .lower_concats import LowerConcats
 from .lower_rotations import LowerRotations
 from .lower_scans import LowerScans
 from .lower_sorts import LowerSorts
@@ -50,6 +51,7 @@ __all__ = [
     "HalfStorage",
     "LiftWorkspaces",
     "LowerArgmax",
+    "LowerConcats",
     "LowerRotations",
     "LowerScans",
     "LowerSorts",

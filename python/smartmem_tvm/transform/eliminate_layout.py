@@ -7,7 +7,7 @@ import tvm
 from tvm import ir
 
 from ..analysis.classify import MOST_DIVISIONS, quadrant
-from ..ir.graph import Graph, Node, rewrite_graphs
+from ..ir.graph import Graph, Node, rewrite_graphs, too_wide
 from ..ir.index_map import division_count, is_identity
 from ..ir.kernel import shape_of
 from ..ir.movement import movement
@@ -38,7 +38,8 @@ class EliminateLayout:
 
     1. is a graph output (a copy the user asked for; fusion may still let its producer write it directly),
     2. is read by a binding without functional form (opaque PrimFunc, packed call, tuple),
-    3. has a composed map so long that storing the tensor is cheaper.
+    3. has a composed map so long that storing the tensor is cheaper,
+    4. reads so many tensors that its reader would have more of them than a kernel takes.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -54,6 +55,8 @@ def eliminate(graph: Graph) -> list[dict]:
         if node.kernel is None or len(node.kernel.outputs) > 1:
             continue
         for producer in _movements_read(node, moved):
+            if too_wide(node, producer):
+                continue
             graph.absorb(node, producer, inline_output=True)
             readers.setdefault(producer.var, []).append(node.var.name)
         what = movement(node.kernel)
@@ -109,5 +112,7 @@ def _decision(graph: Graph, node: Node, text: str, readers: list[str]) -> dict:
     if _too_long(node):
         return {**entry, "action": "kept", "reason": "its map is too long to be worth reading through"}
     output = graph.is_output(node.var)
-    reason = "it is a result of the function" if output else "a reader has no functional form"
+    wide = any(reader.kernel is not None and too_wide(reader, node) for reader in graph.readers(node.var))
+    inner = "a reader has as many operands as a kernel takes" if wide else "a reader has no functional form"
+    reason = "it is a result of the function" if output else inner
     return {**entry, "action": "kept", "reason": reason}

@@ -46,11 +46,11 @@ class FuseRows:
 
 def fuse_rows(graph: Graph) -> list[dict]:
     """Rewrite `graph` in place; returns one decision per group."""
-    log = []
+    log, behind = [], _behind_statistics(graph)
     for node in reversed(list(graph)):
-        if node not in graph or not _is_pointwise(node):
+        if node not in behind or node not in graph or not _is_pointwise(node):
             continue
-        group = _group_ending_in(graph, node)
+        group = _group_ending_in(graph, node, behind)
         if len(group) < 2:
             continue
         labels = [label for member in group for label in member.members]
@@ -63,6 +63,15 @@ def fuse_rows(graph: Graph) -> list[dict]:
         entry = {"pass": "FuseRows", "operator": node.members[-1], "action": "fused", "members": labels}
         log.append({**entry, "into": [node.var.name], "reason": why})
     return log
+
+
+def _behind_statistics(graph: Graph) -> set[Node]:
+    """Nodes that reduce, and those that read what such a node has a part in: all that a group can be made of."""
+    found: set = set()
+    for node in graph:
+        if node.kernel is not None and (reduces(node.kernel) or any(p in found for p in _producers(graph, node))):
+            found.add(node)
+    return found
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -81,7 +90,7 @@ def _is_row_statistic(node: Node) -> bool:
     return all(math.prod(stage.extents.values()) <= largest for stage in kernel.stages)
 
 
-def _group_ending_in(graph: Graph, sink: Node) -> list[Node]:
+def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
     """The largest group of rows that ends in `sink`, readers before producers; just ``[sink]`` if there is none."""
     last = sink.kernel.last
     axes: dict = {var: axis for axis, var in enumerate(last.spatial) if last.extents[var] > 1}
@@ -89,11 +98,12 @@ def _group_ending_in(graph: Graph, sink: Node) -> list[Node]:
     frontier = _producers(graph, sink)
     while frontier:
         candidate = frontier.pop(0)
-        if candidate in group or not set(graph.readers(candidate.var)) <= set(group):
+        readers = graph.readers(candidate.var)
+        if candidate not in behind or candidate in group or not set(readers) <= set(group):
             continue
         if not (_is_pointwise(candidate) or _is_row_statistic(candidate)):
             continue
-        labels = _labels(candidate, [n for n in group if candidate.var in n.operands], axes)
+        labels = _labels(candidate, readers, axes)
         if labels is None:
             continue
         if reduces(candidate.kernel):
