@@ -79,10 +79,10 @@ class TestPipeline:
         assert "write_imagef" in code(write(), register("bare", _tvm.texture_tir_pipeline))
 
 
-def functions_of_halves(names):
-    """A kernel with one result for each function, of halves between 0 and 1, plus 1 for acosh."""
-    x = te.placeholder((32,), "float16", name="x")
-    one = tirx.const(1, "float16")
+def functions_of_vectors(names, dtype):
+    """A kernel with one result for each function, of numbers between 0 and 1, plus 1 for acosh."""
+    x = te.placeholder((32,), dtype, name="x")
+    one = tirx.const(1, dtype)
     arguments = {"acosh": lambda v: (v + one,), "atan2": lambda v: (v, one), "hypot": lambda v: (v, one)}
     arguments["copysign"] = lambda v: (v, -one)
 
@@ -90,32 +90,37 @@ def functions_of_halves(names):
         function, operands = getattr(tirx, name), arguments.get(name, lambda v: (v,))
         return te.compute((32,), lambda i: function(*operands(x[i])), name=name)
 
-    return te.create_prim_func([x, *map(result, names)])
+    kernel = s_tir.Schedule(te.create_prim_func([x, *map(result, names)]))
+    for name in names:
+        kernel.vectorize(kernel.split(kernel.get_loops(kernel.get_sblock(name))[0], [None, 8])[1])
+    return kernel.mod
 
 
-class TestHalvesOnCPUs:
-    """`_in_single`: functions that LLVM has for float32 only."""
+class TestFunctionsOnCPUs:
+    """`_in_single`, `_lane_by_lane`: functions that LLVM has for float32 only, or for single numbers only."""
 
-    def test_tvm_does_not_know_them(self):
+    @pytest.mark.parametrize("dtype, function", [("float16", "atan"), ("float32x4", "sinh")])
+    def test_tvm_does_not_know_them(self, dtype, function):
         program = (
-            "import tvm; from tvm import te, tirx; x = te.placeholder((4,), 'float16'); "
-            "tvm.compile(te.create_prim_func([x, te.compute((4,), lambda i: tirx.atan(x[i]))]), 'llvm')"
+            f"import tvm; from tvm import te, tirx; x = te.placeholder((4,), '{dtype}'); "
+            f"tvm.compile(te.create_prim_func([x, te.compute((4,), lambda i: tirx.{function}(x[i]))]), 'llvm')"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert "unknown intrinsic" in done.stderr, unnecessary("_in_single")
+        assert "unknown intrinsic" in done.stderr, unnecessary(f"the rule for {function}")
 
-    def test_with_it(self):
+    @pytest.mark.parametrize("dtype, tolerance", [("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)])
+    def test_with_it(self, dtype, tolerance):
         names = _tvm.SINGLE_FUNCTIONS
-        x = np.linspace(0, 0.96875, 32).astype("float16")
-        results = [tvm.runtime.empty((32,), "float16") for _ in names]
-        tvm.compile(functions_of_halves(names), "llvm")(tvm.runtime.tensor(x), *results)
+        x = np.linspace(0, 0.96875, 32).astype(dtype)
+        results = [tvm.runtime.empty((32,), dtype) for _ in names]
+        tvm.compile(functions_of_vectors(names, dtype), "llvm")["main"](tvm.runtime.tensor(x), *results)
         wide = x.astype("float64")
         exact = {"acosh": np.arccosh(wide + 1), "atan2": np.arctan2(wide, 1), "hypot": np.hypot(wide, 1)}
         exact |= {"copysign": -wide, "erf": np.vectorize(math.erf)(wide), "log1p": np.log1p(wide)}
         others = {"acos": "arccos", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan"}
         for name, result in zip(names, results, strict=True):
             expected = exact[name] if name in exact else getattr(np, others.get(name, name))(wide)
-            np.testing.assert_allclose(result.numpy(), expected, rtol=1e-3, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(result.numpy(), expected, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 def loads_vectors(text: str) -> bool:

@@ -35,7 +35,7 @@ tvm_ffi.register_error("CheckError", CheckError)
 # Else Ctrl-C in a callback comes out as a RuntimeError without a message, which looks like that of a kernel.
 tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 
-# Functions of which LLVM has no half form, and for which TVM's rules know no other.
+# Functions of which LLVM has no half form, and for which TVM's rules know no other; of two it has no vectors either.
 SINGLE_FUNCTIONS = (
     "acos",
     "acosh",
@@ -50,21 +50,33 @@ SINGLE_FUNCTIONS = (
     "log1p",
     "sinh",
 )
+SCALAR_FUNCTIONS = ("cosh", "sinh")
 
 
 def _in_single(call: ir.Call) -> ir.Expr:
-    """Work-around: a function of halves on a CPU is computed in float32; others are left to TVM's own rules.
+    """Work-around: on a CPU a function of halves is computed in float32; others are left to TVM's own rules.
 
     Code generation ends in "unknown intrinsic" otherwise, also where TVM only folds a constant.
     """
-    if str(call.ty.dtype) != "float16":
+    dtype = str(call.ty.dtype)
+    if not dtype.startswith("float16"):
         return call
-    wide = [arg.astype("float32") for arg in call.args]
-    return tirx.call_intrin("float32", call.op, *wide).astype("float16")
+    wide = dtype.replace("float16", "float32")  # of a vector too
+    return tirx.call_intrin(wide, call.op, *(arg.astype(wide) for arg in call.args)).astype(dtype)
+
+
+def _lane_by_lane(call: ir.Call) -> ir.Expr:
+    """Work-around: on a CPU these functions of a vector are functions of its elements, for the same reason."""
+    dtype, _, lanes = str(call.ty.dtype).partition("x")
+    if not lanes:
+        return _in_single(call)
+    each = [tirx.call_intrin(dtype, call.op, tirx.Shuffle([call.args[0]], [i])) for i in range(int(lanes))]
+    return tirx.Shuffle(each, list(range(int(lanes))))
 
 
 for _name in SINGLE_FUNCTIONS:
-    tirx.register_intrin_lowering(f"tirx.{_name}", "llvm", f=_in_single, level=99)
+    _rule = _lane_by_lane if _name in SCALAR_FUNCTIONS else _in_single
+    tirx.register_intrin_lowering(f"tirx.{_name}", "llvm", f=_rule, level=99)
 
 TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")

@@ -114,6 +114,8 @@ def test_a_wrong_result_is_a_verdict(monkeypatch):
     verdict = check.check(one)
     assert verdict.kind == check.WRONG and verdict.cause == "Neg"
     assert verdict.others == "onnx as ONNX Runtime, tvm as ONNX Runtime"
+    monkeypatch.setattr(check, "_reference_evaluator", lambda _: [x])
+    assert check.check(one).kind == check.DISPUTED  # then ONNX Runtime is wrong
     monkeypatch.setattr(check, "compile_and_run", lambda *_: 1 / 0)
     assert check.check(one).kind == check.INTERNAL
 
