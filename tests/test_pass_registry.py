@@ -47,7 +47,10 @@ def passes_in_files() -> set[str]:
 
 
 # What mends TVM's own pipelines is in `_tvm` and `deploy.tvm_texture_mends`, and part of those.
-MENDS = {"FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "SplitByScope"}
+MENDS = {
+    *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
+    *("SplitByScope", "ScheduleTexels"),
+}
 
 
 def test_every_pass_of_this_package_has_a_name():

@@ -340,3 +340,18 @@ def test_networks_run_through_tvms_own_adreno_pipeline(name):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
     written = [name for name, text in sources(executable).items() if "write_image" in body(text)]
     assert len(written) >= textures if textures else not written
+
+
+class TestVectorBooleans:
+    """`FixVectorBooleans`: what is true becomes 1, and is all bits where it chooses."""
+
+    def mask(self):
+        return read(value=lambda x: tirx.Cast("float32", x < tirx.const(0, "float32")) * x)
+
+    def test_tvm_converts_all_bits(self):
+        without_it = code(self.mask(), without("FixVectorBooleans"))
+        assert "convert_float4" in without_it, unnecessary("FixVectorBooleans")
+
+    def test_with_it(self):
+        found = code(self.mask(), TIR_PIPELINE)
+        assert "convert_float4" not in found and "select(" in found

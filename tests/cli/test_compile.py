@@ -84,8 +84,9 @@ def test_a_kernel_that_breaks_a_rule(smartmem, model_path, tmp_path, monkeypatch
     # The pipeline without textures indexes them as if they were buffers.
     monkeypatch.setattr(gpu_build, "_lower", lambda mod, target, pipeline: lower(mod, target, "default"))
     outcome = smartmem("compile", model_path, "-o", tmp_path / "phone", "--target", "adreno-740")
-    assert outcome.code == 2 and not (tmp_path / "phone").exists()
-    assert "breaks the rule 'no pointer arithmetic on images'" in " ".join(outcome.err.split())
+    assert outcome.code == 0, outcome.err
+    found = json.loads((tmp_path / "phone" / "manifest.json").read_text())["opencl"]
+    assert found["checked"] > 0 and found["whole_texel_reads"] == 0  # its tensors are in buffers
 
 
 def test_other_targets_have_no_opencl_kernels(compiled_folder):

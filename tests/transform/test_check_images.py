@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CheckImages: lowered kernels that break a rule are refused, in which words, and others are not."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -14,6 +15,7 @@ from smartmem_tvm.analysis.texel_reads import TexelReads, summed
 from smartmem_tvm.deploy import gpu_build
 from smartmem_tvm.deploy.kernel_code import kernel_code
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform.check_images import RULES, CheckImages, Planned, planned_memory
 from texture_modules import TARGET, Program, from_texels, to_texels
@@ -150,12 +152,18 @@ def forgetful(monkeypatch):
     return forget
 
 
-def test_compile_refuses_what_breaks_a_rule(forgetful):
+def test_compile_does_without_textures_where_a_kernel_breaks_a_rule(forgetful):
     mod = module(lambda x: op.matmul(op.exp(x), x), (8, 8))
     assert summed(sm.compile(mod, TARGET).texel_reads.values()) == TexelReads(whole=1)
     forgetful()
-    with pytest.raises(UserError, match=r"kernel '.*_kernel' breaks the rule 'no pointer arithmetic on images'"):
-        sm.compile(mod, TARGET)
+    made = sm.compile(mod, TARGET)
+    assert summed(made.texel_reads.values()) == TexelReads()
+    placed = [entry for entry in read_log(made.graph) if entry["pass"] == "PlaceTextures"]
+    assert {entry["memory"] for entry in placed} == {"buffer"}
+    reason = (
+        r"lv cannot be compiled with textures: OpenCL kernel '.*' breaks the rule 'no pointer arithmetic on images'"
+    )
+    assert re.match(reason, placed[0]["reason"])
 
 
 def test_so_does_what_compiles_single_kernels(forgetful):

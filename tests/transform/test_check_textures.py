@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """CheckTextures: what is refused, in which words, and what is not."""
 
+import numpy as np
 import pytest
 import tvm
 from tvm import relax, te
 
-from smartmem_tvm.deploy.textures import build_textures
+from smartmem_tvm.deploy.textures import build_textures, texture_machine
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.transform import CheckTextures
 from smartmem_tvm.transform.check_textures import CHANNELS, SCOPES
-from texture_modules import TARGET, VDEVICES, Program, single_numbers, to_texels
+from texture_modules import TARGET, VDEVICES, Program, opencl, single_numbers, to_texels
 
 
 def copy(shape, dtype="float32", scope="global.texture"):
@@ -86,8 +87,13 @@ def test_a_texture_inside_a_kernel():
 def refused_kernel(schedule):
     program = Program()
     t = program.kernel(to_texels((64, 8, 4)), program.input((2048,)), scope="global.texture", schedule=schedule)
+    array = np.arange(2048, dtype="float32")
     with pytest.raises(UserError, match=r"^kernel 'kernel_t0' does not write texture 'texels' texel by texel.*\.$"):
-        build_textures(program.module(t), TARGET)
+        CheckTextures()(program.module(t))
+    # To be run, it is scheduled anew.
+    device = opencl()
+    machine = texture_machine(build_textures(program.module(t), TARGET), device)
+    assert np.array_equal(machine["main"](tvm.runtime.tensor(array, device)).numpy().ravel(), array)
 
 
 def test_a_texel_written_number_by_number():
