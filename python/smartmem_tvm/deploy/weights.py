@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst
 
+from ..errors import UserError
 from ..transform.check_textures import SCOPES
 
 LARGE = 2**16  # bytes; smaller constants stay in the library, unless they are for a texture
@@ -169,6 +170,11 @@ def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
 
 def map_weights(path: Path, places: Sequence[dict]) -> list[Weight]:
     """The weights that `write_weights` wrote, in memory as far as they are looked at."""
+    there = path.stat().st_size
+    for each in places:
+        known = each["dtype"] in _STORABLE and each["scope"] in ("global", *SCOPES)
+        if not known or each["offset"] + prod(each["shape"]) * np.dtype(each["dtype"]).itemsize > there:
+            raise UserError(f"{path} does not hold the weights that are listed beside it; compile the model again.")
     # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
     arrays = (np.memmap(path, each["dtype"], "c", each["offset"], tuple(each["shape"])) for each in places)
     return [Weight(tvm.runtime.from_dlpack(array), each["scope"]) for array, each in zip(arrays, places, strict=True)]
