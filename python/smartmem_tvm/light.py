@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from onnx import ModelProto, TensorProto
 
 from .errors import UserError
+from .json_data import parse
 
 KEY = "smartmem.weights"
 DTYPES = {
@@ -206,8 +207,8 @@ def read_recipes(model: ModelProto) -> dict[str, Recipe]:
 def _recipes(model: ModelProto) -> dict[str, Recipe]:
     text = next(entry.value for entry in model.metadata_props if entry.key == KEY)
     try:
-        return {name: _recipe(name, entry) for name, entry in json.loads(text).items()}
-    except (ValueError, AttributeError, RecursionError) as error:
+        return {name: _recipe(name, entry) for name, entry in parse(text).items()}
+    except (ValueError, AttributeError) as error:
         raise UserError(
             f"The weight recipes of this light model are not valid JSON ({error}); get the file again."
         ) from error

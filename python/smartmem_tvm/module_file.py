@@ -8,7 +8,6 @@ else comes back as it was.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import zlib
@@ -23,19 +22,16 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.script import from_source
 
+from . import json_data
 from .errors import UserError
 from .ir.walk import collect
 from .light import Recipe
+from .module_check import check_module_json
 from .whole_file import whole
 
 _Change = Callable[[tvm.runtime.Tensor, tvm.ir.Type], tvm.runtime.Tensor | None]
 KEPT = 4096  # bytes of a constant that is in the file, number by number
 _DRAWN = ("float16", "float32", "float64")
-# What a module consists of. A function of the process, or a library, is no part of one.
-_DATA = re.compile(
-    r"None|bool|int|float|DataType|dtype|Device|ffi\.(String|SmallStr|Array|List|Map|Dict|Shape|Tensor)"
-    r"|(ir|prim|relax|tirx|s_tir|target)\..*"
-)
 
 
 def module_text(mod: tvm.IRModule) -> str:
@@ -65,6 +61,8 @@ def read_module(path: Path) -> tvm.IRModule:
         If the file cannot be read or holds no module of this TVM.
     """
     try:
+        if path.exists() and (not path.is_file() or path.stat().st_size > json_data.MOST_BYTES):
+            raise OSError(0, f"no file of at most {json_data.MOST_BYTES} bytes")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no text"
@@ -87,16 +85,7 @@ def _from_script(text: str) -> tvm.IRModule:
 
 
 def _from_json(text: str) -> tvm.IRModule:
-    graph = json.loads(text)
-    version = graph.get("metadata", {}).get("tvm_version")
-    if version != tvm.__version__:
-        raise UserError(f"was written by TVM {version}, and this is {tvm.__version__}: dump the module again.")
-    root = graph["nodes"][graph["root_index"]]["type"]
-    if root != "ir.IRModule":
-        raise UserError(f"holds a {root}, which is not a module; give a file that `--dump-dir` wrote.")
-    strange = next((node["type"] for node in graph["nodes"] if not _DATA.fullmatch(node["type"])), None)
-    if strange is not None:
-        raise UserError(f"holds a {strange}, which is no part of a module; give a file that `--dump-dir` wrote.")
+    check_module_json(text)
     return _mapped(tvm.ir.load_json(text), _with_numbers)
 
 

@@ -59,6 +59,7 @@ def _serve(name: str, numbers: range, folder: str, pipe) -> None:
 def run(name: str, numbers: range, seconds_each: float = 30.0, until: float = float("inf")) -> Outcome:
     """Give a reader the inputs of these numbers; a process that dies, or is silent for so long, is started again."""
     outcome, context, left = Outcome(), multiprocessing.get_context("fork"), numbers
+    READERS[name].seeds()  # here, once for all processes
     while left and time.monotonic() < until:
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
             mine, other = context.Pipe(duplex=False)

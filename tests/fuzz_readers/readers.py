@@ -4,34 +4,30 @@
 A reader takes what it is given or raises `UserError`, messages of the network `OSError` too; all else is a fault.
 """
 
-import json
+import contextlib
 import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import onnx
-import tvm
-
 import smartmem_tvm
 from fuzz_readers import seeds
 from fuzz_readers.mutations import changed_bytes, changed_json_text, changed_model_bytes
 from smartmem_tvm import UserError, frontend
 from smartmem_tvm.bench import results
+from smartmem_tvm.bench.results import plain
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.weights import map_weights
 from smartmem_tvm.frontend.inputs import id_limits, read_arrays
 from smartmem_tvm.module_file import read_module
-from smartmem_tvm.page.html import page
+from smartmem_tvm.page.html import page, report_data
 from smartmem_tvm.page.sources import read_sources
-from smartmem_tvm.remote import devices, keys, wire
+from smartmem_tvm.remote import about, devices, keys, wire
 from smartmem_tvm.tune import record_lines, records
+from smartmem_tvm.tune.apply_records import ApplyRecords
 from smartmem_tvm.tune.profile_store import ProfileStore
 from smartmem_tvm.tune.select_winners import choose
-
-TARGET = tvm.target.Target(seeds.TARGET)
 
 
 @dataclass(frozen=True)
@@ -75,43 +71,66 @@ def _records(path: Path) -> None:
     record_lines.check(path)
     record_lines.prune(record_lines.sift(lines)[1], 1)
     record_lines.merge([lines, lines])
-    choose(lines, records.circumstances(TARGET, 1))
-    records.Records(path, records.circumstances(TARGET, 1), {})
+    choose(lines, records.circumstances(seeds.TARGET, 1))
+    records.Records(path, records.circumstances(seeds.TARGET, 1), {})
+
+
+def _tuned(path: Path) -> None:
+    """Compile the kernels of the seeds with what the file says of them."""
+    chosen = choose(records.lines_of(path), records.circumstances(seeds.TARGET, 1))
+    with seeds.TARGET:
+        for size in (4, 8):
+            ApplyRecords(chosen.database)(seeds.kernel(size))
+
+
+def _profiles(path: Path) -> None:
+    store = ProfileStore(path, seeds.TARGET, 1)
+    kernel = seeds.kernel(4)["main"]
+    store.compare([kernel], [kernel])
+
+
+def _module(path: Path) -> None:
+    mod = read_module(path)
+    with contextlib.suppress(Exception):  # it may still be wrong, and whoever goes on with it says so
+        mod.script()
 
 
 def _manifest(path: Path) -> None:
     folder = path.parent
-    (folder / export.WEIGHTS).write_bytes(bytes(4096))
-    (folder / export.EXPLANATION).write_text("{}")
-    (folder / "lib.so").write_bytes(b"")
+    for name, content in seeds.compiled().items():
+        if name != path.name and not (folder / name).exists():
+            (folder / name).write_bytes(content)
     manifest = export.read_manifest(folder)
     export.Loaded(manifest, None).inputs  # noqa: B018
-    tvm.target.Target(manifest["target"])
     map_weights(folder / export.WEIGHTS, manifest["weights"])
     export.check_files(folder, manifest)
 
 
 def _report(path: Path) -> None:
-    page(read_sources([str(path)]))
+    page(plain(report_data(read_sources([str(path)]))))
 
 
-def _answer(data: bytes) -> wire.Connection:
-    """A connection on which a tracker says this."""
-    mine, other = socket.socketpair()
-    other.sendall(data)
-    other.close()
-    connection = wire.Connection.__new__(wire.Connection)
-    connection.timeout, connection.socket = 1.0, mine
-    return connection
+def _folder_report(path: Path) -> None:
+    for name in (export.MANIFEST, export.EXPLANATION):
+        if name != path.name:
+            (path.parent / name).write_bytes(seeds.compiled()[name])
+    _report(path.parent)
 
 
 def _tracker(path: Path) -> None:
-    with _answer(path.read_bytes()) as connection:
+    """A tracker that says this, and hangs up."""
+    mine, other = socket.socketpair()
+    with other:
+        wire.send_text(other, path.read_text(encoding="utf-8", errors="replace")[:100_000])
+    with wire.Connection.over(mine, 1.0) as connection:
         keys.states(connection)
 
 
-def _devices(path: Path) -> None:
-    devices.devices_of(path.read_text(encoding="utf-8", errors="replace"))
+def _server(path: Path) -> None:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    about.parse_about(text)
+    for each in map(devices.fitted, about.parse_devices(text)):
+        devices.row_text(each)
 
 
 READERS = {
@@ -119,4 +138,16 @@ READERS = {
     "model-bytes": Reader(seeds.models, changed_bytes, _model, file="m.onnx"),
     "import": Reader(seeds.models, changed_model_bytes, _import, file="m.onnx"),
     "compile": Reader(seeds.models, changed_model_bytes, _compile, file="m.onnx"),
+    "records": Reader(seeds.records, changed_json_text, _records, file="r.jsonl"),
+    "tuned": Reader(seeds.records, changed_json_text, _tuned, file="r.jsonl"),
+    "profiles": Reader(seeds.profiles, changed_json_text, _profiles, file="p.jsonl"),
+    "module": Reader(seeds.modules, changed_json_text, _module, file="m.json"),
+    "manifest": Reader(seeds.manifests, changed_json_text, _manifest, file=export.MANIFEST),
+    "report-manifest": Reader(seeds.manifests, changed_json_text, _folder_report, file=export.MANIFEST),
+    "report-explanation": Reader(seeds.explanations, changed_json_text, _folder_report, file=export.EXPLANATION),
+    "report-results": Reader(seeds.results, changed_json_text, _report, file="r.json"),
+    "results": Reader(seeds.results, changed_json_text, results.read, file="r.json"),
+    "tracker": Reader(seeds.summaries, changed_json_text, _tracker, (UserError, OSError)),
+    "server": Reader(seeds.devices, changed_json_text, _server),
+    "arrays": Reader(seeds.arrays, changed_bytes, lambda path: read_arrays(str(path), ["x"]), file="x.npz"),
 }

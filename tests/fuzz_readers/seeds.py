@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole files of each kind, small ones."""
 
+import contextlib
+import io
 import json
+import tempfile
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnx
+import tvm
 from onnx import TensorProto, helper, numpy_helper
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
 
 from attention_model import attention_model
+from helpers import constant, legal, module, op
 from small_network import network
 from smartmem_tvm import light
-from smartmem_tvm._version import SCHEDULES, installed_version
+from smartmem_tvm.cli import main
+from smartmem_tvm.module_file import write_module
+from smartmem_tvm.tune.profile_store import ProfileStore
+from smartmem_tvm.tune.records import Records, circumstances
 
-TARGET = {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1}
+TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 1})
 
 
 def _shapes() -> onnx.ModelProto:
@@ -80,3 +91,118 @@ def models() -> list[bytes]:
         if not light.is_light(each):
             onnx.checker.check_model(each)
     return [each.SerializeToString() for each in found]
+
+
+def _written(write) -> bytes:
+    """What a function writes into the file that it is given."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "file.json")
+        return (Path(folder) / "file.json").read_bytes()
+
+
+def _module() -> tvm.IRModule:
+    weight = constant(40, 30)
+    return module(lambda x: op.nn.relu(op.matmul(op.permute_dims(x), weight)), (40, 6))
+
+
+def kernel(size: int) -> tvm.IRModule:
+    """One that adds numbers."""
+    mod = legal(lambda x: op.add(x, x), (size,))
+    return tvm.IRModule({"main": next(f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc))})
+
+
+@cache
+def modules() -> list[bytes]:
+    """Modules as JSON."""
+    return [_written(lambda path: write_module(_module(), path))]
+
+
+@cache
+def records() -> list[bytes]:
+    """Records of two kernels, one of which turned out wrong."""
+
+    def write(path: Path) -> None:
+        found = Records(path, circumstances(TARGET, 1), {"date": "d", "command": "c", "device": "CPU", "driver": ""})
+        for size in (4, 8):
+            schedule = Schedule(kernel(size))
+            schedule.annotate(schedule.get_loops(schedule.get_sblock("T_add"))[0], "pragma_x", 1)
+            arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+            workload = found.commit_workload(kernel(size))
+            record = ms.database.TuningRecord(schedule.trace, workload, [1e-3, 2e-3], TARGET, arguments)
+            found.commit_tuning_record(record)
+            found.commit_winner(record, 1e-3, 2e-3)
+        found.commit_wrong(record, "differs")
+
+    return [_written(write)]
+
+
+@cache
+def profiles() -> list[bytes]:
+    """Measured latencies of two kernels."""
+
+    def write(path: Path) -> None:
+        store = ProfileStore(path, TARGET, 1)
+        for size in (4, 8):
+            store.add(kernel(size)["main"], size * 1e-6, "session")
+
+    return [_written(write)]
+
+
+@cache
+def compiled() -> dict[str, bytes]:
+    """The files of a compiled model."""
+    with tempfile.TemporaryDirectory() as folder:
+        onnx.save(attention_model(), f"{folder}/m.onnx")
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert main(["compile", f"{folder}/m.onnx", "-o", f"{folder}/out", "--no-tuned"]) == 0
+        return {path.name: path.read_bytes() for path in Path(folder, "out").iterdir()}
+
+
+def manifests() -> list[bytes]:
+    """Of a compiled model."""
+    return [_on_one_line(compiled()["manifest.json"])]
+
+
+def explanations() -> list[bytes]:
+    """Of a compiled model."""
+    return [_on_one_line(compiled()["explain.json"])]
+
+
+def _on_one_line(content: bytes) -> bytes:
+    return json.dumps(json.loads(content)).encode()
+
+
+def results() -> list[bytes]:
+    """Of a benchmark, of a measurement, and of kernels."""
+    systems = {"smartmem": {"latency_ms": {"median": 1.0, "p90": 2.0}, "kernels": 3, "relative_error": 1e-6}}
+    steps = [{"system": "smartmem", "label": "all", "latency_ms": 1.0}]
+    row = {"model": "tiny", "fingerprint": "f", "systems": systems, "ablation": steps, "threads": 2, "machine": {}}
+    kernels = [{"kernel": "matmul", "seconds": 1e-3, "launches": 2}]
+    measured = {"folder": "out", "model": "tiny", "target": "llvm", "latency_ms": {"median": 1.0}, "kernels": kernels}
+    layers = [{"kernels": ["matmul"], "wrong": True}]
+    measured |= {"outputs": {"y": {"max_rel_err": 0.0}}, "layers": layers, "correct": True, "replays": 3, "threads": 1}
+    return [json.dumps(each).encode() for each in ({"format": 1, "rows": [row]}, measured)]
+
+
+def summaries() -> list[bytes]:
+    """What a tracker says."""
+    servers = [{"key": "server:pixel", "addr": ["127.0.0.1", 9090]}, {"key": "server:board", "addr": ["::1", 9091]}]
+    queues = {"pixel": {"free": 1, "pending": 0}, "x": {"free": 0, "pending": 2}}
+    return [json.dumps([0, {"server_info": servers, "queue_info": queues}]).encode()]
+
+
+def devices() -> list[bytes]:
+    """What a server says of its devices, and of itself."""
+    phone = {"kind": "opencl", "index": 0, "name": "QUALCOMM Adreno(TM) 740", "driver": "Compiler E031", "half": True}
+    phone |= {"image2d_width": 16384, "max_work_group_size": 1024, "compute_units": 2}
+    about = {"tvm": "0.27", "smartmem": "0.1", "machine": "aarch64", "system": "Linux", "cores": 8}
+    return [json.dumps(each).encode() for each in ([phone, {"kind": "cpu", "index": 0, "name": "x"}], about)]
+
+
+@cache
+def arrays() -> list[bytes]:
+    """Arrays in files of numpy's."""
+    one, several = io.BytesIO(), io.BytesIO()
+    np.save(one, np.zeros((2, 3), "float32"))
+    np.savez(several, x=np.zeros((2, 3), "float32"), y=np.arange(4))
+    return [one.getvalue(), several.getvalue()]

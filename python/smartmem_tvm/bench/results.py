@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import json_data
 from ..errors import UserError
 from ..whole_file import whole
 
@@ -60,12 +61,14 @@ def read(path: Path) -> dict[str, dict]:
         If it is not one, or of another format.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] == FORMAT:
-            return {row["model"]: row for row in content["rows"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        content = json_data.read(path)
+        if not json_data.fits(content, {"format": object, "rows": [{"model": str, "systems?": dict}]}):
+            raise ValueError("it has no rows")
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a result file of smartmem bench; give another name for --output.") from error
-    raise UserError(f"{path} has format {content['format']}, not {FORMAT}; give another name for --output.")
+    if content["format"] != FORMAT:
+        raise UserError(f"{path} has format {content['format']}, not {FORMAT}; give another name for --output.")
+    return {row["model"]: row for row in content["rows"]}
 
 
 def plain(value: Any) -> Any:

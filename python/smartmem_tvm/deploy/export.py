@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import json_data
 from .._version import TVM_PINS, __version__, installed_version
 from ..errors import UserError
 from .compilers import LIBRARY, OBJECTS
@@ -26,6 +27,31 @@ if TYPE_CHECKING:
 
 FORMAT = 5
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
+
+
+def _is_target(text: object) -> bool:
+    import tvm
+
+    try:
+        return isinstance(text, str) and isinstance(tvm.target.Target(text), tvm.target.Target)
+    except Exception:  # TVM raises several kinds here
+        return False
+
+
+_INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?": (json_data.is_size, None)}
+_WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
+# What others than `save` have to find in a manifest.
+_SHAPE = {
+    "target": _is_target,
+    "host": str,
+    "library": lambda name: name in (LIBRARY, OBJECTS),
+    "inputs": [_INPUT],
+    "outputs": [str],
+    "weights": [_WEIGHT],
+    "sha256": dict,
+    "model?": str,
+    "precision?": str,
+}
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION}
 
 
@@ -186,6 +212,8 @@ def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
         if manifest.get(key) != value:
             found = manifest.get(key)
             raise UserError(f"{folder} was compiled for {key} {found}, here it is {value}; compile the model again.")
+    if not json_data.fits(manifest, _SHAPE):
+        raise UserError(f"{folder / MANIFEST} is not the one that was written; compile the model again.")
     return manifest
 
 
@@ -205,7 +233,7 @@ def _write_json(path: Path, content: Mapping) -> None:
 def _manifest(folder: Path) -> dict | None:
     """The manifest, or None where there is none of ours."""
     try:
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content = json_data.read(folder / MANIFEST)
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) and "format" in content else None

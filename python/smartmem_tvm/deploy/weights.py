@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst
 
+from ..errors import UserError
 from ..narrow import to_bytes
 from ..transform.check_textures import SCOPES
 
@@ -177,6 +178,11 @@ def _mapped(path: Path, dtype: str, offset: int, shape: tuple[int, ...]) -> np.n
 
 def map_weights(path: Path, places: Sequence[dict]) -> list[Weight]:
     """The weights that `write_weights` wrote, in memory as far as they are looked at."""
+    there = path.stat().st_size
+    for each in places:
+        known = each["dtype"] in _STORABLE and each["scope"] in ("global", *SCOPES)
+        if not known or each["offset"] + prod(each["shape"]) * np.dtype(each["dtype"]).itemsize > there:
+            raise UserError(f"{path} does not hold the weights that are listed beside it; compile the model again.")
     # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
     arrays = (_mapped(path, each["dtype"], each["offset"], tuple(each["shape"])) for each in places)
     return [Weight(tvm.runtime.from_dlpack(array), each["scope"]) for array, each in zip(arrays, places, strict=True)]

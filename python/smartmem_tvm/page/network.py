@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from .. import json_data
 from .lanes import lanes
 from .tensors import memory, tensors
 
@@ -56,8 +56,10 @@ def _about(manifest: Mapping) -> dict:
     """What the header says in words."""
     target = manifest.get("target", "")
     try:
-        parts = json.loads(target)
+        parts = json_data.parse(target)
     except ValueError:
+        parts = {}
+    if not isinstance(parts, dict):
         parts = {}
     named = parts.get("model") or parts.get("mcpu") or manifest.get("cpu") or parts.get("arch") or ""
     return {

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import json_data
 from ..errors import UserError
 from ..tune import json_lines
 from ..tune.record_lines import kind_of
@@ -68,10 +68,10 @@ def _object(file: Path, folder: Path) -> dict:
 
 def _json(path: Path) -> object:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json_data.read(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error}); name another file or folder.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is no JSON; {_KINDS}.") from error
 
 
@@ -94,7 +94,7 @@ def _take(found: Sources, name: str, content: object) -> None:
         for each in content:
             _take(found, name, each)
     elif isinstance(content, dict) and isinstance(content.get("rows"), list):
-        found.rows += [(name, row) for row in content["rows"]]
+        found.rows += [(name, row) for row in content["rows"] if isinstance(row, dict)]
     elif isinstance(content, dict) and _is_measurement(content):
         found.measurements.append((name, content))
     else:

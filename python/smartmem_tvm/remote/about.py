@@ -6,7 +6,7 @@ TVM's sessions carry numbers, texts and tensors, and no version of the other sid
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
 import os
 import platform
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from .. import json_data
 from .._version import __version__, installed_version
 from ..tune.host import cpu_name
 
@@ -29,6 +30,10 @@ _ATTRIBUTES = {
     "local_bytes": "max_shared_memory_per_block",
     "global_bytes": "total_global_memory",
 }
+_ABOUT = {"tvm": (str, None), "smartmem?": str, "machine?": str, "system?": str, "cores?": json_data.is_size}
+_DEVICE = {"kind": str, "index": json_data.is_size, "name?": str, "driver?": str, "version?": str}
+_DEVICE |= {f"{name}?": json_data.is_size for name in _ATTRIBUTES if name not in ("name", "driver", "version")}
+MOST_DEVICES = 64  # of one kind, or told by one server
 # Kinds of devices that this package compiles for, and some that a server may have besides.
 KINDS = ("cpu", "opencl", "cuda", "vulkan", "metal", "rocm")
 
@@ -47,6 +52,22 @@ def about_json() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     machine = {"machine": platform.machine(), "system": platform.system(), "cores": cores}
     return json.dumps({"tvm": tvm_version(), "smartmem": __version__, **machine})
+
+
+def parse_about(text: str) -> dict[str, Any]:
+    """What `about_json` wrote on another machine, as far as it is that."""
+    with contextlib.suppress(ValueError):
+        if json_data.fits(told := json_data.parse(text), _ABOUT):
+            return told
+    return {"tvm": None}
+
+
+def parse_devices(text: str) -> list[dict[str, Any]]:
+    """What `devices_json` wrote on another machine, as far as it is that."""
+    with contextlib.suppress(ValueError):
+        if isinstance(told := json_data.parse(text), list):
+            return [each for each in told[:MOST_DEVICES] if json_data.fits(each, _DEVICE)]
+    return []
 
 
 def devices_json() -> str:
@@ -76,7 +97,7 @@ def local_devices() -> list[dict[str, Any]]:
 
 def tvm_devices(kind: str, device: Callable[[int], Any]) -> list[dict[str, Any]]:
     """What TVM itself knows of the devices of a kind, here or behind a session, as far as drivers tell it."""
-    found, indices = [], range(1) if kind == "cpu" else itertools.count()  # a CPU exists at every index
+    found, indices = [], range(1) if kind == "cpu" else range(MOST_DEVICES)  # a CPU exists at every index
     for index in indices:
         if not (each := device(index)).exist:
             break

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm.target import Target
 
+from .. import json_data
 from ..deploy.build import to_numpy
 from ..deploy.compilers import OBJECTS, remedy
 from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
@@ -48,7 +48,9 @@ class Deployed:
     def __init__(self, session: Session, folder: Path):
         self.manifest = read_manifest(folder, elsewhere=True)
         check_files(folder, self.manifest)
-        self.explanation = json.loads((folder / EXPLANATION).read_text(encoding="utf-8"))
+        with json_data.as_written(str(folder / EXPLANATION), "compile the model again"):
+            self.explanation = json_data.read(folder / EXPLANATION)
+            self.explanation["launched"]
         target = Target(self.manifest["target"])
         check_machine(self.manifest["host"], session)
         self.device = session.device(device_kind(target))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from typing import Any
 
@@ -72,7 +71,7 @@ def inspect(session: Session) -> dict[str, Any]:
     kinds = session.kinds()
     with session.limit(_LOOK_SECONDS, "a look at its devices"):
         if tell is not None:
-            devices = json.loads(str(tell()))
+            devices = about.parse_devices(str(tell()))
         else:
             remote = session.remote.device
             devices = [each for kind in kinds for each in about.tvm_devices(kind, lambda i, k=kind: remote(k, i))]

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import json_data
 from ..errors import UserError
 from .wire import Address, Code, Connection, address_text
 
 ANSWER_SECONDS = 5.0
+_QUEUE = {"free": json_data.is_size, "pending": json_data.is_size}
+_SUMMARY = {
+    "server_info": [{"key": str, "addr": lambda address: json_data.fits(address, list) and len(address) == 2}],
+    "queue_info": lambda queues: json_data.fits(queues, dict) and json_data.fits([*queues.values()], [_QUEUE]),
+}
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,14 @@ def unreachable(tracker: Address, error: OSError) -> UserError:
 def states(link: Connection) -> dict[str, KeyState]:
     """The same over an open line; OSError if it breaks."""
     answer = link.ask(Code.SUMMARY)
-    if not isinstance(answer, list) or answer[0] != Code.SUCCESS:
+    if not isinstance(answer, list) or not answer or answer[0] != Code.SUCCESS:
         raise ConnectionError(f"the tracker refuses: {answer}")
+    if len(answer) != 2 or not json_data.fits(answer[1], _SUMMARY):
+        raise ConnectionError("the tracker's summary is not one of TVM's")
     servers: dict[str, list[str]] = {}
     for each in answer[1]["server_info"]:
         host, port = each["addr"]
-        servers.setdefault(each["key"].removeprefix("server:"), []).append(address_text((host, port)))
+        servers.setdefault(each["key"].removeprefix("server:"), []).append(address_text((str(host), port)))
     queues = answer[1]["queue_info"]
     found = {}
     for key in sorted({*servers, *(key for key, queue in queues.items() if queue["pending"])}):

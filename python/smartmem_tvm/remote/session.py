@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +50,7 @@ class Session:
             with self.limit(_CONNECT_SECONDS, "the greeting"):
                 self.remote = self._connect(match_key, limit)
                 if (told := self.function(about.ABOUT, missing_ok=True)) is not None:
-                    self.about = json.loads(str(told()))
+                    self.about = about.parse_about(str(told()))
         except BaseException:
             self.close()
             raise

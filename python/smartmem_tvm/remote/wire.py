@@ -14,6 +14,7 @@ import struct
 from enum import IntEnum
 from typing import Any
 
+from .. import json_data
 from ..errors import UserError
 
 TRACKER_MAGIC = 0x2F271
@@ -150,6 +151,13 @@ class Connection:
             self.close()
             raise
 
+    @classmethod
+    def over(cls, sock: socket.socket, timeout: float) -> Connection:
+        """The same over a line on which greetings have been exchanged."""
+        connection = cls.__new__(cls)
+        connection.socket, connection.timeout = sock, timeout
+        return connection
+
     def ask(self, *message: Any) -> Any:
         """The answer to a message; OSError (of which TimeoutError is a kind) if there is none."""
         self.send(*message)
@@ -167,7 +175,7 @@ class Connection:
     def answer(self) -> Any:
         """What the tracker says."""
         try:
-            return json.loads(receive_text(self.socket))
+            return json_data.parse(receive_text(self.socket))
         except ValueError as error:
             raise ConnectionError("the tracker's answer is not JSON") from error
 

@@ -74,9 +74,9 @@ def serve(descriptor: int, folder: Path) -> None:
     from . import about
 
     functions = {
-        "tvm.rpc.server.workpath": lambda name: str(folder / name),
-        "tvm.rpc.server.load_module": lambda name: _load(folder / name),
-        "tvm.rpc.server.listdir": lambda name: ",".join(sorted(path.name for path in (folder / name).iterdir())),
+        "tvm.rpc.server.workpath": lambda name: str(_inside(folder, name)),
+        "tvm.rpc.server.load_module": lambda name: _load(_inside(folder, name)),
+        "tvm.rpc.server.listdir": lambda name: ",".join(sorted(each.name for each in _inside(folder, name).iterdir())),
         about.ABOUT: about.about_json,
         about.DEVICES: about.devices_json,
     }
@@ -87,6 +87,14 @@ def serve(descriptor: int, folder: Path) -> None:
     os.environ["TVM_NUM_THREADS"] = str(threads)
     tvm_ffi.get_global_func("runtime.config_threadpool")(1, threads)
     tvm_ffi.get_global_func("rpc.ServerLoop")(descriptor)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file of this session: what a client sends goes nowhere else."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError(f"{name} is outside of the session's folder")
+    return path
 
 
 def _load(path: Path) -> object:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import json_data
 from ..errors import UserError
 from ..whole_file import whole
 
@@ -17,6 +18,8 @@ try:
     import fcntl
 except ImportError:  # not on Windows, where appending is one write all the same
     fcntl = None
+
+MOST_BYTES = 2**26  # of a line; a kernel takes thousands
 
 
 @dataclass(frozen=True)
@@ -45,22 +48,37 @@ def read(path: Path) -> tuple[list[dict], list[Damage]]:
     """
     if path.exists() and not path.is_file():
         raise UserError(f"Records {path} are no file; give the name of one.")
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as err:
-        raise UserError(f"Records {path} cannot be read ({err.strerror or err}); give another file.") from err
     found: list[dict] = []
     damaged: list[Damage] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            value = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-            value = line
-        if isinstance(value, dict):
-            found.append(value)
-        elif value is not None:
-            damaged.append(Damage(number, torn=number == len(lines)))
+    try:
+        for number, line in enumerate(lines(path), start=1):
+            value = _object(line)
+            if value is not None:
+                found.append(value)
+            elif line.strip():
+                damaged.append(Damage(number, torn=not line.endswith(b"\n")))
+    except OSError as err:
+        raise UserError(f"Records {path} cannot be read ({err.strerror or err}); give another file.") from err
     return found, damaged
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file with their ends, one after the other; of one longer than `MOST_BYTES` only its ends."""
+    with path.open("rb") as file:
+        while line := file.readline(MOST_BYTES):
+            end = line
+            while len(end) == MOST_BYTES and not end.endswith(b"\n"):
+                end = file.readline(MOST_BYTES)
+            yield line if end is line else b"... " + end[-1:]
+
+
+def _object(line: bytes) -> dict | None:
+    """The object on a line, None if there is none."""
+    try:
+        value = json_data.parse(line)
+    except ValueError:  # UnicodeDecodeError is one too
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def append(path: Path, objects: Sequence[dict], context: Sequence[dict] = (), known: int = -1) -> int:
@@ -121,17 +139,12 @@ def mend_end(path: Path) -> int:
     with _locked(path) as handle:
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1
-        if whole == len(content) or _is_object(content[whole:]):  # an editor may have left the end of the line out
+        if (
+            whole == len(content) or _object(content[whole:]) is not None
+        ):  # an editor may have left the end of the line out
             return 0
         os.ftruncate(handle, whole)
         return len(content) - whole
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def rewrite(path: Path, change: Callable[[list[dict]], list[dict]]) -> tuple[int, int]:

@@ -25,8 +25,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
+from .. import json_data
 from .._version import SCHEDULES, installed_version
 from ..errors import UserError
+from . import json_lines
 from .host import cpu_name, run_threads
 
 try:
@@ -191,19 +193,17 @@ class ProfileStore:
 
     def _read(self) -> Iterator[dict]:
         """The measurements of the file that were made in the same circumstances."""
-        try:
-            content = self.path.read_bytes() if self.path is not None else b""
-        except FileNotFoundError:
+        if self.path is None or not self.path.exists():
             return
+        try:
+            for number, line in enumerate(json_lines.lines(self.path), start=1):
+                record = _record(line)
+                if record is not None and all(record.get(key) == value for key, value in self._where.items()):
+                    yield record
+                elif record is None and line.strip():
+                    self._note_damage(number, last=not line.endswith(b"\n"))
         except OSError as err:
             raise UserError(f"Profile store {self.path} cannot be read ({err.strerror}); give another file.") from err
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            record = _record(line)
-            if record is not None and all(record.get(key) == value for key, value in self._where.items()):
-                yield record
-            elif record is None and line.strip():
-                self._note_damage(number, last=number == len(lines))
 
     def _note_damage(self, number: int, last: bool) -> None:
         self.damaged += 1
@@ -224,8 +224,8 @@ def _is_time(value: object) -> bool:
 def _record(line: bytes) -> dict | None:
     """The measurement on a line, None if there is none; fields of later versions are of no concern."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        record = json_data.parse(line)
+    except ValueError:  # UnicodeDecodeError is one too
         return None
     whole = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("kernel", "together"))
     return record if whole and _is_time(record.get("seconds")) else None

@@ -22,18 +22,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import json_data
 from .._version import SCHEDULES, installed_version
 from ..errors import UserError
 from . import json_lines
 
 _CIRCUMSTANCES = ("target", "threads", "tvm", "schedules")
 # What a line is -> what it has to have.
+_TIME = json_data.is_positive
 _FIELDS = {
-    "module": ("workload",),
-    "trace": ("record", "workload", "run", "seconds", "arguments"),
-    "winner": ("workload", "run", "seconds", "untuned"),
-    "wrong": ("workload", "run", "error"),
-    "target": ("run", "date", "command", "threads", "tvm", "schedules"),
+    "module": {"workload": str, "module": object},
+    "trace": {"record": str, "workload": str, "run": str, "seconds": [_TIME], "arguments": list, "trace": object},
+    "winner": {"winner": str, "workload": str, "run": str, "seconds": _TIME, "untuned": _TIME},
+    "wrong": {"wrong": str, "workload": str, "run": str, "error": object},
+    "target": {
+        **dict.fromkeys(("run", "date", "command", "tvm", "device?", "driver?", "strategy?"), str),
+        "target": lambda target: json_data.fits(target, {"keys?": [str]}),
+        "threads": (int, None),
+        "schedules": int,
+    },
 }
 _REFERENCES = {"trace": ("workload", "run"), "winner": ("record", "run"), "wrong": ("record", "run")}
 
@@ -60,9 +67,9 @@ def candidate_key(workload: str, trace: object) -> str:
 
 
 def kind_of(line: Mapping) -> str | None:
-    """What a line is: the name of the field that only such lines have; None if it is nothing, or lacks a field."""
+    """What a line is: the name of the field that only such lines have; None if it is nothing, or a field is amiss."""
     kind = next((name for name in _FIELDS if name in line), None)
-    return kind if kind is not None and all(name in line for name in _FIELDS[kind]) else None
+    return kind if kind is not None and json_data.fits(line, _FIELDS[kind]) else None
 
 
 def is_faster(winner: Mapping) -> bool:

@@ -16,13 +16,15 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..errors import UserError
+from .. import json_data
+from ..errors import UserError, reason_of
 from . import json_lines, record_lines
 from .module_text import module_text, workload_of
 from .record_lines import candidate_key, selected
 from .strategy import FAILED, seconds_of
 
 _logger = logging.getLogger(__name__)
+_STEP = (str, list, list, [str])  # of a trace: kind, what it takes, its attributes, names of what it makes
 _NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
 
 
@@ -223,17 +225,36 @@ class Records(ms.database.PyDatabase):
         return len(self._memory)
 
 
+def _is_trace(trace: object) -> bool:
+    """Whether TVM can read it: where it takes a name of a loop or block, it does not look whether there is one."""
+    parts = json_data.fits(trace, [list]) and len(trace) == 2
+    return parts and all(
+        json_data.fits(step, list)
+        and len(step) == len(_STEP)
+        and all(map(json_data.fits, step, _STEP))
+        and None not in step[1]
+        for step in trace[0]
+    )
+
+
 def database(known: record_lines.Selected, where: Mapping) -> ms.database.MemoryDatabase:
     """Lines as a database of MetaSchedule's."""
     found = ms.database.MemoryDatabase()
     workloads: dict[str, ms.database.Workload] = {}
     for key, line in known.records.items():
         name = line["workload"]
-        if name not in workloads:
-            workloads[name] = found.commit_workload(workload_of(known.workloads[name]).mod)
         seconds = [] if key in known.wrong else line["seconds"]
         fields = [line["trace"], seconds or [_NEVER], where["target"], line["arguments"]]
-        found.commit_tuning_record(ms.database.TuningRecord.from_json(fields, workloads[name]))
+        try:
+            if not json_data.fits(line["trace"], _is_trace):
+                raise ValueError("its trace is none of MetaSchedule's")
+            if name not in workloads:
+                workloads[name] = found.commit_workload(workload_of(known.workloads[name]).mod)
+            record = ms.database.TuningRecord.from_json(fields, workloads[name])
+        except Exception as error:  # of many kinds, from TVM's readers
+            _logger.warning("Record %s cannot be read (%s) and is skipped.", key, reason_of(error))
+            continue
+        found.commit_tuning_record(record)
     return found
 
 
