@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
+from tvm.relax.frontend.onnx import onnx_frontend
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class Node:
         """Bind an expression to a variable."""
         return self.bb.emit(expr)
 
+    def with_inputs(self, *inputs: relax.Expr | None, **attrs) -> Node:
+        """The same operator on other inputs, with some attributes changed."""
+        return replace(self, inputs=inputs, attrs={**self.attrs, **attrs})
+
+    def by_tvm(self) -> relax.Expr:
+        """What TVM's own converter makes of it."""
+        convert = onnx_frontend._get_convert_map()[self.op].get_converter(self.opset)
+        return self.bb.normalize(convert(self.bb, onnx_frontend.onnx_input(self.inputs), dict(self.attrs), [{}, {}]))
+
 
 def value_of(expr: relax.Expr | None) -> np.ndarray | None:
     """The value of a Relax constant, None for anything else."""
@@ -70,6 +80,11 @@ def shape_of(expr: relax.Expr) -> list[int]:
 def dtype_of(expr: relax.Expr) -> str:
     """The type of a tensor's numbers, as TVM writes it."""
     return str(expr.ty.dtype.dtype)
+
+
+def astype(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
+    """A tensor with numbers of another type."""
+    return x if dtype_of(x) == dtype else node.emit(relax.op.astype(x, dtype))
 
 
 def constant(value, dtype: str) -> relax.Expr:
