@@ -7,11 +7,11 @@ refuses; the name of the node is added. One file for each family of operators, w
 name to the function; operators of another domain are called ``com.microsoft.FastGelu``.
 """
 
-from smartmem_tvm.frontend.converters import arithmetic, elementwise, movement, normalization, reductions, resize, windows
+from smartmem_tvm.frontend.converters import arithmetic, elementwise, movement, normalization, reductions, resize, scatter, windows
 from smartmem_tvm.frontend.converters.node import Node
 
 __all__ = ["CONVERTERS", "Node"]
 
-_FAMILIES = (arithmetic, elementwise, movement, normalization, reductions, resize, windows)
+_FAMILIES = (arithmetic, elementwise, movement, normalization, reductions, resize, scatter, windows)
 
 CONVERTERS = {name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()}

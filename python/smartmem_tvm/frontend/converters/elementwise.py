@@ -161,5 +161,5 @@ CONVERTERS = {
     "ThresholdedRelu": thresholded_relu,
     # LLVM has no such functions of half precision, nor TVM's own forms of them.
     **dict.fromkeys(("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN", "MeanVarianceNormalization"), _HALVES),
-    **dict.fromkeys(("ArgMax", "ArgMin", "Hardmax", "IsNaN", "LpPool"), _BFLOAT16),
+    **dict.fromkeys(("IsNaN", "LpPool"), _BFLOAT16),
 }

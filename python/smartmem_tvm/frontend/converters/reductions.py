@@ -26,6 +26,36 @@ def of_integers(node: Node) -> relax.Expr | None:
     return relax.op.astype(node.emit(wide.by_tvm()), dtype)
 
 
+def arg_extreme(node: Node) -> relax.Expr | None:
+    """ArgMax and ArgMin of bfloat16: the first place, or the last one, where the extreme is.
+
+    TVM's lowering of bfloat16 takes the bits of numbers for integers in a reduction of pairs.
+    """
+    x = node.inputs[0]
+    if dtype_of(x) != "bfloat16":
+        return None
+    sizes, axis = shape_of(x), node.attrs.get("axis", 0) % len(shape_of(x))
+    wide, last = astype(node, x, "float32"), node.attrs.get("select_last_index", 0)
+    best = node.emit((relax.op.max if node.op != "ArgMin" else relax.op.min)(wide, axis, keepdims=True))
+    places = np.arange(sizes[axis]).reshape([-1 if at == axis else 1 for at in range(len(sizes))])
+    found = node.emit(relax.op.equal(wide, best))
+    place = node.emit(relax.op.where(found, constant(places, "int64"), constant(-1 if last else sizes[axis], "int64")))
+    return (relax.op.max if last else relax.op.min)(place, axis, keepdims=bool(node.attrs.get("keepdims", 1)))
+
+
+def hardmax(node: Node) -> relax.Expr | None:
+    """Hardmax of bfloat16: one where `arg_extreme` says."""
+    x = node.inputs[0]
+    if dtype_of(x) != "bfloat16":
+        return None
+    if node.opset < 13:
+        raise ValueError("its numbers are bfloat16, which came with opset 13")
+    sizes, axis = shape_of(x), node.attrs.get("axis", -1) % len(shape_of(x))
+    place = node.emit(arg_extreme(node.with_inputs(x, axis=axis, keepdims=1)))
+    places = np.arange(sizes[axis]).reshape([-1 if at == axis else 1 for at in range(len(sizes))])
+    return relax.op.astype(node.emit(relax.op.equal(constant(places, "int64"), place)), "bfloat16")
+
+
 def lp_normalization(node: Node) -> relax.Expr:
     """LpNormalization: along one axis by the sum of magnitudes or the length; a vector of zeros stays one."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
@@ -77,7 +107,22 @@ def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[re
     return pivot, flip, emit(op.strided_slice(below, [2], [1], [size]))
 
 
+def cumulative_product(node: Node) -> relax.Expr:
+    """CumProd along a known axis."""
+    axis = node.constant(1)
+    if axis is None:
+        raise ValueError("its axis is known only at run time; make it an initializer")
+    x, axis, reverse = node.inputs[0], int(axis.item()) % len(shape_of(node.inputs[0])), node.attrs.get("reverse", 0)
+    x = node.emit(relax.op.flip(x, axis)) if reverse else x
+    result = node.emit(relax.op.cumprod(x, axis, dtype_of(x), bool(node.attrs.get("exclusive", 0))))
+    return relax.op.flip(result, axis) if reverse else result
+
+
 CONVERTERS = {
+    "ArgMax": arg_extreme,
+    "ArgMin": arg_extreme,
+    "Hardmax": hardmax,
+    "CumProd": cumulative_product,
     "Det": determinant,
     "LpNormalization": lp_normalization,
     "ReduceMax": extreme,
