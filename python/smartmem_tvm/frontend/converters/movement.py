@@ -2,11 +2,12 @@
 """Operators that move data: Gather, Pad, OneHot ..."""
 
 import numpy as np
+import onnx
 import tvm
-from tvm import relax
+from tvm import relax, te
 from tvm.ir import GenericConst
 
-from smartmem_tvm.frontend.converters.node import Node
+from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
 
 
 def gather(node: Node) -> relax.Expr | None:
@@ -53,28 +54,91 @@ def _step(index: np.ndarray) -> int | None:
 
 
 def pad(node: Node) -> relax.Expr | None:
-    """Pad by nothing: its input. TVM's converter makes an opaque copy of it."""
+    """Pad by nothing: its input, as TVM's converter makes an opaque copy of it. By a run-time number: zeros first."""
     pads = node.attrs.get("pads")  # an attribute before opset 11
     if len(node.inputs) > 1 and isinstance(node.inputs[1], GenericConst):
         pads = node.inputs[1].value.numpy()
-    return node.inputs[0] if pads is not None and not np.any(pads) else None
+    if pads is not None and not np.any(pads):
+        return node.inputs[0]
+    value = node.input(2)
+    if value is None or pads is None or isinstance(value, GenericConst) or node.text("mode", "constant") != "constant":
+        return None
+    x, pads, axes = node.inputs[0], np.asarray(pads), node.constant(3)
+    widths = np.zeros((len(shape_of(x)), 2), int)
+    widths[range(len(widths)) if axes is None else axes] = pads.reshape(2, -1).T
+    border = np.pad(np.zeros(shape_of(x), bool), np.maximum(widths, 0), constant_values=True)
+    cut = tuple(slice(max(0, -first), size - max(0, -last)) for (first, last), size in zip(widths, border.shape))
+    zeros = node.emit(node.with_inputs(x, node.inputs[1], None, node.input(3)).by_tvm())
+    return relax.op.where(constant(border[cut], "bool"), value, zeros)
 
 
 def one_hot(node: Node) -> relax.Expr | None:
     """OneHot in the type of its values: TVM's converter makes any float a float64, and wants a scalar depth."""
     indices, depth, values = node.inputs
-    if not isinstance(depth, GenericConst) or not isinstance(values, GenericConst):
-        return None
+    if not isinstance(depth, GenericConst):
+        raise ValueError("its depth is known only at run time; make it an initializer")
+    if not isinstance(values, GenericConst):
+        hot = node.emit(one_hot(node.with_inputs(indices, depth, constant([0, 1], "int8"))))
+        off, on = (node.emit(relax.op.strided_slice(values, [0], [at], [at + 1])) for at in (0, 1))
+        off, on = (node.emit(relax.op.reshape(each, ())) for each in (off, on))
+        return relax.op.where(node.emit(relax.op.greater(hot, constant(0, "int8"))), on, off)
     size, (off, on) = int(depth.value.numpy().reshape(-1)[0]), values.value.numpy()
     off, on = (tvm.tirx.const(each.item(), str(each.dtype)) for each in (off, on))
     indices = node.bb.normalize(relax.op.astype(indices, "int64"))
     negative = relax.op.less(indices, relax.const(0, "int64"))
-    indices = relax.op.where(negative, relax.op.add(indices, relax.const(size, "int64")), indices)
-    return relax.op.one_hot(node.bb.normalize(indices), on, off, size, node.attrs.get("axis", -1))
+    indices = node.bb.normalize(relax.op.where(negative, relax.op.add(indices, relax.const(size, "int64")), indices))
+    axis = node.attrs.get("axis", -1) % (indices.ty.ndim + 1)
+    return relax.op.one_hot(indices, on, off, size, axis)
+
+
+def eye_like(node: Node) -> relax.Expr:
+    """EyeLike: a constant. TVM's converter wants the type of the input."""
+    number = node.attrs.get("dtype")
+    dtype = dtype_of(node.inputs[0]) if number is None else str(onnx.helper.tensor_dtype_to_np_dtype(number))
+    return constant(np.eye(*shape_of(node.inputs[0]), node.attrs.get("k", 0)), dtype)
+
+
+def concat(node: Node) -> relax.Expr | None:
+    """Concat with parts that have no elements: without them."""
+    if not all(isinstance(each.ty, relax.TensorType) for each in node.inputs):
+        return None  # shape values
+    parts = [each for each in node.inputs if 0 not in shape_of(each)]
+    if not parts or len(parts) == len(node.inputs):
+        return None
+    return relax.op.concat(parts, node.attrs.get("axis", 0)) if len(parts) > 1 else parts[0]
+
+
+def top_k(node: Node) -> relax.Expr | None:
+    """TopK of uint64, by int64 in the same order; and any order that is asked for is a sorted one."""
+    x = node.inputs[0]
+    if dtype_of(x) != "uint64":
+        return node.with_inputs(*node.inputs, sorted=1).by_tvm() if not node.attrs.get("sorted", 1) else None
+    lowest = constant(np.iinfo("int64").min, "int64")
+    turned = node.emit(relax.op.bitwise_xor(astype(node, x, "int64"), lowest))
+    found = node.emit(node.with_inputs(turned, *node.inputs[1:], sorted=1).by_tvm())
+    values = node.emit(relax.op.bitwise_xor(node.emit(relax.TupleGetItem(found, 0)), lowest))
+    return relax.Tuple([astype(node, values, "uint64"), node.emit(relax.TupleGetItem(found, 1))])
+
+
+def bit_cast(node: Node) -> relax.Expr:
+    """BitCast: the same bits as another type of the same width."""
+    dtype, x = str(onnx.helper.tensor_dtype_to_np_dtype(node.attrs["to"])), node.inputs[0]
+    if dtype == "bool":
+        return relax.op.not_equal(bit_cast(node.with_inputs(x, to=onnx.TensorProto.UINT8)), constant(0, "uint8"))
+    x = astype(node, x, "uint8") if dtype_of(x) == "bool" else x
+
+    def same_bits(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *at: tvm.tirx.reinterpret(dtype, x(*at)), "bits")
+
+    return node.bb.emit_te(same_bits, x, primfunc_name_hint="bit_cast")
 
 
 CONVERTERS = {
+    "BitCast": bit_cast,
+    "Concat": concat,
+    "EyeLike": eye_like,
     "Gather": gather,
     "OneHot": one_hot,
     "Pad": pad,
+    "TopK": top_k,
 }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
-from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
+from tvm.relax.frontend.onnx import onnx_frontend
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Node:
 
     def call(self, op: str, *inputs: relax.Expr | None, **attributes) -> relax.Var:
         """The first result of another operator of ONNX, as its converter computes it."""
-        inputs = onnx_input(inputs)
+        inputs = onnx_frontend.onnx_input(inputs)
         custom = {"tvm_custom": {**self.attrs.get("tvm_custom", {}), "num_outputs": 1}}
         result = self.convert(replace(self, op=op, inputs=inputs, attrs={**custom, **attributes}, outputs=1, narrow=()))
         result = result[0] if isinstance(result, relax.Tuple) else result
@@ -75,6 +75,15 @@ class Node:
     def emit(self, expr: relax.Expr) -> relax.Var:
         """Bind an expression to a variable."""
         return self.bb.emit(expr)
+
+    def with_inputs(self, *inputs: relax.Expr | None, **attrs) -> Node:
+        """The same operator on other inputs, with some attributes changed."""
+        return replace(self, inputs=inputs, attrs={**self.attrs, **attrs})
+
+    def by_tvm(self) -> relax.Expr:
+        """What TVM's own converter makes of it."""
+        convert = onnx_frontend._get_convert_map()[self.op].get_converter(self.opset)
+        return self.bb.normalize(convert(self.bb, onnx_frontend.onnx_input(self.inputs), dict(self.attrs), [{}, {}]))
 
 
 def value_of(expr: relax.Expr | None) -> np.ndarray | None:
@@ -90,6 +99,11 @@ def shape_of(expr: relax.Expr) -> list[int]:
 def dtype_of(expr: relax.Expr) -> str:
     """The type of a tensor's numbers, as TVM writes it."""
     return str(expr.ty.dtype.dtype)
+
+
+def astype(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
+    """A tensor with numbers of another type."""
+    return x if dtype_of(x) == dtype else node.emit(relax.op.astype(x, dtype))
 
 
 def constant(value, dtype: str) -> relax.Expr:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Normalizations."""
 
+import numpy as np
 from tvm import relax
 
-from smartmem_tvm.frontend.converters.node import Node
+from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
 
 
 def layer_normalization(node: Node) -> relax.Expr | None:
@@ -32,6 +33,64 @@ def layer_normalization(node: Node) -> relax.Expr | None:
     return relax.Tuple([node.bb.emit(each) for each in (result, *statistics)][: node.outputs])
 
 
+def rms_normalization(node: Node) -> relax.Expr | None:
+    """RMSNormalization of a whole tensor, in pieces: TVM's operator keeps at least one axis."""
+    x, scale = node.inputs[:2]
+    if node.attrs.get("axis", -1) % x.ty.ndim:
+        return None
+    dtype = dtype_of(x)
+    working = "float32" if node.attrs.get("stash_type", 1) == 1 else dtype
+    wide = astype(node, x, working)
+    square = node.emit(relax.op.mean(node.emit(relax.op.multiply(wide, wide)), keepdims=True))
+    inverse = relax.op.rsqrt(node.emit(relax.op.add(square, constant(node.attrs.get("epsilon", 1e-5), working))))
+    return relax.op.multiply(astype(node, node.emit(relax.op.multiply(wide, inverse)), dtype), scale)
+
+
+def batch_normalization(node: Node) -> relax.Expr | None:
+    """BatchNormalization in training mode: by the mean and variance of the batch, with the running ones as results."""
+    if not node.attrs.get("spatial", 1):
+        raise ValueError("its attribute spatial is 0, which is not supported")
+    if node.opset < 14 and node.outputs > 1 and not node.attrs.get("is_test", 0):
+        raise ValueError("it is in training mode; export the model for inference")
+    if not node.attrs.get("training_mode", 0):
+        return None
+    x, scale, bias, mean, variance = node.inputs
+    dtype, rank = dtype_of(x), x.ty.ndim
+    working, kept = "float64" if dtype == "float64" else "float32", node.attrs.get("momentum", 0.9)
+    axes, column = [axis for axis in range(rank) if axis != 1], [1, -1] + [1] * (rank - 2)
+    wide = astype(node, x, working)
+    now_mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
+    centred = node.emit(relax.op.subtract(wide, now_mean))
+    now_variance = node.emit(relax.op.mean(node.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
+    inverse = relax.op.rsqrt(relax.op.add(now_variance, constant(node.attrs.get("epsilon", 1e-5), working)))
+    weights = [node.emit(relax.op.reshape(astype(node, each, working), column)) for each in (scale, bias)]
+    result = node.emit(relax.op.multiply(node.emit(relax.op.multiply(centred, inverse)), weights[0]))
+    results = [astype(node, node.emit(relax.op.add(result, weights[1])), dtype)]
+    for old, now in ((mean, now_mean), (variance, now_variance)):
+        share = relax.op.multiply(astype(node, old, working), constant(kept, working))
+        now = relax.op.multiply(node.emit(relax.op.reshape(now, (-1,))), constant(1 - kept, working))
+        results.append(astype(node, node.emit(relax.op.add(share, now)), dtype_of(old)))
+    return relax.Tuple(results[: max(node.outputs, 1)])
+
+
+def dropout(node: Node) -> relax.Expr:
+    """Dropout of nothing, as at inference; random numbers are refused."""
+    x, ratio, training = (*node.inputs, None, None)[:3]
+    attributes = node.opset < 7 and not node.attrs.get("is_test", 0)
+    if attributes or (training is not None and (node.constant(2) is None or node.constant(2).any())):
+        ratio = 0.5 if ratio is None else node.constant(1)
+        if attributes or ratio is None or np.any(ratio):
+            raise ValueError("it may draw random numbers (training_mode); export the model for inference")
+    if node.outputs == 1:
+        return x
+    # Before opset 10 the mask has the type of the data.
+    mask = constant(np.ones(shape_of(x)), "bool" if node.opset >= 10 else dtype_of(x))
+    return relax.Tuple([x, mask])
+
+
 CONVERTERS = {
+    "BatchNormalization": batch_normalization,
+    "Dropout": dropout,
+    "RMSNormalization": rms_normalization,
     "LayerNormalization": layer_normalization,
 }

@@ -1,18 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that slide over a picture: convolutions, pools ..."""
 
+import numpy as np
 from tvm import relax
 
-from smartmem_tvm.frontend.converters.node import Node
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 
 
 def conv_transpose(node: Node) -> relax.Expr | None:
-    """ConvTranspose with `output_shape` is refused: TVM's converter ignores it."""
-    if "output_shape" in node.attrs:
-        raise ValueError("TVM ignores its attribute output_shape; give pads instead")
+    """ConvTranspose with `output_shape`: the padding that gives it. TVM's converter ignores the attribute."""
+    wanted = node.attrs.get("output_shape")
+    if wanted is None:
+        return None
+    x, kernel = shape_of(node.inputs[0])[2:], shape_of(node.inputs[1])[2:]
+    ones = [1] * len(x)
+    strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
+    more = list(node.attrs.get("output_padding", [0] * len(x)))
+    before, after = [], []
+    for at in range(len(x)):
+        full = strides[at] * (x[at] - 1) + more[at] + (kernel[at] - 1) * dilations[at] + 1
+        cut = full - wanted[-len(x) :][at]
+        if cut < 0:
+            more[at], cut = more[at] - cut, 0
+        half = cut // 2 if node.text("auto_pad", "NOTSET") == "SAME_UPPER" else cut - cut // 2
+        before.append(half)
+        after.append(cut - half)
+    return node.with_inputs(
+        *(*node.inputs, None)[:3], pads=(*before, *after), output_padding=tuple(more), auto_pad=b"NOTSET"
+    ).by_tvm()
+
+
+def max_pool(node: Node) -> relax.Expr | None:
+    """MaxPool that also names the place of each maximum: the first of those in its window."""
+    if node.outputs == 1:
+        return None
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    values = node.emit(node.by_tvm())
+    planes, spatial, result = shape_of(x)[:2], shape_of(x)[2:], shape_of(values)[2:]
+    ones, kernel = [1] * len(spatial), node.attrs["kernel_shape"]
+    strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
+    before = _before(node, spatial, result, strides, dilations)
+    reach = [
+        (count - 1) * step + (size - 1) * apart + 1
+        for count, step, size, apart in zip(result, strides, kernel, dilations)
+    ]
+    after = [max(0, far - front - size) for far, front, size in zip(reach, before, spatial)]
+    lowest = -np.inf if "float" in dtype else np.iinfo(dtype).min
+    widths = [0, 0, 0, 0, *(each for pair in zip(before, after) for each in pair)]
+    padded = node.emit(relax.op.nn.pad(x, widths, "constant", lowest))
+    axes, parts, places = list(range(2, 2 + len(spatial))), [], []
+    for offset in np.ndindex(*kernel):
+        first = [at * apart for at, apart in zip(offset, dilations)]
+        last = [begin + (count - 1) * step + 1 for begin, count, step in zip(first, result, strides)]
+        part = node.emit(relax.op.strided_slice(padded, axes, first, last, list(strides)))
+        parts.append(node.emit(relax.op.expand_dims(part, -1)))
+        at = [
+            np.arange(count) * step + begin - front for count, step, begin, front in zip(result, strides, first, before)
+        ]
+        places.append(_flat(np.meshgrid(*at, indexing="ij"), spatial, node.attrs.get("storage_order", 0)))
+    chosen = node.emit(relax.op.argmax(node.emit(relax.op.concat(parts, -1)), -1))
+    # The table of places: window after window, with the places of its numbers.
+    count = int(np.prod(result))
+    window = constant((np.arange(count) * len(parts)).reshape(result), "int64")
+    table = constant(np.stack(places, -1).reshape(-1), "int64")
+    place = node.emit(relax.op.take(table, node.emit(relax.op.add(chosen, window))))
+    plane = np.arange(int(np.prod(planes))).reshape(*planes, *ones) * int(np.prod(spatial))
+    return relax.Tuple([values, node.emit(relax.op.add(place, constant(plane, "int64")))])
+
+
+def _before(node: Node, spatial, result, strides, dilations) -> list[int]:
+    """How much a pool pads in front of each axis."""
+    same = node.text("auto_pad", "NOTSET")
+    if not same.startswith("SAME"):
+        pads = node.attrs.get("pads") if same == "NOTSET" else None
+        return list(pads[: len(spatial)]) if pads else [0] * len(spatial)
+    before = []
+    for size, count, step, kernel, apart in zip(spatial, result, strides, node.attrs["kernel_shape"], dilations):
+        total = max(0, (count - 1) * step + (kernel - 1) * apart + 1 - size)
+        before.append(total // 2 if same == "SAME_UPPER" else total - total // 2)
+    return before
+
+
+def _flat(places, sizes, column_major: int) -> np.ndarray:
+    """The number of each place in its plane; those in the padding may be any."""
+    places = [np.clip(at, 0, size - 1) for at, size in zip(places, sizes)]
+    return np.ravel_multi_index(places, sizes, order="F" if column_major else "C")
+
+
+def roi_align(node: Node) -> relax.Expr | None:
+    """RoiAlign of maxima is refused: ONNX takes them of weighted neighbours, TVM of interpolated numbers."""
+    if node.text("mode", "avg") == "max":
+        raise ValueError("its attribute mode is max, which TVM computes otherwise; use avg")
     return None
+
+
+def max_unpool(node: Node) -> relax.Expr | None:
+    """MaxUnpool into a given shape is refused: TVM's converter takes it for a tensor of the result."""
+    if node.input(2) is not None:
+        raise ValueError("its input output_shape is not supported; leave it out")
+    return None
+
+
+def space_to_depth(node: Node) -> relax.Expr | None:
+    """SpaceToDepth in the order column, row, depth; TVM's converter knows the other one."""
+    if node.text("mode", "DCR") == "DCR":
+        return None
+    (batch, depth, height, width), size = shape_of(node.inputs[0]), node.attrs["blocksize"]
+    split = node.emit(relax.op.reshape(node.inputs[0], (batch, depth, height // size, size, width // size, size)))
+    moved = node.emit(relax.op.permute_dims(split, [0, 1, 3, 5, 2, 4]))
+    return relax.op.reshape(moved, (batch, depth * size * size, height // size, width // size))
 
 
 CONVERTERS = {
     "ConvTranspose": conv_transpose,
+    "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
+    "RoiAlign": roi_align,
+    "SpaceToDepth": space_to_depth,
 }

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on each number alone: powers, remainders, shifts, activations in types other than float32 ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax
+
+from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of
+
+_MOST_PRODUCTS = 64  # of a power whose exponent is known
+
+
+def power(node: Node) -> relax.Expr | None:
+    """Pow of integers, of bfloat16, or of two types; the result has the type of the base.
+
+    TVM's operator wants one type of floating point. A known exponent of integers is a product, exact in all bits; else
+    it goes through float64, as in ONNX Runtime.
+    """
+    base, exponent = node.inputs
+    dtype, other = dtype_of(base), dtype_of(exponent)
+    if dtype == other and dtype in ("float16", "float32", "float64"):
+        return None
+    value = node.constant(1)
+    if "int" in dtype and value is not None and value.size == 1 and 0 <= value.item() < _MOST_PRODUCTS:
+        if float(value.item()).is_integer():
+            ones = relax.op.full_like(base, constant(1, dtype))
+            return _to_the(node, base, int(value.item()), ones if value.item() == 0 else base)
+    working = "float32" if _fits_float32(dtype) and _fits_float32(other) else "float64"
+    result = relax.op.power(astype(node, base, working), astype(node, exponent, working))
+    return relax.op.astype(node.emit(result), dtype)
+
+
+def _fits_float32(dtype: str) -> bool:
+    return dtype in ("float32", "float16", "bfloat16")
+
+
+def _to_the(node: Node, base: relax.Expr, exponent: int, result: relax.Expr) -> relax.Expr:
+    """A power by squares and products."""
+    if exponent <= 1:
+        return result
+    half = node.emit(_to_the(node, base, exponent // 2, base))
+    square = node.emit(relax.op.multiply(half, half))
+    return relax.op.multiply(square, base) if exponent % 2 else square
+
+
+def mod(node: Node) -> relax.Expr | None:
+    """Mod of floating point numbers with the sign of the divisor, through the exact remainder.
+
+    TVM computes ``x - floor(x / y) * y``, which is NaN for an infinite divisor.
+    """
+    x, y = node.inputs
+    dtype = dtype_of(x)
+    if node.attrs.get("fmod", 0) or "float" not in dtype:
+        return None
+    working = "float32" if dtype in ("float16", "bfloat16") else dtype
+    x, y, zero = astype(node, x, working), astype(node, y, working), constant(0, working)
+    rest = node.emit(relax.op.mod(x, y))
+    other_sign = node.emit(relax.op.less(relax.op.multiply(relax.op.sign(rest), relax.op.sign(y)), zero))
+    return astype(node, node.emit(relax.op.where(other_sign, relax.op.add(rest, y), rest)), dtype)
+
+
+def bit_shift(node: Node) -> relax.Expr | None:
+    """BitShift by as many bits as the type has, or more: nothing is left (TVM leaves it to the processor)."""
+    x, y = node.inputs
+    dtype, value = dtype_of(x), node.constant(1)
+    bits = np.dtype(dtype).itemsize * 8
+    if value is not None and (value < bits).all():
+        return None
+    last, right = constant(bits - 1, dtype), node.text("direction") == "RIGHT"
+    shift = relax.op.right_shift if right else relax.op.left_shift
+    shifted = node.emit(shift(x, node.emit(relax.op.minimum(y, last))))
+    if right and not dtype.startswith("u"):
+        return shifted
+    return relax.op.where(node.emit(relax.op.greater(y, last)), constant(0, dtype), shifted)
+
+
+def is_inf(node: Node) -> relax.Expr | None:
+    """IsInf of one sign, or of bfloat16."""
+    x = node.inputs[0]
+    signs = [sign for sign, name in ((1, "positive"), (-1, "negative")) if node.attrs.get(f"detect_{name}", 1)]
+    x = astype(node, x, "float32") if dtype_of(x) == "bfloat16" else x
+    if len(signs) == 2:
+        return relax.op.isinf(x)
+    if not signs:
+        return node.emit(relax.op.full_like(x, constant(False, "bool"), "bool"))
+    return relax.op.equal(x, constant(signs[0] * np.inf, dtype_of(x)))
+
+
+def equal(node: Node) -> relax.Expr | None:
+    """Equal of truth values, which TVM's code generator compares as floating point numbers."""
+    x, y = node.inputs
+    if not all(isinstance(each.ty, relax.TensorType) and dtype_of(each) == "bool" for each in (x, y)):
+        return None
+    return relax.op.equal(astype(node, x, "uint8"), astype(node, y, "uint8"))
+
+
+def sign(node: Node) -> relax.Expr | None:
+    """Sign of numbers without one."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    return relax.op.astype(relax.op.not_equal(x, constant(0, dtype)), dtype) if dtype.startswith("u") else None
+
+
+def shrink(node: Node) -> relax.Expr | None:
+    """Shrink of integers: the threshold and the bias need not be such."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    return in_float32(node) if "int" in dtype else None
+
+
+def in_float32(node: Node) -> relax.Expr:
+    """By TVM's converter, in float32 between casts."""
+    x = node.inputs[0]
+    wide = [
+        each if each is None or dtype_of(each) != dtype_of(x) else astype(node, each, "float32") for each in node.inputs
+    ]
+    result = node.emit(node.with_inputs(*wide).by_tvm())
+    return relax.op.astype(result, dtype_of(x)) if dtype_of(result) == "float32" else result
+
+
+def _in_float32(*dtypes: str) -> Callable[[Node], relax.Expr | None]:
+    """The converter of an operator that TVM has no code for in these types."""
+    return lambda node: in_float32(node) if dtype_of(node.inputs[0]) in dtypes else None
+
+
+def elu(node: Node) -> relax.Expr | None:
+    """Elu and Selu in any type; TVM's converters are of float32."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    if dtype == "float32":
+        return None
+    if dtype != "float64":
+        return in_float32(node)
+    alpha = node.attrs.get("alpha", 1.0 if node.op == "Elu" else np.float32(1.6732632423543772))
+    gamma = node.attrs.get("gamma", 1.0 if node.op == "Elu" else np.float32(1.0507009873554805))
+    below = relax.op.multiply(constant(alpha, dtype), relax.op.subtract(relax.op.exp(x), constant(1, dtype)))
+    result = node.emit(relax.op.where(relax.op.greater(x, constant(0, dtype)), x, node.emit(below)))
+    return result if gamma == 1 else relax.op.multiply(constant(gamma, dtype), result)
+
+
+def thresholded_relu(node: Node) -> relax.Expr | None:
+    """ThresholdedRelu in any type; TVM's converter is of float32."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    if dtype == "float32":
+        return None
+    above = relax.op.greater(x, constant(node.attrs.get("alpha", 1.0), dtype))
+    return relax.op.where(above, x, constant(0, dtype))
+
+
+_HALVES = _in_float32("float16", "bfloat16")
+_BFLOAT16 = _in_float32("bfloat16")
+
+CONVERTERS = {
+    "BitShift": bit_shift,
+    "Elu": elu,
+    "Equal": equal,
+    "IsInf": is_inf,
+    "Mod": mod,
+    "Pow": power,
+    "Selu": elu,
+    "Shrink": shrink,
+    "Sign": sign,
+    "ThresholdedRelu": thresholded_relu,
+    # LLVM has no such functions of half precision, nor TVM's own forms of them.
+    **dict.fromkeys(
+        ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN", "MeanVarianceNormalization"),
+        _HALVES,
+    ),
+    **dict.fromkeys(("IsNaN", "LpPool"), _BFLOAT16),
+}

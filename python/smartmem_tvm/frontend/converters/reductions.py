@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions in the types that TVM's converters get wrong, and norms."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
+
+
+def extreme(node: Node) -> relax.Expr | None:
+    """ReduceMax and ReduceMin of truth values: of the numbers 0 and 1."""
+    if dtype_of(node.inputs[0]) != "bool":
+        return None
+    wide = node.with_inputs(astype(node, node.inputs[0], "int8"), *node.inputs[1:])
+    return relax.op.astype(node.emit(wide.by_tvm()), "bool")
+
+
+def of_integers(node: Node) -> relax.Expr | None:
+    """Reductions of integers that are none of integers inside: in floating point, without the fraction at the end."""
+    dtype = dtype_of(node.inputs[0])
+    if "int" not in dtype:
+        return None
+    wide = node.with_inputs(astype(node, node.inputs[0], "float64"), *node.inputs[1:])
+    return relax.op.astype(node.emit(wide.by_tvm()), dtype)
+
+
+def arg_extreme(node: Node) -> relax.Expr | None:
+    """ArgMax and ArgMin of bfloat16: the first place, or the last one, where the extreme is.
+
+    TVM's lowering of bfloat16 takes the bits of numbers for integers in a reduction of pairs.
+    """
+    x = node.inputs[0]
+    if dtype_of(x) != "bfloat16":
+        return None
+    sizes, axis = shape_of(x), node.attrs.get("axis", 0) % len(shape_of(x))
+    wide, last = astype(node, x, "float32"), node.attrs.get("select_last_index", 0)
+    best = node.emit((relax.op.max if node.op != "ArgMin" else relax.op.min)(wide, axis, keepdims=True))
+    places = np.arange(sizes[axis]).reshape([-1 if at == axis else 1 for at in range(len(sizes))])
+    found = node.emit(relax.op.equal(wide, best))
+    place = node.emit(relax.op.where(found, constant(places, "int64"), constant(-1 if last else sizes[axis], "int64")))
+    return (relax.op.max if last else relax.op.min)(place, axis, keepdims=bool(node.attrs.get("keepdims", 1)))
+
+
+def hardmax(node: Node) -> relax.Expr | None:
+    """Hardmax of bfloat16: one where `arg_extreme` says."""
+    x = node.inputs[0]
+    if dtype_of(x) != "bfloat16":
+        return None
+    if node.opset < 13:
+        raise ValueError("its numbers are bfloat16, which came with opset 13")
+    sizes, axis = shape_of(x), node.attrs.get("axis", -1) % len(shape_of(x))
+    place = node.emit(arg_extreme(node.with_inputs(x, axis=axis, keepdims=1)))
+    places = np.arange(sizes[axis]).reshape([-1 if at == axis else 1 for at in range(len(sizes))])
+    return relax.op.astype(node.emit(relax.op.equal(constant(places, "int64"), place)), "bfloat16")
+
+
+def lp_normalization(node: Node) -> relax.Expr:
+    """LpNormalization: along one axis by the sum of magnitudes or the length; a vector of zeros stays one."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    axis, p = node.attrs.get("axis", -1) % len(shape_of(x)), node.attrs.get("p", 2)
+    magnitude = relax.op.abs(x) if p == 1 else relax.op.multiply(x, x)
+    norm = node.emit(relax.op.sum(node.emit(magnitude), axis, keepdims=True))
+    norm = norm if p == 1 else node.emit(relax.op.sqrt(norm))
+    zero = node.emit(relax.op.equal(norm, constant(0, dtype)))
+    return relax.op.divide(x, node.emit(relax.op.where(zero, constant(1, dtype), norm)))
+
+
+def determinant(node: Node) -> relax.Expr:
+    """Det by elimination with pivots, unrolled: a step takes the largest number of a column and clears those below."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    working = dtype if dtype == "float64" else "float32"
+    *batch, size, _ = shape_of(x)
+    if size > _LARGEST_DETERMINANT:
+        raise ValueError(f"its matrices are {size}x{size}, and at most {_LARGEST_DETERMINANT} rows are unrolled")
+    rest = node.emit(relax.op.reshape(astype(node, x, working), (int(np.prod(batch)), size, size)))
+    result = constant(np.ones(int(np.prod(batch))), working)
+    for left in range(size, 0, -1):
+        pivot, flip, rest = _eliminated(node, rest, left, working)
+        result = node.emit(relax.op.multiply(result, node.emit(relax.op.multiply(pivot, flip))))
+    return relax.op.reshape(astype(node, result, dtype), batch)
+
+
+_LARGEST_DETERMINANT = 8
+
+
+def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """One step on ``(batch, size, size)``: the pivot, the sign of the exchange of rows, what is left to do."""
+    emit, op = node.emit, relax.op
+    column = emit(op.reshape(emit(op.strided_slice(rest, [2], [0], [1])), (-1, size)))
+    row = emit(op.expand_dims(emit(op.argmax(emit(op.abs(column)), 1)), 1))
+    rows = constant(np.arange(size)[None], "int64")
+    chosen = emit(op.astype(emit(op.equal(rows, row)), dtype))
+    top = emit(op.sum(emit(op.multiply(rest, emit(op.expand_dims(chosen, 2)))), 1, keepdims=True))
+    pivot = emit(op.sum(emit(op.multiply(column, chosen)), 1))
+    flip = emit(
+        op.where(
+            emit(op.equal(emit(op.squeeze(row, 1)), constant(0, "int64"))), constant(1, dtype), constant(-1, dtype)
+        )
+    )
+    if size == 1:
+        return pivot, flip, rest
+    # The row of the pivot gets the first one, as both change places; then the first one is left out.
+    first = emit(op.strided_slice(rest, [1], [0], [1]))
+    swapped = emit(op.where(emit(op.expand_dims(emit(op.equal(rows, row)), 2)), first, rest))
+    below = emit(op.strided_slice(swapped, [1], [1], [size]))
+    safe = emit(op.where(emit(op.equal(pivot, constant(0, dtype))), constant(1, dtype), pivot))
+    factor = emit(op.divide(emit(op.strided_slice(below, [2], [0], [1])), emit(op.reshape(safe, (-1, 1, 1)))))
+    below = emit(op.subtract(below, emit(op.multiply(factor, top))))
+    return pivot, flip, emit(op.strided_slice(below, [2], [1], [size]))
+
+
+def cumulative_product(node: Node) -> relax.Expr:
+    """CumProd along a known axis."""
+    axis = node.constant(1)
+    if axis is None:
+        raise ValueError("its axis is known only at run time; make it an initializer")
+    x, axis, reverse = node.inputs[0], int(axis.item()) % len(shape_of(node.inputs[0])), node.attrs.get("reverse", 0)
+    x = node.emit(relax.op.flip(x, axis)) if reverse else x
+    result = node.emit(relax.op.cumprod(x, axis, dtype_of(x), bool(node.attrs.get("exclusive", 0))))
+    return relax.op.flip(result, axis) if reverse else result
+
+
+CONVERTERS = {
+    "ArgMax": arg_extreme,
+    "ArgMin": arg_extreme,
+    "Hardmax": hardmax,
+    "CumProd": cumulative_product,
+    "Det": determinant,
+    "LpNormalization": lp_normalization,
+    "ReduceMax": extreme,
+    "ReduceMin": extreme,
+    **dict.fromkeys(("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"), of_integers),
+}
