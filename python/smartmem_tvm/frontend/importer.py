@@ -104,7 +104,7 @@ class _Importer(WeightsImporter):
         narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
         try:
             node = Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow, self._convert)
-            result = self._bind(self._convert(node), label)
+            result = self._alone(self._bind(self._convert(node), label))
         except Exception as err:
             raise UserError(
                 f"{self.model_name}: operator {op_name} (node {label}) cannot be imported, {_reason(err)}; "
@@ -137,6 +137,12 @@ class _Importer(WeightsImporter):
         if not isinstance(result, relax.Call):
             return result
         return self.bb.emit(result, name_hint=re.sub(r"\W+", "_", label).strip("_"))
+
+    def _alone(self, result: relax.Expr) -> relax.Expr:
+        """The only result of an operator that may have several: the next one takes no tuple."""
+        if not isinstance(result.ty, relax.TupleType) or len(result.ty.fields) != 1:
+            return result
+        return result.fields[0] if isinstance(result, relax.Tuple) else self.bb.emit(relax.TupleGetItem(result, 0))
 
     def _refuse_unknown_lengths(self, inputs, op_name: str, label: str) -> None:
         for each in inputs:

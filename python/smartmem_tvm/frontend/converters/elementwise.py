@@ -24,10 +24,10 @@ def power(node: Node) -> relax.Expr | None:
     if dtype == other and dtype in ("float16", "float32", "float64"):
         return None
     value = node.constant(1)
-    if "int" in dtype and value is not None and value.size == 1 and 0 <= value.item() < _MOST_PRODUCTS:
-        if float(value.item()).is_integer():
-            ones = relax.op.full_like(base, constant(1, dtype))
-            return _to_the(node, base, int(value.item()), ones if value.item() == 0 else base)
+    known = "int" in dtype and value is not None and value.size == 1 and 0 <= value.item() < _MOST_PRODUCTS
+    if known and float(value.item()).is_integer():
+        ones = relax.op.full_like(base, constant(1, dtype))
+        return _to_the(node, base, int(value.item()), ones if value.item() == 0 else base)
     working = "float32" if _fits_float32(dtype) and _fits_float32(other) else "float64"
     result = relax.op.power(astype(node, base, working), astype(node, exponent, working))
     return relax.op.astype(node.emit(result), dtype)
@@ -105,8 +105,7 @@ def sign(node: Node) -> relax.Expr | None:
 
 def shrink(node: Node) -> relax.Expr | None:
     """Shrink of integers: the threshold and the bias need not be such."""
-    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
-    return in_float32(node) if "int" in dtype else None
+    return in_float32(node) if "int" in dtype_of(node.inputs[0]) else None
 
 
 def in_float32(node: Node) -> relax.Expr:

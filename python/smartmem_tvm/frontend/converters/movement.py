@@ -4,7 +4,7 @@
 import numpy as np
 import onnx
 import tvm
-from tvm import relax, te
+from tvm import relax
 from tvm.ir import GenericConst
 
 from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
@@ -120,21 +120,7 @@ def top_k(node: Node) -> relax.Expr | None:
     return relax.Tuple([astype(node, values, "uint64"), node.emit(relax.TupleGetItem(found, 1))])
 
 
-def bit_cast(node: Node) -> relax.Expr:
-    """BitCast: the same bits as another type of the same width."""
-    dtype, x = str(onnx.helper.tensor_dtype_to_np_dtype(node.attrs["to"])), node.inputs[0]
-    if dtype == "bool":
-        return relax.op.not_equal(bit_cast(node.with_inputs(x, to=onnx.TensorProto.UINT8)), constant(0, "uint8"))
-    x = astype(node, x, "uint8") if dtype_of(x) == "bool" else x
-
-    def same_bits(x: te.Tensor) -> te.Tensor:
-        return te.compute(x.shape, lambda *at: tvm.tirx.reinterpret(dtype, x(*at)), "bits")
-
-    return node.bb.emit_te(same_bits, x, primfunc_name_hint="bit_cast")
-
-
 CONVERTERS = {
-    "BitCast": bit_cast,
     "Concat": concat,
     "EyeLike": eye_like,
     "Gather": gather,

@@ -111,22 +111,10 @@ def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[re
     return pivot, flip, emit(op.strided_slice(below, [2], [1], [size]))
 
 
-def cumulative_product(node: Node) -> relax.Expr:
-    """CumProd along a known axis."""
-    axis = node.constant(1)
-    if axis is None:
-        raise ValueError("its axis is known only at run time; make it an initializer")
-    x, axis, reverse = node.inputs[0], int(axis.item()) % len(shape_of(node.inputs[0])), node.attrs.get("reverse", 0)
-    x = node.emit(relax.op.flip(x, axis)) if reverse else x
-    result = node.emit(relax.op.cumprod(x, axis, dtype_of(x), bool(node.attrs.get("exclusive", 0))))
-    return relax.op.flip(result, axis) if reverse else result
-
-
 CONVERTERS = {
     "ArgMax": arg_extreme,
     "ArgMin": arg_extreme,
     "Hardmax": hardmax,
-    "CumProd": cumulative_product,
     "Det": determinant,
     "LpNormalization": lp_normalization,
     "ReduceMax": extreme,
