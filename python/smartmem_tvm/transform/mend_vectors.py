@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import tvm_ffi
-from tvm import ir, sym, tirx
-from tvm.s_tir import SBlockRealize
+from tvm import tirx
 from tvm.target import Target
 
 from ..ir.index_map import variables
-from ..ir.kernel import substitute
 from ..ir.texels import is_texture
-from ..ir.vectorized import accesses_to_booleans, lanes_of
+from ..ir.vectorized import Places, accesses_to_booleans, lanes_of, scattered_bytes
 from ..ir.walk import collect, contains, loads, stores
 from ..target import is_cuda, is_gpu
 
@@ -53,7 +51,7 @@ class MendVectors:
         loops = [loop for loop in collect(func.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
         if target is None or not is_gpu(target) or not loops:
             return func
-        places = _Places(func)
+        places = Places(func.body)
         # Decided here: nothing that may raise runs while TVM walks.
         known = [(loop, self._mended(loop, places, is_cuda(target))) for loop in loops]
         changed = {loop.loop_var: new for loop, new in known if not new.same_as(loop)}
@@ -62,7 +60,7 @@ class MendVectors:
         body = tvm_ffi.structural_map(func.body, (tirx.For, lambda loop: changed.get(loop.loop_var, loop)))
         return func.with_body(body)
 
-    def _mended(self, loop: tirx.For, places: _Places, cuda: bool) -> tirx.For:
+    def _mended(self, loop: tirx.For, places: Places, cuda: bool) -> tirx.For:
         if not self.textures and _touches_textures(loop):
             return loop
         lanes = lanes_of(loop)
@@ -76,7 +74,7 @@ def _touches_textures(loop: tirx.For) -> bool:
     return any(is_texture(load.source) for load in loads(loop)) or any(is_texture(each.buffer) for each in stores(loop))
 
 
-def _has_no_vector(loop: tirx.For, lanes: set, places: _Places, cuda: bool) -> bool:
+def _has_no_vector(loop: tirx.For, lanes: set, places: Places, cuda: bool) -> bool:
     def differs(node) -> bool:
         return bool(lanes & set(variables(node)))
 
@@ -86,51 +84,4 @@ def _has_no_vector(loop: tirx.For, lanes: set, places: _Places, cuda: bool) -> b
         # Its compiler does not know how to negate a vector.
         negated = contains(loop, tirx.Not, differs)
         return negated or any(places.may_be_torn(each, each.buffer, loop) for each in stores(loop))
-    # Of bytes that lie apart TVM makes no vector in OpenCL, but one number.
-    bytes_of = [load for load in loads(loop) if str(load.source.dtype) in ("int8", "uint8") and differs(load)]
-    apart = any(places.step(load.indices, load.source, loop) != 1 for load in bytes_of)
-    return apart or any(places.may_be_torn(load, load.source, loop) for load in bytes_of)
-
-
-class _Places:
-    """Where in memory the accesses of a kernel are, as functions of its loops and threads."""
-
-    def __init__(self, func: tirx.PrimFunc):
-        self.analyzer = sym.Analyzer()
-        spans = {
-            loop.loop_var: ir.Range.from_min_extent(loop.min, loop.extent) for loop in collect(func.body, tirx.For)
-        }
-        for var, span in spans.items():
-            self.analyzer.bind(var, span)
-        blocks = collect(func.body, SBlockRealize)
-        self.values = {
-            it.var: at for each in blocks for it, at in zip(each.block.iter_vars, each.iter_values, strict=True)
-        }
-
-    def may_be_torn(self, access, buffer, loop: tirx.For) -> bool:
-        """Whether the lanes of a loop may be neighbours in memory that do not begin at a multiple of their number."""
-        step = self.step(access.indices, buffer, loop)
-        if step not in (None, 1):
-            return False
-        first = self.analyzer.simplify(substitute(self._offset(access.indices, buffer), {loop.loop_var: loop.min}))
-        multiple, width = self.analyzer.modular_set(first), int(loop.extent)
-        return step is None or multiple.coeff % width != 0 or multiple.base % width != 0
-
-    def step(self, indices, buffer, loop: tirx.For) -> int | None:
-        """Elements from one lane to the next, None where that is not one number."""
-        offset, lane = self._offset(indices, buffer), loop.loop_var
-        after = substitute(offset, {lane: lane + tirx.const(1, lane.ty.dtype)})
-        step = self.analyzer.simplify(after - offset)
-        return int(step) if isinstance(step, tirx.IntImm) else None
-
-    def _offset(self, indices, buffer) -> ir.Expr:
-        flat = tirx.const(0, "int32")
-        for at, extent in zip(indices, buffer.shape, strict=True):
-            flat = flat * extent + self._placed(at)
-        return self.analyzer.simplify(flat)
-
-    def _placed(self, at: ir.Expr) -> ir.Expr:
-        """An index without iterators of blocks, whose values may have those of the blocks around them."""
-        while any(var in self.values for var in variables(at)):
-            at = substitute(at, self.values)
-        return at
+    return any(map(differs, scattered_bytes(loop, loop, places)))

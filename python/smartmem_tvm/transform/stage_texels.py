@@ -10,7 +10,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from ..ir.index_map import is_if_then_else, variables
 from ..ir.kernel import substitute
 from ..ir.texels import is_texture, texture_loads
-from ..ir.vectorized import has_no_vector
+from ..ir.vectorized import Places, accesses_to_booleans, has_no_vector, lanes_of, scattered_bytes
 from ..ir.walk import contains, loads
 from ..planner.texture_form import TEXEL
 
@@ -124,14 +124,11 @@ def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
         return False
     if contains(value, ir.Call, lambda call: has_no_vector(call, loop.loop_var)):
         return True
-    if contains(value, ir.TensorLoad, lambda load: _is_small(load) and loop.loop_var in variables(load)):
+    lanes = lanes_of(loop)
+    small = [*accesses_to_booleans(store.value), *scattered_bytes(store.value, loop, Places(loop))]
+    if any(lanes & set(variables(load)) for load in small):
         return True
     return any(not _is_vector(load, loop, _within(loop)) for load in read)
-
-
-def _is_small(load: ir.TensorLoad) -> bool:
-    """Whether TVM may make no vector in OpenCL of what is read: of booleans never, of bytes where they lie apart."""
-    return str(load.source.dtype) in ("bool", "int8", "uint8")
 
 
 def _values(loop: tirx.For) -> dict:

@@ -154,7 +154,7 @@ __kernel void attention(__read_only image2d_array_t lv1_lv4_lv11_matmul_ptr, __w
   if ((get_local_id(0) & 1) < 1) {
     kept0_own_ptr[5] = left0_ptr[((((get_local_id(0) >> 1) * 40) + (get_local_id(0) & 1)) + 10)];
   }
-  T_softmax_maxelem_own_ptr[0] = -3.402823e+38f;
+  T_softmax_maxelem_own_ptr[0] = -INFINITY;
   T_softmax_maxelem_own_ptr[0] = max((float)T_softmax_maxelem_own_ptr[0], (float)kept0_own_ptr[0]);
   ... 5 times in all, to
   T_softmax_maxelem_own_ptr[0] = max((float)T_softmax_maxelem_own_ptr[0], (float)kept0_own_ptr[4]);

@@ -2,9 +2,9 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
   const sampler_t image_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
   float acc_ptr[4];
   float value_ptr[36];
-  acc_ptr[0] = -3.402823e+38f;
+  acc_ptr[0] = -INFINITY;
   ... 4 times in all, to
-  acc_ptr[3] = -3.402823e+38f;
+  acc_ptr[3] = -INFINITY;
   int cse_v1 = (get_local_id(0) % 35);
   int cse_v2 = (get_local_id(0) % 7);
   int cse_v3 = (get_local_id(0) / 35);
@@ -18,7 +18,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v_ = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) - 1), ((((get_local_id(0) % 35) / 7) * 2) - 1), (get_local_id(0) / 35), 0))));
     condval = v_;
   } else {
-    condval = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval, 0, value_ptr + 0);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[0]);
@@ -29,7 +29,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v__1 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)(((get_local_id(0) % 7) * 2), ((((get_local_id(0) % 35) / 7) * 2) - 1), (get_local_id(0) / 35), 0))));
     condval_1 = v__1;
   } else {
-    condval_1 = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval_1 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval_1, 0, value_ptr + 4);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[4]);
@@ -41,7 +41,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v__2 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) + 1), ((((get_local_id(0) % 35) / 7) * 2) - 1), (get_local_id(0) / 35), 0))));
     condval_2 = v__2;
   } else {
-    condval_2 = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval_2 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval_2, 0, value_ptr + 8);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[8]);
@@ -52,7 +52,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v__3 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) - 1), (((get_local_id(0) % 35) / 7) * 2), (get_local_id(0) / 35), 0))));
     condval_3 = v__3;
   } else {
-    condval_3 = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval_3 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval_3, 0, value_ptr + 12);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[12]);
@@ -68,7 +68,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v__5 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) + 1), (((get_local_id(0) % 35) / 7) * 2), (get_local_id(0) / 35), 0))));
     condval_4 = v__5;
   } else {
-    condval_4 = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval_4 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval_4, 0, value_ptr + 20);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[20]);
@@ -80,7 +80,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v__6 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) - 1), ((((get_local_id(0) % 35) / 7) * 2) + 1), (get_local_id(0) / 35), 0))));
     condval_5 = v__6;
   } else {
-    condval_5 = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval_5 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval_5, 0, value_ptr + 24);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[24]);
@@ -91,7 +91,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v__7 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)(((get_local_id(0) % 7) * 2), ((((get_local_id(0) % 35) / 7) * 2) + 1), (get_local_id(0) / 35), 0))));
     condval_6 = v__7;
   } else {
-    condval_6 = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval_6 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval_6, 0, value_ptr + 28);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[28]);
@@ -102,7 +102,7 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
     float4 v__8 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) + 1), ((((get_local_id(0) % 35) / 7) * 2) + 1), (get_local_id(0) / 35), 0))));
     condval_7 = v__8;
   } else {
-    condval_7 = ((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f));
+    condval_7 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
   }
   vstore4(condval_7, 0, value_ptr + 32);
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[32]);

@@ -10,7 +10,7 @@ __kernel void softmax(__write_only image2d_array_t T_softmax_norm_ptr, __read_on
   int cse_v2 = (get_group_id(0) / 11);
   float4 v_ = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((get_group_id(0) % 11), get_local_id(0), (get_group_id(0) / 11), 0))));
   row_row_ptr[0] = v_;
-  vstore4(((float4)(-3.402823e+38f, -3.402823e+38f, -3.402823e+38f, -3.402823e+38f)), 0, T_softmax_maxelem_own_ptr + 0);
+  vstore4(((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY)), 0, T_softmax_maxelem_own_ptr + 0);
   vstore4(max(vload4(0, T_softmax_maxelem_own_ptr + 0), row_row_ptr[0]), 0, T_softmax_maxelem_own_ptr + 0);
   T_softmax_maxelem_own_ptr[0] = max((float)max((float)max((float)T_softmax_maxelem_own_ptr[0], (float)T_softmax_maxelem_own_ptr[1]), (float)T_softmax_maxelem_own_ptr[2]), (float)T_softmax_maxelem_own_ptr[3]);
   T_softmax_maxelem_parts_ptr[get_local_id(0)] = T_softmax_maxelem_own_ptr[0];
