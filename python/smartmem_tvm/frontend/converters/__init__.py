@@ -7,7 +7,16 @@ refuses; the name of the node is added. One file for each family of operators, w
 name to the function; operators of another domain are called ``com.microsoft.FastGelu``.
 """
 
-from smartmem_tvm.frontend.converters import arithmetic, elementwise, movement, normalization, reductions, resize, scatter, windows
+from smartmem_tvm.frontend.converters import (
+    arithmetic,
+    elementwise,
+    movement,
+    normalization,
+    reductions,
+    resize,
+    scatter,
+    windows,
+)
 from smartmem_tvm.frontend.converters.node import Node
 
 __all__ = ["CONVERTERS", "Node"]

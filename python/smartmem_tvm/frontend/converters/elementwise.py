@@ -24,10 +24,8 @@ def power(node: Node) -> relax.Expr | None:
     if dtype == other and dtype in ("float16", "float32", "float64"):
         return None
     value = node.constant(1)
-    if "int" in dtype and value is not None and value.size == 1 and 0 <= value.item() < _MOST_PRODUCTS:
-        if float(value.item()).is_integer():
-            ones = relax.op.full_like(base, constant(1, dtype))
-            return _to_the(node, base, int(value.item()), ones if value.item() == 0 else base)
+    if "int" in dtype and value is not None and value.ndim == 0 and value in range(_MOST_PRODUCTS):
+        return _to_the(node, base, int(value), base if value else relax.op.full_like(base, constant(1, dtype)))
     working = "float32" if _fits_float32(dtype) and _fits_float32(other) else "float64"
     result = relax.op.power(astype(node, base, working), astype(node, exponent, working))
     return relax.op.astype(node.emit(result), dtype)
@@ -105,14 +103,15 @@ def sign(node: Node) -> relax.Expr | None:
 
 def shrink(node: Node) -> relax.Expr | None:
     """Shrink of integers: the threshold and the bias need not be such."""
-    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
-    return in_float32(node) if "int" in dtype else None
+    return in_float32(node) if "int" in dtype_of(node.inputs[0]) else None
 
 
 def in_float32(node: Node) -> relax.Expr:
     """By TVM's converter, in float32 between casts."""
     x = node.inputs[0]
-    wide = [each if each is None or dtype_of(each) != dtype_of(x) else astype(node, each, "float32") for each in node.inputs]
+    wide = [
+        each if each is None or dtype_of(each) != dtype_of(x) else astype(node, each, "float32") for each in node.inputs
+    ]
     result = node.emit(node.with_inputs(*wide).by_tvm())
     return relax.op.astype(result, dtype_of(x)) if dtype_of(result) == "float32" else result
 
@@ -160,6 +159,9 @@ CONVERTERS = {
     "Sign": sign,
     "ThresholdedRelu": thresholded_relu,
     # LLVM has no such functions of half precision, nor TVM's own forms of them.
-    **dict.fromkeys(("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN", "MeanVarianceNormalization"), _HALVES),
+    **dict.fromkeys(
+        ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN", "MeanVarianceNormalization"),
+        _HALVES,
+    ),
     **dict.fromkeys(("IsNaN", "LpPool"), _BFLOAT16),
 }

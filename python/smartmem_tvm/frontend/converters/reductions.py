@@ -94,7 +94,11 @@ def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[re
     chosen = emit(op.astype(emit(op.equal(rows, row)), dtype))
     top = emit(op.sum(emit(op.multiply(rest, emit(op.expand_dims(chosen, 2)))), 1, keepdims=True))
     pivot = emit(op.sum(emit(op.multiply(column, chosen)), 1))
-    flip = emit(op.where(emit(op.equal(emit(op.squeeze(row, 1)), constant(0, "int64"))), constant(1, dtype), constant(-1, dtype)))
+    flip = emit(
+        op.where(
+            emit(op.equal(emit(op.squeeze(row, 1)), constant(0, "int64"))), constant(1, dtype), constant(-1, dtype)
+        )
+    )
     if size == 1:
         return pivot, flip, rest
     # The row of the pivot gets the first one, as both change places; then the first one is left out.
