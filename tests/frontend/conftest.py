@@ -7,8 +7,9 @@ import onnxruntime
 import pytest
 import tvm
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
-from smartmem_tvm.frontend import check_inputs, input_spec
+from smartmem_tvm.frontend import check_inputs, from_onnx, input_spec
 
 
 def _value(name, entry):
@@ -90,6 +91,28 @@ def assert_same():
         for mine, reference in zip(got, expected):
             assert mine.dtype == reference.dtype
             np.testing.assert_allclose(mine, reference, rtol=tolerance, atol=tolerance)
+
+    return check
+
+
+@pytest.fixture
+def agree():
+    """Return the check of one node: that a module computes what ONNX Runtime does, or its reference if that cannot."""
+
+    def check(node, inputs, constants=None, opset=22, tolerance=1e-5, by_reference=False):
+        tensors = {name: (array.shape, array.dtype) for name, array in inputs.items()}
+        outputs = dict.fromkeys(node.output, ((), np.float32))
+        model = _build([node], tensors, outputs, constants, opset)
+        for value in model.graph.output:
+            value.ClearField("type")
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        got = _run_tvm(from_onnx(model), inputs)
+        expected = ReferenceEvaluator(model).run(None, inputs) if by_reference else _run_onnx(model, inputs)
+        for mine, reference in zip(got, map(np.asarray, expected), strict=True):
+            assert (mine.dtype, mine.shape) == (reference.dtype, reference.shape)
+            wide = mine.dtype if mine.dtype.kind in "iub" else np.float64
+            pair = mine.astype(wide), reference.astype(wide)
+            np.testing.assert_allclose(*pair, rtol=tolerance, atol=tolerance)
 
     return check
 

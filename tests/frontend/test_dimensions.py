@@ -38,12 +38,11 @@ def test_all_open_inputs_are_named_at_once(build):
     assert "--shape a:1,1 --shape b:1,3" in text
 
 
-def test_a_dimension_of_minus_one_is_open_and_quoted(build):
+def test_a_negative_dimension_is_open_and_quoted(build):
     assert "dimension 0 (written as -1) of 'a'" in refusal(_add(build, (-1, 3), (1, 3), (None, 3)))
 
 
-def test_a_dimension_of_zero_is_one(build):
-    """A tensor without elements."""
+def test_a_dimension_of_zero_is_a_size(build):
     model = load_onnx(_add(build, (0, 3), (1, 3), (0, 3)))
     assert [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == [0, 3]
 

@@ -85,3 +85,13 @@ def test_a_choice_at_run_time(build, assert_same):
     x = np.array([[-1, 2, -3], [4, -5, 6]], FLOATS)
     for condition in (True, False):
         assert_same(model, mod, {"x": x, "c": np.array(condition)})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("int64", (2, 3)), (FLOATS, (3, 2)), (FLOATS, (2, 3, 1)), (FLOATS, ("n", 4))]
+)
+def test_an_output_that_is_not_what_the_file_says_is_refused(build, dtype, shape):
+    node = helper.make_node("Reshape", ["x", "target"], ["y"])
+    model = build([node], {"x": ((6,), FLOATS)}, {"y": (shape, dtype)}, {"target": np.array([2, 3])})
+    with pytest.raises(UserError, match=r"declares its output 'y'.*compute float32 \[2, 3\]"):
+        from_onnx(model)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expands functions: those of the model, and operators without a converter that ONNX defines by other operators."""
+"""Expands functions: those of the model, and those by which ONNX defines operators that have no converter."""
 
 from __future__ import annotations
 

@@ -24,10 +24,8 @@ def power(node: Node) -> relax.Expr | None:
     if dtype == other and dtype in ("float16", "float32", "float64"):
         return None
     value = node.constant(1)
-    known = "int" in dtype and value is not None and value.size == 1 and 0 <= value.item() < _MOST_PRODUCTS
-    if known and float(value.item()).is_integer():
-        ones = relax.op.full_like(base, constant(1, dtype))
-        return _to_the(node, base, int(value.item()), ones if value.item() == 0 else base)
+    if "int" in dtype and value is not None and value.ndim == 0 and value in range(_MOST_PRODUCTS):
+        return _to_the(node, base, int(value), base if value else relax.op.full_like(base, constant(1, dtype)))
     working = "float32" if _fits_float32(dtype) and _fits_float32(other) else "float64"
     result = relax.op.power(astype(node, base, working), astype(node, exponent, working))
     return relax.op.astype(node.emit(result), dtype)

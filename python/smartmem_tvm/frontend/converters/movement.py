@@ -108,6 +108,24 @@ def concat(node: Node) -> relax.Expr | None:
     return relax.op.concat(parts, node.attrs.get("axis", 0)) if len(parts) > 1 else parts[0]
 
 
+def slice_(node: Node) -> relax.Expr | None:
+    """Slice of nothing; TVM's operator gives such an axis a negative size."""
+    x = node.inputs[0]
+    if not isinstance(x.ty, relax.TensorType):
+        return None  # shape values
+    if node.opset < 10:
+        starts, ends, axes, steps = node.attrs.get("starts"), node.attrs.get("ends"), node.attrs.get("axes"), None
+    else:
+        starts, ends, axes, steps = map(node.constant, range(1, 5))
+    if starts is None or ends is None:
+        return None
+    sizes = shape_of(x)
+    for at, (start, end) in enumerate(zip(starts, ends)):
+        axis, step = at if axes is None else int(axes[at]), 1 if steps is None else int(steps[at])
+        sizes[axis] = len(range(*slice(int(start), int(end), step).indices(shape_of(x)[axis])))
+    return constant(np.zeros(sizes), dtype_of(x)) if 0 in sizes else None
+
+
 def top_k(node: Node) -> relax.Expr | None:
     """TopK of uint64, by int64 in the same order; and any order that is asked for is a sorted one."""
     x = node.inputs[0]
@@ -126,5 +144,6 @@ CONVERTERS = {
     "Gather": gather,
     "OneHot": one_hot,
     "Pad": pad,
+    "Slice": slice_,
     "TopK": top_k,
 }

@@ -56,6 +56,7 @@ def resize(node: Node) -> relax.Expr | None:
         and not {"antialias", "axes", "keep_aspect_ratio_policy"}.intersection(node.attrs)
         and all(abs(axis.scale * axis.size - axis.result) < 1e-3 for axis in axes)
         and all(axis.size == axis.result for axis in axes[:2])
+        and (coordinates != "align_corners" or all(axis.result > 1 for axis in axes[2:]))
     ):
         return None
     dtype = dtype_of(x)

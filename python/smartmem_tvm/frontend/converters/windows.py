@@ -31,15 +31,17 @@ def conv_transpose(node: Node) -> relax.Expr | None:
 
 
 def max_pool(node: Node) -> relax.Expr | None:
-    """MaxPool that also names the place of each maximum: the first of those in its window."""
+    """MaxPool, which may also name the place of each maximum: the first of those in its window."""
+    explicit = _explicit(node)
     if node.outputs == 1:
-        return None
+        return explicit.by_tvm() if explicit is not node else None
+    node = explicit
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     values = node.emit(node.by_tvm())
     planes, spatial, result = shape_of(x)[:2], shape_of(x)[2:], shape_of(values)[2:]
     ones, kernel = [1] * len(spatial), node.attrs["kernel_shape"]
     strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
-    before = _before(node, spatial, result, strides, dilations)
+    before = list(node.attrs.get("pads", [0] * len(spatial)))[: len(spatial)]
     reach = [
         (count - 1) * step + (size - 1) * apart + 1
         for count, step, size, apart in zip(result, strides, kernel, dilations)
@@ -68,17 +70,27 @@ def max_pool(node: Node) -> relax.Expr | None:
     return relax.Tuple([values, node.emit(relax.op.add(place, constant(plane, "int64")))])
 
 
-def _before(node: Node, spatial, result, strides, dilations) -> list[int]:
-    """How much a pool pads in front of each axis."""
+def _explicit(node: Node) -> Node:
+    """A pool with SAME_LOWER or SAME_UPPER as the pads that it means: TVM's converter rounds some of them otherwise."""
     same = node.text("auto_pad", "NOTSET")
     if not same.startswith("SAME"):
-        pads = node.attrs.get("pads") if same == "NOTSET" else None
-        return list(pads[: len(spatial)]) if pads else [0] * len(spatial)
-    before = []
-    for size, count, step, kernel, apart in zip(spatial, result, strides, node.attrs["kernel_shape"], dilations):
-        total = max(0, (count - 1) * step + (kernel - 1) * apart + 1 - size)
-        before.append(total // 2 if same == "SAME_UPPER" else total - total // 2)
-    return before
+        return node
+    spatial = shape_of(node.inputs[0])[2:]
+    ones, kernel = [1] * len(spatial), node.attrs["kernel_shape"]
+    strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
+    total = [
+        max(0, (-(-size // step) - 1) * step + (width - 1) * apart + 1 - size)
+        for size, step, width, apart in zip(spatial, strides, kernel, dilations)
+    ]
+    less, more = [each // 2 for each in total], [each - each // 2 for each in total]
+    pads = (*less, *more) if same == "SAME_UPPER" else (*more, *less)
+    return node.with_inputs(*node.inputs, pads=pads, auto_pad=b"NOTSET")
+
+
+def average_pool(node: Node) -> relax.Expr | None:
+    """AveragePool with SAME_LOWER or SAME_UPPER: see `_explicit`."""
+    explicit = _explicit(node)
+    return explicit.by_tvm() if explicit is not node else None
 
 
 def _flat(places, sizes, column_major: int) -> np.ndarray:
@@ -112,6 +124,7 @@ def space_to_depth(node: Node) -> relax.Expr | None:
 
 
 CONVERTERS = {
+    "AveragePool": average_pool,
     "ConvTranspose": conv_transpose,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
