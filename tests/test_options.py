@@ -21,7 +21,8 @@ SWITCHES = {
     "opencl-texture": (*COMMON, "textures", "layout"),
 }
 TOLERANCE = 1e-4  # of the largest magnitude of an output
-ALONE = [(target, (off,)) for target, switches in SWITCHES.items() for off in ("", *switches)]
+DEFAULT = [(target, ()) for target in SWITCHES] + [(target, ("eliminate", "fuse")) for target in SWITCHES]
+ALONE = [(target, (off,)) for target, switches in SWITCHES.items() for off in switches]
 PAIRS = [(target, pair) for target, switches in SWITCHES.items() for pair in combinations(switches, 2)]
 
 
@@ -36,21 +37,21 @@ def expected(name: str) -> tuple[tvm.IRModule, np.ndarray, list[np.ndarray]]:
 
 def check(name: str, target: str, off: tuple[str, ...]) -> None:
     mod, x, outputs = expected(name)
-    options = replace(sm.Options(), **dict.fromkeys(filter(None, off), False))
+    options = replace(sm.Options(), **dict.fromkeys(off, False))
     for found, reference in zip(sm.compile(mod, parse_target(target), options).run(x), outputs, strict=True):
         assert found.shape == reference.shape and found.dtype == reference.dtype
         assert np.abs(found - reference).max() <= TOLERANCE * np.abs(reference).max()
 
 
 @pytest.mark.device
-@pytest.mark.parametrize(("target", "off"), ALONE, ids=str)
+@pytest.mark.parametrize(("target", "off"), DEFAULT, ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_an_option_off(name, target, off):
+def test_all_options_and_no_fusion(name, target, off):
     check(name, target, off)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("target", "off"), PAIRS, ids=str)
+@pytest.mark.parametrize(("target", "off"), [*ALONE, *PAIRS], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_two_options_off(name, target, off):
+def test_options_off(name, target, off):
     check(name, target, off)
