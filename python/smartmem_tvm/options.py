@@ -36,6 +36,9 @@ class Options:
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``, to be read, and ``.json``, for
         `smartmem opt` (see `module_file`).
+    bounds : bool
+        Kernels look at each index before they use it, and name themselves where one is out of bounds
+        (`deploy.bounds`): to find faults, on a CPU and slowly.
     records : tvm.transform.Pass or None
         Gives kernels the schedules that tuning has found for them (`tune.apply_records.ApplyRecords`).
     profiles : Profiles or None
@@ -57,6 +60,7 @@ class Options:
     schedule: bool = True
     cuda_graph: bool = True
     dump_dir: str | None = None
+    bounds: bool = False
     records: tvm.transform.Pass | None = None
     profiles: Profiles | None = None
     measure: Measure | None = None
