@@ -3,13 +3,14 @@
 
 TVM's ``InstrumentBoundCheckers`` finds nothing in kernels of today: it runs when buffers are flat, and knows the size
 of none that is a parameter. Here kernels are lowered just as far as loops over buffers of several dimensions, and
-before each statement stands a check of what it reads and writes, in every dimension. Loops run one step after the
-other.
+before each statement stands a check of what it reads and writes. The bounds are those of the buffer: a schedule may go
+on from the end of a line to the next one (`schedule.cpu.slide`). Loops run one step after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import tvm
 import tvm_ffi
@@ -130,9 +131,10 @@ def _reads_within(inner: ir.Expr, given: tuple) -> Iterator[Access]:
 
 def _check(access: Access, kernel: str) -> tirx.Stmt:
     given, buffer, indices, verb = access
-    wrong = tirx.const(False)
+    address = tirx.const(0, "int64")
     for index, extent in zip(indices, buffer.shape, strict=True):
-        wrong = tirx.Or(wrong, tirx.Or(index < 0, index >= extent))
+        address = address * tirx.Cast("int64", extent) + tirx.Cast("int64", index)
+    wrong = tirx.Or(address < 0, address >= tirx.const(prod(map(int, buffer.shape)), "int64"))
     numbers = [tirx.Cast("int64", each) for each in (*indices, *buffer.shape)]
     fail = tirx.Evaluate(tirx.call_packed(_FAIL, kernel, buffer.name, verb, *numbers))
     for condition in (wrong, *reversed(given)):
