@@ -44,6 +44,9 @@ class Options:
     check : str or None
         ``maps``: compare each composed index map with the chain that it stands for (`ir.check_maps`); ``outputs``: run
         the module after each phase and name the pass that changes what it computes (`output_check`).
+    bounds : bool
+        Kernels look at each index before they use it, and name themselves where one is out of bounds
+        (`deploy.bounds`): to find faults, on a CPU and slowly.
     records : tvm.transform.Pass or None
         Gives kernels the schedules that tuning has found for them (`tune.apply_records.ApplyRecords`).
     profiles : Profiles or None
@@ -66,6 +69,7 @@ class Options:
     schedule: bool = True
     cuda_graph: bool = True
     dump_dir: str | None = None
+    bounds: bool = False
     records: tvm.transform.Pass | None = None
     profiles: Profiles | None = None
     measure: Measure | None = None

@@ -187,7 +187,8 @@ def options(args: argparse.Namespace) -> Options:
             Path(args.dump_dir).mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise UserError(f"Dump folder {args.dump_dir} cannot be made ({err.strerror}); give another.") from err
-    return replace(found, dump_dir=args.dump_dir, records=open_records(args), check=args.check)
+    bounds = getattr(args, "bounds", False)
+    return replace(found, dump_dir=args.dump_dir, records=open_records(args), check=args.check, bounds=bounds)
 
 
 def graph_options(args: argparse.Namespace) -> Options:

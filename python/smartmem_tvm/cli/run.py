@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
 from ..bench.turns import inference, medians
+from ..errors import UserError
 from ..tune.host import set_threads
 from ..whole_file import check_output, whole
 from .argument_types import positive
@@ -49,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
     parser.add_argument("--repeat", type=positive, default=10, metavar="N", help="timed runs (default: 10)")
     add_threads(parser)
+    text = "of an ONNX file: find the kernel and the index if an access is out of bounds; slow, and for a CPU only"
+    parser.add_argument("--check-bounds", dest="bounds", action="store_true", help=text)
     add_compilation(parser)
 
 
@@ -57,6 +60,8 @@ def execute(args: argparse.Namespace) -> Result:
     if args.output is not None:
         check_output(Path(args.output), source=Path(args.model))
     threads = set_threads(args.threads)
+    if args.bounds and Path(args.model).is_dir():
+        raise UserError(f"--check-bounds is for an ONNX file, and {args.model} is compiled already; give the file.")
     model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
     with step("Running"):
         outputs = dict(zip(names, model.run(*arrays)))

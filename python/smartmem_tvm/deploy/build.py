@@ -33,6 +33,7 @@ from ..target import device_of, has_textures, host_target, is_gpu, is_opencl
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
+from .bounds import with_bounds_checks
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
 from .memory_plan import memory_plan
@@ -187,6 +188,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         require_schedules(target)
     require_precision(target, options.precision)
     _require_threads(target, options.schedule)
+    _require_cpu(target, options.bounds)
     start = time.perf_counter()
     placed = [phase.name for phase in phases].index("textures") if has_textures(target) else len(phases)
     with target:
@@ -227,7 +229,8 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
         if is_opencl(target):
             reads.update(texel_reads(check(kernels)))
 
-    executable = generate(with_kernel_functions(lowered), target, look_at_kernels)
+    runnable = with_kernel_functions(with_bounds_checks(lowered) if options.bounds else lowered)
+    executable = generate(runnable, target, look_at_kernels)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     compiled = Compiled(
         executable=executable,
@@ -287,6 +290,11 @@ def _require_threads(target, schedule: bool) -> None:
             f"Target kind '{target.kind.name}' runs kernels on threads, of which plain loops have none: leave "
             f"`schedule` on, or compile for a CPU."
         )
+
+
+def _require_cpu(target, bounds: bool) -> None:
+    if bounds and is_gpu(target):
+        raise UserError(f"Bounds are checked in kernels for a CPU, and the target is '{target.kind.name}': use cpu.")
 
 
 def generate(

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +16,11 @@ from smartmem_tvm.frontend.spec import Spec
 
 # Operators that hand indices on to a Gather unchanged.
 _PASS_ON = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Transpose"}
+# What numpy and zipfile raise where a file is not one of theirs, or not whole.
+_DAMAGE = (
+    *(ValueError, EOFError, MemoryError, NotImplementedError, SyntaxError, RecursionError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
 _SMALL_ID = 2  # random integers where no table says what is allowed: valid as ids, flags and indices
 
 
@@ -32,7 +39,7 @@ def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
                 return {name: content[name] for name in content.files}
     except OSError as err:
         raise UserError(f"Input file {path} cannot be read ({err.strerror or err}); give an .npz file.") from err
-    except (ValueError, EOFError, zipfile.BadZipFile) as err:
+    except _DAMAGE as err:
         raise UserError(
             f"Input file {path} is damaged or no .npz file of plain arrays; write it with numpy.savez."
         ) from err

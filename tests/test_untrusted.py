@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models, records, results and what peers say are data: nothing in the package runs what it reads."""
+
+import ast
+
+import pytest
+
+from test_architecture import FILES, ROOT
+
+MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "yaml"}
+CALLS = {"eval", "exec", "__import__", "os.system", "os.popen", "json.load", "json.loads", "tvm.ir.load_json"}
+UNSAFE = {"shell": True, "allow_pickle": True}
+ALLOWED = {
+    # Between a process and one that it has started itself.
+    **{key: {"pickle"} for key in ("executor/workers.py", "bench/peers/mnn.py", "bench/peers/mnn_worker.py")},
+    # JSON within limits, and TVM's JSON after a check of it.
+    "json_data.py": {"json.loads"},
+    "module_file.py": {"tvm.ir.load_json"},
+    # What this process, or TVM, has written itself: attributes of modules, the description of types.
+    **{key: {"json.loads"} for key in ("report.py", "ir/graph.py", "cli/export_graph.py", "module_check.py")},
+    **{key: {"json.loads"} for key in ("tune/record_lines.py", "tune/parameters.py", "bench/systems.py")},
+}
+
+
+def found(path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names} & MODULES
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names |= {(node.module or "").split(".")[0]} & MODULES
+        elif isinstance(node, ast.Call):
+            names |= {ast.unparse(node.func)} & CALLS
+            names |= {each.arg for each in node.keywords if getattr(each.value, "value", 0) is UNSAFE.get(each.arg, ())}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_nothing_runs_what_it_reads(path):
+    assert found(path) <= ALLOWED.get(path.as_posix(), set())
