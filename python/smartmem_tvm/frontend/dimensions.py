@@ -9,6 +9,8 @@ from smartmem_tvm.errors import UserError
 
 Dim = onnx.TensorShapeProto.Dimension
 
+_NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
+
 
 def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
     """Write `shapes` into the inputs of a model, in place, and drop initializers from the list of inputs.
@@ -59,8 +61,11 @@ def _check_names(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], na
 
 def _check_is_tensor(value: onnx.ValueInfoProto, name: str) -> None:
     if value.type.WhichOneof("value") != "tensor_type":
-        kind = (value.type.WhichOneof("value") or "value_without_type").removesuffix("_type").replace("_", " ")
+        kind = (value.type.WhichOneof("value") or "value without a type").removesuffix("_type").replace("_", " ")
         raise UserError(f"Input '{value.name}' of {name} is a {kind}; only tensors are supported as inputs.")
+    if value.type.tensor_type.elem_type in _NO_NUMBERS:
+        kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+        raise UserError(f"Input '{value.name}' of {name} has elements of type {kind}; only real numbers are supported.")
 
 
 def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, int], name: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 import tvm
+from onnx.helper import get_attribute_value
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
@@ -26,6 +27,7 @@ from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
 _LONGEST_REASON = 300  # characters
+_LISTS = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS, onnx.AttributeProto.STRINGS)
 
 
 def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
@@ -115,6 +117,15 @@ class _Importer(WeightsImporter):
         for value in graph.output:
             result = self._nodes[value.name]
             _refuse_other_type(result, value, self._model_name)
+
+    def _parse_attr(self, attr_proto):
+        # A list without elements, of which TVM makes an error, says what no list says.
+        return super()._parse_attr(
+            [each for each in attr_proto if each.type not in _LISTS or len(get_attribute_value(each))]
+        )
+
+    def _sanitize_name(self, name):
+        return super()._sanitize_name(re.sub(r"\s", "_", name))
 
     def _check_for_unsupported_ops(self, graph):
         """Do nothing: TVM's check knows its own converters only; see `operators.refuse_unsupported`."""
