@@ -30,7 +30,7 @@ def test_an_input_may_be_an_initializer(build, run_tvm):
     _check(build, run_tvm, node, dict.fromkeys("qkv", Q), {"y": (Q.shape, "float32")}, {"m": mask})
 
 
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
 def test_functions_of_functions(build, run_tvm, reduction):
     scores, labels = RANDOM.standard_normal((3, 5)).astype("float32"), np.array([1, 4, 0])
     node = helper.make_node("SoftmaxCrossEntropyLoss", ["s", "l"], ["y"], reduction=reduction)
