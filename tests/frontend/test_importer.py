@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
+import onnx
 import pytest
 import tvm
 from onnx import ModelProto, helper
@@ -94,4 +95,26 @@ def test_an_output_that_is_not_what_the_file_says_is_refused(build, dtype, shape
     node = helper.make_node("Reshape", ["x", "target"], ["y"])
     model = build([node], {"x": ((6,), FLOATS)}, {"y": (shape, dtype)}, {"target": np.array([2, 3])})
     with pytest.raises(UserError, match=r"declares its output 'y'.*compute float32 \[2, 3\]"):
+        from_onnx(model)
+
+
+def test_names_may_have_several_lines(build):
+    import smartmem_tvm as sm
+
+    node = helper.make_node("Relu", ["a\nb"], ["c\td"], name="e\nf")
+    model = build([node], {"a\nb": ((2, 3), FLOATS)}, {"c\td": ((2, 3), FLOATS)})
+    np.testing.assert_array_equal(sm.compile(sm.from_onnx(model)).run(np.ones((2, 3), FLOATS))[0], 1)
+
+
+def test_a_list_without_elements_is_an_attribute(build, assert_same):
+    node = helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)
+    node.attribute.append(onnx.AttributeProto(name="axes", type=onnx.AttributeProto.INTS))
+    model = build([node], {"x": ((2, 3), FLOATS)}, {"y": ((), FLOATS)}, opset=13)
+    assert_same(model, from_onnx(model))
+
+
+@pytest.mark.parametrize("dtype", ["object", "complex64"])
+def test_inputs_that_are_no_real_numbers_are_refused(build, dtype):
+    model = build([helper.make_node("Identity", ["x"], ["y"])], {"x": ((2,), dtype)}, {"y": ((2,), dtype)})
+    with pytest.raises(UserError, match=r"'x'.*(string|complex64)"):
         from_onnx(model)

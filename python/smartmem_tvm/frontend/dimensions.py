@@ -11,6 +11,8 @@ from smartmem_tvm.frontend.spec import MOST_NUMBERS
 
 Dim = onnx.TensorShapeProto.Dimension
 
+_NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
+
 
 def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
     """Write `shapes` into the inputs of a model, in place, and drop initializers from the list of inputs.
@@ -65,8 +67,13 @@ def _check_names(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], na
 def _check_is_tensor(value: onnx.ValueInfoProto, name: str, role: str = "Input") -> None:
     untyped = role == "Output" and not value.HasField("type")  # outputs may be without
     if value.type.WhichOneof("value") != "tensor_type" and not untyped:
-        kind = (value.type.WhichOneof("value") or "value_without_type").removesuffix("_type").replace("_", " ")
+        kind = (value.type.WhichOneof("value") or "value without a type").removesuffix("_type").replace("_", " ")
         raise UserError(f"{role} '{value.name}' of {name} is a {kind}; only tensors are supported as {role.lower()}s.")
+    if value.type.tensor_type.elem_type in _NO_NUMBERS:
+        kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+        raise UserError(
+            f"{role} '{value.name}' of {name} has elements of type {kind}; only real numbers are supported."
+        )
 
 
 def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, int], name: str) -> bool:

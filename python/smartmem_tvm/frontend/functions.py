@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 from onnx import inliner, shape_inference
@@ -58,6 +58,16 @@ def types_of(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     return types
 
 
+@contextlib.contextmanager
+def _named_errors(what: str) -> Iterator[None]:
+    """Turn an error of ONNX's own checks, which has the place in its source, into a UserError."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as err:
+        reason = " ".join(str(err).split()).rpartition(" failed: ")[2].rstrip(".")
+        raise UserError(f"The body of {what} cannot be put in its place ({reason}); export the model again.") from err
+
+
 def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model of its own."""
     copy = onnx.ModelProto()
@@ -71,11 +81,8 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         for node in function.node:
             if _OF_FUNCTION not in walk.node_label(node):
                 node.name = f"{walk.node_label(node)}{_OF_FUNCTION}{function.name}"
-    try:
+    with _named_errors("a function of the model"):
         model = inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError) as err:  # of ONNX's own checks, with the place in its source
-        reason = " ".join(str(err).split()).rpartition(" failed: ")[2].rstrip(".")
-        raise UserError(f"A function of the model cannot be expanded ({reason}); export the model again.") from err
     for node in walk.nodes(model.graph):
         if _OF_FUNCTION in walk.node_label(node):
             node.name = re.sub(r"__\d+$", "", walk.node_label(node))  # the inliner's number of the call
@@ -108,7 +115,9 @@ def _body(node: onnx.NodeProto, model: onnx.ModelProto, types: Types) -> onnx.Fu
     if version in schema.context_dependent_function_opset_versions:
         # An input that is left out has an empty type.
         inputs = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-        body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), inputs)
+        build = schema.get_context_dependent_function_with_opset_version
+        with _named_errors(f"operator {node.op_type} (node {walk.node_label(node)})"):
+            body = build(version, node.SerializeToString(), inputs)
     else:
         body = schema.get_function_with_opset_version(version)
     return onnx.FunctionProto.FromString(body)

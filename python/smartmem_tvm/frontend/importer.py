@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 import onnx
 import tvm
+from onnx.helper import get_attribute_value
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
@@ -32,6 +33,7 @@ _LONGEST_REASON = 300  # characters
 _OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap"}
 # Operators whose result has a length that is known only at run time, and may be a result of the model.
 _AS_LONG_AS_IT_TAKES = {"NonMaxSuppression"}
+_LISTS = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS, onnx.AttributeProto.STRINGS)
 
 
 def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
@@ -128,6 +130,15 @@ class _Importer(WeightsImporter):
         for value in graph.output:
             result = self._nodes[value.name]
             _refuse_other_type(result, value, self.model_name)
+
+    def _parse_attr(self, attr_proto):
+        # A list without elements, of which TVM makes an error, says what no list says.
+        return super()._parse_attr(
+            [each for each in attr_proto if each.type not in _LISTS or len(get_attribute_value(each))]
+        )
+
+    def _sanitize_name(self, name):
+        return super()._sanitize_name(re.sub(r"\s", "_", name))
 
     def _check_for_unsupported_ops(self, graph):
         """Do nothing: TVM's check knows its own converters only; see `operators.refuse_unsupported`."""

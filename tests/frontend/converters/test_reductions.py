@@ -18,7 +18,7 @@ def test_the_extreme_of_truth_values(agree, op_type):
     agree(_one(op_type, "xa"), {"x": X > 2}, {"a": np.array([1])})
 
 
-@pytest.mark.parametrize("op_type", ["ReduceL2", "ReduceMean", "ReduceLogSum"])
+@pytest.mark.parametrize("op_type", ["ReduceL2", "ReduceMean"])
 def test_reductions_of_integers_that_need_fractions(agree, op_type):
     agree(_one(op_type, "xa", keepdims=0), {"x": np.arange(1, 25, dtype="int32").reshape(4, 6)}, {"a": np.array([1])})
 
@@ -46,15 +46,14 @@ def test_hardmax_of_bfloat16(build, run_tvm):
     np.testing.assert_array_equal(got, np.eye(5)[x.astype("float32").argmax(-1)])
 
 
-@pytest.mark.parametrize("p", [1, 2])
-@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize(("p", "axis"), [(1, 0), (2, -1)])
 def test_lp_normalization(agree, p, axis):
     x = X.copy()
     x[:, 0] = 0
     agree(_one("LpNormalization", p=p, axis=axis), {"x": x})
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(1, "float32"), (2, "float64"), (4, "float32")])
+@pytest.mark.parametrize(("size", "dtype"), [(1, "float32"), (3, "float64")])
 def test_determinants(agree, size, dtype):
     x = np.random.default_rng(size).standard_normal((2, 3, size, size)).astype(dtype)
     x[0, 0, 0, 0] = 0  # needs a pivot
@@ -70,8 +69,7 @@ def test_large_determinants_are_refused(agree):
         agree(_one("Det"), {"x": np.ones((20, 20), "float32")})
 
 
-@pytest.mark.parametrize("reverse", [0, 1])
-@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize(("reverse", "exclusive"), [(0, 0), (1, 1)])
 def test_running_products(agree, reverse, exclusive):
     node = _one("CumProd", "xa", reverse=reverse, exclusive=exclusive)
     agree(node, {"x": X}, {"a": np.array(-2)}, opset=26, by_reference=True)

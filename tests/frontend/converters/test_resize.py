@@ -65,3 +65,10 @@ def test_integers_between_others_are_refused(agree):
     node, constants = _resize(sizes=[1, 2, 3, 4], mode="linear", antialias=1)
     with pytest.raises(UserError, match=r"grow.*int32"):
         agree(node, {"x": X.astype("int32")}, constants, by_reference=True)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [[1, 1, 2, 3], [1, 1, 1.5, 2.3]])
+def test_upsample_is_a_resize(agree, mode, scales):
+    node = helper.make_node("Upsample", ["x", "s"], ["y"], mode=mode)
+    agree(node, {"x": X}, {"s": np.array(scales, "float32")}, opset=9)

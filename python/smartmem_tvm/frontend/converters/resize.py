@@ -83,18 +83,16 @@ def resize(node: Node) -> relax.Expr | None:
     return result if working == dtype else node.emit(relax.op.astype(result, dtype))
 
 
-def upsample(node: Node) -> relax.Expr | None:
-    """Upsample whose scales do not give whole sizes is a Resize."""
-    scales = node.attrs.get("scales", node.constant(1))
+def upsample(node: Node) -> relax.Expr:
+    """Upsample: the Resize that it means."""
+    scales = node.attrs["scales"] if "scales" in node.attrs else node.constant(1)
     if scales is None:
         raise ValueError("its scales are known only at run time; make them an initializer")
-    sizes = np.asarray(shape_of(node.inputs[0])) * np.asarray(scales, "float64")
-    if np.abs(sizes - np.round(sizes)).max() < 1e-3 and np.ndim(scales) and tuple(scales[:2]) == (1, 1):
-        return None
-    attrs = {"coordinate_transformation_mode": "asymmetric", "mode": node.attrs.get("mode", b"nearest")}
-    attrs["nearest_mode"] = "floor"
-    scales = constant(scales, "float32")
-    return resize(Node(node.bb, "Resize", [node.inputs[0], None, scales], attrs, 13, 1))
+    attrs = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    attrs["mode"] = node.attrs.get("mode", b"nearest")
+    same = Node(node.bb, "Resize", [node.inputs[0], None, constant(scales, "float32")], attrs, 13, 1)
+    result = resize(same)
+    return same.by_tvm() if result is None else result
 
 
 def _axes(node: Node) -> list[Axis]:
