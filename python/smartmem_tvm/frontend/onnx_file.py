@@ -212,7 +212,7 @@ def check_graph(model: onnx.ModelProto, name: str) -> None:
 
 
 def _with_domains(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy where operators of ONNX Runtime that it writes without their domain have it: the checker knows no others."""
+    """A copy where ONNX Runtime's operators that it writes without a domain have theirs: the checker knows no other."""
     strange = {"SimplifiedLayerNormalization"}
     if all(node.op_type not in strange for node in walk.nodes(model.graph)):
         return model
