@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import relax, tirx, topi
+from tvm import relax, tirx
 
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
-from smartmem_tvm.frontend.converters.quantization import centred, dynamically_quantized, saturated
+from smartmem_tvm.frontend.converters.quantization import centred, dynamically_quantized, ratio, saturated
 
 
 def mat_mul_integer(node: Node) -> relax.Expr:
@@ -26,8 +26,8 @@ def qlinear_mat_mul(node: Node) -> relax.Expr:
     """QLinearMatMul, with a scale and a zero point for all, for each row or for each column."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
     sums = _product(node, a, b, a_zero, b_zero)
-    scale = relax.op.multiply(_of_rows(node, a, a_scale), _of_columns(node, b, b_scale))
-    return _requantized(node, sums, node.emit(scale), _of_rows(node, a, y_scale), _of_rows(node, a, y_zero))
+    scale = node.apply("multiply", _of_rows(node, a, a_scale), _of_columns(node, b, b_scale))
+    return _requantized(node, sums, scale, _of_rows(node, a, y_scale), _of_rows(node, a, y_zero))
 
 
 def mat_mul_integer_to_float(node: Node) -> relax.Expr:
@@ -45,7 +45,7 @@ def dynamic_quantize_mat_mul(node: Node) -> relax.Expr:
 def _scaled_product(node: Node, left: tuple, right: tuple, bias: relax.Expr | None) -> relax.Expr:
     (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
     sums = node.emit(relax.op.astype(_product(node, a, b, a_zero, b_zero), dtype_of(a_scale)))
-    scale = node.emit(relax.op.multiply(_of_rows(node, a, a_scale), _of_columns(node, b, b_scale)))
+    scale = node.apply("multiply", _of_rows(node, a, a_scale), _of_columns(node, b, b_scale))
     result = node.emit(relax.op.multiply(sums, scale))
     return result if bias is None else relax.op.add(result, bias)
 
@@ -62,24 +62,23 @@ def _of_rows(node: Node, a: relax.Expr, parameter: relax.Expr | None) -> relax.E
         return parameter
     size = shape_of(parameter)[0]
     if size == 1:
-        return node.emit(relax.op.reshape(parameter, ()))
+        return node.reshape(parameter, ())
     rows = shape_of(a)[-2] if len(shape_of(a)) > 1 else 1
     if size != rows:
         raise ValueError(f"it has {size} scales or zero points for {rows} rows")
-    return node.emit(relax.op.reshape(parameter, (size, 1)))
+    return node.reshape(parameter, (size, 1))
 
 
 def _of_columns(node: Node, b: relax.Expr, parameter: relax.Expr | None) -> relax.Expr | None:
     """A parameter of the right side: a vector has one number for each column."""
     if parameter is None or len(shape_of(parameter)) != 1 or shape_of(parameter)[0] != 1:
         return parameter
-    return node.emit(relax.op.reshape(parameter, ()))
+    return node.reshape(parameter, ())
 
 
 def _requantized(node: Node, sums: relax.Expr, scale: relax.Expr, y_scale: relax.Expr, y_zero: relax.Expr):
     """int32 sums in units of `scale` as integers in units of `y_scale`."""
-    ratio = node.bb.emit_te(topi.divide, scale, y_scale)
-    return saturated(node, sums, ratio, y_zero, dtype_of(y_zero), tirx.Mul)
+    return saturated(node, sums, ratio(node, scale, y_scale), y_zero, dtype_of(y_zero), tirx.Mul)
 
 
 def q_gemm(node: Node) -> relax.Expr:
@@ -93,7 +92,7 @@ def q_gemm(node: Node) -> relax.Expr:
         b = node.emit(relax.op.permute_dims(b))
     sums = _product(node, a, b, _one(node, a_zero), b_zero)
     sums = sums if bias is None else node.emit(relax.op.add(sums, bias))
-    scale = node.emit(relax.op.multiply(relax.op.multiply(_one(node, a_scale), b_scale), _alpha(node)))
+    scale = node.apply("multiply", node.apply("multiply", _one(node, a_scale), b_scale), _alpha(node))
     if y_scale is None:
         return relax.op.multiply(node.emit(relax.op.astype(sums, "float32")), scale)
     return _requantized(node, sums, scale, _one(node, y_scale), _one(node, y_zero))
@@ -114,13 +113,13 @@ def qlinear_conv(node: Node) -> relax.Expr:
     sums = _convolution(node, x, w, x_zero, w_zero)
     if node.input(8) is not None:
         sums = node.emit(relax.op.add(sums, _of_filters(node, node.input(8), len(shape_of(x)) - 1)))
-    scale = relax.op.multiply(_one(node, x_scale), _of_filters(node, w_scale, len(shape_of(x)) - 1))
-    return _requantized(node, sums, node.emit(scale), _one(node, y_scale), _one(node, y_zero))
+    scale = node.apply("multiply", _one(node, x_scale), _of_filters(node, w_scale, len(shape_of(x)) - 1))
+    return _requantized(node, sums, scale, _one(node, y_scale), _one(node, y_zero))
 
 
 def _one(node: Node, parameter: relax.Expr) -> relax.Expr:
     """A parameter of a whole tensor, as a scalar."""
-    return node.emit(relax.op.reshape(parameter, ())) if shape_of(parameter) else parameter
+    return node.reshape(parameter, ()) if shape_of(parameter) else parameter
 
 
 def _of_filters(node: Node, parameter: relax.Expr | None, after: int) -> relax.Expr | None:
@@ -128,7 +127,7 @@ def _of_filters(node: Node, parameter: relax.Expr | None, after: int) -> relax.E
     if parameter is None:
         return None
     size = int(np.prod(shape_of(parameter), dtype=int))
-    return node.emit(relax.op.reshape(parameter, () if size == 1 else (size, *[1] * (after - 1))))
+    return node.reshape(parameter, () if size == 1 else (size, *[1] * (after - 1)))
 
 
 def _convolution(node: Node, x: relax.Expr, w: relax.Expr, x_zero, w_zero) -> relax.Expr:

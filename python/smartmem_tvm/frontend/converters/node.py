@@ -85,6 +85,32 @@ class Node:
         convert = onnx_frontend._get_convert_map()[self.op].get_converter(self.opset)
         return self.bb.normalize(convert(self.bb, onnx_frontend.onnx_input(self.inputs), dict(self.attrs), [{}, {}]))
 
+    def apply(self, name: str, *operands: relax.Expr) -> relax.Expr:
+        """An operator on each number, which numpy and Relax call the same; of constants a constant.
+
+        Relax folds constants as well, by compiling a kernel for each: seconds for the weights of a network.
+        """
+        values = [value_of(each) for each in operands]
+        if any(value is None for value in values):
+            return self.emit(getattr(relax.op, name)(*operands))
+        dtype = dtype_of(operands[0])
+        return constant(getattr(np, name)(*values).astype(dtype, copy=False), dtype)
+
+    def astype(self, x: relax.Expr, dtype: str) -> relax.Expr:
+        """`x` in a type; of a constant a constant, unless numpy knows nothing of one of the types."""
+        if dtype_of(x) == dtype:
+            return x
+        value = value_of(x)
+        known = value is not None and value.dtype.kind in "iuf" and np.dtype(dtype).kind in "iuf"
+        return constant(value, dtype) if known else self.emit(relax.op.astype(x, dtype))
+
+    def reshape(self, x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
+        """`x` in a shape; of a constant a constant."""
+        value = value_of(x)
+        if value is None:
+            return self.emit(relax.op.reshape(x, shape))
+        return relax.const(np.ascontiguousarray(value).reshape(shape), dtype_of(x))
+
 
 def value_of(expr: relax.Expr | None) -> np.ndarray | None:
     """The value of a Relax constant, None for anything else."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvm import relax, tirx, topi
+from tvm import relax, tirx
 
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
-from smartmem_tvm.frontend.converters.quantization import centred, dequantized, saturated
+from smartmem_tvm.frontend.converters.quantization import centred, dequantized, ratio, saturated
 
 _Compute = Callable[[Node, list[relax.Expr]], relax.Expr]
 
@@ -45,7 +45,7 @@ def _scalar(node: Node, position: int) -> relax.Expr | None:
         return parameter
     if shape_of(parameter) != [1]:
         raise ValueError(f"input {position} has shape {shape_of(parameter)}, and it means a whole tensor")
-    return node.emit(relax.op.reshape(parameter, ()))
+    return node.reshape(parameter, ())
 
 
 def _leaky_relu(node: Node, values: list[relax.Expr]) -> relax.Expr:
@@ -68,6 +68,15 @@ def _average_pool(node: Node, values: list[relax.Expr]) -> relax.Expr:
     )
 
 
+def _softmax(node: Node, values: list[relax.Expr]) -> relax.Expr:
+    (x,) = values
+    rank = len(shape_of(x))
+    axis = node.attrs.get("axis", -1) % rank
+    if node.attrs.get("opset", 13) < 13 and axis != rank - 1:
+        raise ValueError("it is of an opset before 13 and not along the last axis, where axes count as one")
+    return relax.op.nn.softmax(x, axis)
+
+
 def global_average_pool(node: Node) -> relax.Expr:
     """com.microsoft.QLinearGlobalAveragePool: sums in int32."""
     x, scale, zero, y_scale, y_zero = (node.inputs[0], *(_scalar(node, at) for at in range(1, 5)))
@@ -77,8 +86,8 @@ def global_average_pool(node: Node) -> relax.Expr:
     for axis in places:
         count *= shape_of(x)[axis]
     sums = node.emit(relax.op.sum(centred(node, x, zero), places, keepdims=True))
-    unit = node.emit(relax.op.multiply(y_scale, constant(count, "float32")))
-    return saturated(node, sums, node.bb.emit_te(topi.divide, scale, unit), y_zero, dtype_of(x), tirx.Mul)
+    unit = node.apply("multiply", y_scale, constant(count, "float32"))
+    return saturated(node, sums, ratio(node, scale, unit), y_zero, dtype_of(x), tirx.Mul)
 
 
 def concat(node: Node) -> relax.Expr:
@@ -101,5 +110,6 @@ CONVERTERS = {
     "com.microsoft.QLinearLeakyRelu": _in_floats(_leaky_relu, 0),
     "com.microsoft.QLinearMul": _in_floats(lambda node, values: relax.op.multiply(*values), 0, 3),
     "com.microsoft.QLinearSigmoid": _in_floats(lambda node, values: relax.op.sigmoid(*values), 0),
+    "com.microsoft.QLinearSoftmax": _in_floats(_softmax, 0),
     "com.microsoft.QLinearWhere": _in_floats(lambda node, values: relax.op.where(node.inputs[0], *values), 1, 4),
 }

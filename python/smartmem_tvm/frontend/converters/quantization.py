@@ -81,13 +81,13 @@ def dequantize_linear(node: Node) -> relax.Expr:
     to = dtype_name(stated) if stated else dtype_of(scale)
     scale, zero = (along_axis(node, each, shape_of(x)) for each in (scale, zero))
     difference = _difference(node, x, zero, node.type_of(0))
-    return _as(node, node.emit(relax.op.multiply(difference, _as(node, scale, "float32"))), to)
+    return _as(node, node.apply("multiply", difference, _as(node, scale, "float32")), to)
 
 
 def dequantized(node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
     """What integers with one scale and one zero point stand for, in float32."""
-    scale, zero = (each if each is None else node.emit(relax.op.reshape(each, ())) for each in (scale, zero))
-    return node.emit(relax.op.multiply(_difference(node, x, zero, dtype_of(x)), scale))
+    scale, zero = (each if each is None else node.reshape(each, ()) for each in (scale, zero))
+    return node.apply("multiply", _difference(node, x, zero, dtype_of(x)), scale)
 
 
 def _difference(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
@@ -103,11 +103,11 @@ def centred(node: Node, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
     x = _as(node, x, "int32")
     if zero is None or (value_of(zero) is not None and not np.any(value_of(zero))):
         return x
-    return node.emit(relax.op.subtract(x, _as(node, zero, "int32")))
+    return node.apply("subtract", x, _as(node, zero, "int32"))
 
 
 def _as(node: Node, x: relax.Expr | None, dtype: str) -> relax.Expr | None:
-    return x if x is None or dtype_of(x) == dtype else node.emit(relax.op.astype(x, dtype))
+    return None if x is None else node.astype(x, dtype)
 
 
 def along_axis(node: Node, parameter: relax.Expr | None, shape: list[int]) -> relax.Expr | None:
@@ -119,7 +119,7 @@ def along_axis(node: Node, parameter: relax.Expr | None, shape: list[int]) -> re
         return None
     given, block = shape_of(parameter), node.attrs.get("block_size", 0)
     if not block and np.prod(given, dtype=int) == 1:
-        return node.emit(relax.op.reshape(parameter, ()))
+        return node.reshape(parameter, ())
     axis = node.attrs.get("axis", 1)
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"its axis is {axis}, and its input has {len(shape)} dimensions")
@@ -128,15 +128,24 @@ def along_axis(node: Node, parameter: relax.Expr | None, shape: list[int]) -> re
         return _expanded_blocks(node, parameter, shape, axis, block)
     if given != [shape[axis]]:
         raise ValueError(f"it has scales or zero points of shape {given} for an axis of {shape[axis]}")
-    return node.emit(relax.op.reshape(parameter, [size if at == axis else 1 for at, size in enumerate(shape)]))
+    return node.reshape(parameter, [size if at == axis else 1 for at, size in enumerate(shape)])
 
 
 def _expanded_blocks(node: Node, parameter: relax.Expr, shape: list[int], axis: int, block: int) -> relax.Expr:
     wanted = [-(-size // block) if at == axis else size for at, size in enumerate(shape)]
     if shape_of(parameter) != wanted:
         raise ValueError(f"blocks of {block} ask for scales of shape {wanted}, but it has {shape_of(parameter)}")
+    if (known := value_of(parameter)) is not None:
+        known = np.repeat(known, block, axis).take(range(shape[axis]), axis)
+        return relax.const(known, dtype_of(parameter))
     repeated = node.emit(relax.op.repeat(parameter, block, axis))
     return node.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]])) if shape[axis] % block else repeated
+
+
+def ratio(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """`a` divided by `b`, which no pass makes a product with an inverse."""
+    known = value_of(a) is not None and value_of(b) is not None
+    return node.apply("divide", a, b) if known else node.bb.emit_te(topi.divide, a, b)
 
 
 def dynamic_quantize_linear(node: Node) -> relax.Expr:
@@ -153,7 +162,7 @@ def dynamically_quantized(node: Node, x: relax.Expr) -> list[relax.Expr]:
     levels = constant(255, "float32")
     # Zeros alone have the scale 1.
     width = node.emit(relax.op.where(relax.op.equal(width, zero), levels, width))
-    scale = node.bb.emit_te(topi.divide, width, levels)
+    scale = ratio(node, width, levels)
     point = saturated(node, node.emit(relax.op.negative(low)), scale, None, "uint8")
     return [saturated(node, x, scale, point, "uint8"), scale, point]
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One small graph through this package's whole pipeline and through ONNX Runtime."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+import smartmem_tvm as sm
+
+RUNTIME = "com.microsoft"
+
+
+def _type(array) -> int:
+    return helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
+
+
+def model_of(nodes, inputs, outputs, constants=None, opset=21) -> onnx.ModelProto:
+    """A graph of some nodes; `inputs` and `constants` are name -> array, `outputs` name -> dtype or (dtype, shape)."""
+    values = [helper.make_tensor_value_info(name, _type(array), np.shape(array)) for name, array in inputs.items()]
+    results = []
+    for name, given in outputs.items():
+        dtype, shape = given if isinstance(given, tuple) else (given, None)
+        results.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape))
+    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(RUNTIME, 1)]
+    graph = helper.make_graph(nodes, "small", values, results, stored)
+    return helper.make_model(graph, opset_imports=imports, ir_version=11)
+
+
+def reference(model: onnx.ModelProto, inputs: dict) -> list[np.ndarray]:
+    """What ONNX Runtime computes, without its own rewriting."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(each) for each in session.run(None, inputs)]
+
+
+def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0) -> None:
+    """Compare; integers must be equal, floats within a tolerance relative to the largest."""
+    model = model_of(nodes, inputs, outputs, constants, opset)
+    wanted = reference(model, inputs)
+    for value, array in zip(model.graph.output, wanted):
+        value.type.tensor_type.shape.SetInParent()
+        value.type.tensor_type.shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=size) for size in array.shape)
+    for got, want in zip(sm.compile(sm.from_onnx(model)).run(*inputs.values()), wanted, strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(np.abs(want).max(initial=0), 1e-30))
+        else:
+            np.testing.assert_array_equal(got, want)
+
+
+def integers(random: np.random.Generator, dtype: str, shape=()) -> np.ndarray:
+    """Any numbers of an integer type."""
+    info = ml_dtypes.iinfo(dtype)
+    return np.asarray(random.integers(int(info.min), int(info.max) + 1, shape)).astype(dtype)
