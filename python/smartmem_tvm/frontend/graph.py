@@ -67,7 +67,7 @@ def texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
         yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
         yield from _texts_of_nodes(function.node)
     for graph in graphs(model.graph):
-        yield graph.name
+        yield from (graph.name, graph.doc_string)
         for value in (*graph.input, *graph.output, *graph.value_info):
             yield value.name
             yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
