@@ -96,9 +96,13 @@ def equal(node: Node) -> relax.Expr | None:
 
 
 def sign(node: Node) -> relax.Expr | None:
-    """Sign of numbers without one."""
+    """Sign of numbers without one, and of NaN, which stays NaN."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
-    return relax.op.astype(relax.op.not_equal(x, constant(0, dtype)), dtype) if dtype.startswith("u") else None
+    if dtype.startswith("u"):
+        return relax.op.astype(relax.op.not_equal(x, constant(0, dtype)), dtype)
+    if dtype.startswith("int"):
+        return None
+    return relax.op.where(node.emit(relax.op.isnan(x)), x, node.emit(relax.op.sign(x)))
 
 
 def shrink(node: Node) -> relax.Expr | None:

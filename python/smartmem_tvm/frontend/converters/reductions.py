@@ -9,6 +9,17 @@ from tvm import relax
 from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
 
 
+def reduction(node: Node) -> relax.Expr | None:
+    """A reduction; one along no axes takes each number for itself, of which TVM leaves the function out."""
+    axes = node.attrs.get("axes") if node.input(1) is None else node.constant(1)
+    if node.attrs.get("noop_with_empty_axes", 0) and (axes is None or not np.size(axes)):
+        x = node.inputs[0]
+        alone = node.emit(relax.op.expand_dims(x, -1))
+        node = node.with_inputs(alone, constant([-1], "int64"), keepdims=0, noop_with_empty_axes=0)
+        return _BY_TYPE.get(node.op, lambda _: None)(node) or node.by_tvm()
+    return _BY_TYPE.get(node.op, lambda _: None)(node)
+
+
 def extreme(node: Node) -> relax.Expr | None:
     """ReduceMax and ReduceMin of truth values: of the numbers 0 and 1."""
     if dtype_of(node.inputs[0]) != "bool":
@@ -111,13 +122,20 @@ def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[re
     return pivot, flip, emit(op.strided_slice(below, [2], [1], [size]))
 
 
+_BY_TYPE = {
+    "ReduceMax": extreme,
+    "ReduceMin": extreme,
+    **dict.fromkeys(("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"), of_integers),
+}
+_REDUCTIONS = [
+    f"Reduce{each}" for each in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+]
+
 CONVERTERS = {
     "ArgMax": arg_extreme,
     "ArgMin": arg_extreme,
     "Hardmax": hardmax,
     "Det": determinant,
     "LpNormalization": lp_normalization,
-    "ReduceMax": extreme,
-    "ReduceMin": extreme,
-    **dict.fromkeys(("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"), of_integers),
+    **dict.fromkeys(_REDUCTIONS, reduction),
 }

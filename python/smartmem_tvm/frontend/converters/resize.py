@@ -129,7 +129,7 @@ def _places(axis: Axis, coordinates: str) -> np.ndarray:
     """Where each output number lies among the input numbers."""
     x, size, exact = np.arange(axis.result, dtype="float64"), axis.size, axis.scale * axis.size
     half_pixel = (x + 0.5) / axis.scale - 0.5
-    if coordinates == "half_pixel" or (coordinates == "pytorch_half_pixel" and exact > 1):
+    if coordinates == "half_pixel" or (coordinates == "pytorch_half_pixel" and axis.result > 1):
         return half_pixel
     if coordinates == "half_pixel_symmetric":
         return size / 2 * (1 - axis.result / exact) + half_pixel
