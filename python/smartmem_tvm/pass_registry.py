@@ -136,6 +136,7 @@ _ENTRIES = (
     _ours(transform.LiftWorkspaces),
     _ours(transform.GuardDivisions),
     _ours(transform.WrapCasts),
+    _ours(transform.ClampIndices),
     _ours(transform.CheckTextures),
     _ours(transform.CheckImages),
     _ours(transform.StageTexels),

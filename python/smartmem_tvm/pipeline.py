@@ -105,6 +105,7 @@ class Phase:
 _PLAN_MEMORY = (
     "guard-divisions",
     "wrap-casts",
+    "clamp-indices",
     "relax.ToNonDataflow",
     "relax.RemovePurityChecking",
     "relax.CallTIRRewrite",

@@ -4,6 +4,7 @@
 from .capture_graphs import CaptureGraphs
 from .check_images import CheckImages
 from .check_textures import CheckTextures
+from .clamp_indices import ClampIndices
 from .compute_half.compute_half import ComputeHalf
 from .drop_empty import DropEmpty
 from .eliminate_layout import EliminateLayout
@@ -38,6 +39,7 @@ __all__ = [
     "CaptureGraphs",
     "CheckImages",
     "CheckTextures",
+    "ClampIndices",
     "ComputeHalf",
     "DropEmpty",
     "EliminateLayout",

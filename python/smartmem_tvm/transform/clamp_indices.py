@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ClampIndices: indices that are known only at run time, and may count from the end."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..ir.walk import collect
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.ClampIndices")
+class ClampIndices:
+    """Find the place of an index from the end by a comparison in place of two remainders.
+
+    Before::
+
+        x[T.truncmod(T.truncmod(i[j], n) + n, n)]
+
+    After::
+
+        x[T.max(T.min(T.Select(i[j] < 0, i[j] + n, i[j]), n - 1), 0)]
+
+    Both are the same for -n <= i < n, and within the tensor for any other index, which ONNX leaves open. LLVM 22 makes
+    wrong vector code of the former where `i` is of 32 bits and the index of 64 (docs/tvm-issues.md).
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every PrimFunc of `mod`."""
+        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
+        found = [(gvar, func) for gvar, func in functions if any(map(_wraps, collect(func.body, tirx.Mod)))]
+        if not found:
+            return mod
+        mod = mod.clone()
+        for gvar, func in found:
+            mod.update_func(gvar, func.with_body(tvm_ffi.structural_map(func.body, (tirx.Mod, _clamped))))
+        return mod
+
+
+def _wraps(rest: tirx.Mod) -> bool:
+    """Whether this is the outer remainder of ``((i % n) + n) % n``."""
+    inner = rest.a.a if isinstance(rest.a, tirx.Add) else None
+    numbers = [rest.b, rest.a.b, inner.b] if isinstance(inner, tirx.Mod) else [None]
+    return all(isinstance(each, tirx.IntImm) and int(each) == int(rest.b) for each in numbers)
+
+
+def _clamped(rest: tirx.Mod):
+    if not _wraps(rest):
+        return rest
+    index, zero = rest.a.a.a, tirx.const(0, rest.ty.dtype)
+    place = tirx.Select(tirx.LT(index, zero), tirx.Add(index, rest.b), index)
+    return tirx.Max(tirx.Min(place, tirx.const(int(rest.b) - 1, rest.ty.dtype)), zero)
