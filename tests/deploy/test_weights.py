@@ -12,6 +12,7 @@ from smartmem_tvm.deploy.export import load, save
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.transform.check_textures import SCOPES
 
 MANIFEST = {"inputs": [{"name": "x", "shape": [5, 200], "dtype": "float32"}], "outputs": ["y"]}
 
@@ -71,7 +72,7 @@ def test_every_constant_in_a_texture_is_lifted_and_the_export_says_nothing(tmp_p
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "bool"])
 def test_written_weights_are_mapped_aligned(tmp_path, dtype):
     arrays = [np.arange(size).astype(dtype).reshape(shape) for size, shape in ((7, (7,)), (6, (1, 2, 3)), (1, ()))]
-    given = [weights.Weight(tvm.runtime.tensor(array), f"scope {i}") for i, array in enumerate(arrays)]
+    given = [weights.Weight(tvm.runtime.tensor(array), scope) for scope, array in zip(("global", *SCOPES), arrays)]
     places = weights.write_weights(given, tmp_path / "w.bin")
     for weight, each, array in zip(weights.map_weights(tmp_path / "w.bin", places), given, arrays, strict=True):
         assert np.from_dlpack(weight.tensor).ctypes.data % 64 == 0

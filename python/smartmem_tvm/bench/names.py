@@ -100,7 +100,7 @@ def switches() -> dict[str, bool]:
     """The techniques, which are switches of `pipeline.Options`, with their defaults and in their order there."""
     from ..pipeline import Options
 
-    return {each.name: each.default for each in fields(Options) if isinstance(each.default, bool)}
+    return {each.name: each.default for each in fields(Options) if each.default is True}
 
 
 def is_defined(kind: str, model: Path) -> bool:

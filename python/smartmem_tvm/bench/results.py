@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import json_data
 from ..errors import UserError
+from ..json_data import fits
+from ..json_data import read as read_json
 from ..whole_file import whole
 
 FORMAT = 1
@@ -61,8 +62,8 @@ def read(path: Path) -> dict[str, dict]:
         If it is not one, or of another format.
     """
     try:
-        content = json_data.read(path)
-        if not json_data.fits(content, {"format": object, "rows": [{"model": str, "systems?": dict}]}):
+        content = read_json(path)
+        if not fits(content, {"format": object, "rows": [{"model": str, "systems?": dict}]}):
             raise ValueError("it has no rows")
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a result file of smartmem bench; give another name for --output.") from error
