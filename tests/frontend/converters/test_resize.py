@@ -56,7 +56,8 @@ def test_resize_computes_what_onnx_says(agree, case):
 def test_usual_pictures_are_left_to_tvm(build, operators):
     from smartmem_tvm.frontend import from_onnx
 
-    node, constants = _resize(scales=[1, 1, 2, 2], mode="linear")
+    stated = {"antialias": 0, "keep_aspect_ratio_policy": "stretch", "exclude_outside": 0}  # as exporters do
+    node, constants = _resize(scales=[1, 1, 2, 2], mode="linear", **stated)
     model = build([node], {"x": (X.shape, "float32")}, {"y": ((1, 2, 10, 14), "float32")}, constants, opset=18)
     assert operators(from_onnx(model)) == ["image.resize2d"]
 

@@ -53,7 +53,9 @@ def resize(node: Node) -> relax.Expr | None:
         node.opset > 10
         and len(shape_of(x)) in (3, 4, 5)
         and coordinates in _OF_TVM
-        and not {"antialias", "axes", "keep_aspect_ratio_policy"}.intersection(node.attrs)
+        and not node.attrs.get("antialias", 0)
+        and "axes" not in node.attrs
+        and node.text("keep_aspect_ratio_policy", "stretch") == "stretch"
         and all(abs(axis.scale * axis.size - axis.result) < 1e-3 for axis in axes)
         and all(axis.size == axis.result for axis in axes[:2])
         and (coordinates != "align_corners" or all(axis.result > 1 for axis in axes[2:]))
