@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
+import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from .weights import Machine
 
 FORMAT = 5
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 
 
@@ -181,7 +185,11 @@ def load(folder: str | Path) -> Loaded:
     check_files(folder, manifest)
     target = tvm.target.Target(manifest["target"])
     device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
-    code = tvm.runtime.load_module(str(folder / manifest["library"]))
+    # Under a name of its own: asked for one that it knows, the system's loader gives the library that was there before.
+    with tempfile.TemporaryDirectory() as place:
+        name = Path(place) / manifest["library"]
+        name.symlink_to((folder / manifest["library"]).resolve())
+        code = tvm.runtime.load_module(str(name))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
     return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
 
@@ -268,10 +276,22 @@ def _make_sibling(folder: Path) -> Path:
     return sibling
 
 
+def _exchanged(folder: Path, new: Path) -> bool:
+    """Give two folders each other's names in one step, so that a process that is killed leaves one of both in place.
+
+    Linux can, on most file systems.
+    """
+    exchange = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    names = (os.fsencode(path) for path in (folder, new))
+    return exchange is not None and exchange(*(part for name in names for part in (_HERE, name)), _EXCHANGE) == 0
+
+
 def _replace(folder: Path, new: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.exists():
         new.rename(folder)
+        return
+    if _exchanged(folder, new):
         return
     old = _make_sibling(folder)
     folder.rename(old)
