@@ -97,6 +97,8 @@ class _Importer(WeightsImporter):
             raise _NoElements
         try:
             result = convert(Node(self.bb, op_name, inputs, attrs, opset, outputs)) if convert else None
+            if isinstance(result, relax.Tuple) and len(result) == 1:
+                result = result[0]  # TVM would take the tuple itself for the tensor
             if result is None:
                 result = super()._convert_operator(op_name, inputs, attrs, opset)
             result = self._bind(result, label)
