@@ -4,6 +4,7 @@ import pytest
 from onnx import helper
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import from_onnx
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-3, 3, (2, 3, 4)).astype("float32")
@@ -37,3 +38,18 @@ def test_dropout_that_draws_is_refused(agree):
         agree(node, {"x": X}, {"r": np.float32(0.5), "t": np.bool_(True)}, by_reference=True)
     with pytest.raises(UserError, match=r"drop.*random"):
         agree(node, {"x": X, "t": np.array(False)}, {"r": np.float32(0.5)}, by_reference=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_normalized_is_read(build, assert_same, dtype):
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "s"], ["n"]),
+        helper.make_node("BatchNormalization", list("nbbbb"), ["t"], training_mode=1),
+        helper.make_node("Relu", ["t"], ["y"]),
+    ]
+    constants = {"s": np.arange(4, dtype=dtype), "b": np.ones(3, dtype)}
+    model = build(nodes[::2], {"x": (X.shape, dtype)}, {"y": (X.shape, dtype)}, constants)
+    model.graph.node[1].input[0] = "n"
+    assert_same(model, from_onnx(model), tolerance=1e-5)
+    model = build(nodes, {"x": (X.shape, dtype)}, {"y": (X.shape, dtype)}, constants)
+    assert from_onnx(model)["main"].ret_ty.dtype == dtype

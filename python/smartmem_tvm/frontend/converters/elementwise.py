@@ -61,18 +61,21 @@ def mod(node: Node) -> relax.Expr | None:
 
 
 def bit_shift(node: Node) -> relax.Expr | None:
-    """BitShift by as many bits as the type has, or more: nothing is left (TVM leaves it to the processor)."""
+    """BitShift by a negative number of bits, or by as many as the type has: only the sign is left.
+
+    TVM leaves that to the processor.
+    """
     x, y = node.inputs
     dtype, value = dtype_of(x), node.constant(1)
-    bits = np.dtype(dtype).itemsize * 8
-    if value is not None and (value < bits).all():
+    last, signed, right = np.dtype(dtype).itemsize * 8 - 1, dtype.startswith("int"), node.text("direction") == "RIGHT"
+    if value is not None and (value >= 0).all() and (value <= last).all():
         return None
-    last, right = constant(bits - 1, dtype), node.text("direction") == "RIGHT"
-    shift = relax.op.right_shift if right else relax.op.left_shift
-    shifted = node.emit(shift(x, node.emit(relax.op.minimum(y, last))))
-    if right and not dtype.startswith("u"):
-        return shifted
-    return relax.op.where(node.emit(relax.op.greater(y, last)), constant(0, dtype), shifted)
+    within = node.emit(relax.op.less_equal(y, constant(last, dtype)))
+    if signed:
+        within = node.emit(relax.op.logical_and(within, relax.op.greater_equal(y, constant(0, dtype))))
+    bits = node.emit(relax.op.where(within, y, constant(last, dtype)))
+    shifted = node.emit((relax.op.right_shift if right else relax.op.left_shift)(x, bits))
+    return shifted if right and signed else relax.op.where(within, shifted, constant(0, dtype))
 
 
 def is_inf(node: Node) -> relax.Expr | None:
