@@ -187,9 +187,8 @@ def load(folder: str | Path) -> Loaded:
     device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
     # Under a name of its own: asked for one that it knows, the system's loader gives the library that was there before.
     with tempfile.TemporaryDirectory() as place:
-        name = Path(place) / manifest["library"]
-        name.symlink_to((folder / manifest["library"]).resolve())
-        code = tvm.runtime.load_module(str(name))
+        copy = shutil.copyfile(folder / manifest["library"], Path(place) / manifest["library"])
+        code = tvm.runtime.load_module(str(copy))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
     return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
 
