@@ -34,7 +34,9 @@ def reverse_sequence(node: Node) -> relax.Expr:
         def element(*at):
             length = tirx.min(tirx.Cast("int64", lengths[at[batch]]), tirx.IntImm("int64", steps))
             source = list(at)
-            source[along] = tirx.Select(at[along] < length, length - 1 - at[along], at[along])
+            # No Select: TVM's simplifier mixes the types of its branches in an index.
+            inside = tirx.Cast("int64", at[along] < length)
+            source[along] = at[along] + inside * (length - 1 - at[along] - at[along])
             return x(*source)
 
         return te.compute(x.shape, element, "reverse")
