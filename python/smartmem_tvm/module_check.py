@@ -61,9 +61,14 @@ def check_module_json(text: str | bytes) -> None:
     if strange is not None:
         raise UserError(f"holds a {strange}, which is no part of a module; give a file that `--dump-dir` wrote.")
     for node in nodes:
-        if node["type"] == "ffi.Tensor" and not _is_tensor(node.get("data")):
-            raise ValueError("it has a damaged tensor")
+        content = _CONTENT.get(node["type"], {}) if "data" in node or _fields(node["type"]) else None
+        if not json_data.fits(node.get("data"), content):
+            raise ValueError(f"it has a damaged {node['type']}")
     _check_references(nodes)
+
+
+def _is_int(value: object) -> bool:
+    return json_data.fits(value, int) and -(2**63) <= value < 2**63
 
 
 def _is_tensor(text: object) -> bool:
@@ -76,6 +81,21 @@ def _is_tensor(text: object) -> bool:
         return False
     whole = min(shape, default=0) >= 0 and size == (math.prod(shape) * bits * lanes + 7) // 8
     return whole and (device, index) == (1, 0) and len(data) == _HEADER.size + 8 * (rank + 1) + size
+
+
+# What a node holds: its name, its number, its parts; of any other type its fields.
+_CONTENT = {
+    **dict.fromkeys(
+        ("ffi.String", "ffi.SmallStr", "DataType", "dtype", "ir.Op", "ir.EnvFunc", "target.TargetKind"), str
+    ),
+    **{each: [_is_int] for each in (*_LISTS, *_MAPS, "ffi.Shape", "Device")},
+    "None": None,
+    "bool": bool,
+    "int": _is_int,
+    "float": (int, float),
+    "tirx.Axis": str,
+    "ffi.Tensor": _is_tensor,
+}
 
 
 def _check_references(nodes: list[dict]) -> None:

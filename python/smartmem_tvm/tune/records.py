@@ -25,6 +25,7 @@ from .strategy import FAILED, seconds_of
 
 _logger = logging.getLogger(__name__)
 _STEP = (str, list, list, [str])  # of a trace: kind, what it takes, its attributes, names of what it makes
+_ARGUMENT = (str, str, [json_data.is_size])  # kind, element type, extents
 _NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
 
 
@@ -226,15 +227,24 @@ class Records(ms.database.PyDatabase):
 
 
 def _is_trace(trace: object) -> bool:
-    """Whether TVM can read it: where it takes a name of a loop or block, it does not look whether there is one."""
+    """Whether TVM can read it: it does not look whether there is something where it takes a name or a number."""
     parts = json_data.fits(trace, [list]) and len(trace) == 2
-    return parts and all(
-        json_data.fits(step, list)
-        and len(step) == len(_STEP)
-        and all(map(json_data.fits, step, _STEP))
-        and None not in step[1]
-        for step in trace[0]
+    return (
+        parts
+        and all(
+            json_data.fits(step, list) and len(step) == len(_STEP) and all(map(json_data.fits, step, _STEP))
+            for step in trace[0]
+        )
+        and _is_whole(trace)
     )
+
+
+def _is_whole(value: object) -> bool:
+    return value is not None and (not isinstance(value, list) or all(map(_is_whole, value)))
+
+
+def _is_argument(value: object) -> bool:
+    return json_data.fits(value, list) and len(value) == 3 and all(map(json_data.fits, value, _ARGUMENT))
 
 
 def database(known: record_lines.Selected, where: Mapping) -> ms.database.MemoryDatabase:
@@ -246,8 +256,8 @@ def database(known: record_lines.Selected, where: Mapping) -> ms.database.Memory
         seconds = [] if key in known.wrong else line["seconds"]
         fields = [line["trace"], seconds or [_NEVER], where["target"], line["arguments"]]
         try:
-            if not json_data.fits(line["trace"], _is_trace):
-                raise ValueError("its trace is none of MetaSchedule's")
+            if not json_data.fits(line["trace"], _is_trace) or not json_data.fits(line["arguments"], [_is_argument]):
+                raise ValueError("its trace or its arguments are none of MetaSchedule's")
             if name not in workloads:
                 workloads[name] = found.commit_workload(workload_of(known.workloads[name]).mod)
             record = ms.database.TuningRecord.from_json(fields, workloads[name])
