@@ -49,7 +49,7 @@ def test_no_record_is_lost(tmp_path):
     rounds = [int((tmp_path / f"rounds{number}").read_text()) for number in range(PROCESSES)]
     lines, damaged = json_lines.read(tmp_path / "profiles.jsonl")
     sessions = {
-        f"{number} {at} {part}" for number in range(PROCESSES) for at in range(rounds[number]) for part in range(20)
+        f"{number} {at} {part}" for number, count in enumerate(rounds) for at in range(count) for part in range(20)
     }
     assert not damaged and {line["together"] for line in lines} == sessions
     found = check(tmp_path / "all.records.jsonl")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .weights import Machine
 
 FORMAT = 5
+_LOADED: dict[Path, int] = {}  # libraries of this process, and the number of the file that each was
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 
@@ -185,12 +186,24 @@ def load(folder: str | Path) -> Loaded:
     check_files(folder, manifest)
     target = tvm.target.Target(manifest["target"])
     device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
-    # Under a name of its own: asked for one that it knows, the system's loader gives the library that was there before.
-    with tempfile.TemporaryDirectory() as place:
-        copy = shutil.copyfile(folder / manifest["library"], Path(place) / manifest["library"])
-        code = tvm.runtime.load_module(str(copy))
+    code = _library(folder / manifest["library"])
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
     return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
+
+
+def _library(path: Path) -> tvm.runtime.Module:
+    """The code in a library, also where this process has loaded another one of that name.
+
+    Asked for a name that it knows, the system's loader would give the other one.
+    """
+    import tvm
+
+    path = path.resolve()
+    file = path.stat().st_ino
+    if _LOADED.setdefault(path, file) == file:
+        return tvm.runtime.load_module(str(path))
+    with tempfile.TemporaryDirectory() as place:
+        return tvm.runtime.load_module(shutil.copy(path, place))
 
 
 def check_files(folder: Path, manifest: Mapping) -> None:
