@@ -12,7 +12,9 @@ from tvm.s_tir import SBlock
 from ..ir.index_map import is_if_then_else
 from ..ir.walk import collect, loads, stores
 
-_FLOATS = ("float16", "float32", "float64")
+# Where TVM begins: the largest finite number of a type. For bfloat16 it takes float32's.
+_LARGEST = {name: float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
+_LARGEST["bfloat16"] = _LARGEST["float32"]
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.MendExtremes")
@@ -79,10 +81,9 @@ def _is_no_place(value) -> bool:
 def _infinite(value):
     """Infinity for the largest finite number, and so for the least one; None for anything else."""
     dtype = str(value.ty.dtype)
-    if not isinstance(value, tirx.FloatImm) or dtype not in _FLOATS:
+    if not isinstance(value, tirx.FloatImm) or abs(value.value) != _LARGEST.get(dtype):
         return None
-    largest, number = float(np.finfo(dtype).max), float(value.value)
-    return tirx.const(np.copysign(np.inf, number), dtype) if abs(number) == largest else None
+    return tirx.const(np.copysign(np.inf, float(value.value)), dtype)
 
 
 def _padded_with_infinity(store):
