@@ -109,7 +109,7 @@ class _Importer(WeightsImporter):
             result = self._alone(self._bind(self._convert(node), label))
         except Exception as err:
             raise UserError(
-                f"{self.model_name}: operator {op_name} (node {label}) cannot be imported, {_reason(err)}; "
+                f"{self.model_name}: operator {op_name} (node {label}) cannot be imported, {_cause(err, inputs)}; "
                 f"export the model in another way or simplify this node first."
             ) from err
         self._refuse_dynamic(result, op_name, label)
@@ -242,6 +242,22 @@ def _is_empty(expr: relax.Expr | None) -> bool:
 def _is_static(ty: relax.TensorType) -> bool:
     dims = ty.shape if isinstance(ty.shape, relax.ShapeExpr) else [None]
     return all(isinstance(dim, tvm.tirx.IntImm) for dim in dims)
+
+
+def _cause(err: Exception, inputs: Sequence[relax.Expr | None]) -> str:
+    """Why a converter failed: what it says; or, if it stumbled, over an input that it takes for a constant."""
+    if not isinstance(err, AttributeError | TypeError | LookupError):
+        return _reason(err)
+    unknown = [str(number) for number, each in enumerate(inputs) if number and _is_setting(each)]
+    if unknown:
+        return f"what its input {' and '.join(unknown)} says is known only at run time; make it an initializer"
+    return f"TVM's importer fails with {type(err).__name__}: {_reason(err)}"
+
+
+def _is_setting(expr: relax.Expr | None) -> bool:
+    """Whether a tensor is no constant and may say axes, sizes or a number of things."""
+    ty = None if expr is None or isinstance(expr, GenericConst) else expr.ty
+    return isinstance(ty, relax.TensorType) and ty.ndim in (0, 1) and str(ty.dtype).startswith("int")
 
 
 def _reason(err: Exception) -> str:

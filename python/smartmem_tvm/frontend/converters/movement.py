@@ -138,6 +138,14 @@ def top_k(node: Node) -> relax.Expr | None:
     return relax.Tuple([astype(node, values, "uint64"), node.emit(relax.TupleGetItem(found, 1))])
 
 
+def one_axis(node: Node) -> relax.Expr | None:
+    """Squeeze and Unsqueeze of an axis that is a number, where ONNX and TVM want a list of one."""
+    axes = node.constant(1)
+    if axes is None or axes.ndim:
+        return None
+    return node.with_inputs(node.inputs[0], constant(axes.reshape(1), "int64")).by_tvm()
+
+
 CONVERTERS = {
     "Concat": concat,
     "EyeLike": eye_like,
@@ -145,5 +153,7 @@ CONVERTERS = {
     "OneHot": one_hot,
     "Pad": pad,
     "Slice": slice_,
+    "Squeeze": one_axis,
     "TopK": top_k,
+    "Unsqueeze": one_axis,
 }
