@@ -132,6 +132,7 @@ _ENTRIES = (
     PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),
     _ours(schedule.ScheduleKernels, needs_target=True),
+    _ours(transform.KeepNan, needs_target=True),
     _ours(transform.MendVectors, make=lambda _, target: transform.MendVectors(target), needs_target=True),
     _ours(transform.LiftWorkspaces),
     _ours(transform.GuardDivisions),

@@ -158,7 +158,15 @@ PHASES = (
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",
-        ("split-reductions", "lower-rotations", "vectorize-math", "apply-records", "pack-weights", "schedule-kernels"),
+        (
+            "split-reductions",
+            "lower-rotations",
+            "vectorize-math",
+            "apply-records",
+            "pack-weights",
+            "schedule-kernels",
+            "keep-nan",
+        ),
         _cpu,
     ),
     # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.

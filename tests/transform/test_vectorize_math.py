@@ -57,6 +57,20 @@ def test_far_away_values(name):
     np.testing.assert_allclose(got, exact(x.astype("float64")), rtol=1e-5, atol=1e-6)
 
 
+def test_exp_up_to_the_largest_number():
+    """Right until it overflows; no number of float32 lies between the last two."""
+    last = np.float32(88.72283)
+    x = np.array([88.3, 88.4, 88.6, last, np.nextafter(last, np.float32(89), dtype="float32"), 200, np.inf], "float32")
+    (got,) = run(vectorized(legal(op.exp, x.shape)), x)
+    np.testing.assert_allclose(got[:4], np.exp(x[:4].astype("float64")), rtol=1e-5)
+    assert np.isinf(got[4:]).all()
+
+
+def test_exp_of_no_number():
+    (got,) = run(vectorized(legal(op.exp, (2,))), np.array([np.nan, -np.inf], "float32"))
+    assert np.isnan(got[0]) and got[1] == 0
+
+
 def test_softmax_of_masked_scores():
     """Attention masks are large negative numbers: exp must give zero there, and rows must sum to one."""
     mod = vectorized(legal(op.nn.softmax, (2, 4)))

@@ -16,6 +16,7 @@ from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
 from .guard_divisions import GuardDivisions
 from .half_storage import HalfStorage
+from .keep_nan import KeepNan
 from .lift_workspaces import LiftWorkspaces
 from .lower_argmax import LowerArgmax
 from .lower_concats import LowerConcats
@@ -51,6 +52,7 @@ __all__ = [
     "FuseRows",
     "GuardDivisions",
     "HalfStorage",
+    "KeepNan",
     "LiftWorkspaces",
     "LowerArgmax",
     "LowerConcats",

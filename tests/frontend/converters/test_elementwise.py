@@ -80,3 +80,29 @@ def test_shrink_of_integers(agree, dtype):
 def test_activations_in_other_types_than_float32(agree, op_type, dtype):
     x = X.astype(getattr(ml_dtypes, dtype, dtype))
     agree(_one(op_type), {"x": x}, tolerance={"float16": 5e-3, "bfloat16": 3e-2}.get(dtype, 1e-7), by_reference=True)
+
+
+@pytest.mark.parametrize("op_type", ["Max", "Min", "Sum"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
+@pytest.mark.parametrize("count", [1, 3, 11])
+def test_several_tensors_are_broadcast(agree, op_type, dtype, count):
+    if op_type == "Sum" and dtype == "int8":
+        dtype = "float16"
+    shapes = [(4, 6), (6,), (2, 4, 1), (1, 1)]
+    inputs = {
+        f"x{n}": (n + X.flat[: np.prod(shapes[n % 4])]).reshape(shapes[n % 4]).astype(dtype) for n in range(count)
+    }
+    agree(_one(op_type, inputs), inputs, by_reference=True, tolerance=1e-2 if dtype == "float16" else 1e-5)
+
+
+def test_a_few_tensors_are_not_stacked(build, operators):
+    from smartmem_tvm.frontend import from_onnx
+
+    inputs = {name: (X.shape, "float32") for name in "abc"}
+    model = build([_one("Max", "abc")], inputs, {"out": (X.shape, "float32")})
+    assert operators(from_onnx(model)) == ["maximum", "maximum"]
+
+
+def test_a_threshold_of_infinite_numbers(agree):
+    x = np.array([-np.inf, np.inf, 3, 0.5], "float32")
+    agree(_one("ThresholdedRelu", alpha=1.0), {"x": x})

@@ -10,6 +10,7 @@ from tvm import relax
 
 from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of
 
+_A_FEW = 8  # inputs of Max, Min or Sum
 _MOST_PRODUCTS = 64  # of a power whose exponent is known
 
 
@@ -29,6 +30,23 @@ def power(node: Node) -> relax.Expr | None:
     working = "float32" if _fits_float32(dtype) and _fits_float32(other) else "float64"
     result = relax.op.power(astype(node, base, working), astype(node, exponent, working))
     return relax.op.astype(node.emit(result), dtype)
+
+
+def of_several(name: str) -> Callable[[Node], relax.Expr | None]:
+    """The converter of Max, Min or Sum of a few tensors: one after the other, which later ones can be fused with.
+
+    TVM stacks the inputs and reduces them, which is what is left for many.
+    """
+
+    def convert(node: Node) -> relax.Expr | None:
+        if len(node.inputs) > _A_FEW or dtype_of(node.inputs[0]) == "bfloat16":
+            return None
+        result, *others = node.inputs
+        for each in others:
+            result = node.apply(name, result, each)
+        return result
+
+    return convert
 
 
 def _fits_float32(dtype: str) -> bool:
@@ -142,11 +160,9 @@ def elu(node: Node) -> relax.Expr | None:
     return result if gamma == 1 else relax.op.multiply(constant(gamma, dtype), result)
 
 
-def thresholded_relu(node: Node) -> relax.Expr | None:
-    """ThresholdedRelu in any type; TVM's converter is of float32."""
+def thresholded_relu(node: Node) -> relax.Expr:
+    """ThresholdedRelu in any type; TVM multiplies by 0 or 1, which is NaN for an infinite number."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
-    if dtype == "float32":
-        return None
     above = relax.op.greater(x, constant(node.attrs.get("alpha", 1.0), dtype))
     return relax.op.where(above, x, constant(0, dtype))
 
@@ -159,11 +175,14 @@ CONVERTERS = {
     "Elu": elu,
     "Equal": equal,
     "IsInf": is_inf,
+    "Max": of_several("maximum"),
+    "Min": of_several("minimum"),
     "Mod": mod,
     "Pow": power,
     "Selu": elu,
     "Shrink": shrink,
     "Sign": sign,
+    "Sum": of_several("add"),
     "ThresholdedRelu": thresholded_relu,
     # LLVM has no such functions of half precision, nor TVM's own forms of them.
     **dict.fromkeys(

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KeepNan: element-wise maxima and minima of what is no number."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..ir.walk import loads, stores
+from ..target import is_cpu
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.KeepNan")
+class KeepNan:
+    """Let an element-wise maximum or minimum of NaN be NaN, as ONNX has it, on CPU targets.
+
+    Before::
+
+        y[i] = T.max(x[i], 0.0)                             # 0 for NaN
+        z[i] = T.min(x[i], y[i])                            # y[i] if x[i] is NaN
+
+    After::
+
+        y[i] = T.Select(x[i] < 0.0, 0.0, x[i])              # one instruction still
+        z[i] = T.Select(y[i] < x[i] or T.isnan(y[i]), y[i], x[i])
+
+    TVM takes the second of two of which one is NaN: Relu, Clip, Elu and Erf would make an ordinary number of it.
+    Reductions stay as they are: a row of which one number is NaN has a maximum without it, as in ONNX Runtime at times.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every PrimFunc of `mod` if the current target is a CPU."""
+        target = tvm.target.Target.current(allow_none=True)
+        if target is None or not is_cpu(target):
+            return mod
+        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
+        changed = [(gvar, new) for gvar, func in functions if not (new := _kept(func)).same_as(func)]
+        if not changed:
+            return mod
+        mod = mod.clone()
+        for gvar, new in changed:
+            mod.update_func(gvar, new)
+        return mod
+
+
+def _kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    found = {}
+    for store in stores(func.body):
+        value = tvm_ffi.structural_map(store.value, ((tirx.Max, tirx.Min), lambda each, s=store: _chosen(each, s)))
+        if not value.same_as(store.value):
+            found[store] = tirx.BufferStore(store.buffer, value, store.indices)
+    if not found:
+        return func
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda each: found.get(each, each))))
+
+
+def _chosen(extreme: tirx.Max | tirx.Min, store: tirx.BufferStore) -> ir.Expr:
+    """The same extreme by a comparison that is false of NaN; itself if it is of integers, or of a reduction."""
+    if not str(extreme.ty.dtype).startswith(("float", "bfloat")):
+        return extreme
+    a, b = extreme.a, extreme.b
+    if isinstance(a, tirx.FloatImm):
+        a, b = b, a
+    beyond = a < b if isinstance(extreme, tirx.Max) else b < a
+    if isinstance(b, tirx.FloatImm):
+        return tirx.Select(beyond, b, a)
+    reduces = any(load.source.same_as(store.buffer) for load in loads(extreme))
+    return extreme if reduces else tirx.Select(tirx.any(beyond, tirx.isnan(b)), b, a)
