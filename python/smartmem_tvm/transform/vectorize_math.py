@@ -13,7 +13,6 @@ from ..ir.kernel import parse, substitute
 from ..ir.walk import collect
 from ..target import is_cpu
 
-
 # Cephes' expf: exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2) / 2.
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 _LOG2_E, _LN_2 = 1.44269504088896341, 0.6931471805599453
@@ -78,7 +77,8 @@ class VectorizeMath:
         y[i] = (clamped polynomial in x[i]) / (polynomial in x[i])
 
     LLVM has no vector form of these functions: a loop that calls them stays scalar (6.8 ms against 0.09 ms for one erf
-    of Swin-T). The formulas are Cephes', mostly as topi has them. Only float32 calls are replaced; other targets have the functions in hardware.
+    of Swin-T). The formulas are Cephes', mostly as topi has them. Only float32 calls are replaced; other targets have
+    the functions in hardware.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

@@ -98,7 +98,7 @@ def test_several_tensors_are_broadcast(agree, op_type, dtype, count):
 def test_a_few_tensors_are_not_stacked(build, operators):
     from smartmem_tvm.frontend import from_onnx
 
-    inputs = {name: (X.shape, "float32") for name in "abc"}
+    inputs = dict.fromkeys("abc", (X.shape, "float32"))
     model = build([_one("Max", "abc")], inputs, {"out": (X.shape, "float32")})
     assert operators(from_onnx(model)) == ["maximum", "maximum"]
 
