@@ -55,3 +55,14 @@ def test_a_body_that_onnx_cannot_make_is_named(build):
     model = build([node], {"x": ((2, 3), "float32")}, {"y": ((2, 3), "float32")}, {"s": np.array([2, 3])}, 18)
     with pytest.raises(UserError, match=r"crop|CenterCropPad"):
         from_onnx(model)
+
+
+@pytest.mark.parametrize("version", [14, 17, 23])
+def test_a_function_may_be_of_another_version(build, run_tvm, version):
+    """In which its operators are the same: all else ONNX's checker refuses."""
+    twice = helper.make_node("Add", ["a", "a"], ["b"])
+    function = helper.make_function("own", "twice", ["a"], ["b"], [twice], [helper.make_opsetid("", version)])
+    x = RANDOM.standard_normal((3, 4)).astype("float32")
+    node, kind = helper.make_node("twice", ["x"], ["y"], domain="own"), (x.shape, "float32")
+    model = build([node], {"x": kind}, {"y": kind}, None, 23, ["own"], functions=[function])
+    np.testing.assert_allclose(run_tvm(from_onnx(model), {"x": x})[0], x + x, rtol=1e-5)

@@ -36,7 +36,7 @@ def inline(model: onnx.ModelProto, is_supported: Callable[[onnx.NodeProto], bool
             if not is_supported(node) and _versions(node, model):
                 types = types_of(model) if types is None else types
                 _replace(node, _body(node, model, types), expanded)
-        if not expanded.functions:
+        if types is None:
             return model
         model = _inlined(expanded)
 
@@ -82,7 +82,8 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
             if _OF_FUNCTION not in walk.node_label(node):
                 node.name = f"{walk.node_label(node)}{_OF_FUNCTION}{function.name}"
     with _named_errors("a function of the model"):
-        model = inliner.inline_local_functions(model)
+        # Bodies of other versions of ONNX's operators are left alone unless they are converted.
+        model = inliner.inline_local_functions(model, convert_version=True)
     for node in walk.nodes(model.graph):
         if _OF_FUNCTION in walk.node_label(node):
             node.name = re.sub(r"__\d+$", "", walk.node_label(node))  # the inliner's number of the call
