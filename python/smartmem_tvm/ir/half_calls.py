@@ -16,7 +16,7 @@ _TYPES = {"f": "float", "d": "double"}
 
 
 def rounded(value: ir.Expr) -> ir.Expr:
-    """A float with the value of the half that is nearest to a float or double; `with_rounding` defines what is called."""
+    """A float with the value of the half nearest to a float or double; `with_rounding` defines what is called."""
     lanes = lanes_of(value)
     name = f"{_ROUND}{SUFFIXES[str(value.ty.dtype).split('x')[0]]}{lanes if lanes > 1 else ''}"
     return tirx.call_pure_extern(FLOAT if lanes == 1 else f"{FLOAT}x{lanes}", name, value)
