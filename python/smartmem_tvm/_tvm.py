@@ -24,7 +24,13 @@ from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
 
 import _smartmem_opencl
-from smartmem_tvm._tvm_kernels import FixConstants, FixHalfRemainders, FixNarrowIntegers, in_single
+from smartmem_tvm._tvm_kernels import (
+    FixByteBroadcasts,
+    FixConstants,
+    FixHalfRemainders,
+    FixNarrowIntegers,
+    in_single,
+)
 from smartmem_tvm.errors import CheckError, UserError
 
 # A module that is generated for OpenCL while TVM has no device can never run.
@@ -130,7 +136,7 @@ def opencl_tir_pipeline(
 def cuda_tir_pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:
     """The same for CUDA."""
     lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
-    device = [finish_device(), FixHalfRemainders(), FixNarrowIntegers(), FixConstants()]
+    device = [finish_device(), FixHalfRemainders(), FixByteBroadcasts(), FixNarrowIntegers(), FixConstants()]
     return lower, finish_host, lambda: tvm.transform.Sequential(device)
 
 

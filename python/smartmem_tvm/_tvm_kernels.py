@@ -165,3 +165,31 @@ class FixHalfRemainders:
             return tirx.Mod(rest.a.astype(wide), rest.b.astype(wide)).astype(dtype)
 
         return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Mod, single)))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixByteBroadcasts")
+class FixByteBroadcasts:
+    """Work-around: four times the same byte, known at run time only, for CUDA.
+
+    Before::
+
+        T.Broadcast(x, 4)                                                     # of int8 or uint8
+
+    After::
+
+        T.reinterpret("int8x4", T.Cast("uint32", T.Cast("uint8", x)) * 0x01010101)
+
+    Four bytes are one integer in TVM's source for CUDA, and it makes that of constants alone.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel."""
+
+        def word(broadcast: tirx.Broadcast) -> ir.Expr:
+            dtype = str(broadcast.ty.dtype)
+            if dtype not in ("int8x4", "uint8x4") or isinstance(broadcast.value, tirx.IntImm):
+                return broadcast
+            byte = tirx.Cast("uint32", tirx.Cast("uint8", broadcast.value))
+            return tirx.reinterpret(dtype, byte * tirx.const(0x01010101, "uint32"))
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Broadcast, word)))
