@@ -49,6 +49,7 @@ def passes_in_files() -> set[str]:
 # What mends TVM's own pipelines is in `_tvm` and `deploy.tvm_texture_mends`, and part of those.
 MENDS = {
     *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
+    *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts"),
     *("SplitByScope", "ScheduleTexels"),
 }
 
@@ -154,7 +155,7 @@ def test_every_name_in_the_pipeline_is_that_of_a_pass():
     used = {name for phase in PHASES + BASELINE_PHASES for name in phase.passes}
     assert used <= set(PASSES)
     # The rest runs where TIR is lowered (`deploy.textures`), and where a tensor in a texture is tried.
-    assert set(PASSES) - used == {"check-textures", "check-images", "stage-texels", "half-storage"}
+    assert set(PASSES) - used == {"check-textures", "check-images", "stage-texels", "half-storage", "compute-single"}
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda", "opencl", "opencl-texture", "adreno-740"])

@@ -24,6 +24,13 @@ from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
 
 import _smartmem_opencl
+from smartmem_tvm._tvm_kernels import (
+    FixByteBroadcasts,
+    FixConstants,
+    FixHalfRemainders,
+    FixNarrowIntegers,
+    in_single,
+)
 from smartmem_tvm.errors import CheckError, UserError
 
 # A module that is generated for OpenCL while TVM has no device can never run.
@@ -35,7 +42,8 @@ tvm_ffi.register_error("CheckError", CheckError)
 # Else Ctrl-C in a callback comes out as a RuntimeError without a message, which looks like that of a kernel.
 tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 
-# Functions of which LLVM has no half form, and for which TVM's rules know no other; of two it has no vectors either.
+# Functions of which LLVM has no half form, and for which TVM's rules know no other: they are computed in float32. Else
+# code generation ends in "unknown intrinsic", also where TVM only folds a constant. Of two it has no vectors either.
 SINGLE_FUNCTIONS = (
     "acos",
     "acosh",
@@ -53,29 +61,17 @@ SINGLE_FUNCTIONS = (
 SCALAR_FUNCTIONS = ("cosh", "sinh")
 
 
-def _in_single(call: ir.Call) -> ir.Expr:
-    """Work-around: on a CPU a function of halves is computed in float32; others are left to TVM's own rules.
-
-    Code generation ends in "unknown intrinsic" otherwise, also where TVM only folds a constant.
-    """
-    dtype = str(call.ty.dtype)
-    if not dtype.startswith("float16"):
-        return call
-    wide = dtype.replace("float16", "float32")  # of a vector too
-    return tirx.call_intrin(wide, call.op, *(arg.astype(wide) for arg in call.args)).astype(dtype)
-
-
 def _lane_by_lane(call: ir.Call) -> ir.Expr:
     """Work-around: on a CPU these functions of a vector are functions of its elements, for the same reason."""
     dtype, _, lanes = str(call.ty.dtype).partition("x")
     if not lanes:
-        return _in_single(call)
+        return in_single(call)
     each = [tirx.call_intrin(dtype, call.op, tirx.Shuffle([call.args[0]], [i])) for i in range(int(lanes))]
     return tirx.Shuffle(each, list(range(int(lanes))))
 
 
 for _name in SINGLE_FUNCTIONS:
-    _rule = _lane_by_lane if _name in SCALAR_FUNCTIONS else _in_single
+    _rule = _lane_by_lane if _name in SCALAR_FUNCTIONS else in_single
     tirx.register_intrin_lowering(f"tirx.{_name}", "llvm", f=_rule, level=99)
 
 TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
@@ -121,7 +117,7 @@ def texture_tir_pipeline(
     # TVM's pipeline begins with TextureFlatten too; it finds nothing left to do.
     flatten = [adreno.transform.TextureFlatten(), FixTextureStore()]
     lower = [FixVectorizedNests(), *before, *flatten, adreno_pipeline.default_tir_pipeline()]
-    device = [*on_device, compilation_pipeline.finalize_device_passes(), FixIntegerTextures(), FixVectorBooleans()]
+    device = [*on_device, compilation_pipeline.finalize_device_passes(), FixIntegerTextures(), *_last()]
     return (
         tvm.transform.Sequential(lower),
         compilation_pipeline.finalize_host_passes,
@@ -129,10 +125,23 @@ def texture_tir_pipeline(
     )
 
 
-def opencl_tir_pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:
-    """TVM's own pipeline with what it gets wrong for OpenCL, in the form of `texture_tir_pipeline`."""
+def opencl_tir_pipeline(
+    on_device: Sequence[tvm.transform.Pass] = (),
+) -> tuple[tvm.transform.Pass, Callable, Callable]:
+    """TVM's own pipeline with what it gets wrong for OpenCL; parameter and result as of `texture_tir_pipeline`."""
     lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
-    return lower, finish_host, lambda: tvm.transform.Sequential([finish_device(), FixVectorBooleans()])
+    return lower, finish_host, lambda: tvm.transform.Sequential([*on_device, finish_device(), *_last()])
+
+
+def cuda_tir_pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:
+    """The same for CUDA."""
+    lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
+    device = [finish_device(), FixHalfRemainders(), FixByteBroadcasts(), FixNarrowIntegers(), FixConstants()]
+    return lower, finish_host, lambda: tvm.transform.Sequential(device)
+
+
+def _last() -> list[tvm.transform.Pass]:
+    return [FixVectorBooleans(), FixNarrowIntegers(), FixConstants()]
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixVectorizedNests")

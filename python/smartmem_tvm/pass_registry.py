@@ -142,6 +142,7 @@ _ENTRIES = (
     _ours(transform.CheckImages),
     _ours(transform.StageTexels),
     _ours(transform.HalfStorage),
+    _ours(transform.ComputeSingle),
     # Of planned memory.
     _ours(transform.FitStorages),
     _ours(transform.CaptureGraphs),

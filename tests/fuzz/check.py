@@ -29,7 +29,6 @@ _INSTEAD = {
     ("cuda", "schedule"): "cuda_graph",
 }
 """What is switched off on a target in place of a technique that it cannot do without."""
-_NO_HALF = "Half precision floating point not supported"  # PoCL says so of kernels that compute in it
 _OWN = os.sep + "smartmem_tvm" + os.sep
 
 
@@ -108,8 +107,6 @@ def check(case: Case, target: str = "llvm") -> Verdict:
     except smartmem_tvm.UserError as error:
         return Verdict(REFUSED, general(str(error)), str(error), loose=loose)
     except Exception as error:
-        if _NO_HALF in str(error):
-            return Verdict(REFUSED, _NO_HALF, str(error))
         return Verdict(INTERNAL, *_place(error), loose=loose)
     if faults(case, got, expected):
         # What a few other roundings did not move, many and coarser ones may.

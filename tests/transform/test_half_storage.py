@@ -7,6 +7,8 @@ import tvm
 from tvm import te, tirx
 
 from smartmem_tvm.deploy.textures import build_textures, texture_machine
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.target import parse_target
 from texture_modules import TARGET, Program, body, opencl, rounded_alike, sources
 
 SHAPE = (6, 8, 4)
@@ -38,19 +40,26 @@ CONVERTED = {
         lambda x: np.maximum(np.float16(np.float32(x) * np.float32(0.3)), x),
     ),
 }
-# These need half arithmetic, or a rounding in the middle.
-KEPT = {
-    "sum": lambda x: x + x,
-    "function": lambda x: te.exp(x),
-    "rounded and read": lambda x: single(half(single(x) * 0.3)) * 2.0,
+# These need half arithmetic, or a rounding in the middle; the same with numpy, which rounds each result too.
+COMPUTED = {
+    "sum": (lambda x: x + x * x, lambda x: x + x * x),
+    "function": (lambda x: te.exp(x), lambda x: np.exp(x.astype("float32")).astype("float16")),
+    "beyond half": (lambda x: te.exp(x * x) / te.exp(x * x), lambda x: np.exp(x * x) / np.exp(x * x)),
+    "rounded and read": (
+        lambda x: single(half(single(x) * 0.3)) * 2.0,
+        lambda x: np.float32(np.float16(np.float32(x) * np.float32(0.3))) * np.float32(2),
+    ),
+    "comparison": (lambda x: tirx.Select(x + x > x * x, x, ZERO), lambda x: np.where(x + x > x * x, x, np.float16(0))),
+    "remainder": (lambda x: tirx.truncmod(x, tirx.const(3, "float16")), lambda x: np.fmod(x, np.float16(3))),
+    "whole number": (lambda x: half((x * x).astype("int32")), lambda x: (x * x).astype("int32").astype("float16")),
 }
 
 
-def executable(function, scopes):
+def executable(function, scopes, target=TARGET):
     program = Program()
     x = program.input(SHAPE, "float16", scopes[0])
     y = program.kernel(lambda a: te.compute(a.shape, lambda *i: function(a(*i))), x, scope=scopes[1])
-    return build_textures(program.module(y), TARGET)
+    return build_textures(program.module(y), target)
 
 
 @pytest.mark.parametrize("scopes", [("global.texture", "global.texture"), ("global", "global")], ids=lambda s: s[0])
@@ -65,10 +74,28 @@ def test_converted(name, scopes):
     assert "fp16" not in text and "half4 v" not in body(text) and "IMAGEH" not in text.upper().split("__KERNEL", 1)[1]
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_kept(name):
-    text = sources(executable(KEPT[name], ("global.texture", "global")))["kernel_t0"]
-    assert "read_imageh" in text and "cl_khr_fp16" in text
+@pytest.mark.parametrize("scopes", [("global.texture", "global.texture"), ("global", "global")], ids=lambda s: s[0])
+@pytest.mark.parametrize("name", COMPUTED)
+def test_computed_in_single(name, scopes):
+    """Numbers as of half arithmetic, on a device that has none."""
+    function, expected = COMPUTED[name]
+    device = opencl()
+    if name == "rounded and read":
+        scopes = (scopes[0], "global")
+    code = executable(function, scopes)
+    given = tvm.runtime.empty(SHAPE, "float16", device, mem_scope=scopes[0]).copyfrom(ARRAY)
+    with np.errstate(over="ignore", invalid="ignore"):
+        right = expected(ARRAY)
+    np.testing.assert_allclose(texture_machine(code, device)["main"](given).numpy(), right, rtol=1e-3)
+    text = sources(code)["kernel_t0"]
+    assert "fp16" not in text and "IMAGEH" not in text.upper().split("__KERNEL", 1)[1]
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_kept_where_the_device_computes_in_half(name):
+    phone = parse_target("adreno-740")
+    text = sources(executable(COMPUTED[name][0], ("global.texture", "global"), phone))["kernel_t0"]
+    assert "read_imageh" in text and "cl_khr_fp16" in text and "round_half" not in text
 
 
 def test_a_branch_is_not_a_rounding():
@@ -120,3 +147,38 @@ def test_halves_on_chip_that_a_float_is_rounded_for(scope):
     text = sources(code)["kernel_t0"]
     space = {"local": "__private", "shared": "__local"}[scope]
     assert f"({space} half*)" in body(text) and "fp16" not in text
+
+
+def test_lanes_that_lie_apart():
+    """A vector whose numbers are not one after the other in memory is read, and written, one by one."""
+
+    def turned(sch, block):
+        *_, lane = sch.get_loops(block)
+        sch.vectorize(lane)
+        sch.bind(sch.get_loops(block)[0], "threadIdx.x")
+
+    def schedule(func):
+        sch = tvm.s_tir.Schedule(func)
+        for block in sch.get_child_blocks(sch.get_sblock("root")):
+            turned(sch, block)
+        return sch.mod["main"]
+
+    program, device = Program(), opencl()
+    x = program.input((4, 8), "float16")
+    read = program.kernel(
+        lambda a: te.compute((a.shape[1], a.shape[0]), lambda i, j: a(3 - j, i) + a(j, i)), x, schedule=schedule
+    )
+    code = build_textures(program.module(read), TARGET)
+    array = ARRAY[:4, :, 0].copy()
+    found = texture_machine(code, device)["main"](tvm.runtime.tensor(array, device)).numpy()
+    np.testing.assert_array_equal(found, (array[::-1] + array).T)
+
+
+def test_the_bits_of_a_half_are_refused():
+    def bits(a):
+        return te.compute(a.shape, lambda *i: tirx.reinterpret("int16", a(*i)))
+
+    program = Program()
+    y = program.kernel(bits, program.input(SHAPE, "float16"))
+    with pytest.raises(UserError, match="kernel_t0_kernel needs the bits of float16 numbers"):
+        build_textures(program.module(y), TARGET)

@@ -7,11 +7,13 @@ import tvm
 from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
 
-from .._tvm import opencl_tir_pipeline, texture_tir_pipeline
+from .._tvm import cuda_tir_pipeline, opencl_tir_pipeline, texture_tir_pipeline
+from ..ir.half import HALF
 from ..pipeline import Options, lower_phases, run_phases
-from ..target import has_textures, is_opencl
+from ..target import has_textures, is_cuda, is_opencl
 from ..transform.check_textures import SCOPES, CheckTextures
-from ..transform.half_storage import HALF, HalfStorage
+from ..transform.compute_single import ComputeSingle
+from ..transform.half_storage import HalfStorage
 from ..transform.mend_vectors import MendVectors
 from ..transform.stage_texels import StageTexels
 from .tvm_texture_mends import ScheduleTexels
@@ -20,6 +22,8 @@ TIR_PIPELINE = "smartmem_texture"
 """Name of the TIR pipeline with textures, for ``tvm.compile(mod, target, tir_pipeline=...)``."""
 BUFFERS_PIPELINE = "smartmem_opencl"
 """Name of the TIR pipeline for OpenCL without textures."""
+CUDA_PIPELINE = "smartmem_cuda"
+"""Name of the TIR pipeline for CUDA."""
 
 
 def build_textures(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -67,15 +71,20 @@ def stores_half(mod: tvm.IRModule) -> bool:
 def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
     """The name of the pipeline that lowers the kernels of `mod` for a GPU."""
     if not is_opencl(target):
-        return "default"
+        return CUDA_PIPELINE if is_cuda(target) else "default"
     # TVM's own pipeline indexes textures as if they were buffers, and needs half arithmetic to store halves.
     return TIR_PIPELINE if has_textures(target) or stores_half(mod) else BUFFERS_PIPELINE
 
 
+# Kernels that compute in float32 are taken as they are.
+_HALVES = (HalfStorage(), ComputeSingle(), HalfStorage(last=True))
+
+
 def _pipeline():
     before = [ScheduleTexels(), CheckTextures(), StageTexels(), MendVectors(textures=True)]
-    return texture_tir_pipeline(before=before, on_device=[HalfStorage()])
+    return texture_tir_pipeline(before=before, on_device=_HALVES)
 
 
 compilation_pipeline.register_tir_pipeline(TIR_PIPELINE, _pipeline)
-compilation_pipeline.register_tir_pipeline(BUFFERS_PIPELINE, opencl_tir_pipeline)
+compilation_pipeline.register_tir_pipeline(BUFFERS_PIPELINE, lambda: opencl_tir_pipeline(_HALVES))
+compilation_pipeline.register_tir_pipeline(CUDA_PIPELINE, cuda_tir_pipeline)

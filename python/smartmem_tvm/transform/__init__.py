@@ -6,6 +6,7 @@ from .check_images import CheckImages
 from .check_textures import CheckTextures
 from .clamp_indices import ClampIndices
 from .compute_half.compute_half import ComputeHalf
+from .compute_single import ComputeSingle
 from .drop_empty import DropEmpty
 from .eliminate_layout import EliminateLayout
 from .fit_storages import FitStorages
@@ -42,6 +43,7 @@ __all__ = [
     "CheckTextures",
     "ClampIndices",
     "ComputeHalf",
+    "ComputeSingle",
     "DropEmpty",
     "EliminateLayout",
     "FitStorages",

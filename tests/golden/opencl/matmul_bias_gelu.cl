@@ -72,7 +72,7 @@ __kernel void matmul_bias_gelu(__read_only image2d_array_t B_ptr, __read_only im
       float4 v__4 = as_float4(READ_IMAGEF(B_ptr_1, image_sampler, ((int4)((get_local_id(0) & 7), 0, 0, 0))));
       vstore4(v__4, 0, texel_ptr + 0);
       for (int v = 0; v < 4; ++v) {
-        texel_ptr[v] = ((sums_ptr[v] + texel_ptr[v]) * (5.000000e-01f + (erf(((sums_ptr[v] + texel_ptr[v]) * 7.071068e-01f)) * 5.000000e-01f)));
+        texel_ptr[v] = ((sums_ptr[v] + texel_ptr[v]) * (5.000000e-01f + (erf(((sums_ptr[v] + texel_ptr[v]) * as_float(1060439283))) * 5.000000e-01f)));
       }
       float4 v__5 = vload4(0, texel_ptr + 0);
       write_imagef(T_multiply_ptr, (int4)((((get_local_id(0) >> 3) * 4) % 11), (get_local_id(0) & 7), (((get_local_id(0) >> 3) * 4) / 11), 0), as_float4(v__5));
@@ -84,7 +84,7 @@ __kernel void matmul_bias_gelu(__read_only image2d_array_t B_ptr, __read_only im
       vstore4(v__6, 0, texel_ptr + 0);
       for (int v_1 = 0; v_1 < 4; ++v_1) {
         int cse_v5 = (v_1 + 4);
-        texel_ptr[v_1] = ((sums_ptr[(v_1 + 4)] + texel_ptr[v_1]) * (5.000000e-01f + (erf(((sums_ptr[(v_1 + 4)] + texel_ptr[v_1]) * 7.071068e-01f)) * 5.000000e-01f)));
+        texel_ptr[v_1] = ((sums_ptr[(v_1 + 4)] + texel_ptr[v_1]) * (5.000000e-01f + (erf(((sums_ptr[(v_1 + 4)] + texel_ptr[v_1]) * as_float(1060439283))) * 5.000000e-01f)));
       }
       int cse_v14 = (((get_local_id(0) >> 3) * 4) + 1);
       float4 v__7 = vload4(0, texel_ptr + 0);
@@ -97,7 +97,7 @@ __kernel void matmul_bias_gelu(__read_only image2d_array_t B_ptr, __read_only im
       vstore4(v__8, 0, texel_ptr + 0);
       for (int v_2 = 0; v_2 < 4; ++v_2) {
         int cse_v6 = (v_2 + 8);
-        texel_ptr[v_2] = ((sums_ptr[(v_2 + 8)] + texel_ptr[v_2]) * (5.000000e-01f + (erf(((sums_ptr[(v_2 + 8)] + texel_ptr[v_2]) * 7.071068e-01f)) * 5.000000e-01f)));
+        texel_ptr[v_2] = ((sums_ptr[(v_2 + 8)] + texel_ptr[v_2]) * (5.000000e-01f + (erf(((sums_ptr[(v_2 + 8)] + texel_ptr[v_2]) * as_float(1060439283))) * 5.000000e-01f)));
       }
       int cse_v15 = (((get_local_id(0) >> 3) * 4) + 2);
       float4 v__9 = vload4(0, texel_ptr + 0);
@@ -110,7 +110,7 @@ __kernel void matmul_bias_gelu(__read_only image2d_array_t B_ptr, __read_only im
       vstore4(v__10, 0, texel_ptr + 0);
       for (int v_3 = 0; v_3 < 4; ++v_3) {
         int cse_v7 = (v_3 + 12);
-        texel_ptr[v_3] = ((sums_ptr[(v_3 + 12)] + texel_ptr[v_3]) * (5.000000e-01f + (erf(((sums_ptr[(v_3 + 12)] + texel_ptr[v_3]) * 7.071068e-01f)) * 5.000000e-01f)));
+        texel_ptr[v_3] = ((sums_ptr[(v_3 + 12)] + texel_ptr[v_3]) * (5.000000e-01f + (erf(((sums_ptr[(v_3 + 12)] + texel_ptr[v_3]) * as_float(1060439283))) * 5.000000e-01f)));
       }
       int cse_v16 = (((get_local_id(0) >> 3) * 4) + 3);
       float4 v__11 = vload4(0, texel_ptr + 0);

@@ -61,7 +61,7 @@ __kernel void matmul_bias_gelu_in_buffers(__global float* restrict B_ptr, __glob
     if ((((get_local_id(0) >> 5) * 2) + ((get_local_id(0) & 7) >> 2)) < 3) {
       for (int v_s = 0; v_s < 2; ++v_s) {
         int cse_v20 = ((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s);
-        T_multiply_ptr[(((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s)] = ((sums_ptr[v_s] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s)]) * (5.000000e-01f + (erf(((sums_ptr[v_s] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s)]) * 7.071068e-01f)) * 5.000000e-01f)));
+        T_multiply_ptr[(((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s)] = ((sums_ptr[v_s] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s)]) * (5.000000e-01f + (erf(((sums_ptr[v_s] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s)]) * as_float(1060439283))) * 5.000000e-01f)));
       }
     }
   }
@@ -70,7 +70,7 @@ __kernel void matmul_bias_gelu_in_buffers(__global float* restrict B_ptr, __glob
       for (int v_s_1 = 0; v_s_1 < 2; ++v_s_1) {
         int cse_v6 = (v_s_1 + 2);
         int cse_v21 = ((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_1);
-        T_multiply_ptr[((((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s_1) + 24)] = ((sums_ptr[(v_s_1 + 2)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_1)]) * (5.000000e-01f + (erf(((sums_ptr[(v_s_1 + 2)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_1)]) * 7.071068e-01f)) * 5.000000e-01f)));
+        T_multiply_ptr[((((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s_1) + 24)] = ((sums_ptr[(v_s_1 + 2)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_1)]) * (5.000000e-01f + (erf(((sums_ptr[(v_s_1 + 2)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_1)]) * as_float(1060439283))) * 5.000000e-01f)));
       }
     }
   }
@@ -80,7 +80,7 @@ __kernel void matmul_bias_gelu_in_buffers(__global float* restrict B_ptr, __glob
       for (int v_s_2 = 0; v_s_2 < 2; ++v_s_2) {
         int cse_v7 = (v_s_2 + 4);
         int cse_v22 = ((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_2);
-        T_multiply_ptr[((((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s_2) + 48)] = ((sums_ptr[(v_s_2 + 4)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_2)]) * (5.000000e-01f + (erf(((sums_ptr[(v_s_2 + 4)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_2)]) * 7.071068e-01f)) * 5.000000e-01f)));
+        T_multiply_ptr[((((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s_2) + 48)] = ((sums_ptr[(v_s_2 + 4)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_2)]) * (5.000000e-01f + (erf(((sums_ptr[(v_s_2 + 4)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_2)]) * as_float(1060439283))) * 5.000000e-01f)));
       }
     }
   }
@@ -89,7 +89,7 @@ __kernel void matmul_bias_gelu_in_buffers(__global float* restrict B_ptr, __glob
       for (int v_s_3 = 0; v_s_3 < 2; ++v_s_3) {
         int cse_v8 = (v_s_3 + 6);
         int cse_v23 = ((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_3);
-        T_multiply_ptr[((((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s_3) + 72)] = ((sums_ptr[(v_s_3 + 6)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_3)]) * (5.000000e-01f + (erf(((sums_ptr[(v_s_3 + 6)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_3)]) * 7.071068e-01f)) * 5.000000e-01f)));
+        T_multiply_ptr[((((((get_group_id(0) * 384) + (((get_local_id(0) & 31) >> 3) * 96)) + ((get_local_id(0) >> 5) * 16)) + ((get_local_id(0) & 7) * 2)) + v_s_3) + 72)] = ((sums_ptr[(v_s_3 + 6)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_3)]) * (5.000000e-01f + (erf(((sums_ptr[(v_s_3 + 6)] + B_ptr_1[((((get_local_id(0) >> 5) * 16) + ((get_local_id(0) & 7) * 2)) + v_s_3)]) * as_float(1060439283))) * 5.000000e-01f)));
       }
     }
   }

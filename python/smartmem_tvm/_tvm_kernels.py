@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this TVM writes wrongly, or not at all, as source for OpenCL and CUDA: rules and passes, each with its reason.
+
+Like `_tvm`, but for single expressions of kernels: functions, numbers, operators.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, tirx
+
+# Functions for which TVM has C's names only, with an "f" at the end in float32, and nothing for halves and vectors.
+# OpenCL has them under one name for all.
+OPENCL_FUNCTIONS = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "hypot", "ldexp", "log1p", "nextafter"),
+    "tan",
+)
+# Those that CUDA has for floats and doubles only, whatever TVM believes.
+CUDA_SINGLE_FUNCTIONS = (
+    *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "fmod", "hypot", "log1p", "nearbyint"),
+    "sinh",
+)
+_CUDA_C_FUNCTIONS = frozenset({"cosh", "fmod", "nearbyint", "sinh"})  # TVM has CUDA's own rules for these
+
+
+def in_single(call: ir.Call) -> ir.Expr:
+    """A function of halves as one of floats, rounded; any other as it is."""
+    dtype = str(call.ty.dtype)
+    if not dtype.startswith("float16"):
+        return call
+    wide = dtype.replace("float16", "float32")  # of a vector too
+    return tirx.call_intrin(wide, call.op, *(arg.astype(wide) for arg in call.args)).astype(dtype)
+
+
+def _by_name(call: ir.Call) -> ir.Expr:
+    return tirx.call_pure_extern(call.ty, call.op.name.removeprefix("tirx."), *call.args)
+
+
+def _in_single_on_cuda(call: ir.Call) -> ir.Expr:
+    if str(call.ty.dtype).startswith("float16"):
+        return in_single(call)
+    name = call.op.name.removeprefix("tirx.")
+    suffix = "f" if str(call.ty.dtype).startswith("float32") else ""
+    return tirx.call_pure_extern(call.ty, name + suffix, *call.args)
+
+
+for _name in OPENCL_FUNCTIONS:
+    tirx.register_intrin_lowering(f"tirx.{_name}", "opencl", f=_by_name, level=99)
+for _name in CUDA_SINGLE_FUNCTIONS:
+    tirx.register_intrin_lowering(f"tirx.{_name}", "cuda", f=_in_single_on_cuda, level=99)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixConstants")
+class FixConstants:
+    """Work-around: numbers that are not what TVM's text of them says, by their bits.
+
+    Before::
+
+        0.1                        # of float64; in OpenCL C  1.000000e-01, but 0.70710678 is  7.071068e-01
+        T.float64("inf")           # INFINITY, which is a float: select has no such form
+
+    After::
+
+        as_double(4604544271217802189)
+
+    TVM prints seven digits for OpenCL, and fifteen after the point for CUDA's doubles. The lowest integer, which C has
+    no text for either, is given its type.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel."""
+        target = (func.attrs or {}).get("target")
+        kind = target.kind.name if target is not None else ""
+        if kind not in _EXACT:
+            return func
+        rules = [(tirx.FloatImm, lambda number: _written(number, kind)), (tirx.IntImm, _lowest)]
+        return func.with_body(tvm_ffi.structural_map(func.body, rules))
+
+
+# Target, type -> what C reads from TVM's text, and the function that makes the number of an integer of its size.
+_EXACT = {
+    "opencl": {
+        "float16": (lambda x: np.float16(np.float32(float(f"{x:e}"))), "as_half"),
+        "float32": (lambda x: np.float32(float(f"{x:e}")), "as_float"),
+        "float64": (lambda x: np.float64(float(f"{x:e}")), "as_double"),
+    },
+    "cuda": {"float64": (lambda x: np.float64(float(f"{x:.15f}")), "__longlong_as_double")},
+}
+_INFINITE = frozenset({"float32"})  # the type of OpenCL's INFINITY and NAN
+
+
+def _written(number: tirx.FloatImm, kind: str) -> ir.Expr:
+    dtype, value = str(number.ty.dtype), float(number.value)
+    read, function = _EXACT[kind].get(dtype, (None, ""))
+    if read is None:
+        return number
+    if not np.isfinite(value):
+        as_it_is = kind == "cuda" or dtype in _INFINITE
+    else:
+        with np.errstate(over="ignore", under="ignore"):
+            as_it_is = read(value) == np.dtype(dtype).type(value)
+    if as_it_is:
+        return number
+    with np.errstate(over="ignore", under="ignore"):
+        exact = np.dtype(dtype).type(value)
+    bits = exact.view(f"int{exact.nbytes * 8}")
+    return tirx.call_pure_extern(dtype, function, tirx.IntImm(str(bits.dtype), int(bits)))
+
+
+def _lowest(number: tirx.IntImm) -> ir.Expr:
+    dtype = str(number.ty.dtype)
+    if dtype not in ("int32", "int64") or int(number.value) != np.iinfo(dtype).min:
+        return number
+    return tirx.Sub(tirx.IntImm(dtype, int(number.value) + 1), tirx.IntImm(dtype, 1))
+
+
+_NARROW = {
+    "opencl": {"int8": "(char)", "uint8": "(uchar)", "int16": "(short)", "uint16": "(ushort)"},
+    "cuda": {"int8": "(signed char)", "uint8": "(unsigned char)", "int16": "(short)", "uint16": "(unsigned short)"},
+}
+_GROWING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.LShift, tirx.BitwiseNot)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixNarrowIntegers")
+class FixNarrowIntegers:
+    """Work-around: cut results of 8 and 16 bits off to their type.
+
+    Before::
+
+        (a + b) / 2;    T.Select(c, a % b + b, a)      # of int8
+
+    After::
+
+        (char)(a + b) / 2;    ...
+
+    C computes both with integers of 32 bits, so that a sum does not wrap around, and an overloaded function, as
+    OpenCL's ``select``, is given two types.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel."""
+        target = (func.attrs or {}).get("target")
+        names = _NARROW.get(target.kind.name if target is not None else "", {})
+
+        def cut(value: ir.Expr) -> ir.Expr:
+            name = names.get(str(value.ty.dtype)) if isinstance(value.ty, ir.PrimType) else None
+            return value if name is None else tirx.call_pure_extern(value.ty, name, value)
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (_GROWING, cut)))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixHalfRemainders")
+class FixHalfRemainders:
+    """Work-around: ``T.truncmod`` of halves in float32, where it is exact; TVM has none for CUDA."""
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel."""
+
+        def single(rest: tirx.Mod) -> ir.Expr:
+            dtype = str(rest.ty.dtype)
+            if not dtype.startswith("float16"):
+                return rest
+            wide = dtype.replace("float16", "float32")
+            return tirx.Mod(rest.a.astype(wide), rest.b.astype(wide)).astype(dtype)
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Mod, single)))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixByteBroadcasts")
+class FixByteBroadcasts:
+    """Work-around: four times the same byte, known at run time only, for CUDA.
+
+    Before::
+
+        T.Broadcast(x, 4)                                                     # of int8 or uint8
+
+    After::
+
+        T.reinterpret("int8x4", T.Cast("uint32", T.Cast("uint8", x)) * 0x01010101)
+
+    Four bytes are one integer in TVM's source for CUDA, and it makes that of constants alone.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel."""
+
+        def word(broadcast: tirx.Broadcast) -> ir.Expr:
+            dtype = str(broadcast.ty.dtype)
+            if dtype not in ("int8x4", "uint8x4") or isinstance(broadcast.value, tirx.IntImm):
+                return broadcast
+            byte = tirx.Cast("uint32", tirx.Cast("uint8", broadcast.value))
+            return tirx.reinterpret(dtype, byte * tirx.const(0x01010101, "uint32"))
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Broadcast, word)))

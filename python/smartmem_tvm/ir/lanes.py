@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors of lowered kernels for OpenCL, taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm_ffi
+from tvm import ir, tirx
+
+_NAMES = {"int32": "int", "uint32": "uint", "float32": "float", "float64": "double"}
+_LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod, tirx.Max, tirx.Min)
+
+
+def lanes_of(value: ir.Expr) -> int:
+    """Elements of a vector, 1 for a number."""
+    return tvm_ffi.dtype(str(value.ty.dtype)).lanes
+
+
+def lane(value: ir.Expr, number: int) -> ir.Expr:
+    """One element of a vector; a number is its own."""
+    if lanes_of(value) == 1:
+        return value
+    if isinstance(value, tirx.Ramp):
+        return value.base + value.stride * number
+    if isinstance(value, tirx.Broadcast):
+        return value.value
+    if isinstance(value, _LANEWISE):
+        return type(value)(lane(value.a, number), lane(value.b, number))
+    if isinstance(value, tirx.Cast):
+        return lane(value.value, number).astype(str(value.ty.dtype).split("x")[0])
+    return tirx.Shuffle([value], [number])
+
+
+def vector(elements: Sequence[ir.Expr]) -> ir.Expr:
+    """OpenCL's ``(float4)(a, b, c, d)``; TVM's code generator writes vectors as C++ does."""
+    element = str(elements[0].ty.dtype)
+    if len(elements) == 1:
+        return elements[0]
+    name = f"({_NAMES[element]}{len(elements)})"
+    return tirx.call_pure_extern(f"{element}x{len(elements)}", name, *elements)
