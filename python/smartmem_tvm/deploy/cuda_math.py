@@ -2,16 +2,16 @@
 """Functions of single precision that are right on CUDA, where TVM compiles with ``--use_fast_math``.
 
 That flag turns ``powf(x, y)`` into ``exp2(y * log2(x))``, which is NaN for x < 0 and for pow(0, 0), ``tanhf`` into an
-instruction with an error of 5e-4, and ``sinf`` into one that is far off for large numbers. `exp`, divisions and roots stay
-fast: they lose a few bits at most.
+instruction with an error of 5e-4, and ``sinf`` into one that is far off for large numbers. `exp`, divisions and roots
+stay fast: they lose a few bits.
 """
 
 from __future__ import annotations
 
 from tvm import ir, tirx
 
-# Operator of TVM -> how many numbers it takes. The functions of NVIDIA's device library have its name; the flag does not
-# replace a call of one of them.
+# Operator of TVM -> how many numbers it takes. The functions of NVIDIA's device library have its name; the flag does
+# not replace a call of one of them.
 _ARGUMENTS = {"pow": 2, "tanh": 1, "sin": 1, "cos": 1, "tan": 1, "log": 1}
 
 
