@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -23,11 +24,16 @@ CORPUS = sorted(Path(__file__).parent.joinpath("corpus").glob("*.onnx"))
 GRAPHS, PARTS = 200, 10
 
 
+def target_of(path: Path) -> str:
+    """The target that a file failed on."""
+    return {entry.key: entry.value for entry in onnx.load(path).metadata_props}["target"]
+
+
 @pytest.fixture(scope="module")
 def corpus():
     """What becomes of each file, in a process that may crash."""
     pool = Pool(1, timeout=60)
-    verdicts = dict(pool.verdicts([check.Job(case=load(path)) for path in CORPUS]))
+    verdicts = dict(pool.verdicts([check.Job(target_of(path), case=load(path)) for path in CORPUS]))
     pool.close()
     return {path: verdicts[number] for number, path in enumerate(CORPUS)}
 

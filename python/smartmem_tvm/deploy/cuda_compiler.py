@@ -18,6 +18,7 @@ from tvm.support import nvcc
 
 from ..errors import UserError
 from .binary_cache import BinaryCache, cache_of
+from .cuda_math import with_declarations
 
 CALLBACK = "tvm_callback_cuda_compile"
 # TVM's own choice of the compiler, and what it adds to the compiler's options.
@@ -82,7 +83,7 @@ def compiling(target: tvm.target.Target) -> Iterator[None]:
 
 def _compile(source: str, target: tvm.target.Target, kept: BinaryCache) -> bytes:
     """What the compiler makes of `source`, or made of it once."""
-    mode = compiler()
+    mode, source = compiler(), with_declarations(source)
     with target:  # TVM reads the architecture from the current target, which is another one in every thread
         key = (source, mode, _version(mode), _options(), str(nvcc.get_target_compute_version(target)), tvm.__version__)
         binary = kept.load(*key)

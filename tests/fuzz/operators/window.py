@@ -109,6 +109,9 @@ def resize(g: Drawing):
         attributes["nearest_mode"] = g.pick(["round_prefer_floor", "floor", "ceil", "round_prefer_ceil"])
     if g.chance(0.5):
         factors = [1.0, 1.0, *(g.pick([1.0, 2.0, 3.0, 0.5]) for _ in shape[2:])]
+        if attributes["coordinate_transformation_mode"] == "align_corners":
+            # ONNX's corners lie where the scale puts them, ONNX Runtime's where the size does.
+            factors = [factor if factor * n % 1 == 0 else 1.0 for factor, n in zip(factors, shape)]
         g.node("Resize", [x, "", g.constant(factors, "float32")], **attributes)
     else:
         sizes = [*shape[:2], *(g.pick([n, 2 * n, n + 1, max(1, n // 2)]) for n in shape[2:])]

@@ -147,6 +147,13 @@ def test_argmax_has_two_results_in_its_reduction(terms, rule):
     check([x], [topi.argmax(x, axis=1)], lambda x: x.argmax(1), rule)
 
 
+def test_a_sum_of_one_term_has_no_loop_to_begin_it_in():
+    x, w = tensor(2, 2, 1), te.placeholder((1, 2), name="w")
+    j = te.reduce_axis((0, 1), "j")
+    output = te.compute((2, 2, 2), lambda a, b, c: te.sum(x[a, b, j] * w[j, c], axis=j))
+    check([x, w], [output], lambda x, w: x @ w, EACH)
+
+
 def test_a_chain_of_matmuls_becomes_several_kernels():
     x, w, v = tensor(8, 70), te.placeholder((70, 80), name="w"), te.placeholder((80, 90), name="v")
     output = topi.matmul(topi.nn.relu(topi.matmul(x, w)), v)

@@ -145,7 +145,8 @@ class OneThreadEach(Rule):
         sch.reorder(*[loop for loop in inner if loop not in terms], *terms)
         # Where TVM does not understand the indices that it has simplified itself, the sum begins inside of its loop.
         with contextlib.suppress(ScheduleError):
-            sch.decompose_reduction(reduction, terms[0])
+            if terms:  # a sum of one term has no loop left
+                sch.decompose_reduction(reduction, terms[0])
         return sch
 
 

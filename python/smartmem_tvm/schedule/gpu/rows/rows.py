@@ -185,15 +185,28 @@ class _Emitter:
         plan = self.plan
         whole = length // (plan.slices * plan.vector)
 
-        def turn(number):
+        def each(number, j):
             unit = self.slice + number * index(plan.slices)
-            return self._together(lambda j: body(unit * index(plan.vector) + j, number * index(plan.vector) + j))
+            return body(unit * index(plan.vector) + j, number * index(plan.vector) + j)
 
-        last = None
-        if whole * plan.slices * plan.vector < length:
-            inside = self.slice * index(plan.vector) < index(length - whole * plan.slices * plan.vector)
-            last = tirx.IfThenElse(inside, turn(index(whole)), None)
+        def turn(number):
+            return self._together(lambda j: each(number, j))
+
+        last, rest = None, length - whole * plan.slices * plan.vector
+        if rest and rest % plan.vector == 0:
+            last = tirx.IfThenElse(self.slice * index(plan.vector) < index(rest), turn(index(whole)), None)
+        elif rest:  # what is read has fewer columns than the texels that are written
+            last = self._some(rest, lambda j: each(index(whole), j))
         return block(self._turns(whole, turn) if whole else None, last)
+
+    def _some(self, count: int, body) -> tirx.Stmt:
+        """``body(j)`` for each of the columns at once that is below `count`."""
+        first = self.slice * index(self.plan.vector)
+
+        def guarded(j):
+            return tirx.IfThenElse(self._simple(first + j < index(count)), self.scope.simplify(body(j)), None)
+
+        return self.scope.loop(self.plan.vector, guarded, "j", UNROLL)
 
     def _turns(self, count: int, turn) -> tirx.Stmt:
         if count <= _WRITTEN_OUT:
