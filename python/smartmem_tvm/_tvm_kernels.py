@@ -21,7 +21,6 @@ CUDA_SINGLE_FUNCTIONS = (
     *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "fmod", "hypot", "log1p", "nearbyint"),
     "sinh",
 )
-_CUDA_C_FUNCTIONS = frozenset({"cosh", "fmod", "nearbyint", "sinh"})  # TVM has CUDA's own rules for these
 
 
 def in_single(call: ir.Call) -> ir.Expr:
