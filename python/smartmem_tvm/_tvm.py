@@ -133,10 +133,19 @@ def opencl_tir_pipeline(
     return lower, finish_host, lambda: tvm.transform.Sequential([*on_device, finish_device(), *_last()])
 
 
-def cuda_tir_pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:
+def cuda_tir_pipeline(
+    on_device: Sequence[tvm.transform.Pass] = (),
+) -> tuple[tvm.transform.Pass, Callable, Callable]:
     """The same for CUDA."""
     lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
-    device = [finish_device(), FixHalfRemainders(), FixByteBroadcasts(), FixNarrowIntegers(), FixConstants()]
+    device = [
+        *on_device,
+        finish_device(),
+        FixHalfRemainders(),
+        FixByteBroadcasts(),
+        FixNarrowIntegers(),
+        FixConstants(),
+    ]
     return lower, finish_host, lambda: tvm.transform.Sequential(device)
 
 

@@ -6,6 +6,7 @@ import tvm
 from tvm import te, topi
 
 from smartmem_tvm.deploy import cuda_math
+from smartmem_tvm.deploy.textures import CUDA_PIPELINE
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.rules import default_rules
 from smartmem_tvm.target import parse_target
@@ -18,7 +19,7 @@ def source(compute, dtype) -> str:
     func = te.create_prim_func([x, y, compute(x, y)]).with_attr("global_symbol", "main")
     with target:
         mod = ScheduleKernels(default_rules())(tvm.IRModule({"main": func}))
-    (kernels,) = tvm.compile(mod, target).mod.imports
+    (kernels,) = tvm.compile(mod, target, tir_pipeline=CUDA_PIPELINE).mod.imports
     return kernels.inspect_source("cuda")
 
 

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument("--seeds", type=_range, help="FIRST:LAST, without the last one, or one seed")
+    parser.add_argument("--seeds", type=_seeds, help="FIRST:LAST, without the last one, or seeds like 3,17,230:240")
     parser.add_argument("--minutes", type=float, help="go on for so long, from the seed in the file of --state")
     parser.add_argument("--state", type=Path, default=Path("fuzz-state.json"), help="where the next seed is kept")
     parser.add_argument("--workers", type=int, default=2)
@@ -45,6 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shrink", metavar="SEED_OR_FILE", help="shrink the case of a seed, or of a file")
     parser.add_argument("-o", "--output", type=Path, help="where --shrink writes to (default: fuzz-SEED.onnx)")
     return parser
+
+
+def _seeds(text: str) -> Sequence[int]:
+    parts = [_range(part) for part in text.split(",")]
+    return parts[0] if len(parts) == 1 else [seed for part in parts for seed in part]
 
 
 def _range(text: str) -> range:
@@ -63,8 +69,8 @@ def _run(given: argparse.Namespace, pool: Pool) -> int:
         raise SystemExit("python -m fuzz: say --seeds or --minutes")
     report, console, done = Report(), Console(), 0
     lines = given.json.open("a") if given.json else None
-    for start in range(seeds.start, seeds.stop, _AT_ONCE):
-        batch = [Job(given.target, seed, given.limit) for seed in range(start, min(start + _AT_ONCE, seeds.stop))]
+    for start in range(0, len(seeds), _AT_ONCE):
+        batch = [Job(given.target, seed, given.limit) for seed in seeds[start : start + _AT_ONCE]]
         for number, verdict in pool.verdicts(batch, lambda: deadline is None or time.monotonic() < deadline):
             seed = batch[number].seed
             done = max(done, seed + 1)
@@ -78,7 +84,7 @@ def _run(given: argparse.Namespace, pool: Pool) -> int:
     if given.minutes is not None:
         given.state.write_text(json.dumps({**state, given.target: done}) + "\n")
     report.show(console)
-    console.print(f"seeds {seeds.start}:{done} on {given.target}")
+    console.print(f"seeds {seeds[0]}:{done} on {given.target}")
     return int(report.faults + report.kinds[check.KILLED] > 0)
 
 

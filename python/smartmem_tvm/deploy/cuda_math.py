@@ -8,11 +8,33 @@ stay fast: they lose a few bits.
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import ir, tirx
 
 # Operator of TVM -> how many numbers it takes. The functions of NVIDIA's device library have its name; the flag does
 # not replace a call of one of them.
 _ARGUMENTS = {"pow": 2, "tanh": 1, "sin": 1, "cos": 1, "tan": 1, "log": 1}
+_OPERATORS = {ir.Op.get(f"tirx.{name}"): name for name in _ARGUMENTS}
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.LeaveFastMath")
+class LeaveFastMath:
+    """Call functions of NVIDIA's device library where fast math would be wrong.
+
+    Before::
+
+        T.tanh(x[i])                    # of float32, or a shorter type
+
+    After::
+
+        T.call_pure_extern("float32", "__nv_tanhf", x[i])
+
+    `with_declarations` declares what is called.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel."""
+        return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, _accurate)))
 
 
 def _name(function: str) -> str:
@@ -21,17 +43,12 @@ def _name(function: str) -> str:
 
 def _accurate(call: ir.Call) -> ir.Expr:
     """The function of the device library, also for shorter types; the flag changes none of doubles."""
-    function = call.op.name.removeprefix("tirx.")
-    dtype = str(call.ty.dtype)
-    element, _, lanes = dtype.partition("x")
-    if element == "float64":
-        return tirx.call_pure_extern(dtype, function, *call.args)
+    function, dtype = _OPERATORS.get(call.op), str(call.ty.dtype) if isinstance(call.ty, ir.PrimType) else ""
+    if function is None or dtype.startswith("float64"):
+        return call
+    _, _, lanes = dtype.partition("x")
     wide = f"float32x{lanes}" if lanes else "float32"
     return tirx.call_pure_extern(wide, _name(function), *(arg.astype(wide) for arg in call.args)).astype(dtype)
-
-
-for _function in _ARGUMENTS:
-    tirx.register_intrin_lowering(f"tirx.{_function}", "cuda", f=_accurate, level=99)
 
 
 def with_declarations(source: str) -> str:

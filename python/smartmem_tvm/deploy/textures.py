@@ -16,6 +16,7 @@ from ..transform.compute_single import ComputeSingle
 from ..transform.half_storage import HalfStorage
 from ..transform.mend_vectors import MendVectors
 from ..transform.stage_texels import StageTexels
+from .cuda_math import LeaveFastMath
 from .tvm_texture_mends import ScheduleTexels
 
 TIR_PIPELINE = "smartmem_texture"
@@ -87,4 +88,4 @@ def _pipeline():
 
 compilation_pipeline.register_tir_pipeline(TIR_PIPELINE, _pipeline)
 compilation_pipeline.register_tir_pipeline(BUFFERS_PIPELINE, lambda: opencl_tir_pipeline(_HALVES))
-compilation_pipeline.register_tir_pipeline(CUDA_PIPELINE, cuda_tir_pipeline)
+compilation_pipeline.register_tir_pipeline(CUDA_PIPELINE, lambda: cuda_tir_pipeline([LeaveFastMath()]))
