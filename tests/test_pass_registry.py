@@ -50,7 +50,7 @@ def passes_in_files() -> set[str]:
 MENDS = {
     *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
     *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts"),
-    *("SplitByScope", "ScheduleTexels"),
+    *("LeaveFastMath", "SplitByScope", "ScheduleTexels"),
 }
 
 
@@ -184,7 +184,10 @@ def test_what_comes_before_records_is_what_tasks_are_made_with():
         "LowerRotations",
         "VectorizeMath",
     ]
-    assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(PHONE)] == ["LowerRotations"]
+    assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(PHONE)] == [
+        "LowerRotations",
+        "LowerSingleTerms",
+    ]
 
 
 def test_phases_run_the_passes_that_they_name(modules, monkeypatch):

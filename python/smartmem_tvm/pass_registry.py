@@ -128,6 +128,7 @@ _ENTRIES = (
     # Of kernels.
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
     _ours(transform.LowerRotations),
+    _ours(transform.LowerSingleTerms),
     _ours(transform.VectorizeMath, needs_target=True),
     PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),

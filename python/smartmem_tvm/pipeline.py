@@ -171,7 +171,16 @@ PHASES = (
     ),
     # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
     Phase(
-        "schedule", ("lower-rotations", "apply-records", "schedule-kernels", "mend-vectors", "lift-workspaces"), _gpu
+        "schedule",
+        (
+            "lower-rotations",
+            "lower-single-terms",
+            "apply-records",
+            "schedule-kernels",
+            "mend-vectors",
+            "lift-workspaces",
+        ),
+        _gpu,
     ),
     # TVM's lowering, without RewriteDataflowReshape: no layout operator is left for it.
     Phase("lower", (*_PLAN_MEMORY, *_FINISH), _not_cuda),

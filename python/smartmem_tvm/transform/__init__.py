@@ -23,6 +23,7 @@ from .lower_argmax import LowerArgmax
 from .lower_concats import LowerConcats
 from .lower_rotations import LowerRotations
 from .lower_scans import LowerScans
+from .lower_single_terms import LowerSingleTerms
 from .lower_sorts import LowerSorts
 from .mend_extremes import MendExtremes
 from .mend_vectors import MendVectors
@@ -60,6 +61,7 @@ __all__ = [
     "LowerConcats",
     "LowerRotations",
     "LowerScans",
+    "LowerSingleTerms",
     "LowerSorts",
     "MendExtremes",
     "MendVectors",
