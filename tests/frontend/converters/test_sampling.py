@@ -3,25 +3,44 @@ import numpy as np
 import pytest
 from onnx import helper
 
-PICTURE = np.random.default_rng(0).standard_normal((2, 3, 1, 5)).astype("float32")
-GRID = np.random.default_rng(1).uniform(-2, 2, (2, 4, 3, 2)).astype("float32")
+from smartmem_tvm.errors import UserError
+
+RANDOM = np.random.default_rng(0)
+PICTURE = RANDOM.standard_normal((2, 3, 4, 5)).astype("float32")
+GRID = RANDOM.uniform(-7, 7, (2, 6, 3, 2)).astype("float32")
+
+
+def _node(**attributes):
+    return helper.make_node("GridSample", ["x", "g"], ["y"], name="sampled", padding_mode="reflection", **attributes)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("corners", [0, 1])
+def test_pictures_are_reflected_at_their_ends(agree, mode, corners):
+    agree(_node(mode=mode, align_corners=corners), {"x": PICTURE, "g": GRID})
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 def test_one_row_reflects_into_itself(agree, mode):
-    """As two equal rows do; ONNX Runtime and its reference divide by zero here."""
+    """ONNX Runtime and its reference divide by zero where corners are aligned."""
+    rows = {"x": PICTURE[:, :, :1], "g": GRID}
+    agree(_node(mode=mode, align_corners=0), rows)
     from smartmem_tvm import compile as compile_
     from smartmem_tvm.frontend import from_onnx
 
     def run(picture):
-        node = helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode, padding_mode="reflection", align_corners=1)
         inputs = [
             helper.make_tensor_value_info(name, 1, value.shape) for name, value in {"x": picture, "g": GRID}.items()
         ]
-        result = helper.make_tensor_value_info("y", 1, (2, 3, 4, 3))
-        graph = helper.make_graph([node], "sampled", inputs, [result])
+        result = helper.make_tensor_value_info("y", 1, (2, 3, 6, 3))
+        graph = helper.make_graph([_node(mode=mode, align_corners=1)], "sampled", inputs, [result])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
         return compile_(from_onnx(model)).run(picture, GRID)[0]
 
-    want = run(np.concatenate([PICTURE, PICTURE], 2))
-    np.testing.assert_array_equal(run(PICTURE), want)
+    twice = run(np.concatenate([rows["x"], rows["x"]], 2))
+    np.testing.assert_allclose(run(rows["x"]), twice, rtol=1e-5, atol=1e-6)
+
+
+def test_cubes_of_reflections_are_refused(agree):
+    with pytest.raises(UserError, match="sampled.*cubic"):
+        agree(_node(mode="cubic"), {"x": PICTURE, "g": GRID})

@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GridSample: TVM's operator, but for a picture that reflects in an axis of one number."""
+"""GridSample: TVM's operator, but for pictures that are reflected at their ends."""
 
 from __future__ import annotations
 
 from tvm import relax
 
-from smartmem_tvm.frontend.converters.node import Node, shape_of
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of
 
 
 def grid_sample(node: Node) -> relax.Expr | None:
-    """GridSample; TVM takes a coordinate modulo ``size - 1`` where corners are aligned, which may be 0.
+    """GridSample; coordinates outside of [-1, 1] are reflected into it, and nothing is outside of the picture then.
 
-    One row reflects into itself, as two equal rows do.
+    -1 and 1 are the ends that ONNX reflects at, whether corners are aligned or not. TVM reflects pixels: by integer
+    divisions that take it minutes to compile, and that are divisions by zero for a picture of one row.
     """
-    picture = node.inputs[0]
-    single = [axis for axis, size in enumerate(shape_of(picture)) if axis > 1 and size == 1]
-    if not single or not node.attrs.get("align_corners", 0) or node.text("padding_mode", "zeros") != "reflection":
+    if node.text("padding_mode", "zeros") != "reflection":
         return None
-    for axis in single:
-        picture = node.emit(relax.op.concat([picture, picture], axis))
-    return node.with_inputs(picture, node.inputs[1]).by_tvm()
+    if node.text("mode", "linear") in ("cubic", "bicubic"):
+        raise ValueError("its mode is cubic and its padding reflection; use another of one of them")
+    picture, grid = node.inputs
+    dtype = dtype_of(grid)
+    one, two, four = (constant(number, dtype) for number in (1, 2, 4))
+    along = node.apply("add", grid, one)
+    periods = node.apply("floor", node.apply("divide", along, four))
+    within = node.apply("subtract", along, node.apply("multiply", periods, four))
+    reflected = node.apply("subtract", one, node.apply("abs", node.apply("subtract", within, two)))
+    return node.with_inputs(picture, reflected, padding_mode=b"border").by_tvm()
 
 
 CONVERTERS = {"GridSample": grid_sample}
