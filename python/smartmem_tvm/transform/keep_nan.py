@@ -7,8 +7,10 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..ir.walk import loads, stores
+from ..ir.walk import collect, loads, stores
 from ..target import is_cpu
+
+_SHORT = 64  # nodes of an expression
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.KeepNan")
@@ -22,7 +24,7 @@ class KeepNan:
 
     After::
 
-        y[i] = T.Select(x[i] < 0.0, 0.0, x[i])              # one instruction still
+        y[i] = T.max(0.0, x[i])
         z[i] = T.Select(y[i] < x[i] or T.isnan(y[i]), y[i], x[i])
 
     TVM takes the second of two of which one is NaN: Relu, Clip, Elu and Erf would make an ordinary number of it.
@@ -59,11 +61,13 @@ def _chosen(extreme: tirx.Max | tirx.Min, store: tirx.BufferStore) -> ir.Expr:
     """The same extreme by a comparison that is false of NaN; itself if it is of integers, or of a reduction."""
     if not str(extreme.ty.dtype).startswith(("float", "bfloat")):
         return extreme
-    a, b = extreme.a, extreme.b
-    if isinstance(a, tirx.FloatImm):
-        a, b = b, a
-    beyond = a < b if isinstance(extreme, tirx.Max) else b < a
-    if isinstance(b, tirx.FloatImm):
-        return tirx.Select(beyond, b, a)
+    if isinstance(extreme.b, tirx.FloatImm):
+        return type(extreme)(extreme.b, extreme.a)
+    constant = isinstance(extreme.a, tirx.FloatImm)
     reduces = any(load.source.same_as(store.buffer) for load in loads(extreme))
-    return extreme if reduces else tirx.Select(tirx.any(beyond, tirx.isnan(b)), b, a)
+    # Each operand is written twice: of long ones code would grow with each function that is applied to the last.
+    if constant or reduces or len(collect(extreme, ir.Expr)) > _SHORT:
+        return extreme
+    a, b = extreme.a, extreme.b
+    beyond = a < b if isinstance(extreme, tirx.Max) else b < a
+    return tirx.Select(tirx.any(beyond, tirx.isnan(b)), b, a)

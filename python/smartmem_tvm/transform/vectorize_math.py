@@ -25,8 +25,7 @@ def _exp(x):
     """
 
     def of(number):
-        below = tirx.Select(number < _float(89.0), number, _float(89.0))  # of NaN, too: n must be a number
-        inside = tirx.Select(below > _float(-87.33), below, _float(-87.33))
+        inside = tirx.max(tirx.min(number, _float(89.0)), _float(-87.33))
         n = tirx.floor(inside * _float(_LOG2_E) + _float(0.5))
         r = inside - n * _float(_LN_2)
         p = _float(2 * _EXP[0])
@@ -34,7 +33,7 @@ def _exp(x):
             p = p * r + _float(2 * coefficient)
         half_power = tirx.reinterpret("float32", (n.astype("int32") + 126) << 23)
         result = (p * r * r + (_float(2.0) * r + _float(2.0))) * half_power
-        return tirx.Select(result > number, result, number)  # exp(x) > x, but for NaN
+        return tirx.max(result, number)  # exp(x) > x: the second of them only if that is NaN
 
     return te.compute(x.shape, lambda i: of(x[i]))
 
