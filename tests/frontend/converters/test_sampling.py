@@ -42,5 +42,5 @@ def test_one_row_reflects_into_itself(agree, mode):
 
 
 def test_cubes_of_reflections_are_refused(agree):
-    with pytest.raises(UserError, match="sampled.*cubic"):
+    with pytest.raises(UserError, match=r"sampled.*cubic"):
         agree(_node(mode="cubic"), {"x": PICTURE, "g": GRID})
