@@ -29,7 +29,7 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import kernel_rules
-from ..target import device_of, has_textures, host_target, is_gpu, is_opencl
+from ..target import device_of, has_textures, host_target, is_gpu, is_opencl, parse_target
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
@@ -147,7 +147,7 @@ def optimize(
 
 def compile(
     mod: tvm.IRModule,
-    target: tvm.target.Target | None = None,
+    target: tvm.target.Target | str | None = None,
     options: Options | None = None,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
 ) -> Compiled:
@@ -155,6 +155,8 @@ def compile(
 
     Parameters
     ----------
+    target : tvm.target.Target or str, optional
+        A name is what `parse_target` takes, as ``--target`` of the commands.
     observe : callable, optional
         Is shown the name of each graph phase that ran and the module after it.
     """
@@ -162,7 +164,9 @@ def compile(
     return _compile(mod, target, options or Options(), graph_phases(target), observe)
 
 
-def compile_baseline(mod: tvm.IRModule, target: tvm.target.Target | None = None, schedule: bool = True) -> Compiled:
+def compile_baseline(
+    mod: tvm.IRModule, target: tvm.target.Target | str | None = None, schedule: bool = True
+) -> Compiled:
     """The same for TVM's default graph (`BASELINE_PHASES`).
 
     Parameters
@@ -178,8 +182,8 @@ def compile_baseline(mod: tvm.IRModule, target: tvm.target.Target | None = None,
     return _compile(mod, target, Options(schedule=schedule), BASELINE_PHASES)
 
 
-def _with_host(target: tvm.target.Target | None) -> tvm.target.Target:
-    target = target or host_target()
+def _with_host(target: tvm.target.Target | str | None) -> tvm.target.Target:
+    target = parse_target(target) if isinstance(target, str) else target or host_target()
     return target.with_host("llvm") if is_gpu(target) and target.host is None else target
 
 
