@@ -96,6 +96,7 @@ def test_quantized_networks(network, form, options, tmp_path):
     _compare(network, form, options, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.device
 @pytest.mark.parametrize("form", ["QDQ", "QOperator", "dynamic"])
 @pytest.mark.parametrize("network", [convolutions, transformer])
