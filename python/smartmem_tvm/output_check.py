@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from .comparison import compare
+from .cpu_code import wide_indices
 from .errors import CheckError, UserError, reason_of
 from .target import is_cpu
 
@@ -123,7 +124,7 @@ class OutputCheck:
         return self._compared(found)
 
     def _run(self, mod: tvm.IRModule, pipeline: str | None = "default_build") -> list[np.ndarray]:
-        with self._target:
+        with self._target, wide_indices(self._target):
             executable = relax.build(mod, self._target, relax_pipeline=pipeline)
         main = relax.VirtualMachine(executable, tvm.cpu())["main"]
         return _flat(main(*map(tvm.runtime.tensor, self._arrays)))

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from ..analysis.texel_reads import TexelReads, texel_reads
+from ..cpu_code import wide_indices
 from ..errors import UserError
 from ..narrow import as_stated
 from ..output_check import OutputCheck
@@ -307,7 +308,8 @@ def generate(
     """TVM's code generator, for what `lower` returned; `observe` is shown the kernels of a GPU as it gets them."""
     if is_gpu(target):
         return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)
-    return relax.build(lowered, target, relax_pipeline=None)
+    with wide_indices(target):
+        return relax.build(lowered, target, relax_pipeline=None)
 
 
 def _compile_default(mod, target) -> Compiled:

@@ -14,6 +14,7 @@ from tvm.s_tir.meta_schedule.builder.local_builder import default_export
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 
+from ..cpu_code import wide_indices
 from ..executor.workers import Confines, Workers
 from ..schedule.core.decisions import DECISIONS
 from ..target import is_gpu
@@ -35,7 +36,8 @@ Export = Callable[[tvm.runtime.Module, Target], str]
 
 def plain_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """Code as TVM makes it of itself, without textures."""
-    return tvm.tirx.build(mod, target=target)
+    with wide_indices(target):
+        return tvm.tirx.build(mod, target=target)
 
 
 def archive(module: tvm.runtime.Module, target: Target) -> str:
