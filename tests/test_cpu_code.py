@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""wide_indices: remainders in indices, in vector code for a CPU."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from smartmem_tvm.cpu_code import wide_indices
+from smartmem_tvm.target import host_target
+from smartmem_tvm.tune.build import plain_code
+
+
+def tiled(rows, columns, times, dtype) -> tvm.IRModule:
+    x = te.placeholder((tirx.IntImm("int64", rows), tirx.IntImm("int64", columns)), dtype, name="x")
+    shape = [tirx.IntImm("int64", n) for n in (2 * rows, times * columns)]
+    func = te.create_prim_func([x, te.compute(shape, lambda i, j: x[i % rows, j % columns], name="y")])
+    return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("columns", [4, 8, 16, 32, 20])
+@pytest.mark.parametrize("rows", [5, 33, 64])
+def test_a_remainder_in_an_index_wraps_around(rows, columns, dtype):
+    x = np.random.default_rng(0).integers(-90, 90, (rows, columns)).astype(dtype)
+    y = tvm.runtime.empty((2 * rows, 8 * columns), dtype)
+    plain_code(tiled(rows, columns, 8, dtype), host_target())["main"](tvm.runtime.tensor(x), y)
+    np.testing.assert_array_equal(y.numpy(), np.tile(x, (2, 8)))
+
+
+def test_what_the_user_set_stays():
+    with tvm.transform.PassContext(opt_level=2, config={"tirx.disable_vectorize": True}, disabled_pass=["one"]):
+        with wide_indices(host_target()):
+            now = tvm.transform.PassContext.current()
+            assert now.opt_level == 2 and now.config["tirx.disable_vectorize"]
+            assert list(now.disabled_pass) == ["one", "tirx.NarrowDataType"]
+        with wide_indices(tvm.target.Target("opencl")):
+            assert list(tvm.transform.PassContext.current().disabled_pass) == ["one"]
