@@ -52,7 +52,7 @@ def _half(x):
 
 # Nodes of a call that is replaced. A formula reads its operand a dozen times: the third of nested functions stays a
 # library call, or code would grow seventeenfold with each.
-_LARGEST = 2**11
+_LARGEST = 2**9
 
 # Absolute error against float64 over [-20, 20], measured by the test: exp 2e-7 relative, the others under 5e-7.
 APPROXIMATIONS = {

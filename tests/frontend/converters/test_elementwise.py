@@ -106,3 +106,12 @@ def test_a_few_tensors_are_not_stacked(build, operators):
 def test_a_threshold_of_infinite_numbers(agree):
     x = np.array([-np.inf, np.inf, 3, 0.5], "float32")
     agree(_one("ThresholdedRelu", alpha=1.0), {"x": x})
+
+
+def test_hard_swish_of_doubles_has_the_sixth_of_a_float(agree):
+    agree(_one("HardSwish"), {"x": X}, tolerance=1e-12, by_reference=True)
+
+
+def test_powers_of_halves_in_a_pool_do_not_overflow(agree):
+    x = (30 * X).reshape(1, 1, 4, 6).astype("float16")
+    agree(_one("LpPool", kernel_shape=[2, 2], p=3), {"x": x}, tolerance=2e-3)

@@ -28,9 +28,10 @@ def reductions(g: Drawing):
     if op == "ReduceLogSum":
         x = into(g, POSITIVE)
     else:
-        x = g.tensor(
-            NUMBERS if op in ("ReduceMax", "ReduceMin", "ReduceSum") else (*FLOATS, "int32", "int64"), below=200
-        )
+        every = op in ("ReduceMax", "ReduceMin", "ReduceSum")
+        # Of integers it is cut off to one, where rounding decides.
+        integers = () if op == "ReduceLogSumExp" else ("int32", "int64")
+        x = g.tensor(NUMBERS if every else (*FLOATS, *integers), below=200)
     if op == "ReduceProd" and np.abs(g.values[x].astype("f8")).clip(1).prod() > 1e6:
         raise NotDrawn
     rank = g.values[x].ndim
@@ -55,6 +56,8 @@ def cum_sum(g: Drawing):
 @draws(1.5)
 def top_k(g: Drawing):
     x = g.tensor((*FLOATS, "int32", "int64"), 1)
+    if np.isnan(g.values[x].astype("f8")).any():  # nobody says where it belongs
+        raise NotDrawn
     axis = g.axis(g.values[x].ndim)
     size = g.values[x].shape[axis]
     if not size:

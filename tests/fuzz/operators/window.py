@@ -28,6 +28,8 @@ def windows(g: Drawing, sizes: tuple[int, ...], dilated: bool = True) -> dict:
         found["pads"] = pads + (pads if g.chance(0.6) else [g.between(0, max(0, min(2, k - 1))) for k in kernel])
     elif style < 0.7:
         found["auto_pad"] = g.pick(["SAME_UPPER", "SAME_LOWER", "VALID"])
+        # ONNX Runtime pads as if there were none.
+        found.pop("dilations", None)
     pads = found.get("pads", [0] * 2 * rank)
     span = [d * (k - 1) + 1 for k, d in zip(kernel, found.get("dilations", [1] * rank))]
     same = found.get("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
@@ -87,7 +89,8 @@ def pool(g: Drawing):
         g.node(op, [x])
         return
     attributes = windows(g, g.values[x].shape[2:], dilated=op == "MaxPool" or g.opset >= 19)
-    if "auto_pad" not in attributes and g.chance(0.4) and (op != "LpPool" or g.opset >= 18):
+    # Of LpPool nobody agrees on how many there are.
+    if "auto_pad" not in attributes and g.chance(0.4) and op != "LpPool":
         attributes["ceil_mode"] = 1
     if op == "AveragePool":
         attributes["count_include_pad"] = g.between(0, 1)

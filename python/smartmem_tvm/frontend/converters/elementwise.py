@@ -160,6 +160,15 @@ def elu(node: Node) -> relax.Expr | None:
     return result if gamma == 1 else relax.op.multiply(constant(gamma, dtype), result)
 
 
+def hard_swish(node: Node) -> relax.Expr | None:
+    """HardSwish of doubles, whose sixth is the attribute of ONNX's HardSigmoid: a float32."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    if dtype != "float64":
+        return None
+    line = relax.op.add(relax.op.multiply(x, constant(np.float32(1 / 6), dtype)), constant(0.5, dtype))
+    return relax.op.multiply(x, node.emit(relax.op.clip(node.emit(line), 0, 1)))
+
+
 def thresholded_relu(node: Node) -> relax.Expr:
     """ThresholdedRelu in any type; TVM multiplies by 0 or 1, which is NaN for an infinite number."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
@@ -168,12 +177,12 @@ def thresholded_relu(node: Node) -> relax.Expr:
 
 
 _HALVES = _in_float32("float16", "bfloat16")
-_BFLOAT16 = _in_float32("bfloat16")
 
 CONVERTERS = {
     "BitShift": bit_shift,
     "Elu": elu,
     "Equal": equal,
+    "HardSwish": hard_swish,
     "IsInf": is_inf,
     "Max": of_several("maximum"),
     "Min": of_several("minimum"),
@@ -189,5 +198,7 @@ CONVERTERS = {
         ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN", "MeanVarianceNormalization"),
         _HALVES,
     ),
-    **dict.fromkeys(("IsNaN", "LpPool"), _BFLOAT16),
+    # Powers of halves overflow where their root does not.
+    "LpPool": _HALVES,
+    "IsNaN": _in_float32("bfloat16"),
 }
