@@ -7,6 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..ir.map_functions import map_functions
 from ..ir.walk import collect
 
 
@@ -28,14 +29,13 @@ class ClampIndices:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod`."""
-        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
-        found = [(gvar, func) for gvar, func in functions if any(map(_wraps, collect(func.body, tirx.Mod)))]
-        if not found:
-            return mod
-        mod = mod.clone()
-        for gvar, func in found:
-            mod.update_func(gvar, func.with_body(tvm_ffi.structural_map(func.body, (tirx.Mod, _clamped))))
-        return mod
+        return map_functions(mod, _in_range)
+
+
+def _in_range(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    if not any(map(_wraps, collect(func.body, tirx.Mod))):
+        return func
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Mod, _clamped)))
 
 
 def _wraps(rest: tirx.Mod) -> bool:

@@ -14,6 +14,7 @@ from tvm.s_tir import SBlockRealize
 
 from ..ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
 from ..ir.kernel import substitute
+from ..ir.map_functions import map_functions
 from ..ir.walk import collect, contains
 
 _ROUNDED = (tirx.FloorDiv, tirx.FloorMod)
@@ -42,14 +43,7 @@ class GuardDivisions:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod`, scheduled or not."""
-        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
-        changed = [(gvar, new) for gvar, func in functions if not (new := guarded(func)).same_as(func)]
-        if not changed:
-            return mod
-        mod = mod.clone()
-        for gvar, new in changed:
-            mod.update_func(gvar, new)
-        return mod
+        return map_functions(mod, guarded)
 
 
 def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:

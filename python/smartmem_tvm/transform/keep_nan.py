@@ -7,6 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..ir.map_functions import map_functions
 from ..ir.walk import collect, loads, stores
 from ..target import is_cpu
 
@@ -36,14 +37,7 @@ class KeepNan:
         target = tvm.target.Target.current(allow_none=True)
         if target is None or not is_cpu(target):
             return mod
-        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
-        changed = [(gvar, new) for gvar, func in functions if not (new := _kept(func)).same_as(func)]
-        if not changed:
-            return mod
-        mod = mod.clone()
-        for gvar, new in changed:
-            mod.update_func(gvar, new)
-        return mod
+        return map_functions(mod, _kept)
 
 
 def _kept(func: tirx.PrimFunc) -> tirx.PrimFunc:

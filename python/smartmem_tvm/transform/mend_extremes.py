@@ -10,6 +10,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
 from ..ir.index_map import is_if_then_else
+from ..ir.map_functions import map_functions
 from ..ir.walk import collect, loads, stores
 
 # Where TVM begins: the largest finite number of a type. For bfloat16 it takes float32's.
@@ -38,14 +39,7 @@ class MendExtremes:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod`."""
-        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
-        changed = [(gvar, new) for gvar, func in functions if not (new := _mended(func)).same_as(func)]
-        if not changed:
-            return mod
-        mod = mod.clone()
-        for gvar, new in changed:
-            mod.update_func(gvar, new)
-        return mod
+        return map_functions(mod, _mended)
 
 
 def _mended(func: tirx.PrimFunc) -> tirx.PrimFunc:

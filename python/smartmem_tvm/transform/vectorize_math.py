@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, te, tirx, topi
 
 from ..ir.kernel import parse, substitute
+from ..ir.map_functions import map_functions
 from ..ir.walk import collect
 from ..target import is_cpu
 
@@ -85,13 +86,12 @@ class VectorizeMath:
         target = tvm.target.Target.current(allow_none=True)
         if target is None or not is_cpu(target):
             return mod
-        mod = mod.clone()
-        for gvar, func in mod.functions.items():
-            if isinstance(func, tirx.PrimFunc):
-                body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))
-                if not body.same_as(func.body):
-                    mod.update_func(gvar, func.with_body(body))
-        return mod
+        return map_functions(mod, _approximated)
+
+
+def _approximated(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
 def _approximate(call):

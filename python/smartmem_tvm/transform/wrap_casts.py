@@ -7,6 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from ..ir.map_functions import map_functions
 from ..ir.walk import collect
 
 _BITS = {f"{sign}int{bits}": bits for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -31,14 +32,7 @@ class WrapCasts:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod`."""
-        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
-        changed = [(gvar, new) for gvar, func in functions if not (new := wrapped(func)).same_as(func)]
-        if not changed:
-            return mod
-        mod = mod.clone()
-        for gvar, new in changed:
-            mod.update_func(gvar, new)
-        return mod
+        return map_functions(mod, wrapped)
 
 
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
