@@ -136,6 +136,7 @@ _ENTRIES = (
     _ours(transform.KeepNan, needs_target=True),
     _ours(transform.MendVectors, make=lambda _, target: transform.MendVectors(target), needs_target=True),
     _ours(transform.LiftWorkspaces),
+    _ours(transform.KeepFloats),
     _ours(transform.GuardDivisions),
     _ours(transform.WrapCasts),
     _ours(transform.ClampIndices),

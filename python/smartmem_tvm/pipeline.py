@@ -103,6 +103,8 @@ class Phase:
 
 
 _PLAN_MEMORY = (
+    "keep-nan",
+    "keep-floats",
     "guard-divisions",
     "wrap-casts",
     "clamp-indices",
@@ -165,7 +167,6 @@ PHASES = (
             "apply-records",
             "pack-weights",
             "schedule-kernels",
-            "keep-nan",
         ),
         _cpu,
     ),

@@ -23,6 +23,8 @@ _EXACT = """
     SpaceToDepth Split Squeeze Tile TopK Transpose Trilu Unsqueeze Where
 """
 EXACT = frozenset(_EXACT.split())
+CENTERED = {"LayerNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization"}
+"""Operators that take a rounded mean from their numbers: of equal numbers what is left is rounding alone."""
 PARAMETERS = {"Resize": (1, 2), "Pad": (2,), "Clip": (1, 2), "OneHot": (2,), "BatchNormalization": (4,)}
 """Operator -> its inputs that are no data: a changed scale of a `Resize` changes the shape."""
 STEP = {np.dtype("float16"): 2.0**-11, np.dtype("float32"): 2.0**-22, np.dtype("float64"): 2.0**-32}
@@ -199,13 +201,23 @@ def _with_noise(case, exact: dict) -> tuple[onnx.ModelProto, dict, dict]:
     model.CopyFrom(case.model)
     data = _lift_constants(model.graph) | {name: value for name, value in case.inputs.items() if value.dtype in STEP}
     nodes, factors = [], {}
+    known = exact | data
+
+    def rounded(name: str, value: np.ndarray) -> list[onnx.NodeProto]:
+        factors[f"{name} factor"] = value.shape, STEP[value.dtype]
+        return _product(name, helper.np_dtype_to_tensor_dtype(value.dtype))
+
     for node in model.graph.node:
+        if node.op_type in CENTERED:
+            name = f"{node.output[0]} from"
+            nodes.append(helper.make_node("Identity", [node.input[0]], [f"{name} exact"]))
+            nodes += rounded(name, known[node.input[0]])
+            node.input[0] = name
         nodes.append(node)
         for i, name in enumerate(node.output):
             if node.op_type not in EXACT and name and exact[name].dtype in STEP:
                 node.output[i] = f"{name} exact"
-                nodes += _product(name, helper.np_dtype_to_tensor_dtype(exact[name].dtype))
-                factors[f"{name} factor"] = exact[name].shape, STEP[exact[name].dtype]
+                nodes += rounded(name, exact[name])
     _replace(model.graph.node, nodes)
     more = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in factors]
     model.graph.input.extend(more)

@@ -109,6 +109,15 @@ def test_what_rounding_moves_is_not_wrong():
     assert not rest.fault(rest.value + np.array([5e-7, 0], "f4")) and rest.fault(rest.value + np.float32(1e-3))
 
 
+def test_a_mean_is_rounded():
+    """Three equal numbers without their mean are 0 or a unit in the last place, times up to 300."""
+    x = np.array([[2.3, 2.3, 2.3], [1, 2, 4]], "f4")
+    nodes = [("LayerNormalization", ["x", "one"], "y")]
+    (right,) = reference.expected(case(nodes, {"x": x}, {"y": 1}, {"one": np.ones(3, "f4")}))
+    assert not right.fault(right.value + np.array([[7e-5, 0, 0], [0, 0, 0]], "f4"))
+    assert right.fault(right.value + np.array([[0, 0, 0], [1e-2, 0, 0]], "f4"))
+
+
 def test_infinities_and_nan_have_places():
     x = np.array([np.inf, -np.inf, np.nan, 1], "f4")
     (right,) = reference.expected(case([("Neg", ["x"], "y")], {"x": x}, {"y": 1}))

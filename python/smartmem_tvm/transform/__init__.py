@@ -17,6 +17,7 @@ from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
 from .guard_divisions import GuardDivisions
 from .half_storage import HalfStorage
+from .keep_floats import KeepFloats
 from .keep_nan import KeepNan
 from .lift_workspaces import LiftWorkspaces
 from .lower_argmax import LowerArgmax
@@ -55,6 +56,7 @@ __all__ = [
     "FuseRows",
     "GuardDivisions",
     "HalfStorage",
+    "KeepFloats",
     "KeepNan",
     "LiftWorkspaces",
     "LowerArgmax",

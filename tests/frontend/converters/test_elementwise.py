@@ -115,3 +115,19 @@ def test_hard_swish_of_doubles_has_the_sixth_of_a_float(agree):
 def test_powers_of_halves_in_a_pool_do_not_overflow(agree):
     x = (30 * X).reshape(1, 1, 4, 6).astype("float16")
     agree(_one("LpPool", kernel_shape=[2, 2], p=3), {"x": x}, tolerance=2e-3)
+
+
+def test_zero_times_infinity_is_no_number(agree):
+    x = np.array([np.inf, np.nan, 3, 0], "float32")
+    for names in ("xz", "zx"):
+        agree(_one("Mul", names), {"x": x}, {"z": np.zeros((1, 1), "float32")}, tolerance=0)
+
+
+def test_zero_by_zero_is_no_number(agree):
+    x = np.array([np.inf, np.nan, 3, 0, -1], "float32")
+    agree(_one("Div", "zx"), {"x": x}, {"z": np.float32(0)}, tolerance=0)
+
+
+def test_celu_of_a_scalar_is_one(agree):
+    for x in (np.array(-0.7, "float32"), np.array([-3, 200, np.inf, np.nan], "float32")):
+        agree(_one("Celu", alpha=0.5), {"x": x})

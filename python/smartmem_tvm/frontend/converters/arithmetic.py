@@ -37,7 +37,34 @@ def constant(node: Node) -> relax.Expr | None:
     return None
 
 
+def mul(node: Node) -> relax.Expr | None:
+    """Mul by one zero for all, which TVM folds to zero: NaN where the other number is infinite or none."""
+    for zero, other in (node.inputs, reversed(node.inputs)):
+        if _is_zero(zero):
+            ones = relax.const(np.ones_like(zero.value.numpy()))  # of its rank
+            return relax.op.multiply(node.bb.normalize(relax.op.subtract(other, other)), ones)
+    return None
+
+
+def div(node: Node) -> relax.Expr | None:
+    """Div of one zero for all, which TVM folds to zero: NaN where the divisor is zero or no number."""
+    zero, x = node.inputs
+    if not _is_zero(zero):
+        return None
+    undefined = relax.op.logical_or(relax.op.equal(x, zero), relax.op.isnan(x))
+    nan = relax.const(np.full_like(zero.value.numpy(), np.nan))
+    return relax.op.where(node.bb.normalize(undefined), nan, zero)
+
+
+def _is_zero(value: relax.Expr) -> bool:
+    if not isinstance(value, GenericConst) or not str(value.ty.dtype.dtype).startswith("float"):
+        return False
+    return value.value.numpy().size == 1 and not value.value.numpy().any()
+
+
 CONVERTERS = {
     "Clip": clip,
     "Constant": constant,
+    "Div": div,
+    "Mul": mul,
 }

@@ -160,6 +160,15 @@ def elu(node: Node) -> relax.Expr | None:
     return result if gamma == 1 else relax.op.multiply(constant(gamma, dtype), result)
 
 
+def celu(node: Node) -> relax.Expr:
+    """Celu, ``max(0, x) + min(0, a (exp(x / a) - 1))``; a scalar stays one, of which ONNX's function makes a row."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    alpha, zero, one = (constant(value, dtype) for value in (node.attrs.get("alpha", 1.0), 0, 1))
+    power = node.emit(relax.op.exp(node.emit(relax.op.divide(x, alpha))))
+    below = node.emit(relax.op.multiply(alpha, node.emit(relax.op.subtract(power, one))))
+    return relax.op.add(node.emit(relax.op.maximum(zero, x)), node.emit(relax.op.minimum(zero, below)))
+
+
 def hard_swish(node: Node) -> relax.Expr | None:
     """HardSwish of doubles, whose sixth is the attribute of ONNX's HardSigmoid: a float32."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
@@ -180,6 +189,7 @@ _HALVES = _in_float32("float16", "bfloat16")
 
 CONVERTERS = {
     "BitShift": bit_shift,
+    "Celu": celu,
     "Elu": elu,
     "Equal": equal,
     "HardSwish": hard_swish,
