@@ -32,6 +32,21 @@ def test_ours_and_the_baseline_compute_the_same(verb, mod, expected):
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_code_that_llvm_breaks_is_made_again_at_a_lower_level(monkeypatch, mod, expected):
+    build, levels = tvm.relax.build, []
+
+    def broken(lowered, target, **more):
+        levels.append(target.attrs.get("opt-level", 3))
+        if levels[-1] == 3:
+            raise tvm.error.InternalError("LLVM module verification failed with the following errors: ...")
+        return build(lowered, target, **more)
+
+    monkeypatch.setattr(tvm.relax, "build", broken)
+    (got,) = smartmem_tvm.compile(mod).run(*random((5, 6)))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert levels == [3, 2]
+
+
 def test_the_graph_and_the_times_are_kept(mod):
     compiled = smartmem_tvm.compile(mod)
     assert graph_cost(compiled.graph).kernels == 1

@@ -45,6 +45,9 @@ from .weights import Machine, Weight, lift_weights
 
 _logger = logging.getLogger(__name__)
 
+# LLVM 22 joins narrow vectors before they are loaded, in one of some thousand graphs; TVM sees it in time.
+_INVALID_CODE = "LLVM module verification failed"
+
 
 @dataclass
 class Compiled:
@@ -309,7 +312,17 @@ def generate(
     if is_gpu(target):
         return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)
     with wide_indices(target):
-        return relax.build(lowered, target, relax_pipeline=None)
+        try:
+            return relax.build(lowered, target, relax_pipeline=None)
+        except Exception as error:
+            if _INVALID_CODE not in str(error):
+                raise
+            _logger.info("LLVM's optimizer makes invalid code at level 3: compiled at level 2.")
+            return relax.build(lowered, _optimized_less(target), relax_pipeline=None)
+
+
+def _optimized_less(target: tvm.target.Target) -> tvm.target.Target:
+    return tvm.target.Target({**target.export(), "opt-level": 2})
 
 
 def _compile_default(mod, target) -> Compiled:
