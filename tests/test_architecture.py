@@ -100,11 +100,11 @@ def test_analysis_reads_only():
 
 
 def test_walks_are_made_in_one_place():
-    """`ir.walk` keeps what callers raise out of TVM's callbacks; `_tvm` lies below it.
+    """`ir.walk` keeps what callers raise out of TVM's callbacks; `_tvm` and `_tvm_kernels` lie below it.
 
     `ir.image_access` follows the braces of the code around an access, which no list of nodes tells.
     """
-    walkers = {Path("ir/walk.py"), Path("ir/image_access.py"), Path("_tvm.py")}
+    walkers = {Path("ir/walk.py"), Path("ir/image_access.py"), Path("_tvm.py"), Path("_tvm_kernels.py")}
     assert {path for path in FILES if "structural_walk" in names_in(path)} == walkers
 
 

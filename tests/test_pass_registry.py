@@ -49,7 +49,7 @@ def passes_in_files() -> set[str]:
 # What mends TVM's own pipelines is in `_tvm` and `deploy.tvm_texture_mends`, and part of those.
 MENDS = {
     *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
-    *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts"),
+    *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts", "FixFallingTexels"),
     *("LeaveFastMath", "SplitByScope", "ScheduleTexels"),
 }
 

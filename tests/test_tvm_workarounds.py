@@ -18,7 +18,18 @@ from tvm.tirx import compilation_pipeline
 from smartmem_tvm import _tvm
 from smartmem_tvm.deploy.textures import TIR_PIPELINE, build_textures, texture_machine
 from smartmem_tvm.errors import UserError
-from texture_modules import TARGET, Program, body, emitted, from_texels, opencl, single_numbers, sources, to_texels
+from texture_modules import (
+    TARGET,
+    Program,
+    body,
+    emitted,
+    from_texels,
+    long,
+    opencl,
+    single_numbers,
+    sources,
+    to_texels,
+)
 
 
 def without(*names):
@@ -155,6 +166,27 @@ class TestIntegerTextures:
     def test_with_it(self, dtype, function):
         assert f"read_{function}(" in code(read(dtype), TIR_PIPELINE)
         assert f"write_{function}(" in code(write(dtype), TIR_PIPELINE)
+
+
+class TestFallingTexels:
+    """A coordinate that falls as another grows; NVIDIA's compiler reads the border instead, which no text shows."""
+
+    @pytest.mark.parametrize(
+        ("x", "y", "times"),
+        [
+            (lambda i: 7 - i, lambda i: i, 1),
+            (lambda i: i, lambda i: 7 - i, 1),
+            (lambda i: i * -1 + 7, lambda i: 7 - i, 2),
+            (lambda i: i, lambda i: i - 1 + 1, 0),
+        ],
+    )
+    def test_with_it(self, x, y, times):
+        def backwards(a):
+            return te.compute(long((8, 8, 4)), lambda i, j, k: a[0, y(i), x(j), k], name="numbers")
+
+        text = code(kernel(backwards, ((1, 8, 8, 4), "float32", "global.texture")), TIR_PIPELINE)
+        (read,) = [line for line in text.splitlines() if "READ_IMAGEF(a" in line]
+        assert read.count("| (convert_int(get_global_offset(0)))") == times
 
 
 class TestVectorizedNests:

@@ -25,8 +25,10 @@ from tvm.tirx import compilation_pipeline
 
 import _smartmem_opencl
 from smartmem_tvm._tvm_kernels import (
+    TEXTURE_LOAD,
     FixByteBroadcasts,
     FixConstants,
+    FixFallingTexels,
     FixHalfRemainders,
     FixNarrowIntegers,
     in_single,
@@ -74,7 +76,6 @@ for _name in SINGLE_FUNCTIONS:
     _rule = _lane_by_lane if _name in SCALAR_FUNCTIONS else in_single
     tirx.register_intrin_lowering(f"tirx.{_name}", "llvm", f=_rule, level=99)
 
-TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
 
 
@@ -117,7 +118,8 @@ def texture_tir_pipeline(
     # TVM's pipeline begins with TextureFlatten too; it finds nothing left to do.
     flatten = [adreno.transform.TextureFlatten(), FixTextureStore()]
     lower = [FixVectorizedNests(), *before, *flatten, adreno_pipeline.default_tir_pipeline()]
-    device = [*on_device, compilation_pipeline.finalize_device_passes(), FixIntegerTextures(), *_last()]
+    finish = compilation_pipeline.finalize_device_passes()
+    device = [*on_device, finish, FixIntegerTextures(), FixFallingTexels(), *_last()]
     return (
         tvm.transform.Sequential(lower),
         compilation_pipeline.finalize_host_passes,

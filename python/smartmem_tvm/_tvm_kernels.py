@@ -16,6 +16,8 @@ OPENCL_FUNCTIONS = (
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "hypot", "ldexp", "log1p", "nextafter"),
     "tan",
 )
+TEXTURE_LOAD = ir.Op.get("tirx.texture2d_load")
+
 # Those that CUDA has for floats and doubles only, whatever TVM believes.
 CUDA_SINGLE_FUNCTIONS = (
     *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "fmod", "hypot", "log1p", "nearbyint"),
@@ -192,3 +194,55 @@ class FixByteBroadcasts:
             return tirx.reinterpret(dtype, byte * tirx.const(0x01010101, "uint32"))
 
         return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Broadcast, word)))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixFallingTexels")
+class FixFallingTexels:
+    """Work-around: no texel is read at a constant minus something, as it stands.
+
+    Before::
+
+        T.texture2d_load(image, 7 - x, y, layer, ...)
+
+    After::
+
+        T.texture2d_load(image, 7 - x | get_global_offset(0), y, layer, ...)
+
+    Of the constant NVIDIA's compiler (driver 580.159) makes an offset, and negates the rest as if it were a float: it
+    reads the border everywhere. No launch has an offset, which is 0 then, and compilers do not know.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel."""
+        falling: set = set()  # variables that stand for such a coordinate
+        binds: list[tirx.Bind] = []
+        tvm_ffi.structural_walk(func.body, (tirx.Bind, binds.append))
+        for bind in binds:
+            if _falls(bind.value, falling):
+                falling.add(bind.var)
+
+        def rewrite(call: ir.Call) -> ir.Expr:
+            if not call.op.same_as(TEXTURE_LOAD):
+                return call
+            image, x, y, *rest = call.args
+            x, y = (_opaque(at) if _falls(at, falling) else at for at in (x, y))
+            return tirx.call_intrin(call.ty, call.op, image, x, y, *rest)
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, rewrite)))
+
+
+def _opaque(index: ir.Expr) -> ir.Expr:
+    return index | tirx.Cast(index.ty.dtype, tirx.call_pure_extern("uint64", "get_global_offset", 0))
+
+
+def _falls(index: ir.Expr, falling: set) -> bool:
+    """Whether something is taken from a coordinate."""
+    parts: list = []
+    tvm_ffi.structural_walk(index, ((tirx.Sub, tirx.Mul, tirx.Var), parts.append))
+    return any(part in falling if isinstance(part, tirx.Var) else _takes(part) for part in parts)
+
+
+def _takes(part: tirx.Sub | tirx.Mul) -> bool:
+    if isinstance(part, tirx.Sub):
+        return not isinstance(part.b, tirx.IntImm)
+    return any(isinstance(side, tirx.IntImm) and int(side.value) < 0 for side in (part.a, part.b))

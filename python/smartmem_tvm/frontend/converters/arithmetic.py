@@ -5,7 +5,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
-from smartmem_tvm.frontend.converters.node import Node
+from smartmem_tvm.frontend.converters.node import Node, dtype_of
+from smartmem_tvm.frontend.converters.node import constant as number
 
 
 def clip(node: Node) -> relax.Expr | None:
@@ -41,7 +42,7 @@ def mul(node: Node) -> relax.Expr | None:
     """Mul by one zero for all, which TVM folds to zero: NaN where the other number is infinite or none."""
     for zero, other in (node.inputs, reversed(node.inputs)):
         if _is_zero(zero):
-            ones = relax.const(np.ones_like(zero.value.numpy()))  # of its rank
+            ones = number(np.ones_like(zero.value.numpy()), dtype_of(zero))  # of its rank
             return relax.op.multiply(node.bb.normalize(relax.op.subtract(other, other)), ones)
     return None
 
@@ -52,7 +53,7 @@ def div(node: Node) -> relax.Expr | None:
     if not _is_zero(zero):
         return None
     undefined = relax.op.logical_or(relax.op.equal(x, zero), relax.op.isnan(x))
-    nan = relax.const(np.full_like(zero.value.numpy(), np.nan))
+    nan = number(np.full_like(zero.value.numpy(), np.nan), dtype_of(zero))
     return relax.op.where(node.bb.normalize(undefined), nan, zero)
 
 
