@@ -77,3 +77,10 @@ def test_constants_given_as_attributes_count_as_known(build):
     ]
     folded = evaluate.fold(build(nodes, {"x": TENSOR}, {"y": ((6, 4), "float32")}))
     assert [node.op_type for node in folded.graph.node] == ["Reshape"]
+
+
+def test_weights_that_are_kept_apart_are_not_looked_at(build, run_tvm):
+    weight = np.ones((4, 30_000), "float32")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Concat", ["m", "w"], ["y"], axis=0)]
+    model = build(nodes, {"x": ((0, 4), "float32")}, {"y": ((4, 30_000), "float32")}, {"w": weight})
+    np.testing.assert_array_equal(run_tvm(from_onnx(model), {"x": np.empty((0, 4), "float32")})[0], weight)

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.functions import Types, opset_of, types_of
+from smartmem_tvm.light import has_data
 
 LARGEST = 2**20  # numbers in a tensor; shape arithmetic and masks have fewer
 
@@ -44,7 +45,7 @@ def _fold_once(model: onnx.ModelProto) -> onnx.ModelProto:
     values = {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in model.graph.initializer
-        if prod(tensor.dims) <= LARGEST and tensor.data_type != onnx.TensorProto.UNDEFINED
+        if prod(tensor.dims) <= LARGEST and has_data(tensor)  # large weights are kept apart
     }
     values |= {name: np.zeros(shape, dtype) for name, (shape, dtype) in _empty(types)}
     kept = []
