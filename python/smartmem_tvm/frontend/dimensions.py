@@ -144,7 +144,8 @@ def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
 
 def _refuse_huge(graph: onnx.GraphProto, name: str) -> None:
     for value in graph.input:
-        if (count := prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)) > MOST_NUMBERS:
+        # Sizes of 0 are left out: no array has such others beside one.
+        if (count := prod(dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim)) > MOST_NUMBERS:
             raise UserError(
                 f"Input '{value.name}' of {name} has {count} numbers ({_text(value)}), and {MOST_NUMBERS} is the most "
                 f"that kernels index; give smaller sizes."

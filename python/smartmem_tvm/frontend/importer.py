@@ -175,7 +175,7 @@ class _Importer(WeightsImporter):
     def _refuse_huge(self, result: relax.Expr, op_name: str, label: str) -> None:
         """The sizes are whatever the file says: nobody has memory for 10**15 numbers, nor is an index of 32 bits."""
         for ty in filter(_is_static, _tensor_types(result.ty)):
-            if (count := prod(int(size) for size in ty.shape)) > MOST_NUMBERS:
+            if (count := prod(int(size) or 1 for size in ty.shape)) > MOST_NUMBERS:
                 raise UserError(
                     f"{self.model_name}: operator {op_name} (node {label}) makes a tensor of {count} numbers, and "
                     f"{MOST_NUMBERS} is the most that kernels index; give smaller sizes."
