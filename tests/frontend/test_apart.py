@@ -50,3 +50,19 @@ def test_a_file_on_which_onnx_aborts_is_refused(build):
     constants = {"pads": np.array([0, -9, 0, 1]), "one": np.array([1]), "two": np.array([2])}
     with pytest.raises(UserError, match=r"ONNX's libraries fail on \(it ended with -6\)"):
         from_onnx(build(nodes, {"x": TENSOR}, {"y": ((2, None), "float32")}, constants))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "constants", "attributes"),
+    [
+        ("GatherND", {"i": np.array([[0]])}, {"batch_dims": -5}),
+        ("Div", {"a": np.int64(-(2**63)), "b": np.int64(-1)}, {}),
+    ],
+)
+def test_other_crashes_of_theirs_are_refusals_too(build, op_type, constants, attributes):
+    """A read out of bounds in ONNX's inference, and a division that overflows in ONNX Runtime's folding."""
+    inputs = ["x", *constants] if op_type == "GatherND" else list(constants)
+    nodes = [helper.make_node(op_type, inputs, ["y"], **attributes), helper.make_node("Shape", ["x"], ["s"])]
+    model = build(nodes, {"x": TENSOR}, {"s": ((2,), "int64")}, constants)
+    with pytest.raises(UserError, match=r"ONNX's libraries fail on \(it ended with -(8|11)\)"):
+        from_onnx(model)
