@@ -247,7 +247,7 @@ def _check_floats(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
 def _check_complete(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
     """Refuse a model in which some initializer has neither data nor recipe."""
     for tensor in model.graph.initializer:
-        empty = math.prod(tensor.dims) > 0 and not _has_data(tensor)
+        empty = math.prod(tensor.dims) > 0 and not has_data(tensor)
         if empty and tensor.name not in recipes:
             raise UserError(
                 f"Initializer '{tensor.name}' has no data and no weight recipe in '{KEY}'; "
@@ -255,7 +255,7 @@ def _check_complete(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
             )
 
 
-def _has_data(tensor: TensorProto) -> bool:
+def has_data(tensor: TensorProto) -> bool:
     """Return True if any of the fields that hold values is set, or the data are in another file."""
     if tensor.data_location == TensorProto.EXTERNAL or tensor.raw_data:
         return True

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 from tvm import relax
 
 
@@ -69,6 +70,25 @@ def climbing_external_data(path, model_path):
     return (path, "../weights.bin", "outside")
 
 
+def untyped_input(path, model_path):
+    model = onnx.load(model_path)
+    model.graph.input[0].type.tensor_type.elem_type = 0
+    onnx.save(model, path)
+    return (path, "Input 'x'", "no type that ONNX has")
+
+
+def fatal_to_onnx(path, _model_path):
+    """A Slice of what a Pad leaves, which is fewer than no elements: ONNX's libraries abort."""
+    edges = {"Shape": ["x"], "Pad": ["x", "pads"], "Slice": ["Pad", "i", "i", "i"]}
+    nodes = [helper.make_node(op_type, inputs, [op_type]) for op_type, inputs in edges.items()]
+    numbers = {"pads": np.array([-9, 1]), "i": np.array([0])}
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in numbers.items()]
+    ends = [helper.make_tensor_value_info(name, 1, [size]) for name, size in (("x", 4), ("Slice", None))]
+    graph = helper.make_graph(nodes, "fatal", ends[:1], ends[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return (path, "ONNX's libraries fail on")
+
+
 FILES = [
     truncated,
     not_onnx,
@@ -77,10 +97,12 @@ FILES = [
     missing_external_data,
     truncated_external_data,
     climbing_external_data,
+    untyped_input,
+    fatal_to_onnx,
 ]
 
 
-@pytest.mark.parametrize("command", ["compile", "run", "verify", "explain", "stats"])
+@pytest.mark.parametrize("command", ["compile", "run", "verify", "explain", "stats", "accesses"])
 @pytest.mark.parametrize("spoil", FILES)
 def test_model_file(smartmem, model_path, tmp_path, spoil, command):
     folder = tmp_path / "model"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 import pytest
+import tvm
 from onnx import TensorProto, helper, numpy_helper
 
 from smartmem_tvm.errors import UserError
@@ -142,3 +143,49 @@ def _counting_body():
     ]
     inputs = [_value("j", INT, ()), _value("on", BOOL, ()), _value("p")]
     return helper.make_graph(nodes, "inner", inputs, [_value("still", BOOL, ()), _value("q")])
+
+
+def test_a_graph_with_other_outputs_than_its_node_is_refused(build):
+    model = _with_if(build, {"c": np.array(True)})
+    model.graph.node[0].output.append("more")
+    with pytest.raises(UserError, match=r"If \(node if\).*'a' has 0 inputs and 1 outputs, and the node 0 and 2"):
+        from_onnx(model)
+    model = _with_loop(build, SAME)
+    model.graph.node[0].output.append("more")
+    with pytest.raises(UserError, match=r"Loop \(node loop\).*'body' has 3 inputs and 3 outputs, and the node 3 and 4"):
+        from_onnx(model)
+
+
+def test_a_loop_of_nothing_without_end_is_refused(build):
+    body = helper.make_graph([], "body", [_value("i", INT, ()), _value("go", BOOL, ()), _value("s")], [])
+    body.output.extend([_value("go", BOOL, ()), _value("s")])
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], name="loop", body=body)
+    with pytest.raises(UserError, match=r"Loop \(node loop\).*more than 2000 nodes"):
+        from_onnx(build([node], {"x": VECTOR}, {"y": VECTOR}, {"n": np.array(2**62)}))
+
+
+@pytest.mark.parametrize("size", [2**40, -7])
+def test_the_size_that_a_loop_states_for_its_number_does_not_matter(build, assert_same, size):
+    model = _with_loop(build, SAME)
+    model.graph.node[0].attribute[0].g.input[0].type.tensor_type.shape.dim.add(dim_value=1)
+    right = from_onnx(model)
+    model.graph.node[0].attribute[0].g.input[0].type.tensor_type.shape.dim[0].dim_value = size
+    tvm.ir.assert_structural_equal(from_onnx(model), right)
+
+
+SCANS = {
+    "its axis 2 is none of a tensor of shape \\[4, 5\\]": {"scan_input_axes": [2, 0]},
+    "its attribute scan_input_axes has 1 numbers, and needs 2": {"scan_input_axes": [1]},
+    "of different lengths, \\[0, 1\\] of": {"scan_input_axes": [0, 1]},
+    "its num_scan_inputs is 3, and it has 2 inputs": {"num_scan_inputs": 3},
+    "its num_scan_inputs is 0, and it has 2 inputs": {"num_scan_inputs": 0},
+}
+
+
+@pytest.mark.parametrize("reason", SCANS)
+def test_a_scan_that_contradicts_itself_is_refused(build, reason):
+    parts = [_value("a", shape=(None,)), _value("b", shape=(None,))]
+    body = helper.make_graph([helper.make_node("Add", ["a", "b"], ["c"])], "body", parts, [_value("c", shape=(None,))])
+    node = helper.make_node("Scan", ["x", "x"], ["y"], "scan", body=body, **{"num_scan_inputs": 2, **SCANS[reason]})
+    with pytest.raises(UserError, match=rf"Scan \(node scan\).*{reason}"):
+        from_onnx(build([node], {"x": ((4, 5), "float32")}, {"y": ((None, None), "float32")}))

@@ -115,3 +115,9 @@ def test_initializers_listed_as_inputs_are_constants(build, assert_same, ir_vers
     assert list(input_spec(mod)) == ["x"]
     x = np.ones((2, 3), FLOATS)
     assert_same(model, mod, {"x": x})
+
+
+@pytest.mark.parametrize("number", [TensorProto.UNDEFINED, 99, -1])
+def test_an_input_without_a_type_of_elements_is_refused(relu_model, number):
+    relu_model.graph.input[0].type.tensor_type.elem_type = number
+    assert "Input 'x' of tiny has elements of no type that ONNX has" in refusal(relu_model)

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import evaluate, from_onnx
 
 TENSOR = ((4, 6), "float32")
@@ -77,3 +78,36 @@ def test_constants_given_as_attributes_count_as_known(build):
     ]
     folded = evaluate.fold(build(nodes, {"x": TENSOR}, {"y": ((6, 4), "float32")}))
     assert [node.op_type for node in folded.graph.node] == ["Reshape"]
+
+
+def test_weights_that_are_kept_apart_are_not_looked_at(build, run_tvm):
+    weight = np.ones((4, 30_000), "float32")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Concat", ["m", "w"], ["y"], axis=0)]
+    model = build(nodes, {"x": ((0, 4), "float32")}, {"y": ((4, 30_000), "float32")}, {"w": weight})
+    np.testing.assert_array_equal(run_tvm(from_onnx(model), {"x": np.empty((0, 4), "float32")})[0], weight)
+
+
+@pytest.mark.parametrize("sizes", [[0, 2**62, 2**62], [2**40, 0, 2**40, 3]])
+def test_sizes_that_no_array_has_are_refused_beside_an_empty_one_too(build, sizes):
+    ends = {"x": (sizes, "float32")}, {"n": ((), "int64")}
+    with pytest.raises(UserError, match=r"Input 'x' of tiny has .* is the most that kernels index"):
+        from_onnx(build([helper.make_node("Size", ["x"], ["n"])], *ends))
+    nodes = [helper.make_node("Expand", ["x", "s"], ["big"], "expand"), helper.make_node("Size", ["big"], ["n"])]
+    ends = {"x": ([1] * len(sizes), "float32")}, {"big": (sizes, "float32"), "n": ((), "int64")}
+    with pytest.raises(UserError, match=r"operator Expand \(node expand\)"):
+        from_onnx(build(nodes, *ends, {"s": np.array(sizes)}))
+
+
+def test_more_elements_than_a_number_counts_are_not_counted(build):
+    nodes = [helper.make_node("Expand", ["x", "s"], ["big"], "expand"), helper.make_node("Size", ["big"], ["n"])]
+    ends = {"x": ((1, 1), "float32")}, {"n": ((), "int64")}
+    with pytest.raises(UserError, match=r"operator Expand \(node expand\).* is the most that kernels index"):
+        from_onnx(build(nodes, *ends, {"s": np.array([2**40, 2**40])}))
+
+
+@pytest.mark.parametrize("number", [TensorProto.UNDEFINED, TensorProto.STRING])
+def test_what_is_empty_and_of_no_type_is_not_known(build, number):
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Custom", ["x"], ["c"], domain="own")]
+    model = build(nodes, {"x": ((0, 3), "float32")}, {"s": ((2,), "int64")}, domains=["own"])
+    model.graph.value_info.append(helper.make_tensor_value_info("c", number, (0, 3)))
+    assert [node.op_type for node in evaluate.fold(model).graph.node] == ["Custom"]

@@ -110,6 +110,35 @@ def test_a_tensor_with_too_few_bytes(weighted):
     assert "tensor 'w'" in refusal(weighted) and "damaged" in refusal(weighted)
 
 
+@pytest.mark.parametrize("keep", ["initializer", "Constant", "function"])
+def test_a_tensor_with_too_few_numbers(build, keep):
+    short = helper.make_tensor("c", onnx.TensorProto.FLOAT, [2], [1, 2])
+    short.dims[0] = 3
+    constant, add = helper.make_node("Constant", [], ["c"], value=short), helper.make_node("Add", ["x", "c"], ["y"])
+    nodes = {
+        "initializer": [add],
+        "Constant": [constant, add],
+        "function": [helper.make_node("f", ["x"], ["y"], domain="own")],
+    }
+    opsets = [helper.make_opsetid("", 17)]
+    functions = [helper.make_function("own", "f", ["x"], ["y"], [constant, add], opsets)] if keep == "function" else []
+    model = build(nodes[keep], {"x": ((3,), FLOATS)}, {"y": ((3,), FLOATS)}, domains=["own"], functions=functions)
+    model.graph.initializer.extend([short] if keep == "initializer" else [])
+    assert "tensor 'c' does not fit its shape [3]" in refusal(model)
+
+
+def test_a_constant_of_the_name_of_a_weight_is_another_tensor(build, assert_same):
+    tensor = ((200, 200), FLOATS)
+    value = helper.make_tensor("w", onnx.TensorProto.FLOAT, [200, 200], [2.0] * 200 * 200)
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=value),
+        helper.make_node("Mul", ["x", "c"], ["twice"]),
+        helper.make_node("Add", ["twice", "w"], ["y"]),
+    ]
+    model = build(nodes, {"x": tensor}, {"y": tensor}, {"w": np.ones((200, 200), FLOATS)})
+    assert_same(model, from_onnx(model))
+
+
 def test_external_data_is_read(external, weighted, assert_same):
     assert_same(weighted, from_onnx(external), tolerance=0)
 

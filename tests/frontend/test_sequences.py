@@ -88,3 +88,36 @@ def test_a_result_that_is_a_sequence_is_refused(build):
     model.graph.output.append(helper.make_value_info("s", kind))
     with pytest.raises(UserError, match=r"Output 's' of .* is a sequence; only tensors"):
         from_onnx(model)
+
+
+SPLITS = {
+    "shape \\[2, 2\\]": [[1, 1], [1, 0]],
+    "shape \\[2\\], does not part 3 elements": [1, 1],
+    "shape \\[3\\], does not part 3 elements": [4, -2, 1],
+    "shape \\[\\], does not part 3 elements": 0,
+}
+
+
+@pytest.mark.parametrize("reason", SPLITS)
+def test_a_split_into_other_sizes_is_refused(build, reason):
+    nodes = [helper.make_node("SplitToSequence", ["a", "split"], ["seq"], "parts", axis=1)]
+    model = _joined(build, nodes, (2, None), {"split": SPLITS[reason]}, axis=1)
+    with pytest.raises(UserError, match=rf"SplitToSequence \(node parts\).*its split, of {reason}"):
+        from_onnx(model)
+
+
+def test_an_axis_that_a_tensor_has_not_is_not_split(build):
+    model = _joined(build, [helper.make_node("SplitToSequence", ["a"], ["seq"], "parts", axis=2)], (2, 3))
+    with pytest.raises(UserError, match=r"\(node parts\).*its axis 2 is none of a tensor of shape \[2, 3\]"):
+        from_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("position", "reason"),
+    [(None, "its position -1 is none of a sequence of 0"), ([1, 1], r"its position is of shape \[2\]")],
+)
+def test_nothing_is_erased_where_nothing_is(build, position, reason):
+    erase = helper.make_node("SequenceErase", ["s", *([] if position is None else ["p"])], ["seq"], "erase")
+    nodes = [helper.make_node("SequenceEmpty", [], ["s"]), erase]
+    with pytest.raises(UserError, match=rf"SequenceErase \(node erase\).*{reason}"):
+        from_onnx(_joined(build, nodes, (2, 3), {} if position is None else {"p": position}))

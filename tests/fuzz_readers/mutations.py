@@ -10,6 +10,8 @@ import onnx
 from google.protobuf.message import Message
 from onnx import AttributeProto, TensorProto, helper
 
+from smartmem_tvm.frontend.graph import graphs
+
 NUMBERS = (0, 1, -1, 2, 3, 7, 127, 2**31 - 1, 2**31, 2**32, -(2**31), 2**63 - 1, -(2**63), 10**12, 10**15)
 FLOATS = (0.0, -0.0, 1e-300, 1e308, float("nan"), float("inf"), float("-inf"))
 TEXTS = ("", "\0", "a\nb", "x" * 100_000, "../../x", "/etc/passwd", "ünï", "%s{}", "\ud800", "main", "0", "a/b", "'\"")
@@ -89,6 +91,11 @@ def changed_model(model: onnx.ModelProto, random: random.Random) -> onnx.ModelPr
     return changed
 
 
+def _graph(model: onnx.ModelProto, random: random.Random) -> onnx.GraphProto:
+    """The graph of a model, or one within."""
+    return random.choice(list(graphs(model.graph)))
+
+
 def _names(model: onnx.ModelProto) -> list[str]:
     graph = model.graph
     found = [each.name for each in (*graph.input, *graph.output, *graph.initializer)]
@@ -96,7 +103,7 @@ def _names(model: onnx.ModelProto) -> list[str]:
 
 
 def _rename_an_edge(model: onnx.ModelProto, random: random.Random) -> None:
-    node = random.choice(model.graph.node)
+    node = random.choice(_graph(model, random).node)
     side = random.choice((node.input, node.output))
     side[random.randrange(len(side))] = random.choice((*TEXTS[:8], *_names(model)))
 
@@ -111,7 +118,7 @@ def _rename_everywhere(model: onnx.ModelProto, random: random.Random) -> None:
 
 
 def _change_operator(model: onnx.ModelProto, random: random.Random) -> None:
-    node = random.choice(model.graph.node)
+    node = random.choice(_graph(model, random).node)
     node.op_type = random.choice((*_OPERATORS, *TEXTS[:4]))
     if random.random() < 0.1:
         node.domain = random.choice(("com.microsoft", "ai.onnx", "x", "\0"))
@@ -121,7 +128,7 @@ _OPERATORS = sorted({schema.name for schema in onnx.defs.get_all_schemas()})
 
 
 def _change_attribute(model: onnx.ModelProto, random: random.Random) -> None:
-    node = random.choice(model.graph.node)
+    node = random.choice(_graph(model, random).node)
     schemas = [each for each in onnx.defs.get_all_schemas() if each.name == node.op_type]
     name = random.choice(sorted(schemas[0].attributes) if schemas and schemas[0].attributes else ["x"])
     kept = [each for each in node.attribute if each.name != name]
@@ -140,7 +147,7 @@ def _change_attribute(model: onnx.ModelProto, random: random.Random) -> None:
 
 
 def _change_node(model: onnx.ModelProto, random: random.Random) -> None:
-    nodes = model.graph.node
+    nodes = _graph(model, random).node
     at, how = random.randrange(len(nodes)), random.randrange(4)
     if how == 0:
         del nodes[at]
@@ -217,12 +224,12 @@ def _nest(model: onnx.ModelProto, random: random.Random) -> None:
     """The graph in an attribute of one of its nodes."""
     attribute = AttributeProto(name=random.choice(("then_branch", "body", "x")), type=AttributeProto.GRAPH)
     attribute.g.CopyFrom(model.graph)
-    random.choice(model.graph.node).attribute.append(attribute)
+    random.choice(_graph(model, random).node).attribute.append(attribute)
 
 
 def _add_function(model: onnx.ModelProto, random: random.Random) -> None:
     """One that calls itself, perhaps."""
-    node = random.choice(model.graph.node)
+    node = random.choice(_graph(model, random).node)
     function = model.functions.add(name=random.choice(("f", node.op_type)), domain=random.choice(("", "own")))
     function.input.extend(node.input)
     function.output.extend(node.output)

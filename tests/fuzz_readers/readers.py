@@ -19,6 +19,7 @@ from smartmem_tvm.bench import results
 from smartmem_tvm.bench.results import plain
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.weights import map_weights
+from smartmem_tvm.frontend.graph import computes_in_half, count_nodes
 from smartmem_tvm.frontend.inputs import id_limits, read_arrays
 from smartmem_tvm.module_file import read_module
 from smartmem_tvm.page.html import page, report_data
@@ -52,7 +53,9 @@ class Reader:
 
 
 def _model(path: Path) -> None:
-    id_limits(frontend.read_model(path).proto)
+    model = frontend.read_model(path)
+    assert model.inputs is not None and id_limits(model.proto) is not None
+    assert count_nodes(model.proto) and computes_in_half(model.proto) in (True, False)
 
 
 def _import(path: Path) -> None:

@@ -77,6 +77,43 @@ def _branches() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=[function])
 
 
+def _loops() -> onnx.ModelProto:
+    """A model with a Loop, a Scan and a sequence."""
+    value = helper.make_tensor_value_info
+    loop = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["stays"]),
+            helper.make_node("Gather", ["x", "i"], ["row"]),
+            helper.make_node("Add", ["state", "row"], ["sum"]),
+            helper.make_node("Neg", ["sum"], ["kept"]),
+        ],
+        "loop",
+        [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("state", 1, [3])],
+        [value("stays", TensorProto.BOOL, []), value("sum", 1, [3]), value("kept", 1, [3])],
+    )
+    scan = helper.make_graph(
+        [helper.make_node("Mul", ["before", "part"], ["after"]), helper.make_node("Tanh", ["after"], ["each"])],
+        "scan",
+        [value("before", 1, [3]), value("part", 1, [3])],
+        [value("after", 1, [3]), value("each", 1, [3])],
+    )
+    nodes = [
+        helper.make_node("Loop", ["trips", "", "first"], ["last", "rows"], body=loop),
+        helper.make_node("Scan", ["last", "rows"], ["product", "scanned"], body=scan, num_scan_inputs=1),
+        helper.make_node("SplitToSequence", ["scanned", "sizes"], ["parts"], axis=0),
+        helper.make_node("SequenceAt", ["parts", "one"], ["part"]),
+        helper.make_node("SequenceInsert", ["parts", "part"], ["more"]),
+        helper.make_node("SequenceErase", ["more", "one"], ["fewer"]),
+        helper.make_node("ConcatFromSequence", ["fewer"], ["joined"], axis=0),
+        helper.make_node("Add", ["joined", "product"], ["y"]),
+    ]
+    numbers = {"trips": 4, "one": 1, "sizes": [3, 1]}
+    constants = [numpy_helper.from_array(np.array(each, "int64"), name) for name, each in numbers.items()]
+    constants.append(numpy_helper.from_array(np.ones(3, "float32"), "first"))
+    graph = helper.make_graph(nodes, "loops", [value("x", 1, [4, 3])], [value("y", 1, [4, 3])], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def _light() -> onnx.ModelProto:
     """The attention model without the numbers of its weight."""
     recipe = light.Recipe(0.0, 1.0, -3.0, 3.0, 1)
@@ -86,7 +123,7 @@ def _light() -> onnx.ModelProto:
 @cache
 def models() -> list[bytes]:
     """ONNX models."""
-    found = [attention_model(), _shapes(), _branches(), _light(), network()]
+    found = [attention_model(), _shapes(), _branches(), _loops(), _light(), network()]
     for each in found:
         if not light.is_light(each):
             onnx.checker.check_model(each)

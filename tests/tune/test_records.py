@@ -90,6 +90,18 @@ def test_a_torn_line_is_removed_and_reported_by_who_writes_and_skipped_by_who_re
     assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize(
+    "damage", [[["TENSOR", "float32", [None]]], [["TENSOR", "float32", None]], [["TENSOR"]], [None]]
+)
+def test_a_record_whose_arguments_tvm_would_crash_on_is_skipped(path, caplog, damage):
+    commit(Records(path, WHERE, RUN), [1e-3])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [{**line, "arguments": damage} if "arguments" in line else line for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(Records(path, WHERE, RUN)) == 0
+    assert "its arguments are none of MetaSchedule's" in caplog.text
+
+
 def test_two_runs_may_add_to_one_file(path):
     one, other = Records(path, WHERE, RUN), Records(path, WHERE, RUN)
     for width, records in ((8, one), (16, other), (24, one), (32, other)):

@@ -95,9 +95,9 @@ def _compile(args: argparse.Namespace):
     from ..frontend.inputs import id_limits
 
     model = read_model(args)
+    mod = import_model(args, model)
     # Bad input is found before the compilation is paid for.
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
-    mod = import_model(args, model)
     del model  # and with it the weights that the module has in another form
     return compile_model(args, mod), output_names(mod), arrays
 

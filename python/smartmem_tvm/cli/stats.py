@@ -59,15 +59,15 @@ def execute(args: argparse.Namespace) -> Result:
     if args.run:
         device_of(parse_target(args.target))  # if there is none, that is said before minutes of work
     model = read_model(args)
+    mod = import_model(args, model)  # first: what is refused here, TVM's importer may hang on
     nodes, layout_nodes = count_nodes(model.proto)
     arrays = check_inputs(model.inputs, random_inputs(model.inputs, id_limits(model.proto)))
     threads = set_threads(args.threads)
-    # TVM's first: without --run its weights are gone when ours come.
+    # TVM's first: without --run its weights are gone when ours are packed.
     theirs = _compile_default(args, import_baseline(args, model)) if args.run else None
     graph = theirs.graph if theirs else _default_graph(args, import_baseline(args, model))
     sides = {"tvm_default": graph_cost(graph).as_dict()}
     del graph
-    mod = import_model(args, model)
     del model
     before = {}
 

@@ -9,6 +9,7 @@ The steps of `from_onnx`, one module each, in this order::
     fold        turn shape arithmetic into constants (only where there is some)
     control_flow  unroll loops, take branches, resolve sequences (`sequences`, on the way that `flatten` is)
     operators   name every operator that TVM cannot import
+    apart       keeps ONNX's libraries, which the three above call, in a copy of this process
     importer    ONNX graph -> Relax
     spec        names, shapes and dtypes of inputs and outputs; check arrays against them
 """
@@ -20,7 +21,8 @@ import onnx
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
 from smartmem_tvm.frontend import baseline, control_flow, dimensions, fold, importer, onnx_file, operators
-from smartmem_tvm.frontend.apart import at_most
+from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.apart import at_most, model_apart
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
 from smartmem_tvm.frontend.reference import onnxruntime_session, run_onnxruntime
@@ -113,11 +115,22 @@ def _prepare(model: Model) -> onnx.ModelProto:
     proto.CopyFrom(model.proto)
     lifted = fold.lift_weights(proto, model.weights)
     onnx_file.check_graph(proto, model.name)
-    # Functions before folding: their bodies bring shape arithmetic of their own.
-    proto = fold.fold_shape_arithmetic(operators.inline_functions(proto))
-    proto = control_flow.resolve(proto, model.name)
+    if _is_to_change(proto):
+        proto = model_apart(lambda: _changed(proto, model.name), model.name, model.weights.room)
     fold.put_back(proto, lifted)
     return proto
+
+
+def _is_to_change(proto: onnx.ModelProto) -> bool:
+    nodes = list(walk.nodes(proto.graph))
+    changing = any(each.op_type in control_flow.RESOLVED or not operators.is_supported(each) for each in nodes)
+    return bool(changing or proto.functions or fold.known_nodes(proto))
+
+
+def _changed(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    # Functions before folding: their bodies bring shape arithmetic of their own.
+    proto = fold.fold_shape_arithmetic(operators.inline_functions(proto))
+    return control_flow.resolve(proto, name)
 
 
 def from_onnx(source: Source | Model, shapes: Shapes = None):

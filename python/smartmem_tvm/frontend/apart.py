@@ -3,16 +3,68 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
+import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
+
+from smartmem_tvm.errors import UserError
+
 _FAILED = 1
 _LONGEST_REASON = 4096  # bytes, which a pipe takes at once
 _PAUSE_SECONDS = 0.002
+_SECONDS = 900  # more than the preparation of any graph takes that compiles at all
+
+
+def model_apart(make: Callable[[], onnx.ModelProto], name: str, memory: int) -> onnx.ModelProto:
+    """Return what a function makes of a model with the help of ONNX's libraries, which abort on some graphs.
+
+    Parameters
+    ----------
+    make
+        Is called in a copy of this process.
+    name : str
+        What messages call the model.
+    memory : int
+        Bytes that it may take, beyond those of this process.
+
+    Raises
+    ------
+    UserError
+        Those of the function; and if the copy crashed, took longer than any model takes, or took more memory.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        made, refused, failed = (Path(folder) / each for each in ("made", "refused", "failed"))
+
+        def call() -> None:
+            try:
+                made.write_bytes(make().SerializeToString())
+            except UserError as err:
+                refused.write_text(str(err), "utf-8", "backslashreplace")
+            except MemoryError:
+                raise
+            except Exception:
+                failed.write_text(traceback.format_exc(), "utf-8", "backslashreplace")
+
+        try:
+            apart(call, _SECONDS, memory)
+        except Stopped as err:
+            raise UserError(
+                f"{name} has a graph that ONNX's libraries fail on ({err or 'it takes too much memory'}), as where its "
+                f"shapes and attributes contradict each other; export it again."
+            ) from err
+        if refused.exists():
+            raise UserError(refused.read_text("utf-8"))
+        if failed.exists():
+            raise RuntimeError(failed.read_text("utf-8"))
+        return onnx.ModelProto.FromString(made.read_bytes())
 
 
 class Stopped(Exception):
@@ -56,6 +108,7 @@ def _run(call: Callable[[], object], memory: int, said: int) -> None:
     status = _FAILED
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with at_most(memory):
             call()

@@ -42,7 +42,7 @@ def if_(at: Flattening, node: onnx.NodeProto) -> None:
         at.keep(node)
         return
     taken = _BRANCHES if condition is None else _BRANCHES[:1] if condition.any() else _BRANCHES[1:]
-    copies = [at.body(branches[name]).copy(0, {}) for name in taken]
+    copies = [at.body(branches[name], 0, len(node.output)).copy(0, {}) for name in taken]
     results = [names for _, names in copies]
     joined = _named if condition is not None else _still_an_if
     at.then([*(each for nodes, _ in copies for each in nodes), lambda: joined(at, node, results)])
@@ -67,7 +67,7 @@ def _still_an_if(at: Flattening, node: onnx.NodeProto, results: list[list[str]])
 def choose(at: Flattening, node: onnx.NodeProto) -> None:
     """Operators of this package's own, which no other library reads, for an If of nothing but names."""
     branches = {each.name: each.g for each in node.attribute}
-    (first, yes), (second, no) = (at.body(branches[name]).copy(0, {}) for name in _BRANCHES)
+    (first, yes), (second, no) = (at.body(branches[name], 0, len(node.output)).copy(0, {}) for name in _BRANCHES)
     label = walk.node_label(node)
     at.then(
         [
@@ -83,11 +83,11 @@ def choose(at: Flattening, node: onnx.NodeProto) -> None:
 def loop(at: Flattening, node: onnx.NodeProto) -> None:
     """As many copies of the body as the loop runs, what it hands on by name; scan outputs are concatenated."""
     trips, condition = [*node.input, "", ""][:2]
-    count = int(at.value(trips, "trip count").reshape(-1)[0]) if trips else None
+    count = at.number(trips, "trip count") if trips else None
     goes_on = bool(at.value(condition, "condition").any()) if condition else True
-    body = at.body(_attribute(node, "body").g)
     states = list(node.input[2:])
     scanned: list[list[str]] = [[] for _ in range(len(node.output) - len(states))]
+    body = at.body(_attribute(node, "body").g, 2 + len(states), 1 + len(states) + len(scanned))
     true = at.constant(np.array(True))
 
     def iterate(number: int, states: list[str], goes_on: bool) -> None:
@@ -95,7 +95,7 @@ def loop(at: Flattening, node: onnx.NodeProto) -> None:
         if not goes_on or (count is not None and number >= count):
             finish(states)
             return
-        at.spend(body.size)
+        at.spend(max(1, body.size))
         index = at.constant(np.full(body.shape(0), number, "int64"))
         nodes, results = body.copy(number, dict(zip(body.inputs, [index, true, *states], strict=True)))
         at.then([*nodes, lambda: after(number, results)])
@@ -126,14 +126,19 @@ def scan(at: Flattening, node: onnx.NodeProto) -> None:
     if at.opset < 9:
         raise Refused("it is of an opset before 9; convert the model to a newer one")
     inputs = _attribute(node, "num_scan_inputs").i
-    body, first = at.body(_attribute(node, "body").g), len(node.input) - inputs
+    if not 0 < inputs <= len(node.input):
+        raise Refused(f"its num_scan_inputs is {inputs}, and it has {len(node.input)} inputs; export the model again")
+    first = len(node.input) - inputs
     states, sources = list(node.input[:first]), list(node.input[first:])
-    outputs = len(node.output) - len(states)
+    outputs = max(0, len(node.output) - len(states))
+    body = at.body(_attribute(node, "body").g, len(node.input), len(states) + outputs)
     in_axes, in_turns = (_ints(node, f"scan_input_{what}", inputs) for what in ("axes", "directions"))
     out_axes, out_turns = (_ints(node, f"scan_output_{what}", outputs) for what in ("axes", "directions"))
     shapes = [at.shape(source, "scanned input") for source in sources]
-    in_axes = [axis % len(shape) for axis, shape in zip(in_axes, shapes, strict=True)]
+    in_axes = [at.axis(axis, shape) for axis, shape in zip(in_axes, shapes, strict=True)]
     count = shapes[0][in_axes[0]]
+    if any(shape[axis] != count for axis, shape in zip(in_axes, shapes, strict=True)):
+        raise Refused(f"the axes that it scans are of different lengths, {in_axes} of {shapes}; export the model again")
     scanned: list[list[str]] = [[] for _ in range(outputs)]
     at.spend((body.size + inputs) * count)
 
@@ -174,7 +179,10 @@ def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
 
 
 def _ints(node: onnx.NodeProto, name: str, count: int) -> list[int]:
-    return next((list(each.ints) for each in node.attribute if each.name == name), [0] * count)
+    found = next((list(each.ints) for each in node.attribute if each.name == name), [0] * count)
+    if len(found) != count:
+        raise Refused(f"its attribute {name} has {len(found)} numbers, and needs {count}; export the model again")
+    return found
 
 
 def identity(at: Flattening, node: onnx.NodeProto) -> None:

@@ -11,6 +11,7 @@ from smartmem_tvm.frontend.spec import MOST_NUMBERS
 
 Dim = onnx.TensorShapeProto.Dimension
 
+_TYPES = frozenset(onnx.TensorProto.DataType.values())
 _NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
 
 
@@ -69,8 +70,11 @@ def _check_is_tensor(value: onnx.ValueInfoProto, name: str, role: str = "Input")
     if value.type.WhichOneof("value") != "tensor_type" and not untyped:
         kind = (value.type.WhichOneof("value") or "value without a type").removesuffix("_type").replace("_", " ")
         raise UserError(f"{role} '{value.name}' of {name} is a {kind}; only tensors are supported as {role.lower()}s.")
-    if value.type.tensor_type.elem_type in _NO_NUMBERS:
-        kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+    number = value.type.tensor_type.elem_type
+    if number not in _TYPES or (role == "Input" and number == onnx.TensorProto.UNDEFINED):
+        raise UserError(f"{role} '{value.name}' of {name} has elements of no type that ONNX has; export it again.")
+    if number in _NO_NUMBERS:
+        kind = onnx.TensorProto.DataType.Name(number).lower()
         raise UserError(
             f"{role} '{value.name}' of {name} has elements of type {kind}; only real numbers are supported."
         )
@@ -140,7 +144,8 @@ def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
 
 def _refuse_huge(graph: onnx.GraphProto, name: str) -> None:
     for value in graph.input:
-        if (count := prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)) > MOST_NUMBERS:
+        # Sizes of 0 are left out: no array has such others beside one.
+        if (count := prod(dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim)) > MOST_NUMBERS:
             raise UserError(
                 f"Input '{value.name}' of {name} has {count} numbers ({_text(value)}), and {MOST_NUMBERS} is the most "
                 f"that kernels index; give smaller sizes."

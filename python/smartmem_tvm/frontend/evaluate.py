@@ -15,11 +15,16 @@ from onnx.reference import ReferenceEvaluator
 
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.functions import Types, opset_of, types_of
+from smartmem_tvm.frontend.spec import MOST_NUMBERS
+from smartmem_tvm.light import has_data
 
 LARGEST = 2**20  # numbers in a tensor; shape arithmetic and masks have fewer
 
 # Kept for the importer, which knows what they stand for.
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
+
+# Types of elements that numpy has, or gets from ml_dtypes.
+_NUMBERS = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING}
 
 _RANDOM = onnx.defs.OpSchema.NodeDeterminism.NonDeterministic
 
@@ -44,7 +49,7 @@ def _fold_once(model: onnx.ModelProto) -> onnx.ModelProto:
     values = {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in model.graph.initializer
-        if prod(tensor.dims) <= LARGEST and tensor.data_type != onnx.TensorProto.UNDEFINED
+        if prod(tensor.dims) <= LARGEST and has_data(tensor)  # large weights are kept apart
     }
     values |= {name: np.zeros(shape, dtype) for name, (shape, dtype) in _empty(types)}
     kept = []
@@ -81,7 +86,7 @@ def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> 
     if node.domain not in walk.ONNX_DOMAINS or node.op_type in _KEPT:
         return None
     shape = _shape(types.get(node.input[0])) if node.input else None
-    if node.op_type == "Size" and shape is not None:
+    if node.op_type == "Size" and shape is not None and prod(shape) <= MOST_NUMBERS:
         return {node.output[0]: np.array(prod(shape), np.int64)}
     if node.op_type == "Shape" and shape is not None:
         attrs = {each.name: each.i for each in node.attribute}
@@ -98,7 +103,9 @@ def _empty(types: Types) -> Iterator[tuple[str, tuple[list[int], np.dtype]]]:
     """Name, sizes and type of each tensor that has no elements."""
     for name, kind in types.items():
         shape = _shape(kind)
-        if shape is not None and 0 in shape and kind.tensor_type.elem_type != onnx.TensorProto.STRING:
+        if shape is None or 0 not in shape or prod(size or 1 for size in shape) > MOST_NUMBERS:
+            continue  # the importer refuses such sizes
+        if kind.tensor_type.elem_type in _NUMBERS:
             yield name, (shape, onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
 
 
@@ -107,7 +114,8 @@ def _shape(kind: onnx.TypeProto | None) -> list[int] | None:
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
     dims = kind.tensor_type.shape.dim
-    return [dim.dim_value for dim in dims] if all(dim.HasField("dim_value") for dim in dims) else None
+    known = all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims)
+    return [dim.dim_value for dim in dims] if known else None
 
 
 def _evaluate(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> Values | None:

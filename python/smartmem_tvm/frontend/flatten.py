@@ -7,6 +7,7 @@ which element of a sequence is meant. They are evaluated from constants by ONNX'
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
@@ -122,8 +123,19 @@ class Flattening:
         """Do these nodes next, and call these functions: they are in the place of the node at hand."""
         self._pending.extendleft(reversed(list(nodes)))
 
-    def body(self, graph: onnx.GraphProto) -> Body:
-        """A nested graph, to be copied; its constants are the flat graph's."""
+    def body(self, graph: onnx.GraphProto, inputs: int, outputs: int) -> Body:
+        """A nested graph, to be copied; its constants are the flat graph's.
+
+        Raises
+        ------
+        Refused
+            If it has another number of inputs or outputs than its node gives and takes.
+        """
+        if (len(graph.input), len(graph.output)) != (inputs, outputs):
+            raise Refused(
+                f"its graph '{graph.name}' has {len(graph.input)} inputs and {len(graph.output)} outputs, and the node "
+                f"{inputs} and {outputs} for it; export the model again"
+            )
         self._count += 1
         body = Body(graph, f"{walk.node_label(self.current)}/{self._count}/")
         self.constants.extend(body.constants)
@@ -171,6 +183,19 @@ class Flattening:
         if value is None:
             raise Refused(f"its {what} is known only at run time; make it a constant of the model")
         return value
+
+    def number(self, name: str, what: str) -> int:
+        """As `value`, of a single number.
+
+        Raises
+        ------
+        Refused
+            If it is none, besides.
+        """
+        value = self.value(name, what)
+        if value.size != 1 or value.dtype.kind not in "biu":
+            raise Refused(f"its {what} is of shape {list(value.shape)} and type {value.dtype}; make it one integer")
+        return int(value.reshape(-1)[0])
 
     def known(self, name: str) -> np.ndarray | None:
         """The value of a tensor, None if it depends on run-time data."""
@@ -226,13 +251,28 @@ class Flattening:
         del part.graph.node[:], part.graph.output[:], part.graph.value_info[:]
         part.graph.node.extend(self.nodes)
         part.graph.initializer.extend(self.constants)
-        graph = onnx.shape_inference.infer_shapes(part, data_prop=True).graph
+        with contextlib.suppress(Exception):  # then those that the file states have to do
+            part = onnx.shape_inference.infer_shapes(part, data_prop=True)
+        graph = part.graph
         found = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
         for value in (*graph.input, *graph.value_info):
             dims = value.type.tensor_type.shape.dim
-            if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+            known = (dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims)
+            if value.type.tensor_type.HasField("shape") and all(known):
                 found[value.name] = [dim.dim_value for dim in dims]
         return found
+
+    def axis(self, axis: int, shape: list[int]) -> int:
+        """An axis of a tensor, counted from its first.
+
+        Raises
+        ------
+        Refused
+            If the tensor has no such axis.
+        """
+        if not -len(shape) <= axis < len(shape):
+            raise Refused(f"its axis {axis} is none of a tensor of shape {shape}; export the model again")
+        return axis % len(shape)
 
     def identity(self, source: str, name: str) -> onnx.NodeProto:
         """A node that gives a tensor, or a sequence, a second name."""

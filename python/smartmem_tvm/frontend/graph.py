@@ -58,6 +58,13 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
                 yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
 
 
+def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield each tensor stored in a model: the initializers of its graph first; last copies of those in functions."""
+    yield from tensors(model.graph)
+    for function in model.functions:
+        yield from tensors(onnx.GraphProto(node=function.node))
+
+
 def texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
     """Yield each text of a model that means something, which names of nodes do not (see `node_label`)."""
     yield from (field for field in (model.producer_name, model.producer_version, model.domain, model.doc_string))

@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import evaluate
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.apart import model_apart
 from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
@@ -51,7 +52,8 @@ def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRM
     try:
         return _import(model, _Importer(weights, name))
     except _NoElements:
-        return _import(evaluate.fold(model), _Importer(weights, name, with_empty=True))
+        folded = model_apart(lambda: evaluate.fold(model), name, weights.room)
+        return _import(folded, _Importer(weights, name, with_empty=True))
 
 
 def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
@@ -173,7 +175,7 @@ class _Importer(WeightsImporter):
     def _refuse_huge(self, result: relax.Expr, op_name: str, label: str) -> None:
         """The sizes are whatever the file says: nobody has memory for 10**15 numbers, nor is an index of 32 bits."""
         for ty in filter(_is_static, _tensor_types(result.ty)):
-            if (count := prod(int(size) for size in ty.shape)) > MOST_NUMBERS:
+            if (count := prod(int(size) or 1 for size in ty.shape)) > MOST_NUMBERS:
                 raise UserError(
                     f"{self.model_name}: operator {op_name} (node {label}) makes a tensor of {count} numbers, and "
                     f"{MOST_NUMBERS} is the most that kernels index; give smaller sizes."

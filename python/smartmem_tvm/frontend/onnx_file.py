@@ -87,7 +87,7 @@ def read(source: str | PathLike | onnx.ModelProto) -> Model:
     folder = None if in_memory else Path(source).parent
     for location in sorted({_external(tensor)["location"] for tensor in external}):
         _check_location(folder, location, name)
-    for tensor in walk.tensors(given.graph):
+    for tensor in walk.stored_tensors(given):
         if any(size < 0 for size in tensor.dims):
             raise _damaged(tensor, name)
     weights = Weights({tensor.name: _weight(tensor, folder, recipes, name) for tensor in _large(given.graph)})
@@ -260,9 +260,10 @@ def _with_domains(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_tensors(model: Model) -> None:
-    """Refuse tensors whose raw bytes do not fit their shape, which the ONNX checker lets pass."""
-    for tensor in walk.tensors(model.proto.graph):
-        if not tensor.HasField("raw_data"):
+    """Refuse tensors whose data does not fit their shape, which the ONNX checker lets pass."""
+    initializers = len(model.proto.graph.initializer)
+    for number, tensor in enumerate(walk.stored_tensors(model.proto)):
+        if number < initializers and model.weights.hold(tensor):
             continue
         try:
             onnx.numpy_helper.to_array(tensor)

@@ -56,12 +56,9 @@ def split(at: Flattening, node: onnx.NodeProto) -> None:
     """SplitToSequence: parts of a size, of several sizes, or single elements with or without their axis."""
     source = node.input[0]
     shape = at.shape(source, "input")
-    axis = _attribute(node, "axis", 0) % len(shape)
+    axis = at.axis(_attribute(node, "axis", 0), shape)
     parted = len(node.input) > 1 and bool(node.input[1])
-    sizes = at.value(node.input[1], "split") if parted else np.array(1)
-    if sizes.ndim == 0:
-        starts = range(0, shape[axis], int(sizes))
-        sizes = [min(int(sizes), shape[axis] - start) for start in starts]
+    sizes = _sizes(at, at.value(node.input[1], "split") if parted else np.array(1), shape[axis])
     ends = np.cumsum(sizes)
     drops = not parted and not _attribute(node, "keepdims", 1)
     made = []
@@ -73,6 +70,18 @@ def split(at: Flattening, node: onnx.NodeProto) -> None:
             made.append(at.node("Slice", [source, *bounds]))
     at.sequences[node.output[0]] = [name for _, name in made]
     at.then(each for each, _ in made)
+
+
+def _sizes(at: Flattening, split: np.ndarray, length: int) -> list[int]:
+    """The sizes of parts of a length, where `split` is one size or all of them."""
+    given = split.tolist() if split.dtype.kind in "iu" else None
+    if isinstance(given, int) and given > 0:
+        starts = range(0, length, given)
+        at.spend(len(starts))
+        return [min(given, length - start) for start in starts]
+    if split.ndim == 1 and given is not None and min(given, default=0) >= 0 and sum(given) == length:
+        return given
+    raise Refused(f"its split, of shape {list(split.shape)}, does not part {length} elements; export the model again")
 
 
 def optional(at: Flattening, node: onnx.NodeProto) -> None:
@@ -106,8 +115,9 @@ def _sequence(at: Flattening, node: onnx.NodeProto) -> list[str]:
 def _position(at: Flattening, node: onnx.NodeProto, number: int, default: int, size: int, more: int = 0) -> int:
     """A place among `size` elements and `more` after them; a negative one counts from their end."""
     if len(node.input) <= number or not node.input[number]:
-        return default
-    place = int(at.value(node.input[number], "position").reshape(-1)[0])
+        place = default
+    else:
+        place = at.number(node.input[number], "position")
     if not -size <= place < size + more:
         raise Refused(f"its position {place} is none of a sequence of {size}")
     return place if place >= 0 else place + size

@@ -55,8 +55,8 @@ class Body:
         self.size = len(self._nodes)
 
     def shape(self, number: int) -> list[int]:
-        """The sizes that the graph says its input has; a scalar's if it says nothing."""
-        return [dim.dim_value or 1 for dim in self._graph.input[number].type.tensor_type.shape.dim]
+        """The sizes of an input that is one number: none, unless the graph says that it has a dimension."""
+        return [1 for _ in self._graph.input[number].type.tensor_type.shape.dim[:1]]
 
     def copy(self, number: int, inputs: Mapping[str, str]) -> tuple[list[onnx.NodeProto], list[str]]:
         """The nodes of a copy and the names of its results, where `inputs` maps the graph's inputs to tensors."""

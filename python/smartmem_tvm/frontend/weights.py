@@ -15,7 +15,7 @@ import onnx
 import tvm
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.light import Recipe
+from smartmem_tvm.light import Recipe, has_data
 
 _ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it
 
@@ -81,7 +81,7 @@ class Weights(Mapping[str, tvm.runtime.Tensor]):
 
     def hold(self, tensor: onnx.TensorProto) -> bool:
         """Return whether the values of an initializer are here (a step on the graph may have given it others)."""
-        return tensor.name in self and not tensor.HasField("raw_data")
+        return tensor.name in self and not has_data(tensor)
 
     def fill(self, model: onnx.ModelProto) -> None:
         """Put the values into the initializers of a model that have none, in place."""

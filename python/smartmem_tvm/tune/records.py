@@ -25,6 +25,7 @@ from .strategy import FAILED, seconds_of
 
 _logger = logging.getLogger(__name__)
 _STEP = (str, list, list, [str])  # of a trace: kind, what it takes, its attributes, names of what it makes
+_ARGUMENT = (str, str, [json_data.is_size])  # kind, type and shape
 _NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
 
 
@@ -237,6 +238,12 @@ def _is_trace(trace: object) -> bool:
     )
 
 
+def _is_argument(argument: object) -> bool:
+    """Whether TVM can read it: it takes what is missing for a shape or a size."""
+    tensor = json_data.fits(argument, list) and len(argument) == len(_ARGUMENT)
+    return tensor and all(map(json_data.fits, argument, _ARGUMENT))
+
+
 def database(known: record_lines.Selected, where: Mapping) -> ms.database.MemoryDatabase:
     """Lines as a database of MetaSchedule's."""
     found = ms.database.MemoryDatabase()
@@ -248,6 +255,8 @@ def database(known: record_lines.Selected, where: Mapping) -> ms.database.Memory
         try:
             if not json_data.fits(line["trace"], _is_trace):
                 raise ValueError("its trace is none of MetaSchedule's")
+            if not json_data.fits(line["arguments"], [_is_argument]):
+                raise ValueError("its arguments are none of MetaSchedule's")
             if name not in workloads:
                 workloads[name] = found.commit_workload(workload_of(known.workloads[name]).mod)
             record = ms.database.TuningRecord.from_json(fields, workloads[name])
