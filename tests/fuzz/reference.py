@@ -208,7 +208,7 @@ def _with_noise(case, exact: dict) -> tuple[onnx.ModelProto, dict, dict]:
         return _product(name, helper.np_dtype_to_tensor_dtype(value.dtype))
 
     for node in model.graph.node:
-        if node.op_type in CENTERED:
+        if node.op_type in CENTERED and node.input[0] in known:
             name = f"{node.output[0]} from"
             nodes.append(helper.make_node("Identity", [node.input[0]], [f"{name} exact"]))
             nodes += rounded(name, known[node.input[0]])

@@ -25,6 +25,7 @@ from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import at_most, model_apart
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
+from smartmem_tvm.frontend.pools import trim_pools
 from smartmem_tvm.frontend.reference import onnxruntime_session, run_onnxruntime
 from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
 from smartmem_tvm.frontend.torch_program import from_torch
@@ -129,7 +130,7 @@ def _is_to_change(proto: onnx.ModelProto) -> bool:
 
 def _changed(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     # Functions before folding: their bodies bring shape arithmetic of their own.
-    proto = fold.fold_shape_arithmetic(operators.inline_functions(proto))
+    proto = fold.fold_shape_arithmetic(trim_pools(operators.inline_functions(proto)))
     return control_flow.resolve(proto, name)
 
 

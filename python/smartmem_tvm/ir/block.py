@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ from tvm import ir, relax
 
 from .graph import append_log
 from .index_map import variables
+from .walk import collect
 
 _PREFIX = "relax."
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -30,12 +32,12 @@ class Bindings:
             self._register(var)
 
     def _register(self, var) -> None:
-        for operand in variables(self.values[var]):
-            self._readers.setdefault(operand, {})[var] = None
+        for operand in collect(self.values[var], ir.Var):
+            self._readers.setdefault(operand, Counter())[var] += 1
 
     def readers(self, var) -> list:
-        """Variables whose values read `var`, each once."""
-        return list(self._readers.get(var, ()))
+        """Variables whose values read `var`, each as often as it does: a product of `var` with itself twice."""
+        return list(self._readers.get(var, Counter()).elements())
 
     def edit(self, edits: dict) -> None:
         """Bind variables to other values, which may be calls of calls."""

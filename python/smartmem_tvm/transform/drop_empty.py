@@ -93,6 +93,8 @@ class _Lowering(PyExprMutator):
             return call
         if name == "concat":
             return self._concat(call)
+        if name == "nn.batch_norm":  # the running mean and variance have numbers
+            return relax.Tuple([_constant(call.ty.fields[0]), *call.args[3:5]])
         if name in _UPDATES and not _is_empty(call.args[0].ty):
             return call.args[0]
         if name == "nn.pad":
@@ -140,5 +142,7 @@ def _full(ty: relax.TensorType, value: float) -> relax.Expr:
     return relax.const(np.full(shape, value).astype(dtype), dtype)
 
 
-def _text(ty: relax.TensorType) -> str:
+def _text(ty: relax.TensorType | relax.TupleType) -> str:
+    if isinstance(ty, relax.TupleType):
+        return " and ".join(map(_text, ty.fields))
     return "(" + ", ".join(str(getattr(dim, "value", dim)) for dim in ty.shape) + ")"

@@ -297,3 +297,15 @@ def test_random_layouts(case):
     assert_close(before, after, *random((*shape[:-1], 3)))
     if np.prod(factor) == 1:
         assert "multiply" not in operators(after)
+
+
+@pytest.mark.parametrize("square", [op.matmul, op.multiply, op.add])
+def test_a_tensor_that_is_read_twice_by_one_operator(square):
+    """Half of a product of y with itself is no product of halves."""
+
+    def body(x):
+        y = op.multiply(x, half())
+        return op.multiply(square(y, y), half())
+
+    mod = module(body, (4, 4))
+    assert_close(mod, FoldScales()(mod), *random((4, 4)))

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools with ``ceil_mode`` of which ONNX's inference counts a window too many."""
+
+from __future__ import annotations
+
+import onnx
+
+from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.functions import copy_of, types_of
+
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+def trim_pools(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with pools of which all count the same windows.
+
+    A window that begins in the padding at the end is none. ONNX's inference counts it all the same, and so do Shape
+    and Size of the result, and ONNX Runtime where it folds them. Without the padding that no window needs, or without
+    ``ceil_mode``, there is none to count.
+    """
+    if not any(map(_rounds_up, walk.nodes(model.graph))):
+        return model
+    model, trimmed = copy_of(model), True
+    while trimmed:  # a pool behind another one has a shape only when that one is right
+        types, trimmed = types_of(model), False
+        for node in filter(_rounds_up, walk.nodes(model.graph)):
+            trimmed = _trim(node, types.get(node.input[0])) or trimmed
+    return model
+
+
+def _rounds_up(node: onnx.NodeProto) -> bool:
+    attrs = {each.name: each for each in node.attribute}
+    explicit = "auto_pad" not in attrs or attrs["auto_pad"].s in (b"", b"NOTSET")
+    return node.op_type in _POOLS and explicit and "ceil_mode" in attrs and attrs["ceil_mode"].i == 1
+
+
+def _trim(node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
+    """Change one pool, in place; whether there was anything to change."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return False
+    attrs = {each.name: each for each in node.attribute}
+    sizes = [dim.dim_value for dim in kind.tensor_type.shape.dim][2:]
+    rank = len(sizes)
+    kernel, strides, dilations = (
+        list(attrs[name].ints) if name in attrs else [1] * rank for name in ("kernel_shape", "strides", "dilations")
+    )
+    pads = attrs["pads"].ints if "pads" in attrs else [0] * 2 * rank
+    if not (len(kernel) == len(strides) == len(dilations) == rank == len(pads) / 2 and all(sizes + strides)):
+        return False
+    trimmed = more = fewer = False
+    for axis in range(rank):
+        inside, end = sizes[axis] + pads[axis], pads[rank + axis]
+        rest = inside + end - (kernel[axis] - 1) * dilations[axis] - 1
+        windows, over = rest // strides[axis] + 1, rest % strides[axis]
+        if rest < 0 or windows * strides[axis] < inside:
+            more = more or over > 0
+        elif 0 < over <= end:
+            pads[rank + axis], trimmed = end - over, True
+        else:
+            fewer = fewer or over > 0
+    if fewer and not more:
+        attrs["ceil_mode"].i = 0
+    return trimmed or (fewer and not more)
