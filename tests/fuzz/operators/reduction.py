@@ -68,10 +68,17 @@ def top_k(g: Drawing):
     g.node("TopK", [x, k], 2, axis=axis, largest=g.between(0, 1), sorted=1)
 
 
+def computed_alone(g: Drawing, x: str, count: int) -> bool:
+    """Whether each number is without others, and may be computed twice: what is left without its mean is rounding."""
+    return count == 1 and any(x in node.output for node in g.nodes)
+
+
 @draws(4)
 def softmax(g: Drawing):
     x = g.tensor(FLOATS, 1)
     axis = {} if g.chance(0.2) else {"axis": g.axis(g.values[x].ndim)}
+    if computed_alone(g, x, g.values[x].shape[axis.get("axis", -1)]):
+        raise NotDrawn
     g.node(g.pick(["Softmax", "Softmax", "LogSoftmax"]), [x], **axis)
 
 
@@ -86,6 +93,8 @@ def layer_normalization(g: Drawing):
     x = g.tensor(FLOATS, 1)
     shape, kind = g.values[x].shape, str(g.values[x].dtype)
     axis = g.axis(len(shape)) if g.chance(0.5) else -1
+    if computed_alone(g, x, int(np.prod(shape[axis:]))):
+        raise NotDrawn
     given = [g.given(g.numbers(shape[axis:], kind, 3))]
     given += [g.given(g.numbers(shape[axis:], kind, 3))] if g.chance(0.7) else []
     op = "RMSNormalization" if g.opset >= 23 and len(given) == 1 else "LayerNormalization"
@@ -102,6 +111,8 @@ def channels(g: Drawing, x: str, count: int, least: float = -3.0) -> str:
 def instance_normalization(g: Drawing):
     x = g.tensor(FLOATS, 3, 5, where=lambda v: v.size > 0)  # ONNX Runtime crashes on nothing
     count = g.values[x].shape[1]
+    if computed_alone(g, x, int(np.prod(g.values[x].shape[2:]))):
+        raise NotDrawn
     given = [channels(g, x, count) for _ in "ab"]
     groups = g.pick([n for n in range(1, count + 1) if count % n == 0] or [1])
     # Of doubles it computes the statistics in float32 (stash_type).
@@ -130,4 +141,7 @@ def other_normalization(g: Drawing):
         g.node("LRN", [x], size=g.pick([1, 3, 5]), alpha=0.1, beta=0.5, bias=1.5)
     else:
         x = g.tensor(FLOATS, 3)
-        g.node("MeanVarianceNormalization", [x], axes=g.axes(g.values[x].ndim, 1))
+        axes = g.axes(g.values[x].ndim, 1)
+        if computed_alone(g, x, int(np.prod([g.values[x].shape[axis] for axis in axes]))):
+            raise NotDrawn
+        g.node("MeanVarianceNormalization", [x], axes=axes)
