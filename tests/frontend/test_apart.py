@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -38,6 +40,31 @@ def test_an_error_of_this_package_stays_one():
 def test_a_crash_and_too_much_memory_are_refusals(ends):
     with pytest.raises(UserError, match="m has a graph that ONNX's libraries fail on"):
         model_apart(ends, "m", ROOM)
+
+
+def test_a_copy_that_waits_for_a_thread_it_has_not_is_made_again(tmp_path, relu_model):
+    """As with a lock of ONNX Runtime's, of which the copy has nobody to give it back."""
+    begun = tmp_path / "begun"
+
+    def make():
+        if begun.exists():
+            return relu_model
+        begun.touch()
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+    assert model_apart(make, "m", ROOM) == relu_model
+
+
+def test_a_copy_that_works_for_long_is_left_alone(relu_model):
+    def make():
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            pass
+        return model_apart(lambda: time.sleep(0.5) or relu_model, "m", ROOM)  # and waits for a copy of its own
+
+    assert model_apart(make, "m", ROOM) == relu_model
 
 
 def test_a_file_on_which_onnx_aborts_is_refused(build):

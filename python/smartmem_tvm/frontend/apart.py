@@ -20,6 +20,8 @@ from smartmem_tvm.errors import UserError
 _FAILED = 1
 _LONGEST_REASON = 4096  # bytes, which a pipe takes at once
 _PAUSE_SECONDS = 0.002
+_STUCK_SECONDS = 1.0  # of sleep, in which nothing is computed
+_TRIES = 8
 _SECONDS = 900  # more than the preparation of any graph takes that compiles at all
 
 
@@ -71,8 +73,15 @@ class Stopped(Exception):
     """The copy did not come to its end: it says how it ended."""
 
 
+class _Stuck(Exception):
+    """The copy waits for a lock of a thread that it has no copy of."""
+
+
 def apart(call: Callable[[], object], seconds: float, memory: int) -> None:
     """Call a function for what it writes into files.
+
+    A copy of a process has its locks as they are, and none of its threads: what a thread of ONNX Runtime's holds in
+    this moment stays locked, about once in a thousand times. Such a copy is stopped, and another one made.
 
     Parameters
     ----------
@@ -89,6 +98,16 @@ def apart(call: Callable[[], object], seconds: float, memory: int) -> None:
     if not hasattr(os, "fork"):
         call()
         return
+    for _ in range(_TRIES):
+        try:
+            _in_copy(call, seconds, memory)
+            return
+        except _Stuck:
+            continue
+    raise Stopped("it waits for other threads of this process")
+
+
+def _in_copy(call: Callable[[], object], seconds: float, memory: int) -> None:
     mine, other = os.pipe()
     child = os.fork()
     if not child:
@@ -140,11 +159,16 @@ def at_most(memory: int) -> Iterator[None]:
 
 def _wait(child: int, deadline: float) -> int:
     """The status of a process that has ended, by itself or because it was late."""
+    work, since = None, time.monotonic()
     try:
-        while time.monotonic() < deadline:
+        while (now := time.monotonic()) < deadline:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return status
+            if now - since > _STUCK_SECONDS / 4 and (new := _work(child)) != work:
+                work, since = new, now
+            if work is not None and now - since > _STUCK_SECONDS:
+                raise _Stuck
             time.sleep(_PAUSE_SECONDS)
     except BaseException:
         os.kill(child, signal.SIGKILL)
@@ -152,3 +176,13 @@ def _wait(child: int, deadline: float) -> int:
         raise
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
+
+
+def _work(process: int) -> tuple | None:
+    """The processor time of a process that sleeps; None if it does not, or waits for a copy of its own."""
+    try:
+        facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        copies = Path(f"/proc/{process}/task/{process}/children").read_text().strip()
+    except OSError:  # other systems
+        return None
+    return (facts[11], facts[12]) if facts[0] == "S" and not copies else None

@@ -150,4 +150,4 @@ def constant(array: np.ndarray, like: np.ndarray) -> ir.Constant:
 
 def as_constant(array: np.ndarray) -> ir.Constant:
     """A Relax constant of the dtype of `array`: of itself TVM makes 32 bits of 64."""
-    return relax.const(np.ascontiguousarray(array), str(array.dtype))
+    return relax.const(np.asarray(array, order="C"), str(array.dtype))  # which leaves a scalar one

@@ -60,7 +60,7 @@ def smaller(case: Case, size: int, evaluate: Evaluate) -> Iterator[Case]:
                 array = _first(array, size, new)
             else:
                 continue
-            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(array, order="C"), tensor.name))
         arrays = {name: _first(array, size, new) for name, array in case.arrays.items()}
         for kind, found in ((model.graph.input, arrays), (model.graph.output, None)):
             names = [value.name for value in kind]
@@ -74,4 +74,4 @@ def smaller(case: Case, size: int, evaluate: Evaluate) -> Iterator[Case]:
 
 
 def _first(array: np.ndarray, size: int, new: int) -> np.ndarray:
-    return np.ascontiguousarray(array[tuple(slice(new if n == size else n) for n in array.shape)])
+    return np.asarray(array[tuple(slice(new if n == size else n) for n in array.shape)], order="C")

@@ -309,3 +309,8 @@ def test_a_tensor_that_is_read_twice_by_one_operator(square):
 
     mod = module(body, (4, 4))
     assert_close(mod, FoldScales()(mod), *random((4, 4)))
+
+
+def test_a_scalar_stays_one():
+    body = lambda x, y: op.multiply(op.reshape(op.multiply(op.matmul(x, y), half()), (1,)), positive(1))  # noqa: E731
+    assert folded(body, (5,), (5,)) == ["matmul", "multiply", "reshape"]
