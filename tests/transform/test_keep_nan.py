@@ -6,7 +6,7 @@ import pytest
 import tvm
 
 from helpers import legal, op, run
-from smartmem_tvm.transform import KeepNan
+from smartmem_tvm.transform import FuseOperators, KeepNan
 
 X = np.array([np.nan, 1, np.nan, -3, np.inf, -np.inf], "float32")
 Y = np.array([2, np.nan, np.nan, -5, 7, np.nan], "float32")
@@ -31,6 +31,14 @@ def test_no_number_stays_none(name):
     inputs = (X, Y) if name.endswith("imum") else (X,)
     (got,) = run(kept(legal(build, *(each.shape for each in inputs))), *inputs)
     np.testing.assert_array_equal(got, numpy_of(*inputs))
+
+
+def test_a_maximum_of_maxima_along_many_axes():
+    arrays = [np.roll(X, i).reshape(1, 6, 1, 1, 1) for i in range(4)]
+    build = lambda a, b, c, d: op.maximum(op.maximum(a, b), op.maximum(c, d))  # noqa: E731
+    mod = FuseOperators()(legal(build, *(each.shape for each in arrays)))
+    (got,) = run(kept(mod), *arrays)
+    np.testing.assert_array_equal(got, np.maximum(np.maximum(*arrays[:2]), np.maximum(*arrays[2:])))
 
 
 def test_integers_and_reductions_are_left_alone():

@@ -8,10 +8,10 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.map_functions import map_functions
-from ..ir.walk import collect, loads, stores
+from ..ir.walk import collect_outside, loads, stores
 from ..target import is_cpu
 
-_SHORT = 64  # nodes of an expression
+_SHORT = 128  # nodes of an expression, without those of indices
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.KeepNan")
@@ -60,7 +60,7 @@ def _chosen(extreme: tirx.Max | tirx.Min, store: tirx.BufferStore) -> ir.Expr:
     constant = isinstance(extreme.a, tirx.FloatImm)
     reduces = any(load.source.same_as(store.buffer) for load in loads(extreme))
     # Each operand is written twice: of long ones code would grow with each function that is applied to the last.
-    if constant or reduces or len(collect(extreme, ir.Expr)) > _SHORT:
+    if constant or reduces or len(collect_outside(extreme, ir.Expr, ir.TensorLoad)) > _SHORT:
         return extreme
     a, b = extreme.a, extreme.b
     beyond = a < b if isinstance(extreme, tirx.Max) else b < a
