@@ -109,6 +109,8 @@ _PLAN_MEMORY = (
     "relax.ToNonDataflow",
     "relax.RemovePurityChecking",
     "relax.CallTIRRewrite",
+    "plan-memory",
+    # What cannot be in an arena.
     "relax.StaticPlanBlockMemory",
     "fit-storages",
 )

@@ -10,7 +10,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..ir.index_map import variables
-from ..transform.fit_storages import number_bytes
+from ..ir.sizes import number_bytes
 
 
 def memory_plan(mod: tvm.IRModule) -> dict:
@@ -19,15 +19,16 @@ def memory_plan(mod: tvm.IRModule) -> dict:
     Parameters
     ----------
     mod : tvm.IRModule
-        After TVM's static planning, lowered to the virtual machine or not.
+        After `PlanMemory` and TVM's static planning, lowered to the virtual machine or not.
 
     Returns
     -------
     dict
         ``steps``: what is called, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each, 0 bytes
         where only an inference knows how many.
-        ``tensors``: ``storage`` (its number), ``shape``, ``dtype``, ``bytes``, ``first`` and ``last`` (the numbers of
-        the first step and of the last that has it as an argument; a result of ``main`` is there until the end).
+        ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``shape``, ``dtype``, ``bytes``,
+        ``first`` and ``last`` (the numbers of the first step and of the last that has it as an argument; a result of
+        ``main`` is there until the end).
     """
     plan = _Plan()
     main = mod["main"]
@@ -56,10 +57,10 @@ class _Plan:
         elif name.endswith(".alloc_tensor"):
             self.tensors.append(self._tensor(var, value))
             self.known[var] = self.tensors[-1:]
-        elif isinstance(value, ir.Call) and ".kill_" not in name:
-            self._step(var, value)
-        elif not isinstance(value, ir.Call):
+        elif not isinstance(value, ir.Call) or _callee(value).endswith(".ensure_zero_offset"):
             self.known[var] = self.of(value)
+        elif ".kill_" not in name:
+            self._step(var, value)
 
     def of(self, value: relax.Expr) -> list[dict]:
         """The tensors that an expression reads, each once."""
@@ -71,7 +72,8 @@ class _Plan:
     def _tensor(self, var: relax.Var, value: ir.Call) -> dict:
         shape, dtype = list(var.ty.shape or ()), str(var.ty.dtype)
         dims = [int(dim) if isinstance(dim, tirx.IntImm) else str(dim) for dim in shape]
-        entry = {"storage": self.numbers.get(value.args[0]), "shape": dims, "dtype": dtype}
+        place = {"storage": self.numbers.get(value.args[0]), "offset": _offset(value)}
+        entry = {**place, "shape": dims, "dtype": dtype}
         count = _elements(var.ty.shape) * number_bytes(dtype)
         return {**entry, "bytes": count, "first": None, "last": None}
 
@@ -89,6 +91,11 @@ class _Plan:
 def _storage(call: ir.Call) -> dict:
     scope = next((each.value for each in call.args if type(each).__name__ == "StringImm"), "global")
     return {"bytes": _elements(call.args[0]), "scope": scope}
+
+
+def _offset(call: ir.Call) -> int:
+    offset = call.args[1] if len(call.args) > 1 else None
+    return int(offset) if isinstance(offset, tirx.IntImm) else 0
 
 
 def _elements(shape: relax.Expr | None) -> int:

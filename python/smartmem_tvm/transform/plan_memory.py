@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PlanMemory: what lies between the kernels of a function lies in one allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+import tvm
+from tvm import ir, relax, tirx
+
+from ..ir.index_map import variables
+from ..ir.sizes import number_bytes
+from ..planner.arena import Arena, Block
+from ..planner.arena_search import plan_arena
+from ..target import is_cpu, is_cuda
+
+ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
+_MEMORY = relax.op.memory
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.PlanMemory")
+class PlanMemory:
+    """Give each tensor between kernels, and each workspace, an offset in one storage per device and memory scope.
+
+    Before (``a`` is no longer read when ``c`` is written)::
+
+        a = R.builtin.alloc_tensor((100,), "float32"); first(x, a)
+        b = R.builtin.alloc_tensor((200,), "float32"); second(a, b)
+        c = R.builtin.alloc_tensor((100,), "float32"); third(b, c); fourth(c, y)
+
+    After::
+
+        arena = R.memory.alloc_storage(1280)
+        part = R.memory.alloc_tensor(arena, 832, (100,), "float32")
+        a = R.memory.ensure_zero_offset(part); first(x, a)
+        b = R.memory.alloc_tensor(arena, 0, (200,), "float32"); second(a, b)
+        part = R.memory.alloc_tensor(arena, 832, (100,), "float32")
+        c = R.memory.ensure_zero_offset(part); third(b, c); fourth(c, y)
+
+    Offsets are those of `planner.arena_search`, whose checker proves that no tensor is written over while it is needed.
+    FluidML, Algorithm 4. Kernels take no tensor that begins within its data; ``ensure_zero_offset`` moves the address,
+    on devices that count with addresses, and copies nothing.
+
+    To be run after ``CallTIRRewrite``. Leaves to ``StaticPlanBlockMemory``: tensors of unknown shape or without
+    elements, in textures, in a branch, those that others than kernels use, and all on devices without addresses. What a
+    function returns is nobody's: the caller keeps it.
+
+    Nothing is written where something else is read: a kernel's ``noalias`` promises that its arguments lie apart.
+
+    Parameters
+    ----------
+    target : tvm.target.Target, optional
+        What is compiled for, a CPU by default.
+    """
+
+    def __init__(self, target: tvm.target.Target | None = None):
+        self.alignment = _alignment(target)
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every Relax function of `mod`."""
+        if self.alignment is None:
+            return mod
+        functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, relax.Function)]
+        new = mod.clone()
+        for gvar, func in functions:
+            new.update_func(gvar, _planned(mod, func, self.alignment))
+        return new
+
+
+def _alignment(target: tvm.target.Target | None) -> int | None:
+    """What addresses of tensors are multiples of, in bytes; None for devices that do not count with addresses.
+
+    What TVM's allocator, and kernels in turn, hold to on CPUs, which is a line of cache; what CUDA's does.
+    """
+    if target is None or is_cpu(target):
+        return 64
+    return 256 if is_cuda(target) else None
+
+
+@dataclass(eq=False)
+class _Tensor:
+    """What a call of `ALLOC` makes, and the steps from the first to the last that use it."""
+
+    call: ir.Call
+    steps: list[int] = field(default_factory=list)
+    escapes: bool = False
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """The device's number and the memory scope."""
+        return int(self.call.args[2]), self.call.args[3].value
+
+    @property
+    def bytes(self) -> int:
+        """0 if only an inference knows how many."""
+        dims = list(self.call.args[0])
+        static = all(isinstance(dim, tirx.IntImm) for dim in dims)
+        return prod(int(dim) for dim in dims) * number_bytes(str(self.call.ty.dtype)) if static else 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be planned."""
+        return bool(self.steps and self.bytes and not self.escapes and self.place[1] == "global")
+
+
+def _planned(mod: tvm.IRModule, func: relax.Function, alignment: int) -> relax.Function:
+    arenas: dict[tuple[int, str], list[relax.Var]] = {}
+    found = {var: tensor for var, tensor in _tensors(mod, func).items() if tensor.fits}
+    for var, tensor in found.items():
+        arenas.setdefault(tensor.place, []).append(var)
+    if not arenas:
+        return func
+    rewriter = _Rewriter({})
+    for place, held in arenas.items():
+        blocks = [Block(found[var].bytes, min(found[var].steps), max(found[var].steps)) for var in held]
+        rewriter.add(place, held, plan_arena(blocks, alignment))
+    blocks = [relax.BindingBlock(list(rewriter.block(block))) for block in func.body.blocks]
+    body = relax.SeqExpr(blocks, func.body.body)
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+
+
+def _tensors(mod: tvm.IRModule, func: relax.Function) -> dict[relax.Var, _Tensor]:
+    """Every tensor that a function allocates outside of branches."""
+    found: dict[relax.Var, _Tensor] = {}
+    known: dict[relax.Var, list[_Tensor]] = {}  # variable -> the tensors that it stands for
+    for step, binding in enumerate(b for block in func.body.blocks for b in block.bindings):
+        var, value = binding.var, getattr(binding, "value", None)
+        if isinstance(value, ir.Call) and value.op.same_as(ALLOC):
+            found[var] = _Tensor(value)
+            known[var] = [found[var]]
+            continue
+        used = [tensor for each in variables(binding if value is None else value) for tensor in known.get(each, ())]
+        if isinstance(value, (ir.Var, relax.Tuple, ir.TupleGetItem)):
+            known[var] = used
+            continue
+        for tensor in used:
+            tensor.steps.append(step)
+            tensor.escapes |= not _is_kernel(mod, value)
+    for each in variables(func.body.body):
+        for tensor in known.get(each, ()):
+            tensor.escapes = True
+    return found
+
+
+def _is_kernel(mod: tvm.IRModule, value: relax.Expr | None) -> bool:
+    """Whether an expression writes into its arguments and keeps none of them."""
+    called = value.op if isinstance(value, ir.Call) else None
+    return isinstance(called, ir.GlobalVar) and isinstance(mod[called], tirx.PrimFunc)
+
+
+@dataclass
+class _Rewriter:
+    """Allocates arenas, each before its first tensor."""
+
+    offsets: dict[relax.Var, tuple[relax.Var, int]]
+    storages: dict[relax.Var, ir.Call] = field(default_factory=dict)  # not allocated yet
+
+    def add(self, place: tuple[int, str], held: list[relax.Var], arena: Arena) -> None:
+        """An arena, and the variables of what is in it."""
+        device, scope = place
+        call = _normalized(_MEMORY.alloc_storage(relax.ShapeExpr([arena.bytes]), device, scope, "uint8"))
+        storage = relax.Var("arena", call.ty)
+        self.storages[storage] = call
+        self.offsets.update({var: (storage, offset) for var, offset in zip(held, arena.offsets)})
+
+    def block(self, block: relax.BindingBlock) -> Iterator[relax.Binding]:
+        """The bindings of a block, with tensors in arenas."""
+        for binding in block.bindings:
+            if binding.var not in self.offsets:
+                yield binding
+                continue
+            storage, offset = self.offsets[binding.var]
+            if storage in self.storages:
+                yield relax.VarBinding(storage, self.storages.pop(storage))
+            yield from _at(binding, storage, offset)
+
+
+def _at(binding: relax.VarBinding, storage: relax.Var, offset: int) -> Iterator[relax.VarBinding]:
+    shape, dtype, device, _ = binding.value.args
+    part = _normalized(_MEMORY.alloc_tensor(storage, offset, shape, dtype, device))
+    if offset:
+        var = relax.Var(f"{binding.var.name}_part", part.ty)
+        yield relax.VarBinding(var, part)
+        part = _normalized(_MEMORY.ensure_zero_offset(var))
+    yield relax.VarBinding(binding.var, part)
+
+
+def _normalized(call: ir.Call) -> ir.Call:
+    return relax.BlockBuilder().normalize(call)
