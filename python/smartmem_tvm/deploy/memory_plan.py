@@ -12,6 +12,9 @@ from tvm import ir, relax, tirx
 from ..ir.index_map import variables
 from ..ir.sizes import number_bytes
 
+PLANNED = ("lower", "plan_memory")
+"""The phases after which there is a plan, of one target either of them."""
+
 
 def memory_plan(mod: tvm.IRModule) -> dict:
     """The storages of ``main``, and what lies in them at which step.
@@ -26,16 +29,19 @@ def memory_plan(mod: tvm.IRModule) -> dict:
     dict
         ``steps``: what is called, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each, 0 bytes
         where only an inference knows how many.
-        ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``shape``, ``dtype``, ``bytes``,
-        ``first`` and ``last`` (the numbers of the first step and of the last that has it as an argument; a result of
-        ``main`` is there until the end).
+        ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``kind`` (``activation``,
+        ``workspace``: only one kernel uses it, or ``result`` of ``main``), ``shape``, ``dtype``, ``bytes``, ``first``
+        and ``last`` (the numbers of the first step and of the last that has it as an argument; a result is there until
+        the end).
     """
     plan = _Plan()
     main = mod["main"]
     for binding in (b for block in main.body.blocks for b in block.bindings):
         plan.read(binding.var, getattr(binding, "value", None))
     for tensor in plan.of(main.body.body):
-        tensor["last"] = max(len(plan.steps) - 1, 0)
+        tensor |= {"last": max(len(plan.steps) - 1, 0), "kind": "result"}
+    for tensor in plan.tensors:
+        tensor.setdefault("kind", "workspace" if tensor["first"] == tensor["last"] else "activation")
     used = [each for each in plan.tensors if each["first"] is not None]
     return {"steps": plan.steps, "storages": plan.storages, "tensors": used}
 
