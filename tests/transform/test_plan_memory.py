@@ -13,6 +13,7 @@ from module_lines import module_lines
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.planner.arena import Arena, Block, check_arena, lower_bound
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import PlanMemory
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
@@ -65,11 +66,20 @@ def test_before_and_after():
     assert len(calls(mod, "builtin.alloc_tensor")) == 1
 
 
-def test_a_device_without_addresses_is_left_to_tvm():
-    assert allocations(planned(chain(8, 8, 8), (1, 8), target=OPENCL)) == ([], 3)
+def test_a_phone_is_left_to_tvm():
+    """Its runtime may be TVM's, which cannot make a buffer of a part of another one."""
+    assert allocations(planned(chain(8, 8, 8), (1, 8), target=parse_target("adreno-740"))) == ([], 3)
 
 
-@pytest.mark.parametrize(("target", "alignment"), [(None, 64), (CUDA, 256)])
+def test_opencl_gets_parts_of_a_buffer():
+    """At offset 0 too: a kernel must not write a buffer and read a part of it."""
+    mod = planned(chain(8, 8, 8), (1, 8), target=OPENCL)
+    parts = [call for call in collect(mod["main"], ir.Call) if isinstance(call.op, relax.ExternFunc)]
+    assert [call.op.global_symbol for call in parts] == ["vm.builtin.smartmem_part"] * 2
+    assert allocations(mod) == ([1024], 1)
+
+
+@pytest.mark.parametrize(("target", "alignment"), [(None, 64), (CUDA, 256), (OPENCL, 512)])
 def test_offsets_are_aligned(target, alignment):
     mod = planned(chain(1, 2, 3, 4, 5), (1, 8), target=target)
     offsets = [int(call.args[1]) for call in calls(mod, "memory.alloc_tensor")]

@@ -14,6 +14,7 @@ from ..ir.sizes import number_bytes
 
 PLANNED = ("lower", "plan_memory")
 """The phases after which there is a plan, of one target either of them."""
+_MOVES = (".ensure_zero_offset", "vm.builtin.smartmem_part")  # the same tensor at another address (see `PlanMemory`)
 
 
 def memory_plan(mod: tvm.IRModule) -> dict:
@@ -63,7 +64,7 @@ class _Plan:
         elif name.endswith(".alloc_tensor"):
             self.tensors.append(self._tensor(var, value))
             self.known[var] = self.tensors[-1:]
-        elif not isinstance(value, ir.Call) or _callee(value).endswith(".ensure_zero_offset"):
+        elif not isinstance(value, ir.Call) or _callee(value).endswith(_MOVES):
             self.known[var] = self.of(value)
         elif ".kill_" not in name:
             self._step(var, value)

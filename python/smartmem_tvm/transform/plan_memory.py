@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -14,7 +14,7 @@ from ..ir.index_map import variables
 from ..ir.sizes import number_bytes
 from ..planner.arena import Arena, Block
 from ..planner.arena_search import plan_arena
-from ..target import is_cpu, is_cuda
+from ..target import is_cpu, is_cuda, is_elsewhere, is_opencl, model_of
 
 ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
 _MEMORY = relax.op.memory
@@ -40,12 +40,13 @@ class PlanMemory:
         c = R.memory.ensure_zero_offset(part); third(b, c); fourth(c, y)
 
     Offsets are those of `planner.arena_search`, whose checker proves that no tensor is written over while it is needed.
-    FluidML, Algorithm 4. Kernels take no tensor that begins within its data; ``ensure_zero_offset`` moves the address,
-    on devices that count with addresses, and copies nothing.
+    FluidML, Algorithm 4. Kernels take no tensor that begins within its data; ``ensure_zero_offset`` moves the address
+    on devices that count with addresses, and copies nothing. For OpenCL, which does not, ``vm.builtin.smartmem_part``
+    of this package's runtime makes a buffer over these bytes.
 
     To be run after ``CallTIRRewrite``. Leaves to ``StaticPlanBlockMemory``: tensors of unknown shape or without
-    elements, in textures, in a branch, those that others than kernels use, and all on devices without addresses. What a
-    function returns is nobody's: the caller keeps it.
+    elements, in textures, in a branch, those that others than kernels use, and all for devices of another machine that
+    need more than addresses: its runtime may be TVM's. What a function returns is nobody's: the caller keeps it.
 
     Nothing is written where something else is read: a kernel's ``noalias`` promises that its arguments lie apart.
 
@@ -56,27 +57,57 @@ class PlanMemory:
     """
 
     def __init__(self, target: tvm.target.Target | None = None):
-        self.alignment = _alignment(target)
+        self.device = _device(target)
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every Relax function of `mod`."""
-        if self.alignment is None:
+        if self.device is None:
             return mod
         functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, relax.Function)]
         new = mod.clone()
         for gvar, func in functions:
-            new.update_func(gvar, _planned(mod, func, self.alignment))
+            new.update_func(gvar, _planned(mod, func, self.device))
         return new
 
 
-def _alignment(target: tvm.target.Target | None) -> int | None:
-    """What addresses of tensors are multiples of, in bytes; None for devices that do not count with addresses.
+@dataclass(frozen=True)
+class _Device:
+    """How tensors may lie in an arena.
 
-    What TVM's allocator, and kernels in turn, hold to on CPUs, which is a line of cache; what CUDA's does.
+    Attributes
+    ----------
+    alignment : int
+        Bytes that each offset is a multiple of.
+    moved : callable
+        The call that makes a tensor which begins at its data of one that begins within.
+    always : bool
+        Whether that is to be called at offset 0 too.
     """
+
+    alignment: int
+    moved: Callable[[relax.Var], ir.Call]
+    always: bool = False
+
+
+def _part(tensor: relax.Var) -> ir.Call:
+    return relax.Call(relax.ExternFunc("vm.builtin.smartmem_part"), [tensor], ty_args=[tensor.ty])
+
+
+# TVM's allocator, and kernels in turn, hold to 64 bytes on CPUs, which is a line of cache, and CUDA's allocator to 256.
+# 512 is the most that an OpenCL device is known to ask for (NVIDIA's). A kernel of OpenCL must not write a buffer and
+# read a part of it: all tensors are parts.
+_CPU, _CUDA = (_Device(alignment, _MEMORY.ensure_zero_offset) for alignment in (64, 256))
+_OPENCL = _Device(512, _part, always=True)
+
+
+def _device(target: tvm.target.Target | None) -> _Device | None:
+    """None if a device cannot have tensors within others."""
     if target is None or is_cpu(target):
-        return 64
-    return 256 if is_cuda(target) else None
+        return _CPU
+    if is_cuda(target):
+        return _CUDA
+    here = is_opencl(target) and not is_elsewhere(target) and not model_of(target)
+    return _OPENCL if here else None
 
 
 @dataclass(eq=False)
@@ -105,17 +136,17 @@ class _Tensor:
         return bool(self.steps and self.bytes and not self.escapes and self.place[1] == "global")
 
 
-def _planned(mod: tvm.IRModule, func: relax.Function, alignment: int) -> relax.Function:
+def _planned(mod: tvm.IRModule, func: relax.Function, device: _Device) -> relax.Function:
     arenas: dict[tuple[int, str], list[relax.Var]] = {}
     found = {var: tensor for var, tensor in _tensors(mod, func).items() if tensor.fits}
     for var, tensor in found.items():
         arenas.setdefault(tensor.place, []).append(var)
     if not arenas:
         return func
-    rewriter = _Rewriter({})
+    rewriter = _Rewriter(device)
     for place, held in arenas.items():
         blocks = [Block(found[var].bytes, min(found[var].steps), max(found[var].steps)) for var in held]
-        rewriter.add(place, held, plan_arena(blocks, alignment))
+        rewriter.add(place, held, plan_arena(blocks, device.alignment))
     blocks = [relax.BindingBlock(list(rewriter.block(block))) for block in func.body.blocks]
     body = relax.SeqExpr(blocks, func.body.body)
     return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
@@ -154,7 +185,8 @@ def _is_kernel(mod: tvm.IRModule, value: relax.Expr | None) -> bool:
 class _Rewriter:
     """Allocates arenas, each before its first tensor."""
 
-    offsets: dict[relax.Var, tuple[relax.Var, int]]
+    device: _Device
+    offsets: dict[relax.Var, tuple[relax.Var, int]] = field(default_factory=dict)
     storages: dict[relax.Var, ir.Call] = field(default_factory=dict)  # not allocated yet
 
     def add(self, place: tuple[int, str], held: list[relax.Var], arena: Arena) -> None:
@@ -174,17 +206,16 @@ class _Rewriter:
             storage, offset = self.offsets[binding.var]
             if storage in self.storages:
                 yield relax.VarBinding(storage, self.storages.pop(storage))
-            yield from _at(binding, storage, offset)
+            yield from self._at(binding, storage, offset)
 
-
-def _at(binding: relax.VarBinding, storage: relax.Var, offset: int) -> Iterator[relax.VarBinding]:
-    shape, dtype, device, _ = binding.value.args
-    part = _normalized(_MEMORY.alloc_tensor(storage, offset, shape, dtype, device))
-    if offset:
-        var = relax.Var(f"{binding.var.name}_part", part.ty)
-        yield relax.VarBinding(var, part)
-        part = _normalized(_MEMORY.ensure_zero_offset(var))
-    yield relax.VarBinding(binding.var, part)
+    def _at(self, binding: relax.VarBinding, storage: relax.Var, offset: int) -> Iterator[relax.VarBinding]:
+        shape, dtype, device, _ = binding.value.args
+        tensor = _normalized(_MEMORY.alloc_tensor(storage, offset, shape, dtype, device))
+        if offset or self.device.always:
+            var = relax.Var(f"{binding.var.name}_part", tensor.ty)
+            yield relax.VarBinding(var, tensor)
+            tensor = _normalized(self.device.moved(var))
+        yield relax.VarBinding(binding.var, tensor)
 
 
 def _normalized(call: ir.Call) -> ir.Call:
