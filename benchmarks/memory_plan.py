@@ -29,14 +29,23 @@ from smartmem_tvm.target import parse_target
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "memory_plan.json"
 NETWORKS = {
+    "AutoFormer-S": "autoformer_s",
     "BERT-base": "bert_base",
     "BiFormer-S": "biformer_s",
+    "Conformer": "conformer",
     "ConvNeXt-T": "convnext_t",
+    "CrossFormer-S": "crossformer_s",
+    "CSWin-S": "cswin_s",
+    "EfficientViT-B3": "efficientvit_b3",
+    "FLatten": "flatten_cswin_s",
     "RegNet": "regnet",
+    "ResNeXt-50": "resnext50",
     "SD text encoder": "sd_text_encoder",
+    "SD VAE decoder": "sd_vae_decoder",
     "SMT-S": "smt_s",
     "Swin-T": "swin_t",
     "ViT-B/16": "vit_b16",
+    "YOLOv8n": "yolov8n",
 }
 """Name -> model, below ``models/`` and without ``.onnx``."""
 BEFORE = ("relax.ToNonDataflow", "relax.RemovePurityChecking", "relax.CallTIRRewrite")

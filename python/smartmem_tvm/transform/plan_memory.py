@@ -48,7 +48,9 @@ class PlanMemory:
     elements, in textures, in a branch, those that others than kernels use, and all for devices of another machine that
     need more than addresses: its runtime may be TVM's. What a function returns is nobody's: the caller keeps it.
 
-    Nothing is written where something else is read: a kernel's ``noalias`` promises that its arguments lie apart.
+    Nothing is written where something else is read: a kernel's ``noalias`` promises that its arguments lie apart. Of
+    Swin-T, ConvNeXt-T, RegNet and ViT-B/16 no peak would be lower if each sum at the end of a matmul or a convolution
+    were written over its operand: the peaks are in the middle of blocks, where everything is still needed.
 
     Parameters
     ----------
