@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What numbers take in memory."""
+"""What numbers take in memory, and who says what lies where."""
 
 from __future__ import annotations
 
 import tvm
+
+ARENA = "arena"
+"""What the variable of each storage is called in which tensors take turns, each at an offset."""
+HELD = "smartmem.arenas"
+"""Function attribute: the tensors in arenas as JSON, each with ``arena`` (its number, in the order of allocation),
+``offset``, ``shape``, ``dtype``, ``bytes``, and ``first`` and ``last``, numbers of launches."""
 
 
 def number_bytes(dtype: str) -> int:

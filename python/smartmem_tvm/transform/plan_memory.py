@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -10,8 +11,8 @@ from math import prod
 import tvm
 from tvm import ir, relax, tirx
 
-from ..ir.index_map import variables
-from ..ir.sizes import number_bytes
+from ..ir.aliases import Aliases
+from ..ir.sizes import ARENA, HELD, number_bytes
 from ..planner.arena import Arena, Block
 from ..planner.arena_search import plan_arena
 from ..target import is_cpu, is_cuda, is_elsewhere, is_opencl, model_of
@@ -36,8 +37,10 @@ class PlanMemory:
         part = R.memory.alloc_tensor(arena, 832, (100,), "float32")
         a = R.memory.ensure_zero_offset(part); first(x, a)
         b = R.memory.alloc_tensor(arena, 0, (200,), "float32"); second(a, b)
-        part = R.memory.alloc_tensor(arena, 832, (100,), "float32")
-        c = R.memory.ensure_zero_offset(part); third(b, c); fourth(c, y)
+        c = a; third(b, c); fourth(c, y)
+
+    The virtual machine makes each tensor of a shape and a place once. Which tensor is there when is written down in
+    `HELD`, an attribute of the function.
 
     Offsets are those of `planner.arena_search`, whose checker proves that no tensor is written over while it is needed.
     FluidML, Algorithm 4. Kernels take no tensor that begins within its data; ``ensure_zero_offset`` moves the address
@@ -114,7 +117,7 @@ def _device(target: tvm.target.Target | None) -> _Device | None:
 
 @dataclass(eq=False)
 class _Tensor:
-    """What a call of `ALLOC` makes, and the steps from the first to the last that use it."""
+    """What a call of `ALLOC` makes, and the launches that use it, by their numbers."""
 
     call: ir.Call
     steps: list[int] = field(default_factory=list)
@@ -137,6 +140,12 @@ class _Tensor:
         """Whether it can be planned."""
         return bool(self.steps and self.bytes and not self.escapes and self.place[1] == "global")
 
+    def described(self, arena: int, offset: int) -> dict:
+        """As `HELD` has it."""
+        facts = {"shape": [int(dim) for dim in self.call.args[0]], "dtype": str(self.call.ty.dtype)}
+        lifetime = {"bytes": self.bytes, "first": min(self.steps), "last": max(self.steps)}
+        return {"arena": arena, "offset": offset, **facts, **lifetime}
+
 
 def _planned(mod: tvm.IRModule, func: relax.Function, device: _Device) -> relax.Function:
     arenas: dict[tuple[int, str], list[relax.Var]] = {}
@@ -145,35 +154,37 @@ def _planned(mod: tvm.IRModule, func: relax.Function, device: _Device) -> relax.
         arenas.setdefault(tensor.place, []).append(var)
     if not arenas:
         return func
-    rewriter = _Rewriter(device)
-    for place, held in arenas.items():
-        blocks = [Block(found[var].bytes, min(found[var].steps), max(found[var].steps)) for var in held]
-        rewriter.add(place, held, plan_arena(blocks, device.alignment))
+    rewriter, written = _Rewriter(device), []
+    for number, (place, names) in enumerate(arenas.items()):
+        held = [found[var] for var in names]
+        arena = plan_arena([Block(each.bytes, min(each.steps), max(each.steps)) for each in held], device.alignment)
+        rewriter.add(place, names, arena)
+        written += [each.described(number, offset) for each, offset in zip(held, arena.offsets)]
     blocks = [relax.BindingBlock(list(rewriter.block(block))) for block in func.body.blocks]
     body = relax.SeqExpr(blocks, func.body.body)
-    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+    planned = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+    return planned.with_attr(HELD, json.dumps(written))
 
 
 def _tensors(mod: tvm.IRModule, func: relax.Function) -> dict[relax.Var, _Tensor]:
     """Every tensor that a function allocates outside of branches."""
     found: dict[relax.Var, _Tensor] = {}
-    known: dict[relax.Var, list[_Tensor]] = {}  # variable -> the tensors that it stands for
-    for step, binding in enumerate(b for block in func.body.blocks for b in block.bindings):
+    aliases, launches = Aliases(), 0
+    for binding in (b for block in func.body.blocks for b in block.bindings):
         var, value = binding.var, getattr(binding, "value", None)
         if isinstance(value, ir.Call) and value.op.same_as(ALLOC):
             found[var] = _Tensor(value)
-            known[var] = [found[var]]
+            aliases.bind(var, found[var])
             continue
-        used = [tensor for each in variables(binding if value is None else value) for tensor in known.get(each, ())]
-        if isinstance(value, (ir.Var, relax.Tuple, ir.TupleGetItem)):
-            known[var] = used
+        if aliases.follow(var, value):
             continue
+        used = aliases.used(binding if value is None else value)
         for tensor in used:
-            tensor.steps.append(step)
+            tensor.steps.append(launches)
             tensor.escapes |= not _is_kernel(mod, value)
-    for each in variables(func.body.body):
-        for tensor in known.get(each, ()):
-            tensor.escapes = True
+        launches += bool(used) and isinstance(value, ir.Call)
+    for tensor in aliases.used(func.body.body):
+        tensor.escapes = True
     return found
 
 
@@ -190,12 +201,13 @@ class _Rewriter:
     device: _Device
     offsets: dict[relax.Var, tuple[relax.Var, int]] = field(default_factory=dict)
     storages: dict[relax.Var, ir.Call] = field(default_factory=dict)  # not allocated yet
+    made: dict[tuple, relax.Var] = field(default_factory=dict)  # what tells tensors apart -> the first one
 
     def add(self, place: tuple[int, str], held: list[relax.Var], arena: Arena) -> None:
         """An arena, and the variables of what is in it."""
         device, scope = place
         call = _normalized(_MEMORY.alloc_storage(relax.ShapeExpr([arena.bytes]), device, scope, "uint8"))
-        storage = relax.Var("arena", call.ty)
+        storage = relax.Var(ARENA, call.ty)
         self.storages[storage] = call
         self.offsets.update({var: (storage, offset) for var, offset in zip(held, arena.offsets)})
 
@@ -212,6 +224,11 @@ class _Rewriter:
 
     def _at(self, binding: relax.VarBinding, storage: relax.Var, offset: int) -> Iterator[relax.VarBinding]:
         shape, dtype, device, _ = binding.value.args
+        key = storage, offset, tuple(map(int, shape)), str(binding.var.ty)
+        if key in self.made:
+            yield relax.VarBinding(binding.var, self.made[key])
+            return
+        self.made[key] = binding.var
         tensor = _normalized(_MEMORY.alloc_tensor(storage, offset, shape, dtype, device))
         if offset or self.device.always:
             var = relax.Var(f"{binding.var.name}_part", tensor.ty)
