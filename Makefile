@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-accesses bench-counters bench-layout-speed
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -137,6 +137,11 @@ bench-layouts: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/layouts.py
 	$(BIN)/python benchmarks/buffer_share.py
 	$(BIN)/python benchmarks/render.py layouts
+
+# The table of docs/memory_plan.md: plans only, any machine will do; ten minutes.
+bench-memory-plan: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/memory_plan.py
+	$(BIN)/python benchmarks/render.py memory_plan
 
 # What SelectLayout is worth in buffers: two minutes, on a machine with a CUDA device and nvcc; LAYOUT_TARGETS=cpu anywhere.
 LAYOUT_TARGETS ?= cuda opencl

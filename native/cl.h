@@ -120,6 +120,7 @@ enum ClConstant : cl_uint {
   CL_DEVICE_IMAGE2D_MAX_WIDTH = 0x1011,
   CL_DEVICE_IMAGE2D_MAX_HEIGHT = 0x1012,
   CL_DEVICE_IMAGE_SUPPORT = 0x1016,
+  CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019,             // bits
   CL_DEVICE_GLOBAL_MEM_CACHE_SIZE = 0x101E,
   CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F,
   CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
@@ -144,6 +145,7 @@ enum ClConstant : cl_uint {
 
   CL_MEM_READ_WRITE = 1 << 0,
   CL_MEM_OBJECT_IMAGE2D_ARRAY = 0x10F3,
+  CL_BUFFER_CREATE_TYPE_REGION = 0x1220,
 
   CL_RGBA = 0x10B5,
   CL_SIGNED_INT8 = 0x10D7,
@@ -181,6 +183,7 @@ enum ClConstant : cl_uint {
   X(46, cl_int, clFlush, (cl_command_queue))                                                      \
   X(47, cl_int, clFinish, (cl_command_queue))                                                     \
   X(14, cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void*, cl_int*))                \
+  X(82, cl_mem, clCreateSubBuffer, (cl_mem, cl_bitfield, cl_uint, const void*, cl_int*))          \
   X(96, cl_mem, clCreateImage,                                                                    \
     (cl_context, cl_bitfield, const cl_image_format*, const cl_image_desc*, void*, cl_int*))      \
   X(18, cl_int, clReleaseMemObject, (cl_mem))                                                     \

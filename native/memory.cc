@@ -11,6 +11,7 @@ namespace {
 // More shapes of one storage are from plans of the past. A limit that one plan exceeds has its images made anew at
 // every inference.
 constexpr size_t kMostViews = 256;
+constexpr size_t kMostParts = 4096;
 
 std::string MebiBytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
@@ -104,6 +105,36 @@ Memory* Memory::View(const ImageShape& shape) {
   }
   ++(*same)->users_;
   return same->get();
+}
+
+// Null if the driver will not.
+std::unique_ptr<Memory> Memory::PartOf(Device& device, const Memory& buffer, size_t offset, size_t bytes) {
+  if (offset % device.base_alignment != 0 || offset + bytes > buffer.bytes_) return nullptr;
+  const size_t region[2] = {offset, bytes};  // cl_buffer_region
+  cl_int code = CL_SUCCESS;
+  std::unique_ptr<Memory> memory(new Memory(device));
+  memory->bytes_ = bytes;
+  memory->buffer_ = BufferObject(
+      Cl().clCreateSubBuffer(buffer.handle(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, region, &code));
+  if (code == CL_SUCCESS) return memory;
+  if (code != CL_MISALIGNED_SUB_BUFFER_OFFSET) device.Check(code, "clCreateSubBuffer");
+  return nullptr;
+}
+
+Memory* Memory::Part(size_t offset, size_t bytes) {
+  bytes = std::max<size_t>(bytes, 1);
+  if (offset == 0 && bytes == bytes_) return this;
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto same = parts_.find({offset, bytes});
+  if (same == parts_.end()) {
+    if (parts_.size() >= kMostParts) std::erase_if(parts_, [](const auto& part) { return part.second->users_ == 0; });
+    std::unique_ptr<Memory> part = PartOf(device_, *this, offset, bytes);
+    if (part == nullptr) part = NewBuffer(device_, bytes);
+    part->base_ = this;
+    same = parts_.emplace(std::pair(offset, bytes), std::move(part)).first;
+  }
+  ++same->second->users_;
+  return same->second.get();
 }
 
 void Memory::ReleaseView(Memory* view) {

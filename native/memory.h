@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a TVM tensor's data pointer points to: a buffer, an image, or an image seen through a buffer.
+// What a TVM tensor's data pointer points to: a buffer, a part of one, an image, or an image seen through a buffer.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "texture.h"
@@ -23,6 +25,9 @@ class Memory {
   // TVM's planner never lets two live tensors share bytes, so that either is right.
   // Views are kept, since a plan asks for the same ones at every inference.
   Memory* View(const ImageShape& shape);
+  // These bytes of this buffer as a buffer: itself if they are all of it, and memory beside it where they begin at no
+  // multiple of the device's alignment. Kept likewise.
+  Memory* Part(size_t offset, size_t bytes);
   void ReleaseView(Memory* view);
 
   // Of this allocation alone: handles come back after a release, this does not.
@@ -36,6 +41,7 @@ class Memory {
  private:
   explicit Memory(Device& device) : device_(device) {}
   static std::unique_ptr<Memory> ImageOver(Device& device, const ImageShape& shape, const Memory& buffer);
+  static std::unique_ptr<Memory> PartOf(Device& device, const Memory& buffer, size_t offset, size_t bytes);
   void DropUnusedViews();
 
   inline static std::atomic<uint64_t> last_id_ = 0;
@@ -49,8 +55,9 @@ class Memory {
 
   Memory* base_ = nullptr;  // of a view
   int users_ = 0;           // of a view
-  std::mutex mutex_;        // guards views_ and their users_
+  std::mutex mutex_;        // guards views_, parts_ and their users_
   std::vector<std::unique_ptr<Memory>> views_;
+  std::map<std::pair<size_t, size_t>, std::unique_ptr<Memory>> parts_;  // by offset and bytes
 };
 
 // Gives the driver what the virtual machines keep for later (allocator.cc); returns how many bytes.

@@ -25,7 +25,7 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 MORE_NETWORKS = ("biformer_s",)
 TARGETS = ("llvm", "opencl", "opencl-texture", "cuda")
 # Options that every target has, and those that one kind has besides.
-SWITCHES = ("rewrite", "merge_projections", "eliminate", "simplify", "fuse", "fuse_attention")
+SWITCHES = ("rewrite", "merge_projections", "eliminate", "simplify", "fuse", "fuse_attention", "arena")
 MORE = {"llvm": ("schedule",), "opencl": (), "opencl-texture": ("textures", "layout"), "cuda": ("cuda_graph",)}
 TOLERANCE = 1e-3  # of the largest magnitude of an output; rounding alone is 1e-6 to 1e-4
 

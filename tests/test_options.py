@@ -14,7 +14,7 @@ import smartmem_tvm as sm
 from option_networks import NETWORKS
 from smartmem_tvm.target import parse_target
 
-COMMON = ("rewrite", "merge_projections", "eliminate", "simplify", "fuse", "fuse_attention")
+COMMON = ("rewrite", "merge_projections", "eliminate", "simplify", "fuse", "fuse_attention", "arena")
 SWITCHES = {
     "llvm": (*COMMON, "schedule"),
     "opencl": COMMON,

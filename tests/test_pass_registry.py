@@ -101,7 +101,7 @@ def test_records_are_asked_for():
 def test_each_pass_says_what_it_does_and_whose_it_is(name):
     entry = PASSES[name]
     assert len(entry.summary) > 20 and "\n" not in entry.summary and "`" not in entry.summary
-    assert re.fullmatch(r"((SmartMem|DNNFusion) \d.*)?", entry.section)
+    assert re.fullmatch(r"((SmartMem|DNNFusion) \d.*|FluidML, Algorithm \d)?", entry.section)
     own = {key: value for key, value in entry.own.items() if isinstance(value, int)}
     assert (
         entry.own

@@ -16,6 +16,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers import assert_same_results, bindings, calls, legalize, module, op, random, run
+from smartmem_tvm.deploy.memory_plan import memory_plan
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import Options, graph_phases, lower_phases, phases_of, run_phases
 from smartmem_tvm.schedule import ScheduleKernels
@@ -108,10 +109,11 @@ def traces(mod, lowered) -> dict:
         "eliminate": "EliminateLayout" in passes,
         "fuse": "FuseOperators" in passes,
         "schedule": any("tirx.is_scheduled" in (f.attrs or {}) for f in lowered.functions.values()),
+        "arena": any(tensor["offset"] for tensor in memory_plan(lowered)["tensors"]),
     }
 
 
-@pytest.mark.parametrize("option", ["merge_projections", "eliminate", "fuse", "schedule", None])
+@pytest.mark.parametrize("option", ["merge_projections", "eliminate", "fuse", "schedule", "arena", None])
 def test_each_technique_can_be_switched_off(option, expected):
     """Nothing of it is left, the others still work, and the result stays right."""
     options = Options(**({option: False} if option else {}))

@@ -36,6 +36,8 @@ class Options:
         Pairs of a tensor and a reason: whoever computes the tensor neither reads nor writes a texture.
     layout : bool
         Run `SelectLayout` for what is in buffers; of no effect on targets without textures.
+    arena : bool
+        Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
     cuda_graph : bool
         Run `CaptureGraphs`; of no effect on other targets than CUDA.
     dump_dir : str or None
@@ -67,6 +69,7 @@ class Options:
     in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool = True
     schedule: bool = True
+    arena: bool = True
     cuda_graph: bool = True
     dump_dir: str | None = None
     bounds: bool = False

@@ -146,6 +146,9 @@ _ENTRIES = (
     _ours(transform.HalfStorage),
     _ours(transform.ComputeSingle),
     # Of planned memory.
+    _ours(
+        transform.PlanMemory, "FluidML, Algorithm 4", lambda _, target: transform.PlanMemory(target), needs_target=True
+    ),
     _ours(transform.FitStorages),
     _ours(transform.CaptureGraphs),
     # TVM's.

@@ -41,6 +41,7 @@ PRECISIONS = {FLOAT: (), "half-storage": ("store-half",), "half": ("store-half",
 # Passes that an option of another name than their phase's asks for: pass -> the option, and which of its values do.
 _ON_REQUEST = {
     "apply-records": ("records", lambda records: records is not None),
+    "plan-memory": ("arena", bool),
     "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
     "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
 }
@@ -111,6 +112,8 @@ _PLAN_MEMORY = (
     "relax.ToNonDataflow",
     "relax.RemovePurityChecking",
     "relax.CallTIRRewrite",
+    "plan-memory",
+    # What cannot be in an arena.
     "relax.StaticPlanBlockMemory",
     "fit-storages",
 )

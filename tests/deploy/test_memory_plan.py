@@ -10,6 +10,7 @@ from tvm.script import relax as R
 from smartmem_tvm.deploy.build import compile, optimize
 from smartmem_tvm.deploy.memory_plan import memory_plan
 from smartmem_tvm.deploy.record_graph import record_graph
+from smartmem_tvm.transform import PlanMemory
 
 
 @I.ir_module
@@ -31,21 +32,33 @@ def test_no_two_tensors_are_in_one_place_at_a_time():
     plan = compile(Model).memory
     assert plan["steps"] and plan["tensors"]
     for number, each in enumerate(plan["tensors"]):
-        assert each["bytes"] <= plan["storages"][each["storage"]]["bytes"]
+        assert each["offset"] + each["bytes"] <= plan["storages"][each["storage"]]["bytes"]
         for other in plan["tensors"][:number]:
             apart = other["last"] < each["first"] or each["last"] < other["first"]
-            assert apart or other["storage"] != each["storage"]
+            before = min(each, other, key=lambda tensor: tensor["offset"])
+            after = other if before is each else each
+            beside = before["offset"] + before["bytes"] <= after["offset"]
+            assert apart or beside or other["storage"] != each["storage"]
 
 
+@pytest.mark.parametrize("planners", [(PlanMemory(),), (relax.transform.StaticPlanBlockMemory(),)])
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_plan_reads_the_same_before_and_after_it_is_lowered(finished):
+def test_a_plan_reads_the_same_before_and_after_it_is_lowered(planners, finished):
     mod = optimize(Model)
     passes = [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
-        relax.transform.StaticPlanBlockMemory(),
-        *([relax.transform.LowerAllocTensor(), relax.transform.KillAfterLastUse()] if finished else []),
+        *planners,
+        *(
+            [
+                relax.transform.LowerAllocTensor(),
+                relax.transform.KillAfterLastUse(),
+                relax.transform.LowerRuntimeBuiltin(),
+            ]
+            if finished
+            else []
+        ),
     ]
     plan = memory_plan(tvm.transform.Sequential(passes)(mod))
     kernels = record_graph(mod)["nodes"]

@@ -30,8 +30,8 @@ _WIDTH = 0.62
 _VISIBLE = 0.005  # gains below this are not drawn
 
 
-def require_matplotlib(path: Path) -> None:
-    """Find out before measuring whether the picture can be drawn.
+def require_matplotlib(path: Path, option: str = "--plot") -> None:
+    """Find out before long work whether the picture that an option asks for can be drawn.
 
     Raises
     ------
@@ -40,10 +40,10 @@ def require_matplotlib(path: Path) -> None:
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError(
-            "--plot draws with matplotlib, which is missing; pip install 'smartmem-tvm[plots]' installs it."
+            f"{option} draws with matplotlib, which is missing; pip install 'smartmem-tvm[plots]' installs it."
         )
     if path.suffix not in _FORMATS:
-        raise UserError(f"--plot {path} must end with one of {', '.join(_FORMATS)}.")
+        raise UserError(f"{option} {path} must end with one of {', '.join(_FORMATS)}.")
 
 
 def gains(row: Mapping, figure: Callable[[Mapping], float | None]) -> list[tuple[str | None, float]]:

@@ -84,6 +84,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], num
     return result
 
 
+def megabytes(count: int | None) -> str:
+    """Bytes as megabytes; 0 of what there is not."""
+    return f"{(count or 0) / 1e6:.3g} MB"
+
+
 def peak_text(data: Mapping[str, Any]) -> str:
     """The peak of memory in `data`, for a sentence."""
     return f"peak memory {data['peak_mb'] / 1e3:.1f} GB"

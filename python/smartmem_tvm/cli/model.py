@@ -34,6 +34,7 @@ TECHNIQUES = {
     "schedule": "generate plain loops: one core, no vectors",
     "textures": "keep all tensors in buffers on targets with textures",
     "layout": "keep the dimensions of tensors in buffers in the model's order, on targets with textures",
+    "arena": "leave the memory of tensors to TVM's planner",
     "cuda_graph": "launch kernels one by one on CUDA",
 }
 

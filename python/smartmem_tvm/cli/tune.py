@@ -48,7 +48,7 @@ file for all commands."""
 
 EFFORTS = ("rapid", "normal", "exhaustive")  # a test compares these: `campaign` and `metaschedule` import TVM
 STRATEGIES = ("genetic", "evolutionary", "replay")
-_OF_ALL = ("schedule", "cuda_graph")  # what is tuned is scheduled, and launched by itself
+_OF_ALL = ("schedule", "arena", "cuda_graph")  # what is tuned is scheduled, and launched by itself
 _INTERRUPTED = 130
 _logger = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from ..tune.apply_records import tuning_of
 from .bounds import with_bounds_checks
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
-from .memory_plan import memory_plan
+from .memory_plan import PLANNED, memory_plan
 from .signatures import signatures
 from .texture_refusals import without_textures
 from .textures import tir_pipeline
@@ -223,7 +223,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
     plans: dict[str, dict] = {}
 
     def look(phase: str, lowered: tvm.IRModule) -> None:
-        if phase in ("lower", "plan_memory"):
+        if phase in PLANNED:
             plans["memory"] = memory_plan(lowered)
 
     with target:

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from math import prod
 
 import tvm
 from tvm import ir, relax, tirx
 
-from ..ir.index_map import variables
-from ..transform.fit_storages import number_bytes
+from ..ir.aliases import Aliases
+from ..ir.sizes import ARENA, HELD, number_bytes
+
+PLANNED = ("lower", "plan_memory")
+"""The phases after which there is a plan, of one target either of them."""
+_MOVES = (".ensure_zero_offset", "vm.builtin.smartmem_part")  # the same tensor at another address (see `PlanMemory`)
 
 
 def memory_plan(mod: tvm.IRModule) -> dict:
@@ -19,23 +24,31 @@ def memory_plan(mod: tvm.IRModule) -> dict:
     Parameters
     ----------
     mod : tvm.IRModule
-        After TVM's static planning, lowered to the virtual machine or not.
+        After `PlanMemory` and TVM's static planning, lowered to the virtual machine or not.
 
     Returns
     -------
     dict
         ``steps``: what is called, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each, 0 bytes
         where only an inference knows how many.
-        ``tensors``: ``storage`` (its number), ``shape``, ``dtype``, ``bytes``, ``first`` and ``last`` (the numbers of
-        the first step and of the last that has it as an argument; a result of ``main`` is there until the end).
+        ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``kind`` (``activation``,
+        ``workspace``: only one kernel uses it, or ``result`` of ``main``), ``shape``, ``dtype``, ``bytes``, ``first``
+        and ``last`` (the numbers of the first step and of the last that has it as an argument; a result is there until
+        the end).
     """
     plan = _Plan()
     main = mod["main"]
     for binding in (b for block in main.body.blocks for b in block.bindings):
         plan.read(binding.var, getattr(binding, "value", None))
-    for tensor in plan.of(main.body.body):
-        tensor["last"] = max(len(plan.steps) - 1, 0)
-    used = [each for each in plan.tensors if each["first"] is not None]
+    for tensor in plan.aliases.used(main.body.body):
+        tensor |= {"last": max(len(plan.steps) - 1, 0), "kind": "result"}
+    used = [each for each in plan.tensors if each["first"] is not None and each["storage"] not in plan.arenas]
+    for each in json.loads(str((main.attrs or {}).get(HELD, "[]"))):
+        number = each.pop("arena")
+        used.append({"storage": plan.arenas[number], **each})
+    for tensor in used:
+        tensor.setdefault("kind", "workspace" if tensor["first"] == tensor["last"] else "activation")
+    used.sort(key=lambda each: (each["first"], each["last"]))
     return {"steps": plan.steps, "storages": plan.storages, "tensors": used}
 
 
@@ -45,50 +58,54 @@ class _Plan:
     storages: list[dict] = field(default_factory=list)
     tensors: list[dict] = field(default_factory=list)
     numbers: dict = field(default_factory=dict)  # variable of a storage -> its number
-    known: dict = field(default_factory=dict)  # variable -> the tensors that it stands for
+    aliases: Aliases = field(default_factory=Aliases)
+    arenas: list[int] = field(default_factory=list)  # numbers of the storages in which tensors take turns
 
     def read(self, var: relax.Var, value: relax.Expr) -> None:
         """One binding."""
         name = getattr(getattr(value, "op", None), "name", "") if isinstance(value, ir.Call) else ""
         if name.endswith(".alloc_storage"):
             self.numbers[var] = len(self.storages)
+            if var.name.startswith(ARENA):
+                self.arenas.append(len(self.storages))
             self.storages.append(_storage(value))
         elif name.endswith(".alloc_tensor"):
             self.tensors.append(self._tensor(var, value))
-            self.known[var] = self.tensors[-1:]
+            self.aliases.bind(var, self.tensors[-1])
+        elif isinstance(value, ir.Call) and _callee(value).endswith(_MOVES):
+            self.aliases.follow(var, value.args[-1])
         elif isinstance(value, ir.Call) and ".kill_" not in name:
             self._step(var, value)
-        elif not isinstance(value, ir.Call):
-            self.known[var] = self.of(value)
-
-    def of(self, value: relax.Expr) -> list[dict]:
-        """The tensors that an expression reads, each once."""
-        found: list[dict] = []
-        for var in variables(value):
-            found += [each for each in self.known.get(var, ()) if each not in found]
-        return found
+        elif not self.aliases.follow(var, value):
+            self.aliases.bind(var, tuple(self.aliases.used(value)))
 
     def _tensor(self, var: relax.Var, value: ir.Call) -> dict:
         shape, dtype = list(var.ty.shape or ()), str(var.ty.dtype)
         dims = [int(dim) if isinstance(dim, tirx.IntImm) else str(dim) for dim in shape]
-        entry = {"storage": self.numbers.get(value.args[0]), "shape": dims, "dtype": dtype}
+        place = {"storage": self.numbers.get(value.args[0]), "offset": _offset(value)}
+        entry = {**place, "shape": dims, "dtype": dtype}
         count = _elements(var.ty.shape) * number_bytes(dtype)
         return {**entry, "bytes": count, "first": None, "last": None}
 
     def _step(self, var: relax.Var, value: ir.Call) -> None:
-        tensors = self.of(value)
+        tensors = self.aliases.used(value)
         if not tensors:
             return
         for each in tensors:
             each["first"] = len(self.steps) if each["first"] is None else each["first"]
             each["last"] = len(self.steps)
-        self.known[var] = tensors  # what a call returns may be one of its arguments, by another name
+        self.aliases.bind(var, tuple(tensors))  # what a call returns may be one of its arguments, by another name
         self.steps.append(_callee(value))
 
 
 def _storage(call: ir.Call) -> dict:
     scope = next((each.value for each in call.args if type(each).__name__ == "StringImm"), "global")
     return {"bytes": _elements(call.args[0]), "scope": scope}
+
+
+def _offset(call: ir.Call) -> int:
+    offset = call.args[1] if len(call.args) > 1 else None
+    return int(offset) if isinstance(offset, tirx.IntImm) else 0
 
 
 def _elements(shape: relax.Expr | None) -> int:

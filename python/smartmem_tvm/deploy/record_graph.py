@@ -11,8 +11,8 @@ from tvm import ir, relax
 
 from ..ir.graph import CALL_TIR
 from ..ir.index_map import variables
+from ..ir.sizes import number_bytes
 from ..ir.walk import collect
-from ..transform.fit_storages import number_bytes
 
 
 def record_graph(mod: tvm.IRModule) -> dict:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
 
@@ -70,23 +70,34 @@ def memory(plan: Mapping, manifest: Mapping) -> dict:
     -------
     dict
         The plan with ``planned_bytes`` (of all storages), ``live`` (bytes of tensors in use at each step),
-        ``live_bytes`` (their maximum), ``weight_bytes``; None where the folder does not say.
+        ``live_bytes`` (their maximum), ``weight_bytes``; None where the folder does not say. Each storage with the
+        number of its ``tensors``, and ``live_bytes``, the most of its bytes that are in use at once.
     """
     steps, found = plan.get("steps", []), plan.get("tensors", [])
-    live = [0] * len(steps)
-    for tensor in found:
-        for step in range(tensor["first"], tensor["last"] + 1):
-            live[step] += tensor["bytes"]
+    live = _live(len(steps), found)
+    held = [[each for each in found if each["storage"] == number] for number in range(len(plan.get("storages", [])))]
     weights = manifest.get("weights")
     return {
         "steps": steps,
-        "storages": plan.get("storages", []),
+        "storages": [
+            {**storage, "tensors": len(mine), "live_bytes": max(_live(len(steps), mine), default=0)}
+            for storage, mine in zip(plan.get("storages", []), held)
+        ],
         "tensors": found,
         "live": live,
         "planned_bytes": sum(each["bytes"] for each in plan.get("storages", [])) if plan else None,
         "live_bytes": max(live) if live else None,
         "weight_bytes": None if weights is None else sum(prod(w["shape"]) * _item(w["dtype"]) for w in weights),
     }
+
+
+def _live(steps: int, tensors: Iterable[Mapping]) -> list[int]:
+    """Bytes in use at each step."""
+    live = [0] * steps
+    for tensor in tensors:
+        for step in range(tensor["first"], tensor["last"] + 1):
+            live[step] += tensor["bytes"]
+    return live
 
 
 def _item(dtype: str) -> int:

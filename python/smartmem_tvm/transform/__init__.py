@@ -30,6 +30,7 @@ from .mend_extremes import MendExtremes
 from .mend_vectors import MendVectors
 from .merge_projections import MergeProjections
 from .place_textures import PlaceTextures
+from .plan_memory import PlanMemory
 from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
 from .select_layout import SelectLayout
 from .split_reductions import SplitReductions
@@ -69,6 +70,7 @@ __all__ = [
     "MendVectors",
     "MergeProjections",
     "PlaceTextures",
+    "PlanMemory",
     "RewriteAlgebra",
     "SelectLayout",
     "SplitReductions",

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from ..ir.sizes import number_bytes
 from ..ir.walk import collect
 from ..planner.texture_form import TEXEL
 from ..target import LEAST_ALIGNMENT, image_alignment
@@ -111,8 +112,3 @@ def _in_texture(ty: relax.TensorType) -> bool:
 
 def _static(ty: relax.TensorType) -> bool:
     return ty.shape is not None and all(isinstance(dim, tirx.IntImm) for dim in ty.shape)
-
-
-def number_bytes(dtype: str) -> int:
-    """Bytes of one number in memory."""
-    return 1 if dtype == "bool" else max(1, tvm.DataType(dtype).bits // 8)

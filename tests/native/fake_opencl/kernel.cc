@@ -62,7 +62,7 @@ std::shared_ptr<Memory> Named(const Kernel& kernel, const std::string& prefix) {
 }
 
 size_t Elements(const Memory& memory) {
-  if (!memory.image) return memory.storage->size / sizeof(float);
+  if (!memory.image) return memory.bytes / sizeof(float);
   return 4 * memory.size[0] * memory.size[1] * memory.size[2];
 }
 
@@ -73,7 +73,7 @@ float* Element(const Memory& memory, size_t index) {
     offset = x * memory.pixel + y % memory.size[1] * memory.row +
              y / memory.size[1] * memory.slice + index % 4 * sizeof(float);
   }
-  return reinterpret_cast<float*>(memory.storage->bytes.get() + offset);
+  return reinterpret_cast<float*>(memory.data() + offset);
 }
 
 std::function<void()> Behaviour(const Kernel& kernel, size_t items) {

@@ -17,10 +17,10 @@ struct Box {
 
 void CheckRange(const Memory& buffer, size_t offset, size_t size) {
   Require(size > 0, CL_INVALID_VALUE, "0 bytes");
-  bool inside = offset <= buffer.storage->size && size <= buffer.storage->size - offset;
+  bool inside = offset <= buffer.bytes && size <= buffer.bytes - offset;
   Require(inside, CL_INVALID_VALUE,
           std::to_string(size) + " bytes at " + std::to_string(offset) + " of a buffer of " +
-              std::to_string(buffer.storage->size));
+              std::to_string(buffer.bytes));
 }
 
 void CheckRegion(const Memory& image, const size_t* origin, const size_t* region) {
@@ -39,7 +39,7 @@ void CheckContext(cl_command_queue queue, const Memory& memory) {
 
 Box ImageBox(const Memory& image, const size_t* origin) {
   size_t offset = origin[0] * image.pixel + origin[1] * image.row + origin[2] * image.slice;
-  return {image.storage->bytes.get() + offset, image.row, image.slice};
+  return {image.data() + offset, image.row, image.slice};
 }
 
 // Memory of the host: pitches of 0 mean that rows and slices follow each other.
@@ -55,7 +55,7 @@ Box HostBox(const Memory& image, void* host, const size_t* region, size_t row, s
 Box BufferBox(const Memory& buffer, const Memory& image, size_t offset, const size_t* region) {
   size_t width = region[0] * image.pixel;
   CheckRange(buffer, offset, width * region[1] * region[2]);
-  return {buffer.storage->bytes.get() + offset, width, width * region[1]};
+  return {buffer.data() + offset, width, width * region[1]};
 }
 
 void CopyBox(Box to, Box from, size_t width, size_t rows, size_t slices) {
@@ -88,7 +88,7 @@ FAKE_EXPORT cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem from, cl_b
     CheckRange(*buffer, offset, size);
     Require(host != nullptr, CL_INVALID_VALUE, "no memory of the host");
     Submit(queue, blocking, waits, wait_list, event, kCopyNs,
-           [=] { std::memcpy(host, buffer->storage->bytes.get() + offset, size); });
+           [=] { std::memcpy(host, buffer->data() + offset, size); });
   });
 }
 
@@ -102,7 +102,7 @@ FAKE_EXPORT cl_int clEnqueueWriteBuffer(cl_command_queue queue, cl_mem to, cl_bo
     CheckRange(*buffer, offset, size);
     Require(host != nullptr, CL_INVALID_VALUE, "no memory of the host");
     Submit(queue, blocking, waits, wait_list, event, kCopyNs,
-           [=] { std::memcpy(buffer->storage->bytes.get() + offset, host, size); });
+           [=] { std::memcpy(buffer->data() + offset, host, size); });
   });
 }
 
@@ -116,12 +116,13 @@ FAKE_EXPORT cl_int clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_m
     CheckContext(queue, *target);
     CheckRange(*source, from_offset, size);
     CheckRange(*target, to_offset, size);
-    bool apart = source->storage != target->storage || from_offset + size <= to_offset ||
-                 to_offset + size <= from_offset;
+    const size_t begin = source->begin + from_offset, there = target->begin + to_offset;
+    bool apart = source->storage != target->storage || begin + size <= there ||
+                 there + size <= begin;
     Require(apart, CL_MEM_COPY_OVERLAP, "source and target overlap");
     Submit(queue, false, waits, wait_list, event, kCopyNs, [=] {
-      std::memcpy(target->storage->bytes.get() + to_offset,
-                  source->storage->bytes.get() + from_offset, size);
+      std::memcpy(target->data() + to_offset,
+                  source->data() + from_offset, size);
     });
   });
 }

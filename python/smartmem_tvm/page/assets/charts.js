@@ -34,7 +34,7 @@ function memorySection(model, number) {
   plan.storages.forEach((storage, at) => {
     picture.append(s("rect", { x: box.left, y: y(base + storage.bytes), width: box.right - box.left, height: y(base) - y(base + storage.bytes), fill: COLORS[at % 8], opacity: 0.1 }));
     for (const each of plan.tensors.filter((t) => t.storage === at)) picture.append(s("rect", {
-      class: "hover", x: x(each.first) + 0.5, y: y(base + Math.min(each.bytes, storage.bytes)), width: Math.max(x(each.last + 1) - x(each.first) - 1, 1), height: Math.max(y(base) - y(base + Math.min(each.bytes, storage.bytes)), 0.8), fill: COLORS[at % 8], opacity: 0.75 },
+      class: "hover", x: x(each.first) + 0.5, y: y(base + Math.min((each.offset || 0) + each.bytes, storage.bytes)), width: Math.max(x(each.last + 1) - x(each.first) - 1, 1), height: Math.max(y(0) - y(Math.min(each.bytes, storage.bytes)), 0.8), fill: COLORS[at % 8], opacity: 0.75 },
       tip(`${shape(each.shape)} ${each.dtype}, ${shown(each.bytes, "bytes")}\nwritten by launch ${each.first}: ${plan.steps[each.first]}\nlast used by launch ${each.last}: ${plan.steps[each.last]}`)));
     base += storage.bytes;
   });

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem inspect``: what a compiled folder holds, and which memory it takes, before it is run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .console import Result, megabytes, table, tuning_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAME = "inspect"
+HELP = "say what a compiled folder holds: inputs, outputs, kernels, and the memory that an inference takes"
+EXAMPLE = """\
+  smartmem inspect swin                a folder of `smartmem compile`, for this machine or another one
+  smartmem inspect swin --json         the same for machines
+
+Nothing is run or loaded, and the device that it was compiled for need not be here. `smartmem plan swin` shows which
+tensor lies where."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("folder", metavar="DIR", help="a folder of `smartmem compile`")
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Read the manifest and the plan."""
+    from ..deploy.export import check_files, read_manifest
+    from ..page.sources import read_sources
+    from ..page.tensors import memory
+
+    folder = Path(args.folder)
+    manifest = read_manifest(folder, elsewhere=True)
+    check_files(folder, manifest)
+    plan = memory(read_sources([args.folder]).models[0][2].get("memory") or {}, manifest)
+    figures = ("planned_bytes", "live_bytes", "weight_bytes", "storages")
+    said = ("model", "target", "precision", "inputs", "outputs", "kernels", "tuning", "link")
+    data = {
+        "folder": args.folder,
+        **{key: manifest.get(key) for key in said},
+        "memory": {key: plan[key] for key in figures},
+        "files": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
+    }
+    return Result(data, lambda console: _render(console, data))
+
+
+def _render(console: Console, data: dict) -> None:
+    rows = [("model", data["model"]), ("target", data["target"]), ("precision", data["precision"])]
+    rows += [("input", _tensor(each)) for each in data["inputs"]] + [("output", name) for name in data["outputs"]]
+    rows += [("kernels", data["kernels"])]
+    rows += [("file", f"{name}, {size:,} bytes") for name, size in data["files"].items()]
+    console.print(table(data["folder"], ("", ""), rows))
+    console.print(f"{memory_text(data['memory'])}\n{tuning_text(data['tuning'])}")
+
+
+def memory_text(found: dict) -> str:
+    """The memory of an inference in a sentence."""
+    if found["planned_bytes"] is None:
+        return "The memory that an inference takes is not on record."
+    return (
+        f"An inference takes {megabytes(found['planned_bytes'])} in {len(found['storages'])} allocations, of which "
+        f"{megabytes(found['live_bytes'])} are in use at once, and {megabytes(found['weight_bytes'])} for weights."
+    )
+
+
+def _tensor(each: dict) -> str:
+    return f"{each['name']}: {each['dtype']} {'x'.join(map(str, each['shape']))}"

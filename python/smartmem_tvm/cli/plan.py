@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem plan``: which memory an inference takes, which tensor lies where in it and when."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..whole_file import check_output
+from .console import Result, megabytes, step, table
+from .model import add_compilation, add_model, import_model, options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAME = "plan"
+HELP = "show the memory of an inference: which tensor lies where, from which step to which, and the peak"
+EXAMPLE = """\
+  smartmem plan models/swin_t.onnx                         storages and the largest tensors
+  smartmem plan models/swin_t.onnx -o arena.svg            and a picture, addresses over time
+  smartmem plan swin --all                                 every tensor of a folder of `smartmem compile`
+  smartmem plan models/swin_t.onnx --target cuda --json    the same for machines
+
+Nothing is run, and no code is made. A step is the launch of a kernel. What is least possible for a storage is the
+largest sum of its tensors that are in use at one step. Weights are not in it: they are there all the time."""
+
+_STORAGES = ("storage", "scope", "bytes", "least possible", "ratio", "tensors")
+_TENSORS = ("storage", "offset", "bytes", "first", "last", "kind", "shape", "written by", "last used by")
+_LARGEST = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_model(parser, "an ONNX file, or a folder of `smartmem compile`")
+    parser.add_argument("-o", "--output", metavar="FILE", help="draw a picture: .svg, .png or .pdf")
+    parser.add_argument("--all", action="store_true", help=f"show every tensor, and not the {_LARGEST} largest only")
+    add_compilation(parser)
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Plan or read, and draw."""
+    from ..bench.plot import require_matplotlib
+    from ..page.tensors import memory
+
+    if args.output is not None:
+        require_matplotlib(Path(args.output), "-o")
+        check_output(Path(args.output), source=Path(args.model))
+    manifest, plan = _read(args.model) if Path(args.model).is_dir() else _planned(args)
+    found = memory(plan, manifest)
+    for each in found["tensors"]:
+        each |= {"writer": found["steps"][each["first"]], "last_user": found["steps"][each["last"]]}
+    data = {"model": args.model, "target": manifest["target"], "output": args.output, **found}
+    if args.output is not None:
+        from ..page.arena_plot import draw_plan
+
+        with step(f"Drawing {args.output}"):
+            draw_plan(found, f"{Path(args.model).stem}: {_sentence(data)}", Path(args.output))
+    return Result(data, lambda console: _render(console, data, args.all))
+
+
+def _read(folder: str) -> tuple[dict, dict]:
+    """The manifest of a compiled folder, and its plan."""
+    from ..page.sources import read_sources
+
+    _, manifest, explanation = read_sources([folder]).models[0]
+    plan = explanation.get("memory") or {}
+    if not all("kind" in each for each in plan.get("tensors", ({},))):
+        raise UserError(f"{folder} was compiled by an older version, without offsets; compile the model again.")
+    return manifest, plan
+
+
+def _planned(args: argparse.Namespace) -> tuple[dict, dict]:
+    """The same of an ONNX file, as far as it is needed here."""
+    from ..deploy.build import lower, optimize
+    from ..deploy.memory_plan import PLANNED, memory_plan
+    from ..target import parse_target
+
+    target, mod, chosen, plans = parse_target(args.target), import_model(args), options(args), []
+
+    def look(phase: str, lowered) -> None:
+        if phase in PLANNED:
+            plans.append(memory_plan(lowered))
+
+    with step("Running the passes"), target:
+        weights = lower(optimize(mod, chosen), target, chosen, look)[1]
+    held = [{"shape": list(each.tensor.shape), "dtype": str(each.tensor.dtype)} for each in weights]
+    return {"target": str(target), "weights": held}, plans[0]
+
+
+def _sentence(data: dict) -> str:
+    return (
+        f"{megabytes(data['planned_bytes'])} in {len(data['storages'])} allocations for {len(data['tensors'])} "
+        f"tensors; in use at once at most {megabytes(data['live_bytes'])}."
+    )
+
+
+def _render(console: Console, data: dict, everything: bool) -> None:
+    storages = [
+        (
+            *(number, each["scope"], f"{each['bytes']:,}", f"{each['live_bytes']:,}"),
+            f"{each['bytes'] / each['live_bytes']:.3f}" if each["live_bytes"] else "-",
+            each["tensors"],
+        )
+        for number, each in enumerate(data["storages"])
+    ]
+    console.print(table("Storages", _STORAGES, storages, numbers=(0, 2, 3, 4, 5)))
+    largest = sorted(data["tensors"], key=lambda each: -each["bytes"])[: None if everything else _LARGEST]
+    rows = [
+        (
+            *("-" if each["storage"] is None else each["storage"], f"{each['offset']:,}", f"{each['bytes']:,}"),
+            *(each["first"], each["last"], each["kind"]),
+            f"{each['dtype']} {'x'.join(map(str, each['shape']))}",
+            *(each["writer"], each["last_user"]),
+        )
+        for each in sorted(largest, key=lambda each: (each["first"], each["offset"]))
+    ]
+    left = len(data["tensors"]) - len(rows)
+    title = f"Tensors, without {left} smaller ones (--all shows them)" if left else "Tensors"
+    console.print(table(title, _TENSORS, rows, numbers=(0, 1, 2, 3, 4)))
+    weights = f" Weights take {megabytes(data['weight_bytes'])} more." if data["weight_bytes"] is not None else ""
+    console.print(_sentence(data) + weights + (f"\n{data['output']} shows it." if data["output"] else ""))

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/memory_plan.md shows plans that are as small as possible, and never larger than TVM's."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MEASURE = runpy.run_path(str(ROOT / "benchmarks" / "memory_plan.py"))
+ROWS = json.loads((ROOT / "benchmarks" / "memory_plan.json").read_text(encoding="utf-8"))
+
+
+def test_every_network_was_planned():
+    assert {(row["name"], row["file"]) for row in ROWS} == set(MEASURE["NETWORKS"].items())
+    assert {row["target"] for row in ROWS} == {"cpu", "cuda"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['target']}")
+def test_plans(row):
+    """At most 2 % above the least possible; the page says one allocation."""
+    assert row["live_bytes"] <= row["ours"]["bytes"] <= 1.02 * row["live_bytes"]
+    assert row["ours"]["bytes"] <= row["tvm"]["bytes"] and row["ours"]["allocations"] == 1 < row["tvm"]["allocations"]
