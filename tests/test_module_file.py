@@ -118,6 +118,16 @@ def add_a_function(graph):
     graph["nodes"].append({"type": "ffi.Function", "data": "x"})
 
 
+def name_a_variable_by_its_type(graph):
+    """TVM's printer takes it for a text, and crashes."""
+    variable = next(node["data"] for node in graph["nodes"] if node["type"] == "relax.expr.DataflowVar")
+    variable["name"] = variable["ty"]
+
+
+def take_the_value_of_a_constant(graph):
+    next(node for node in graph["nodes"] if node["type"] == "ir.GenericConst")["data"]["value"] = 0
+
+
 @pytest.mark.parametrize(
     "change, sentence",
     [
@@ -126,14 +136,19 @@ def add_a_function(graph):
         (lambda graph: graph.update(root_index=10**6), "holds no module"),
         (lambda graph: graph.pop("nodes"), "holds no module"),
         (drop_a_field, "holds no module"),
+        (
+            name_a_variable_by_its_type,
+            "holds no module (a relax.expr.DataflowVar has a relax.TensorType in the place of a text)",
+        ),
+        (take_the_value_of_a_constant, "holds no module (a ir.GenericConst lacks a Any)"),
         (add_a_function, "holds a ffi.Function, which is no part of a module"),
     ],
 )
 def test_damaged_files(tmp_path, change, sentence):
     path = tmp_path / "m.json"
-    write_module(module(op.exp, (3,)), path)
+    write_module(module(lambda x: op.exp(op.add(x, constant(3))), (3,)), path)
     changed(path, change)
-    with pytest.raises(UserError, match=sentence) as caught:
+    with pytest.raises(UserError, match=re.escape(sentence)) as caught:
         read_module(path)
     assert str(path) in str(caught.value)
 

@@ -31,9 +31,11 @@ _DATA = re.compile(
 _HEADER = struct.Struct("<QQiiiBBH")
 _LISTS, _MAPS = ("ffi.Array", "ffi.List"), ("ffi.Map", "ffi.Dict")
 # Types of fields that are numbers in the JSON, and not the numbers of nodes.
-_INLINE = ("bool", "int", "float", "DataType", "dtype", "Device", "ffi.String", "std::string", "str")
+_INLINE = ("bool", "int", "float", "DataType", "dtype", "Device")
+_STRINGS = ("ffi.String", "std::string", "str")  # these are there themselves, or as nodes
 # Types of fields that are nothing where there is no more to say.
 _NULLABLE = ("Optional", "Any", "Union", "ir.Span", "ir.Attrs", "ir.DictAttrs", "ffi.Object")
+_NEEDED = (("ir.GenericConst", "Any"),)  # without a value it is no constant
 
 
 def check_module_json(text: str | bytes) -> None:
@@ -100,14 +102,17 @@ def _references(node: dict) -> Iterator[tuple[object, dict | None]]:
         yield from ((each, None) for each in (data if isinstance(data, list) else [data]))
     elif isinstance(data, dict):
         fields = _fields(node["type"])
-        yield from ((each, fields[name]) for name, each in data.items() if name in fields)
+        known = ((each, fields[name]) for name, each in data.items() if name in fields)
+        yield from (pair for pair in known if pair[1]["type"] not in _STRINGS or not isinstance(pair[0], str))
 
 
 def _check_there(nodes: list[dict], number: int, schema: dict | None, holder: str) -> None:
     """Refuse nothing in the place of something, also within lists and maps."""
-    if schema is None or schema["type"] in _NULLABLE:
+    if schema is None or (schema["type"] in _NULLABLE and (holder, schema["type"]) not in _NEEDED):
         return
     node, parts = nodes[number], schema.get("args", [])
+    if schema["type"] in _STRINGS and node["type"] not in ("ffi.String", "ffi.SmallStr"):
+        raise ValueError(f"a {holder} has a {node['type']} in the place of a text")
     if node["type"] == "None":
         raise ValueError(f"a {holder} lacks a {schema['type']}")
     if node["type"] in _LISTS + _MAPS and isinstance(node.get("data"), list) and parts:
