@@ -63,13 +63,20 @@ SINGLE_FUNCTIONS = (
 SCALAR_FUNCTIONS = ("cosh", "sinh")
 
 
-def _lane_by_lane(call: ir.Call) -> ir.Expr:
-    """Work-around: on a CPU these functions of a vector are functions of its elements, for the same reason."""
+def _of_each_lane(call: ir.Call, make: Callable[[str, ir.Expr], ir.Expr]) -> ir.Expr:
+    """A function of a vector as functions of its elements; `make` takes the type and the argument of one."""
     dtype, _, lanes = str(call.ty.dtype).partition("x")
     if not lanes:
-        return in_single(call)
-    each = [tirx.call_intrin(dtype, call.op, tirx.Shuffle([call.args[0]], [i])) for i in range(int(lanes))]
+        return make(dtype, call.args[0])
+    each = [make(dtype, tirx.Shuffle([call.args[0]], [i])) for i in range(int(lanes))]
     return tirx.Shuffle(each, list(range(int(lanes))))
+
+
+def _lane_by_lane(call: ir.Call) -> ir.Expr:
+    """Work-around: on a CPU these functions of a vector are functions of its elements, for the same reason."""
+    if "x" not in str(call.ty.dtype):
+        return in_single(call)
+    return _of_each_lane(call, lambda dtype, x: tirx.call_intrin(dtype, call.op, x))
 
 
 for _name in SINGLE_FUNCTIONS:
@@ -82,14 +89,10 @@ EXACT_DOUBLES = ("atanh", "tanh")
 
 
 def _as_in_c(call: ir.Call, otherwise: Callable[[ir.Call], ir.Expr] | None) -> ir.Expr:
-    dtype, _, lanes = str(call.ty.dtype).partition("x")
-    if dtype != "float64":
+    if not str(call.ty.dtype).startswith("float64"):
         return otherwise(call) if otherwise is not None else call
     name = call.op.name.removeprefix("tirx.")
-    if not lanes:
-        return tirx.call_pure_extern(dtype, name, call.args[0])
-    each = [tirx.call_pure_extern(dtype, name, tirx.Shuffle([call.args[0]], [i])) for i in range(int(lanes))]
-    return tirx.Shuffle(each, list(range(int(lanes))))
+    return _of_each_lane(call, lambda dtype, x: tirx.call_pure_extern(dtype, name, x))
 
 
 for _name in EXACT_DOUBLES:

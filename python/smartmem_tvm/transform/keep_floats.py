@@ -74,17 +74,13 @@ def _is_zero(expr: ir.Expr) -> bool:
 
 def _cancels(difference: tirx.Sub | tirx.EQ | tirx.NE) -> bool:
     """Whether both sides have an operand in common, and the simplifier makes use of it."""
-    first, second = (_operands(side) for side in (difference.a, difference.b))
-    return any(tvm_ffi.structural_equal(a, b) for a in first for b in second) and _simplifies(difference)
+    return not _operands(difference.a).isdisjoint(_operands(difference.b)) and _simplifies(difference)
 
 
-def _operands(expr: ir.Expr) -> list:
+def _operands(expr: ir.Expr) -> set[int]:
+    """What tells the loads and the constants of an expression from others."""
     constants = [each for each in collect(expr, tirx.FloatImm) if each.value]
-    return [*_distinct(loads(expr)), *_distinct(constants)]
-
-
-def _distinct(nodes: list) -> list:
-    return list({tvm_ffi.structural_hash(node): node for node in nodes}.values())
+    return {tvm_ffi.structural_hash(each) for each in (*loads(expr), *constants)}
 
 
 def _simplifies(expr) -> bool:
