@@ -85,7 +85,7 @@ def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> 
         return {}  # without elements
     if node.domain not in walk.ONNX_DOMAINS or node.op_type in _KEPT:
         return None
-    shape = _shape(types.get(node.input[0])) if node.input else None
+    shape = shape_of(types.get(node.input[0])) if node.input else None
     if node.op_type == "Size" and shape is not None and prod(shape) <= MOST_NUMBERS:
         return {node.output[0]: np.array(prod(shape), np.int64)}
     if node.op_type == "Shape" and shape is not None:
@@ -94,7 +94,7 @@ def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> 
     inputs = [name for name in node.input if name]
     if (not inputs and node.op_type != "Constant") or not all(name in values for name in inputs):
         return None
-    if any(prod(_shape(types.get(name)) or ()) > LARGEST for name in node.output):
+    if any(prod(shape_of(types.get(name)) or ()) > LARGEST for name in node.output):
         return None
     return _evaluate(node, {name: values[name] for name in inputs}, types, opset)
 
@@ -102,14 +102,14 @@ def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> 
 def _empty(types: Types) -> Iterator[tuple[str, tuple[list[int], np.dtype]]]:
     """Name, sizes and type of each tensor that has no elements."""
     for name, kind in types.items():
-        shape = _shape(kind)
+        shape = shape_of(kind)
         if shape is None or 0 not in shape or prod(size or 1 for size in shape) > MOST_NUMBERS:
             continue  # the importer refuses such sizes
         if kind.tensor_type.elem_type in _NUMBERS:
             yield name, (shape, onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
 
 
-def _shape(kind: onnx.TypeProto | None) -> list[int] | None:
+def shape_of(kind: onnx.TypeProto | None) -> list[int] | None:
     """The sizes of a tensor, None if one of them is not known."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None

@@ -7,7 +7,6 @@ which element of a sequence is meant. They are evaluated from constants by ONNX'
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
@@ -17,7 +16,9 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import evaluate
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.functions import types_of
 from smartmem_tvm.frontend.subgraphs import Body
 
 MOST_NODES = 2000  # that loops may become: the time to compile grows faster than their number
@@ -251,16 +252,8 @@ class Flattening:
         del part.graph.node[:], part.graph.output[:], part.graph.value_info[:]
         part.graph.node.extend(self.nodes)
         part.graph.initializer.extend(self.constants)
-        with contextlib.suppress(Exception):  # then those that the file states have to do
-            part = onnx.shape_inference.infer_shapes(part, data_prop=True)
-        graph = part.graph
-        found = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-        for value in (*graph.input, *graph.value_info):
-            dims = value.type.tensor_type.shape.dim
-            known = (dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims)
-            if value.type.tensor_type.HasField("shape") and all(known):
-                found[value.name] = [dim.dim_value for dim in dims]
-        return found
+        shapes = {name: evaluate.shape_of(kind) for name, kind in types_of(part).items()}
+        return {name: shape for name, shape in shapes.items() if shape is not None}
 
     def axis(self, axis: int, shape: list[int]) -> int:
         """An axis of a tensor, counted from its first.
