@@ -106,6 +106,7 @@ def _summary(documented: object) -> str:
 _ENTRIES = (
     # Of operators, before they are legalized.
     _ours(transform.DropEmpty),
+    _ours(transform.FoldFills),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
     _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
     _ours(transform.RewriteAlgebra, "DNNFusion 4.2, Table 4"),

@@ -133,7 +133,13 @@ PHASES = (
     Phase(
         "canonicalize",
         # No other pass has to think of tensors without elements.
-        ("drop-empty", "relax.DecomposeOpsForInference", "relax.CanonicalizeBindings", "relax.FoldConstant"),
+        (
+            "drop-empty",
+            "relax.DecomposeOpsForInference",
+            "relax.CanonicalizeBindings",
+            "fold-fills",
+            "relax.FoldConstant",
+        ),
     ),
     # Cheaper operators, while operators still have names.
     Phase("rewrite", ("fold-scales", "fold-norm-affine", "rewrite-algebra", "split-transposed")),

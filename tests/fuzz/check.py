@@ -110,8 +110,12 @@ def check(case: Case, target: str = "llvm") -> Verdict:
         return Verdict(INTERNAL, *_place(error), loose=loose)
     if faults(case, got, expected):
         # What a few other roundings did not move, many and coarser ones may.
-        expected = reference.expected(case, runs=40, scale=4.0)
+        expected = reference.expected(case, runs=40, scale=4.0, optimized=True)
     found = faults(case, got, expected)
+    if found and "rewrite" not in case.options and not faults(case, got, [each.where_finite() for each in expected]):
+        # The laws of algebra hold for numbers: `inf - inf` is none, and what they make of it may be another.
+        without = Case(case.model, case.inputs, {**case.options, "rewrite": False})
+        found = faults(case, compile_and_run(without, target), expected)
     if found:
         operators, others = (
             " ".join(each for each in case.operators if each != "Constant"),

@@ -109,6 +109,17 @@ def test_what_rounding_moves_is_not_wrong():
     assert not rest.fault(rest.value + np.array([5e-7, 0], "f4")) and rest.fault(rest.value + np.float32(1e-3))
 
 
+def test_what_is_no_number_may_be_another_one_by_algebra_alone(monkeypatch):
+    """`inf * b - inf`: NaN as it is drawn, infinite as `inf * (b - 1)`."""
+    x, b = np.array([1, np.inf], "f4"), np.array([3, 3], "f4")
+    nodes = [("Mul", ["x", "b"], "h"), ("Sub", ["h", "x"], "y")]
+    drawn = case(nodes, {"x": x, "b": b}, {"y": 1})
+    drawn.model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [2]))
+    assert check.check(drawn).kind == check.OK
+    monkeypatch.setattr(check, "compile_and_run", lambda *_: [np.array([2, np.inf], "f4")])
+    assert check.check(drawn).kind == check.WRONG
+
+
 def test_a_mean_is_rounded():
     """Three equal numbers without their mean are 0 or a unit in the last place, times up to 300."""
     x = np.array([[2.3, 2.3, 2.3], [1, 2, 4]], "f4")

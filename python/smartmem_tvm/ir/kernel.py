@@ -236,7 +236,9 @@ def emit(kernel: Kernel, attrs: dict | None = None) -> tirx.PrimFunc:
 
 def _emit_stage(stage: Stage) -> tirx.Stmt:
     loops = [tirx.Var(it.var.name.removeprefix("v_"), it.var.ty) for it in stage.iters]
-    fresh = {it.var: tirx.Var(it.var.name, it.var.ty) for it in stage.iters}
+    # A function that is fused twice brings the variables of its body twice.
+    bound = [bind.var for bind in collect(stage.body, tirx.Bind)]
+    fresh = {var: tirx.Var(var.name, var.ty) for var in [*(it.var for it in stage.iters), *bound]}
     iters = [tirx.IterVar(it.dom, fresh[it.var], it.iter_type) for it in stage.iters]
     body = substitute(stage.body, fresh)
     init = substitute(stage.init, fresh) if stage.init is not None else None

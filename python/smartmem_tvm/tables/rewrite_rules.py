@@ -21,7 +21,9 @@ Conditions, separated by ``;``:
 
 Floats are rounded differently after a rewrite: each row moves a result by a few units in the last place of its largest
 intermediate term. None turns a finite result into an infinite one as long as the squares of its inputs are finite; for
-that reason ``(a / b) * (c / d) => (a * c) / (b * d)`` and ``sqrt(a) * sqrt(b) => sqrt(a * b)`` are missing.
+that reason ``(a / b) * (c / d) => (a * c) / (b * d)`` and ``sqrt(a) * sqrt(b) => sqrt(a * b)`` are missing. Where the
+graph as it was drawn arrives at NaN or infinity, as in ``inf * b - inf``, a rewritten one may arrive at another of
+these, or at a number; operators that read a constant with one of these are left alone.
 """
 
 from __future__ import annotations

@@ -352,6 +352,13 @@ def test_a_one_that_broadcasts_is_no_neutral_element():
     assert not refused(lambda a: op.multiply(a, ones), (3, 4, 5))
 
 
+@pytest.mark.parametrize("number, changed", [(np.inf, False), (np.nan, False), (3.0, True)])
+def test_laws_are_of_numbers_only(number, changed):
+    """`inf * b - inf` is none, and `inf * (b - 1)` infinite."""
+    factor = relax.const(np.array([1, number], "f4"))
+    assert refused(lambda x: op.subtract(op.multiply(factor, x), factor), (3, 2)) is not changed
+
+
 def test_a_large_constant_is_not_made_of_small_ones():
     """The masks of all windows and the biases of all heads are smaller than their sum."""
     mask, bias = (relax.const(random(shape)[0]) for shape in ((64, 1, 16, 16), (1, 12, 16, 16)))

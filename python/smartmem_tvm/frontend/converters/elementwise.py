@@ -205,7 +205,7 @@ CONVERTERS = {
     "ThresholdedRelu": thresholded_relu,
     # LLVM has no such functions of half precision, nor TVM's own forms of them.
     **dict.fromkeys(
-        ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN", "MeanVarianceNormalization"),
+        ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN"),
         _HALVES,
     ),
     # Powers of halves overflow where their root does not.

@@ -33,6 +33,22 @@ def layer_normalization(node: Node) -> relax.Expr | None:
     return relax.Tuple([node.bb.emit(each) for each in (result, *statistics)][: node.outputs])
 
 
+def mean_variance_normalization(node: Node) -> relax.Expr:
+    """MeanVarianceNormalization by the squares of the centred numbers.
+
+    ONNX's function takes the square of the mean from the mean of the squares, of which little is left where the mean
+    is large.
+    """
+    x, given = node.inputs[0], dtype_of(node.inputs[0])
+    working = "float64" if given == "float64" else "float32"
+    axes = [axis % len(shape_of(x)) for axis in node.attrs.get("axes", (0, 2, 3))]
+    wide = astype(node, x, working)
+    centred = node.emit(relax.op.subtract(wide, node.emit(relax.op.mean(wide, axes, keepdims=True))))
+    variance = node.emit(relax.op.mean(node.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
+    deviation = node.emit(relax.op.add(node.emit(relax.op.sqrt(variance)), constant(1e-9, working)))
+    return astype(node, node.emit(relax.op.divide(centred, deviation)), given)
+
+
 def rms_normalization(node: Node) -> relax.Expr | None:
     """RMSNormalization of a whole tensor, in pieces: TVM's operator keeps at least one axis."""
     x, scale = node.inputs[:2]
@@ -91,6 +107,7 @@ def dropout(node: Node) -> relax.Expr:
 CONVERTERS = {
     "BatchNormalization": batch_normalization,
     "Dropout": dropout,
+    "MeanVarianceNormalization": mean_variance_normalization,
     "RMSNormalization": rms_normalization,
     "LayerNormalization": layer_normalization,
 }

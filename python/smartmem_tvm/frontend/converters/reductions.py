@@ -69,13 +69,16 @@ def hardmax(node: Node) -> relax.Expr | None:
 
 def lp_normalization(node: Node) -> relax.Expr:
     """LpNormalization: along one axis by the sum of magnitudes or the length; a vector of zeros stays one."""
-    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    given = dtype_of(node.inputs[0])
+    dtype = given if given == "float64" else "float32"  # squares of halves are 0, or infinite, where their root is not
+    x = astype(node, node.inputs[0], dtype)
     axis, p = node.attrs.get("axis", -1) % len(shape_of(x)), node.attrs.get("p", 2)
     magnitude = relax.op.abs(x) if p == 1 else relax.op.multiply(x, x)
     norm = node.emit(relax.op.sum(node.emit(magnitude), axis, keepdims=True))
     norm = norm if p == 1 else node.emit(relax.op.sqrt(norm))
     zero = node.emit(relax.op.equal(norm, constant(0, dtype)))
-    return relax.op.divide(x, node.emit(relax.op.where(zero, constant(1, dtype), norm)))
+    result = node.emit(relax.op.divide(x, node.emit(relax.op.where(zero, constant(1, dtype), norm))))
+    return astype(node, result, given)
 
 
 def determinant(node: Node) -> relax.Expr:

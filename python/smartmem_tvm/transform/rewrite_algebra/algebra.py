@@ -272,7 +272,7 @@ def _describe(value, vocabulary: frozenset[str]) -> tuple[str, Any] | None:
     if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
         return None
     op = value.op.name.removeprefix(_PREFIX)
-    if op not in vocabulary:
+    if op not in vocabulary or not all(map(_is_finite, value.args)):
         return None
     if op in REDUCTIONS:
         shape = _facts(value.args[0].ty)
@@ -281,6 +281,14 @@ def _describe(value, vocabulary: frozenset[str]) -> tuple[str, Any] | None:
         axes = tuple(range(ndim)) if axes is None else tuple(sorted(int(axis) % ndim for axis in axes))
         return (op, Reduce(shape.shape, axes, bool(value.attrs.keepdims))) if shape else None
     return op, None
+
+
+def _is_finite(expr: relax.Expr) -> bool:
+    """Whether it may have numbers only: the laws of algebra hold for no others, as in ``inf - inf``."""
+    if not isinstance(expr, ir.Constant):
+        return True
+    array = expr.value.numpy()
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _facts(ty) -> TermFacts | None:
