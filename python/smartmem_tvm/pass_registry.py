@@ -116,6 +116,7 @@ _ENTRIES = (
     _ours(transform.LowerScans),
     _ours(transform.LowerArgmax),
     _ours(transform.LowerConcats),
+    _ours(transform.WidenSums),
     # Of the graph of kernels.
     _ours(transform.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),

@@ -149,6 +149,7 @@ PHASES = (
         "legalize",
         (
             "lower-concats",
+            "widen-sums",
             "relax.DispatchSampling",
             "relax.DispatchSortScan",
             "relax.LegalizeOps",

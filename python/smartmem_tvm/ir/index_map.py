@@ -39,7 +39,7 @@ EVALUATE: dict[type, Callable] = {
 
 # Most indices are one of these: not worth the cost of setting up a walk.
 _LEAVES = (ir.Var, tirx.IntImm)
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
+DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 # Points; enumerating fewer takes less time than asking TVM's iterator analysis.
 _LARGE_SPACE = 1 << 14
 
@@ -117,7 +117,7 @@ def division_count(expr) -> int:
 
 def _divisions_outside(expr) -> list:
     """Divisions of an expression that are not in the arguments of a call."""
-    nodes = collect_outside(expr, (*_DIVISIONS, ir.Call), skip=ir.Call)
+    nodes = collect_outside(expr, (*DIVISIONS, ir.Call), skip=ir.Call)
     return [node for node in nodes if not isinstance(node, ir.Call)]
 
 
@@ -130,11 +130,12 @@ def divisor_chain(nodes: Iterable, var, extent: int) -> list[int]:
         Expressions or statements in which ``//`` and ``%`` are looked for.
     """
     found: set[int] = set()
-    for division in (each for node in nodes for each in collect(node, _DIVISIONS)):
+    for division in (each for node in nodes for each in collect(node, DIVISIONS)):
         outer, divided = 1, division.a
-        if isinstance(divided, tirx.FloorDiv) and isinstance(divided.b, tirx.IntImm):
+        if isinstance(divided, tirx.FloorDiv) and isinstance(divided.b, tirx.IntImm) and int(divided.b) > 0:
             outer, divided = int(divided.b), divided.a  # (v // a) % b cuts at a and at a * b
-        if isinstance(division.b, tirx.IntImm) and isinstance(divided, ir.Var) and divided.same_as(var):
+        positive = isinstance(division.b, tirx.IntImm) and int(division.b) > 0
+        if positive and isinstance(divided, ir.Var) and divided.same_as(var):
             found.update((outer, outer * int(division.b)))
     chain = [1, *sorted(found - {1, extent}), extent]
     return chain if all(b % a == 0 for a, b in pairwise(chain)) else [1, extent]

@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from .index_map import (
+    DIVISIONS,
     NotAnIndex,
     division_count,
     evaluate,
@@ -27,6 +28,7 @@ from .index_map import (
     unflatten,
     variables,
 )
+from .walk import collect
 
 # Maps are compared by value on spaces up to this size; on larger ones a doubtful simplification is not made.
 _LARGEST_SPACE = 1 << 22
@@ -89,13 +91,16 @@ class Simplifier:
         for var, rng in self.ranges.items():
             self.analyzer.bind(var, rng)
 
+    def _simplified(self, expr):
+        return with_positive_divisors(self.analyzer.simplify(expr))
+
     def index(self, expr):
         """The cheapest equal form of one index expression, counted in ``//`` and ``%``."""
-        plain = self.analyzer.simplify(expr)
+        plain = self._simplified(expr)
         if not _reducing.get() or division_count(plain) == 0:
             return plain
         candidates = [self._modulo_of_modulo(plain), self._merged(plain)]
-        return self._cheaper(plain, [self.analyzer.simplify(each) for each in candidates])
+        return self._cheaper(plain, [self._simplified(each) for each in candidates])
 
     def indices(self, indices: Sequence, shape: Sequence) -> list:
         """The cheapest equal form of an access to a tensor of `shape`.
@@ -114,7 +119,7 @@ class Simplifier:
         if math.prod(extents) != math.prod(sizes):
             return simple
         straight = flat_index(used, extents)
-        split = [self.analyzer.simplify(part) for part in unflatten(straight, sizes)]
+        split = [self._simplified(part) for part in unflatten(straight, sizes)]
         if sum(map(division_count, split)) >= divisions or not self._equal(straight, flat_index(simple, sizes)):
             return simple
         return split
@@ -169,7 +174,7 @@ class Simplifier:
         return load.source[tuple(self.indices(load.indices, load.source.shape))]
 
     def _select(self, select):
-        condition = self.analyzer.simplify(select.condition)
+        condition = self._simplified(select.condition)
         if isinstance(condition, tirx.IntImm):
             return select.true_value if int(condition) else select.false_value
         return tirx.Select(condition, select.true_value, select.false_value)
@@ -178,13 +183,40 @@ class Simplifier:
         if not is_if_then_else(call):
             return call
         condition, yes, no = call.args
-        condition = self.analyzer.simplify(condition)
+        condition = self._simplified(condition)
         if isinstance(condition, tirx.IntImm):
             return yes if int(condition) else no
         if tvm_ffi.structural_equal(yes, no):
             return yes
         rotated = rotation(condition, yes, no, self.ranges) if _reducing.get() else None
         return rotated if rotated is not None else tirx.if_then_else(condition, yes, no)
+
+
+def with_positive_divisors(expr):
+    """Divide by positive numbers only: TVM makes ``v % -3 * -1`` of ``(3 - v) % 3``, and nobody expects that."""
+    if not any(isinstance(each.b, tirx.IntImm) and int(each.b) < 0 for each in collect(expr, DIVISIONS)):
+        return expr
+
+    def divide(division):
+        if not isinstance(division.b, tirx.IntImm) or int(division.b) > 0:
+            return division
+        divisor, negative = tirx.const(-int(division.b), division.b.ty.dtype), tirx.const(-1, division.b.ty.dtype)
+        turned = type(division)(_times_minus_one(division.a), divisor)
+        return turned if isinstance(division, tirx.FloorDiv) else tirx.Mul(turned, negative)
+
+    def multiply(product):
+        return _times_minus_one(product.a) if _is_minus_one(product.b) else product
+
+    return tvm_ffi.structural_map(expr, (*((kind, divide) for kind in DIVISIONS), (tirx.Mul, multiply)))
+
+
+def _is_minus_one(expr) -> bool:
+    return isinstance(expr, tirx.IntImm) and int(expr) == -1
+
+
+def _times_minus_one(expr):
+    negated = isinstance(expr, tirx.Mul) and _is_minus_one(expr.b)
+    return expr.a if negated else tirx.Mul(expr, tirx.const(-1, expr.ty.dtype))
 
 
 def rotation(condition, yes, no, ranges: Mapping):

@@ -39,6 +39,7 @@ from .split_transposed import SplitTransposed
 from .stage_texels import StageTexels
 from .store_half import StoreHalf
 from .vectorize_math import VectorizeMath
+from .widen_sums import WidenSums
 from .wrap_casts import WrapCasts
 
 __all__ = [
@@ -80,5 +81,6 @@ __all__ = [
     "StageTexels",
     "StoreHalf",
     "VectorizeMath",
+    "WidenSums",
     "WrapCasts",
 ]

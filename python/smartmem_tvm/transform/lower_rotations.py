@@ -7,6 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from ..ir.index_map import division_count
 from ..ir.kernel import Stage, rewrite_stages
 
 
@@ -37,10 +38,12 @@ def _lower(stage: Stage) -> Stage:
 
     def rewrite(modulo):
         shift = modulo.a.b if isinstance(modulo.a, tirx.Add) else None
-        if not isinstance(shift, tirx.IntImm) or not isinstance(modulo.b, tirx.IntImm):
+        size = int(modulo.b) if isinstance(modulo.b, tirx.IntImm) else 0
+        if not isinstance(shift, tirx.IntImm) or size <= 0:
             return modulo
-        size = int(modulo.b)
         inside = analyzer.simplify(tirx.floormod(modulo.a.a, modulo.b))
+        if division_count(inside) > division_count(modulo.a.a):
+            return modulo  # no rotation: a division would be left
         moved = inside + tirx.const(int(shift) % size, inside.ty.dtype)
         dtype = moved.ty.dtype
         return moved - tirx.Select(moved >= tirx.const(size, dtype), modulo.b, tirx.const(0, dtype))

@@ -48,7 +48,14 @@ def test_space_to_depth_by_columns(agree):
     agree(node, {"x": X[:, :, :6]}, opset=28, tolerance=0, by_reference=True)
 
 
-@pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 def test_pools_of_the_same_size(agree, op_type, auto_pad):
     agree(helper.make_node(op_type, ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], auto_pad=auto_pad), {"x": X})
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+def test_pools_that_leave_out_the_beginning_are_refused(agree, op_type):
+    node = helper.make_node(op_type, ["x"], ["y"], kernel_shape=[1, 1], strides=[3, 4], auto_pad="SAME_UPPER")
+    with pytest.raises(UserError, match="give pads"):
+        agree(node, {"x": X[:, :, :3]})

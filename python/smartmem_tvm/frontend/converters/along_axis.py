@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tvm import relax, te, tirx
 
-from smartmem_tvm.frontend.converters.node import Node, dtype_of, shape_of
+from smartmem_tvm.frontend.converters.node import Node, shape_of
 
 _RUNNING = {"CumSum": relax.op.cumsum, "CumProd": relax.op.cumprod}
 
@@ -21,7 +21,7 @@ def running(node: Node) -> relax.Expr:
     reverse = bool(node.attrs.get("reverse", 0))
     x = node.emit(relax.op.flip(x, axis % rank)) if reverse else x
     exclusive = bool(node.attrs.get("exclusive", 0))
-    result = node.emit(_RUNNING[node.op](x, axis % rank, dtype_of(x), exclusive))
+    result = node.emit(_RUNNING[node.op](x, axis % rank, exclusive=exclusive))
     return relax.op.flip(result, axis % rank) if reverse else result
 
 

@@ -28,12 +28,16 @@ def extreme(node: Node) -> relax.Expr | None:
     return relax.op.astype(node.emit(wide.by_tvm()), "bool")
 
 
-def of_integers(node: Node) -> relax.Expr | None:
-    """Reductions of integers that are none of integers inside: in floating point, without the fraction at the end."""
+def in_wider_type(node: Node) -> relax.Expr | None:
+    """Sums of halves in float32; what is no integer inside, of integers, in float64 without the fraction at the end."""
     dtype = dtype_of(node.inputs[0])
-    if "int" not in dtype:
+    if dtype in ("float16", "bfloat16"):
+        working = "float32"
+    elif "int" in dtype and node.op in _FRACTIONS:
+        working = "float64"
+    else:
         return None
-    wide = node.with_inputs(astype(node, node.inputs[0], "float64"), *node.inputs[1:])
+    wide = node.with_inputs(astype(node, node.inputs[0], working), *node.inputs[1:])
     return relax.op.astype(node.emit(wide.by_tvm()), dtype)
 
 
@@ -125,14 +129,12 @@ def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[re
     return pivot, flip, emit(op.strided_slice(below, [2], [1], [size]))
 
 
+_FRACTIONS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean")
 _BY_TYPE = {
     "ReduceMax": extreme,
     "ReduceMin": extreme,
-    **dict.fromkeys(("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"), of_integers),
+    **dict.fromkeys((*_FRACTIONS, "ReduceL1", "ReduceProd", "ReduceSum", "ReduceSumSquare"), in_wider_type),
 }
-_REDUCTIONS = [
-    f"Reduce{each}" for each in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-]
 
 CONVERTERS = {
     "ArgMax": arg_extreme,
@@ -140,5 +142,5 @@ CONVERTERS = {
     "Hardmax": hardmax,
     "Det": determinant,
     "LpNormalization": lp_normalization,
-    **dict.fromkeys(_REDUCTIONS, reduction),
+    **dict.fromkeys(_BY_TYPE, reduction),
 }

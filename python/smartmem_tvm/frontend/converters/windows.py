@@ -4,6 +4,7 @@
 import numpy as np
 from tvm import relax
 
+from smartmem_tvm.frontend.converters.elementwise import in_float32
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 
 
@@ -78,10 +79,16 @@ def _explicit(node: Node) -> Node:
     spatial = shape_of(node.inputs[0])[2:]
     ones, kernel = [1] * len(spatial), node.attrs["kernel_shape"]
     strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
-    total = [
-        max(0, (-(-size // step) - 1) * step + (width - 1) * apart + 1 - size)
+    wanted = [
+        (-(-size // step) - 1) * step + (width - 1) * apart + 1 - size
         for size, step, width, apart in zip(spatial, strides, kernel, dilations)
     ]
+    if any(each < -1 for each in wanted):
+        raise ValueError(
+            "its auto_pad leaves out numbers at the beginning, as its strides are larger than its windows; "
+            "implementations disagree on which: give pads"
+        )
+    total = [max(0, each) for each in wanted]
     less, more = [each // 2 for each in total], [each - each // 2 for each in total]
     pads = (*less, *more) if same == "SAME_UPPER" else (*more, *less)
     return node.with_inputs(*node.inputs, pads=pads, auto_pad=b"NOTSET")
@@ -90,6 +97,14 @@ def _explicit(node: Node) -> Node:
 def average_pool(node: Node) -> relax.Expr | None:
     """AveragePool with SAME_LOWER or SAME_UPPER: see `_explicit`."""
     explicit = _explicit(node)
+    return explicit.by_tvm() if explicit is not node else None
+
+
+def lp_pool(node: Node) -> relax.Expr | None:
+    """LpPool with the pads of `_explicit`; of halves in float32, as powers overflow where their root does not."""
+    explicit = _explicit(node)
+    if dtype_of(node.inputs[0]) in ("float16", "bfloat16"):
+        return in_float32(explicit)
     return explicit.by_tvm() if explicit is not node else None
 
 
@@ -126,6 +141,7 @@ def space_to_depth(node: Node) -> relax.Expr | None:
 CONVERTERS = {
     "AveragePool": average_pool,
     "ConvTranspose": conv_transpose,
+    "LpPool": lp_pool,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
     "RoiAlign": roi_align,
