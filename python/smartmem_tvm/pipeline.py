@@ -108,6 +108,7 @@ _PLAN_MEMORY = (
     "keep-floats",
     "guard-divisions",
     "wrap-casts",
+    "wrap-unsigned",
     "clamp-indices",
     "relax.ToNonDataflow",
     "relax.RemovePurityChecking",

@@ -41,6 +41,7 @@ from .store_half import StoreHalf
 from .vectorize_math import VectorizeMath
 from .widen_sums import WidenSums
 from .wrap_casts import WrapCasts
+from .wrap_unsigned import WrapUnsigned
 
 __all__ = [
     "CaptureGraphs",
@@ -83,4 +84,5 @@ __all__ = [
     "VectorizeMath",
     "WidenSums",
     "WrapCasts",
+    "WrapUnsigned",
 ]

@@ -352,6 +352,12 @@ def test_a_one_that_broadcasts_is_no_neutral_element():
     assert not refused(lambda a: op.multiply(a, ones), (3, 4, 5))
 
 
+@pytest.mark.parametrize("dtype, changed", [("uint64", False), ("uint8", False), ("int64", True)])
+def test_unsigned_numbers_have_no_negative(dtype, changed):
+    zero = relax.const(np.zeros(3, dtype), dtype)
+    assert refused(lambda x: op.subtract(zero, x), (3,), dtype=dtype) is not changed
+
+
 @pytest.mark.parametrize("number, changed", [(np.inf, False), (np.nan, False), (3.0, True)])
 def test_laws_are_of_numbers_only(number, changed):
     """`inf * b - inf` is none, and `inf * (b - 1)` infinite."""

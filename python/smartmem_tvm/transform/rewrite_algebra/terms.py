@@ -163,11 +163,12 @@ def result_facts(op: str, operands: list[TermFacts], attrs: Any) -> TermFacts:
     Raises
     ------
     Refused
-        As `result_shape`; if the operands' dtypes differ; if it would be a constant much larger than its operands.
+        As `result_shape`; if the operands' dtypes differ, or have no such operator; if it would be a constant much
+        larger than its operands.
     """
     dtypes = {operand.dtype for operand in operands}
     shape = result_shape(op, [operand.shape for operand in operands], attrs)
-    if len(dtypes) != 1:
+    if len(dtypes) != 1 or (op == "negative" and "uint" in next(iter(dtypes))):  # TVM has no negative of unsigned ones
         raise Refused
     constant = all(operand.constant for operand in operands)
     facts = TermFacts(shape, dtypes.pop(), constant)
