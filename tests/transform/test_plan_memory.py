@@ -15,7 +15,7 @@ from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.planner.arena import Arena, Block, check_arena, lower_bound
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform import PlanMemory
+from smartmem_tvm.transform import PlanMemory, plan_memory
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 CUDA = tvm.target.Target({"kind": "cuda", "arch": "sm_80"}, host="llvm")
@@ -78,6 +78,14 @@ def test_opencl_gets_parts_of_a_buffer():
     parts = [call for call in collect(mod["main"], ir.Call) if isinstance(call.op, relax.ExternFunc)]
     assert [call.op.global_symbol for call in parts] == ["vm.builtin.smartmem_part"] * 2
     assert allocations(mod) == ([1024], 1)
+
+
+@pytest.mark.parametrize("largest, arenas", [(1024, [1024]), (1023, [])])
+def test_an_arena_that_the_device_does_not_allocate_is_left_to_tvm(monkeypatch, caplog, largest, arenas):
+    monkeypatch.setattr(plan_memory, "_largest_buffer", lambda: largest)
+    sizes, left = allocations(planned(chain(8, 8, 8), (1, 8), target=OPENCL))
+    assert (sizes, left) == (arenas, 1 if arenas else 3)
+    assert bool(arenas) is not ("left to TVM's planner" in caplog.text)
 
 
 @pytest.mark.parametrize(("target", "alignment"), [(None, 64), (CUDA, 256), (OPENCL, 512)])

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import tvm
@@ -19,6 +20,7 @@ from ..target import is_cpu, is_cuda, is_elsewhere, is_opencl, model_of
 
 ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
 _MEMORY = relax.op.memory
+_log = logging.getLogger(__name__)
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PlanMemory")
@@ -48,8 +50,9 @@ class PlanMemory:
     of this package's runtime makes a buffer over these bytes.
 
     To be run after ``CallTIRRewrite``. Leaves to ``StaticPlanBlockMemory``: tensors of unknown shape or without
-    elements, in textures, in a branch, those that others than kernels use, and all for devices of another machine that
-    need more than addresses: its runtime may be TVM's. What a function returns is nobody's: the caller keeps it.
+    elements, in textures, in a branch, those that others than kernels use, an arena larger than the device allocates at
+    once, which a warning says, and all for devices of another machine that need more than addresses: its runtime may be
+    TVM's. What a function returns is nobody's: the caller keeps it.
 
     Nothing is written where something else is read: a kernel's ``noalias`` promises that its arguments lie apart. Of
     Swin-T, ConvNeXt-T, RegNet and ViT-B/16 no peak would be lower if each sum at the end of a matmul or a convolution
@@ -87,11 +90,14 @@ class _Device:
         The call that makes a tensor which begins at its data of one that begins within.
     always : bool
         Whether that is to be called at offset 0 too.
+    largest : int, optional
+        Bytes of one allocation, at most.
     """
 
     alignment: int
     moved: Callable[[relax.Var], ir.Call]
     always: bool = False
+    largest: int | None = None
 
 
 def _part(tensor: relax.Var) -> ir.Call:
@@ -112,7 +118,14 @@ def _device(target: tvm.target.Target | None) -> _Device | None:
     if is_cuda(target):
         return _CUDA
     here = is_opencl(target) and not is_elsewhere(target) and not model_of(target)
-    return _OPENCL if here else None
+    return replace(_OPENCL, largest=_largest_buffer()) if here else None
+
+
+def _largest_buffer() -> int | None:
+    """What the driver of this machine's first OpenCL device allows; phones have a quarter of their memory."""
+    ask = tvm.get_global_func("smartmem.opencl.devices", allow_missing=True)
+    found = list(ask()) if ask is not None else []
+    return int(found[0]["max_alloc_bytes"]) if found else None
 
 
 @dataclass(eq=False)
@@ -158,8 +171,17 @@ def _planned(mod: tvm.IRModule, func: relax.Function, device: _Device) -> relax.
     for number, (place, names) in enumerate(arenas.items()):
         held = [found[var] for var in names]
         arena = plan_arena([Block(each.bytes, min(each.steps), max(each.steps)) for each in held], device.alignment)
+        if device.largest is not None and arena.bytes > device.largest:
+            _log.warning(
+                "The %d tensors between kernels need an arena of %.0f MB, and this device allocates at most %.0f MB at "
+                "once: they are left to TVM's planner, which takes more memory in smaller pieces.",
+                *(len(names), arena.bytes / 1e6, device.largest / 1e6),
+            )
+            continue
         rewriter.add(place, names, arena)
         written += [each.described(number, offset) for each, offset in zip(held, arena.offsets)]
+    if not written:
+        return func
     blocks = [relax.BindingBlock(list(rewriter.block(block))) for block in func.body.blocks]
     body = relax.SeqExpr(blocks, func.body.body)
     planned = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
