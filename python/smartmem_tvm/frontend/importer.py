@@ -24,6 +24,7 @@ from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
 from smartmem_tvm.frontend.functions import copy_of, opset_of
+from smartmem_tvm.frontend.operand_types import misfit
 from smartmem_tvm.frontend.operators import converter_name
 from smartmem_tvm.frontend.spec import MOST_NUMBERS, with_names
 from smartmem_tvm.frontend.weights import Weights
@@ -106,6 +107,7 @@ class _Importer(WeightsImporter):
         if not self._with_empty and any(map(_is_empty, inputs)):
             raise _NoElements
         narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
+        self._refuse_types(inputs, narrow, op_name, label, opset)
         try:
             node = Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow, self._convert)
             result = self._alone(self._bind(self._convert(node), label))
@@ -164,6 +166,16 @@ class _Importer(WeightsImporter):
                     f"{self.model_name}: operator {op_name} (node {label}) reads a tensor whose length is known only "
                     f"at run time, and only a result of the model may be one; cut the model there."
                 )
+
+    def _refuse_types(self, inputs, narrow: Sequence[str], op_name: str, label: str, opset: int) -> None:
+        types = [getattr(each, "ty", None) for each in inputs]
+        dtypes = [dtype_of(each) if isinstance(ty, relax.TensorType) else None for each, ty in zip(inputs, types)]
+        for number, name in enumerate(narrow):
+            dtypes[number] = None if name else dtypes[number]  # in bytes, whatever it is
+        if reason := misfit(op_name, opset, dtypes):
+            raise UserError(
+                f"{self.model_name}: operator {op_name} (node {label}) is wrong: {reason}; export it again."
+            )
 
     def _refuse_dynamic(self, result: relax.Expr, op_name: str, label: str) -> None:
         if op_name not in _AS_LONG_AS_IT_TAKES and not all(map(_is_static, _tensor_types(result.ty))):
