@@ -207,6 +207,8 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
             graph = run_phases(whole, phases[placed:], options, observe, placed, outputs)
         try:
             return _generated(graph, target, options, start, outputs)
+        except (TypeError, AttributeError, NameError):
+            raise  # a mistake in a pass, of which buffers would only be a slow way to say nothing
         except Exception as error:
             refused = without_textures(graph, target, str(error)) if has_textures(target) else {}
             new = refused.keys() - dict(options.in_buffers).keys()
