@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-half-sums
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -126,6 +126,10 @@ bench-accuracy: $(VENV)/installed-dev
 bench-precision: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/precision.py
 	$(BIN)/python benchmarks/render.py precision
+
+# Halves on this CPU, with sums in float32 and in halves; a minute.
+bench-half-sums: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/half_sums.py
 
 # The page docs/compile_time.md and its chart: two minutes, on two cores of an idle machine.
 bench-compile: $(VENV)/installed-dev

@@ -72,4 +72,4 @@ class _Widened(PyExprMutator):
 
 
 def _is_half(ty) -> bool:
-    return isinstance(ty, relax.TensorType) and str(ty.dtype.dtype) in HALVES
+    return isinstance(ty, relax.TensorType) and ty.dtype is not None and str(ty.dtype.dtype) in HALVES
