@@ -141,7 +141,7 @@ _ENTRIES = (
     _ours(transform.KeepFloats),
     _ours(transform.GuardDivisions),
     _ours(transform.WrapCasts),
-    _ours(transform.WrapUnsigned, needs_target=True),
+    _ours(transform.WrapIntegers, needs_target=True),
     _ours(transform.ClampIndices),
     _ours(transform.CheckTextures),
     _ours(transform.CheckImages),

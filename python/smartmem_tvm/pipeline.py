@@ -108,7 +108,7 @@ _PLAN_MEMORY = (
     "keep-floats",
     "guard-divisions",
     "wrap-casts",
-    "wrap-unsigned",
+    "wrap-integers",
     "clamp-indices",
     "relax.ToNonDataflow",
     "relax.RemovePurityChecking",

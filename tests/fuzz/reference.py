@@ -172,12 +172,14 @@ def expected(case, runs: int = 3, scale: float = 1.0, optimized: bool = False) -
     exact = every(case)
     outputs = [exact[value.name] for value in case.model.graph.output]
     moved = [np.zeros(value.shape) for value in outputs]
-    noisy, data, factors = _with_noise(case, exact)
+    noisy, data, factors, ties = _with_noise(case, exact)
     made, generator = session(noisy), np.random.default_rng(0)
     for _ in range(runs):
         feeds = {**case.inputs, **{name: _noise(value, generator, scale) for name, value in data.items()}}
         for name, (shape, step) in factors.items():
             feeds[name] = 1 + 2 * scale * step * (2 * generator.random(shape) - 1)
+        for name, near in ties.items():
+            feeds[name] = near & (generator.random(near.shape) < 0.5)
         for far, value, other in zip(moved, outputs, _run(made, feeds), strict=True):
             np.maximum(far, _distance(value, other), out=far)
     for level in (_LEVELS.ORT_ENABLE_BASIC, _LEVELS.ORT_ENABLE_ALL) if optimized else ():
@@ -203,18 +205,22 @@ def _noise(value: np.ndarray, generator: np.random.Generator, scale: float) -> n
         return np.where(value == np.round(value), value, off)
 
 
-def _with_noise(case, exact: dict) -> tuple[onnx.ModelProto, dict, dict]:
+def _with_noise(case, exact: dict) -> tuple[onnx.ModelProto, dict, dict, dict]:
     """The model with each rounded result times a further input.
+
+    Noise makes different numbers of equal ones, but never equal ones of different ones: where two that are compared are
+    a rounding apart, a further input says that they are equal.
 
     Returns
     -------
     tuple
-        The model; the inputs and constants that are data; name of a further input -> its shape, the step of its type.
+        The model; the inputs and constants that are data; name of a further input -> its shape, the step of its type;
+        name of a further input of truth values -> where it may be true.
     """
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     data = _lift_constants(model.graph) | {name: value for name, value in case.inputs.items() if value.dtype in STEP}
-    nodes, factors = [], {}
+    nodes, factors, ties = [], {}, {}
     known = exact | data
 
     def rounded(name: str, value: np.ndarray) -> list[onnx.NodeProto]:
@@ -232,10 +238,23 @@ def _with_noise(case, exact: dict) -> tuple[onnx.ModelProto, dict, dict]:
             if node.op_type not in EXACT and name and exact[name].dtype in STEP:
                 node.output[i] = f"{name} exact"
                 nodes += rounded(name, exact[name])
+        if node.op_type == "Equal" and (near := _nearly_equal(*(known.get(each) for each in node.input))).any():
+            (name,) = node.output
+            ties[f"{name} tie"], node.output[0] = near, f"{name} exact"
+            nodes.append(helper.make_node("Xor", [node.output[0], f"{name} tie"], [name]))
     _replace(model.graph.node, nodes)
     more = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in factors]
+    more += [helper.make_tensor_value_info(name, TensorProto.BOOL, None) for name in ties]
     model.graph.input.extend(more)
-    return model, data, factors
+    return model, data, factors, ties
+
+
+def _nearly_equal(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray:
+    """Where two tensors of floats differ by a few roundings."""
+    if a is None or b is None or a.dtype not in STEP:
+        return np.zeros((), bool)
+    with np.errstate(invalid="ignore"):
+        return (a != b) & (np.abs(a.astype("f8") - b.astype("f8")) <= 4 * STEP[a.dtype] * np.abs(a.astype("f8")))
 
 
 def _product(name: str, kind: int) -> list[onnx.NodeProto]:

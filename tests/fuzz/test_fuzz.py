@@ -129,6 +129,16 @@ def test_a_mean_is_rounded():
     assert right.fault(right.value + np.array([[0, 0, 0], [1e-2, 0, 0]], "f4"))
 
 
+def test_numbers_a_rounding_apart_may_be_equal():
+    """As of a half and its tanh; but not those that are further apart."""
+    x = np.array([1.0009765625, 1.5, 1.25], "f2")
+    other = np.array([1.0, 1.0, 1.25], "f2")
+    (right,) = reference.expected(
+        case([("Equal", ["x", "other"], "y")], {"x": x}, {"y": TensorProto.BOOL}, {"other": other}), runs=20
+    )
+    assert right.tolerance.tolist() == [np.inf, 0, np.inf]
+
+
 def test_infinities_and_nan_have_places():
     x = np.array([np.inf, -np.inf, np.nan, 1], "f4")
     (right,) = reference.expected(case([("Neg", ["x"], "y")], {"x": x}, {"y": 1}))

@@ -41,7 +41,7 @@ from .store_half import StoreHalf
 from .vectorize_math import VectorizeMath
 from .widen_sums import WidenSums
 from .wrap_casts import WrapCasts
-from .wrap_unsigned import WrapUnsigned
+from .wrap_integers import WrapIntegers
 
 __all__ = [
     "CaptureGraphs",
@@ -84,5 +84,5 @@ __all__ = [
     "VectorizeMath",
     "WidenSums",
     "WrapCasts",
-    "WrapUnsigned",
+    "WrapIntegers",
 ]
