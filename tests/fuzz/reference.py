@@ -101,7 +101,8 @@ class Expected:
         size = np.abs(np.where(np.isfinite(self.value), self.value, 0).astype("f8"))
         smooth = self.moved[self.moved <= 0.01 * (size + np.max(size, initial=0.0))]
         usual = np.median(smooth) if smooth.size else 0.0
-        return MARGIN * np.maximum(self.moved, usual) + 8 * step * (size + np.max(size, initial=0.0))
+        least = float(np.finfo(self.value.dtype).smallest_subnormal)  # the step of those that no factor moves
+        return MARGIN * np.maximum(self.moved, usual) + 8 * step * (size + np.max(size, initial=0.0)) + 2 * least
 
     def where_finite(self) -> Expected:
         """The same, with nothing said of numbers that are infinite, or none."""

@@ -50,3 +50,15 @@ def test_other_targets_are_left_alone():
     mod = legal(op.nn.relu, (6,))
     with tvm.target.Target("opencl"):
         assert KeepNan()(mod).same_as(mod)
+
+
+def test_many_maxima_stay_short():
+    """An operand is written once: else a chain of 40 would have 2^40 of the first."""
+
+    def chain(x, y):
+        for _ in range(40):
+            y = op.maximum(y, x)
+        return y
+
+    (got,) = run(kept(FuseOperators()(legal(chain, X.shape, Y.shape))), X, Y)
+    np.testing.assert_array_equal(got, np.maximum(X, Y))

@@ -8,10 +8,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.map_functions import map_functions
-from ..ir.walk import collect_outside, loads, stores
+from ..ir.walk import loads, stores
 from ..target import is_cpu
-
-_SHORT = 128  # nodes of an expression, without those of indices
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.KeepNan")
@@ -26,7 +24,7 @@ class KeepNan:
     After::
 
         y[i] = T.max(0.0, x[i])
-        z[i] = T.Select(y[i] < x[i] or T.isnan(y[i]), y[i], x[i])
+        z[i] = T.call_llvm_pure_intrin("float32", "llvm.minimum", x[i], y[i])
 
     TVM takes the second of two of which one is NaN: Relu, Clip, Elu and Erf would make an ordinary number of it.
     Reductions stay as they are: a row of which one number is NaN has a maximum without it, as in ONNX Runtime at times.
@@ -52,16 +50,23 @@ def _kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _chosen(extreme: tirx.Max | tirx.Min, store: tirx.BufferStore) -> ir.Expr:
-    """The same extreme by a comparison that is false of NaN; itself if it is of integers, or of a reduction."""
-    if not str(extreme.ty.dtype).startswith(("float", "bfloat")):
+    """The same extreme, NaN if one of the two is; itself if it is of integers, or of a reduction."""
+    dtype = str(extreme.ty.dtype)
+    if not dtype.startswith(("float", "bfloat")):
         return extreme
     if isinstance(extreme.b, tirx.FloatImm):
         return type(extreme)(extreme.b, extreme.a)
     constant = isinstance(extreme.a, tirx.FloatImm)
     reduces = any(load.source.same_as(store.buffer) for load in loads(extreme))
-    # Each operand is written twice: of long ones code would grow with each function that is applied to the last.
-    if constant or reduces or len(collect_outside(extreme, ir.Expr, ir.TensorLoad)) > _SHORT:
+    if constant or reduces:
         return extreme
-    a, b = extreme.a, extreme.b
-    beyond = a < b if isinstance(extreme, tirx.Max) else b < a
-    return tirx.Select(tirx.any(beyond, tirx.isnan(b)), b, a)
+    name = "maximum" if isinstance(extreme, tirx.Max) else "minimum"
+    if not dtype.startswith("bfloat"):
+        return _intrinsic(name, dtype, extreme.a, extreme.b)
+    single = (tirx.Cast("float32", each) for each in (extreme.a, extreme.b))
+    return tirx.Cast(dtype, _intrinsic(name, "float32", *single))
+
+
+def _intrinsic(name: str, dtype: str, a: ir.Expr, b: ir.Expr) -> ir.Expr:
+    """IEEE 754's own, which writes each operand once."""
+    return tirx.call_llvm_pure_intrin(dtype, f"llvm.{name}", a, b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -24,16 +25,16 @@ class WrapIntegers:
 
     Before::
 
-        y[i] = x[i] + b[i]                                                      # uint32
+        y[i] = x[i] + b[i]                                                      # int32
 
     After::
 
-        y[i] = (x[i] & 0x7fffffff) + (b[i] & 0x7fffffff) ^ (x[i] ^ b[i]) & 0x80000000
+        y[i] = reinterpret("int32", uint32(int64(x[i]) + int64(b[i]) & 0xffffffff))
 
-    (Warren, Hacker's Delight, 2-18), and signed ones as unsigned ones of the same bits. TVM tells code generators that
-    no number goes around (`nsw` and `nuw` in LLVM, signed numbers in C), and they make 0 of ``0 - x`` of unsigned ones,
+    and those of 64 bits in 128, of which LLVM makes the instruction of 64 again. TVM tells code generators that no
+    number goes around (`nsw` and `nuw` in LLVM, signed numbers in C), and they make 0 of ``0 - x`` of unsigned ones,
     and truth of ``x + 1 > x``. Left alone are indices, which do not go around, and what a reduction has added up until
-    then, which vector units are made for. On GPUs unsigned numbers may go around as they are.
+    then, which vector units are made for. In C, for GPUs, unsigned numbers of the same bits may go around.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -49,19 +50,20 @@ def wrapped(func: tirx.PrimFunc, apart: bool = True) -> tirx.PrimFunc:
     ----------
     func : tirx.PrimFunc
     apart : bool
-        Whether unsigned numbers must not go around either.
+        Whether unsigned numbers must not go around either, as in LLVM.
     """
     if not any(str(load.ty.dtype) in _BITS for load in loads(func.body)):
         return func
-    body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda store: _stored(store, apart)))
+    body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda store: _around(store, apart)))
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _stored(store: tirx.BufferStore, apart: bool) -> tirx.BufferStore:
+def _around(store: tirx.BufferStore, apart: bool) -> tirx.BufferStore:
+    names: dict[int, tirx.Var] = {}
     hidden: dict[tirx.Var, ir.TensorLoad] = {}
 
     def hide(load: ir.TensorLoad) -> tirx.Var:  # and the arithmetic of its indices with it
-        var = tirx.Var("loaded", load.ty)
+        var = names.setdefault(tvm_ffi.structural_hash(load), tirx.Var("loaded", load.ty))
         hidden[var] = load
         return var
 
@@ -70,21 +72,20 @@ def _stored(store: tirx.BufferStore, apart: bool) -> tirx.BufferStore:
         return _wrap(node, apart) if not left_alone and _may_wrap(node, hidden) else node
 
     plain = tvm_ffi.structural_map(store.value, (ir.TensorLoad, hide), order="pre")
-    if _accumulates(plain, store.buffer, hidden):
-        kept, added = (plain.a, plain.b) if plain.a in hidden else (plain.b, plain.a)
-        value = tirx.Add(kept, tvm_ffi.structural_map(added, (_OPERATORS, rewrite)))
-    else:
-        value = tvm_ffi.structural_map(plain, (_OPERATORS, rewrite))
-    if not contains(value, tirx.Let):
+    kept = _accumulated(plain, store.buffer, hidden)
+    new = plain if kept is None else plain.b if kept.same_as(plain.a) else plain.a
+    value = tvm_ffi.structural_map(new, (_OPERATORS, rewrite))
+    if value.same_as(new):
         return store
+    value = value if kept is None else tirx.Add(kept, value)
     value = tvm_ffi.structural_map(value, (tirx.Var, lambda var: hidden.get(var, var)))
     return tirx.BufferStore(store.buffer, value, store.indices)
 
 
-def _accumulates(value, buffer, hidden: dict) -> bool:
-    """Whether a value is a number of the buffer that it is stored to, plus something."""
+def _accumulated(value, buffer, hidden: dict) -> tirx.Var | None:
+    """The operand of a sum that is a number of the buffer that the sum is stored to."""
     sides = (value.a, value.b) if isinstance(value, tirx.Add) else ()
-    return any(hidden[side].source.same_as(buffer) for side in sides if side in hidden)
+    return next((side for side in sides if side in hidden and hidden[side].source.same_as(buffer)), None)
 
 
 def _may_wrap(value, hidden: dict) -> bool:
@@ -100,47 +101,27 @@ def _may_wrap(value, hidden: dict) -> bool:
 
 
 def _wrap(value, apart: bool):
-    """The same number, as a `Let`, so that operands are written once."""
+    """The same number: the lower half of a result in twice the bits, to which signs of operands do not matter."""
+    if isinstance(known := sym.Analyzer().simplify(value), tirx.IntImm):
+        return known  # no code generator takes a `reinterpret` of one
     dtype = str(value.ty.dtype)
-    unsigned = f"uint{_BITS[dtype]}"
-    a, b = tirx.Var("a", unsigned), tirx.Var("b", unsigned)
-    result = _WITHOUT_WRAP[type(value)](a, b) if apart else type(value)(a, b)
-    result = result if dtype == unsigned else tirx.reinterpret(dtype, result)
-    for var, operand in ((b, value.b), (a, value.a)):
-        result = tirx.Let(var, operand if dtype == unsigned else _as_unsigned(operand, unsigned), result)
-    return result
+    bits = _BITS[dtype]
+    if apart:
+        a, b = (tirx.Cast(f"int{2 * bits}", _read_as(f"int{bits}", each)) for each in (value.a, value.b))
+        whole = type(value)(a, b)
+        lower = tirx.Cast(f"uint{bits}", whole & tirx.const((1 << 32) - 1, "int64") if bits == 32 else whole)
+    else:
+        lower = type(value)(*(_read_as(f"uint{bits}", each) for each in (value.a, value.b)))
+    return _read_as(dtype, lower)
 
 
-def _as_unsigned(operand, unsigned: str):
-    if isinstance(operand, tirx.IntImm):
-        return tirx.const(operand.value % (1 << _BITS[unsigned]), unsigned)
-    return tirx.reinterpret(unsigned, operand)
-
-
-def _upper(a):
-    """The highest bit, and a number of all others."""
-    bits = _BITS[str(a.ty.dtype)]
-    return tirx.const(1 << (bits - 1), a.ty.dtype), tirx.const((1 << (bits - 1)) - 1, a.ty.dtype)
-
-
-def _sum(a, b):
-    upper, others = _upper(a)
-    return ((a & others) + (b & others)) ^ ((a ^ b) & upper)
-
-
-def _difference(a, b):
-    upper, others = _upper(a)
-    return ((a | upper) - (b & others)) ^ (((a ^ b) & upper) ^ upper)
-
-
-def _product(a, b):
-    """In 64 bits; those of 64 bits by halves, of which the product of the upper ones goes around altogether."""
-    lower, half = tirx.const((1 << 32) - 1, "uint64"), tirx.const(32, "uint64")
-    if str(a.ty.dtype) == "uint32":
-        return tirx.Cast("uint32", tirx.Cast("uint64", a) * tirx.Cast("uint64", b) & lower)
-    mixed = ((a >> half) * (b & lower) & lower) + ((a & lower) * (b >> half) & lower)
-    return _sum((a & lower) * (b & lower), (mixed & lower) << half)
+def _read_as(dtype: str, value: ir.Expr) -> ir.Expr:
+    """The same bits as a number with a sign, or without one."""
+    if str(value.ty.dtype) == dtype:
+        return value
+    if isinstance(value, tirx.IntImm):
+        return tirx.const(int(np.array(value.value).astype(dtype)), dtype)
+    return tirx.reinterpret(dtype, value)
 
 
 _OPERATIONS = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}
-_WITHOUT_WRAP = {tirx.Add: _sum, tirx.Sub: _difference, tirx.Mul: _product}

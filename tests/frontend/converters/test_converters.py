@@ -60,8 +60,8 @@ SPECIAL = np.array([np.nan, -np.inf, np.inf, -1, 0, 3, 7, -0.0], FLOATS)
     ("low", "high", "expected"),
     [
         (0.0, 6.0, ["maximum", "minimum"]),
-        (None, 6.0, ["minimum"]),
-        (-0.5, None, ["maximum"]),
+        (None, 6.0, ["maximum", "minimum"]),
+        (-0.5, None, ["maximum", "minimum"]),
         (np.nan, 6.0, ["minimum"]),
         (7.0, 6.0, ["maximum", "minimum"]),
     ],
@@ -74,12 +74,23 @@ def test_clip_is_plain_and_treats_nan_as_onnx_runtime_does(build, operators, run
     model = build([helper.make_node("Clip", ["x", *names], ["y"])], {"x": tensor}, {"y": tensor}, constants)
     mod = from_onnx(model)
     assert operators(mod) == expected
-    wanted = SPECIAL
-    if low is not None and not np.isnan(low):
-        wanted = np.maximum(wanted, np.float32(low))
-    if high is not None:
-        wanted = np.minimum(wanted, np.float32(high))
+    wanted, largest = SPECIAL, np.finfo("float32").max
+    if low is None or not np.isnan(low):
+        wanted = np.maximum(wanted, np.float32(-largest if low is None else low))
+    wanted = np.minimum(wanted, np.float32(largest if high is None else high))
     np.testing.assert_array_equal(run_tvm(mod, {"x": SPECIAL})[0], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("names", [[], ["low"], ["", "high"]])
+@pytest.mark.parametrize("constant", [True, False])
+def test_clip_without_a_bound_ends_at_the_largest_number(build, assert_same, dtype, names, constant):
+    x, tensor = np.array([np.inf, -np.inf, np.nan if constant else 0, 1], dtype), ((4,), dtype)
+    bounds = {name: np.array(value, dtype) for name, value in {"low": -3, "high": 3}.items() if name in names}
+    known = bounds if constant else {}
+    inputs = {"x": tensor} | ({} if constant else dict.fromkeys(bounds, ((), dtype)))
+    model = build([helper.make_node("Clip", ["x", *names], ["y"])], inputs, {"y": tensor}, known)
+    assert_same(model, from_onnx(model), {"x": x} if constant else {"x": x, **bounds}, tolerance=0)
 
 
 def test_clip_of_large_integers_is_exact(build, assert_same):
@@ -186,3 +197,12 @@ def test_one_hot_has_the_type_of_its_values(build, assert_same, dtype, axis):
     model = build([node], {"i": ((3, 2), "int64")}, {"y": (shape, dtype)}, constants)
     # Negative ones count from the end; what is outside of [-4, 4) is nowhere hot.
     assert_same(model, from_onnx(model), {"i": np.array([[0, 3], [-1, -4], [4, 7]])}, tolerance=0)
+
+
+@pytest.mark.parametrize(("start", "end", "size"), [(-3, -(2**31), 1), (-3, 0, 0), (-1, -(2**63), 2), (9, -9, 2)])
+def test_a_backward_slice_from_before_the_beginning_takes_the_first(build, assert_same, start, end, size):
+    """Where numpy takes none."""
+    constants = {name: np.array([each]) for name, each in {"a": start, "b": end, "c": 0, "d": -1}.items()}
+    node = helper.make_node("Slice", ["x", *"abcd"], ["y"])
+    model = build([node], {"x": ((2, 3), FLOATS)}, {"y": ((size, 3), FLOATS)}, constants)
+    assert_same(model, from_onnx(model), tolerance=0)

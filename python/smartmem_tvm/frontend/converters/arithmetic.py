@@ -12,6 +12,7 @@ from smartmem_tvm.frontend.converters.node import constant as number
 def clip(node: Node) -> relax.Expr | None:
     """Clip with constant bounds: ``minimum(high, maximum(low, x))``.
 
+    A bound that is missing is the largest number, or the smallest: infinite ones are none.
     NaN, which ONNX leaves open, behaves as in ONNX Runtime: a NaN bound is no bound, and a NaN in `x` stays
     NaN on the CPU. For the latter the bound comes first: TVM's CPU code for max(a, b) is ``a > b ? a : b``,
     which gives b if either is NaN.
@@ -21,8 +22,12 @@ def clip(node: Node) -> relax.Expr | None:
         bounds = [relax.const(node.attrs[key], x.ty.dtype.dtype) for key in ("min", "max") if key in node.attrs]
         if len(bounds) == 1 and "max" in node.attrs:
             bounds = [None, *bounds]
+    bounds += [None] * (2 - len(bounds))
+    if (dtype := dtype_of(x)) in ("float16", "float32", "float64"):
+        limits = np.finfo(dtype).min, np.finfo(dtype).max
+        bounds = [number(limit, dtype) if bound is None else bound for bound, limit in zip(bounds, limits)]
     if any(bound is not None and not isinstance(bound, GenericConst) for bound in bounds):
-        return None
+        return node.with_inputs(x, *bounds).by_tvm()
     for bound, limit in zip(bounds, (relax.op.maximum, relax.op.minimum)):
         if bound is not None and not np.isnan(bound.value.numpy().astype("float64")).any():
             x = node.bb.normalize(limit(bound, x))

@@ -119,11 +119,18 @@ def slice_(node: Node) -> relax.Expr | None:
         starts, ends, axes, steps = map(node.constant, range(1, 5))
     if starts is None or ends is None:
         return None
-    sizes = shape_of(x)
-    for at, (start, end) in enumerate(zip(starts, ends)):
+    sizes, clamped = shape_of(x), list(map(int, starts))
+    for at, (start, end) in enumerate(zip(clamped, ends)):
         axis, step = at if axes is None else int(axes[at]), 1 if steps is None else int(steps[at])
-        sizes[axis] = len(range(*slice(int(start), int(end), step).indices(shape_of(x)[axis])))
-    return constant(np.zeros(sizes), dtype_of(x)) if 0 in sizes else None
+        size = shape_of(x)[axis]
+        if step < 0 and start < -size:
+            start = clamped[at] = 0  # the first number, as ONNX says, where numpy takes none
+        sizes[axis] = len(range(*slice(start, int(end), step).indices(size)))
+    if 0 in sizes:
+        return constant(np.zeros(sizes), dtype_of(x))
+    if clamped == list(map(int, starts)):
+        return None
+    return node.with_inputs(x, constant(np.array(clamped), "int64"), *node.inputs[2:]).by_tvm()
 
 
 def top_k(node: Node) -> relax.Expr | None:
