@@ -103,3 +103,20 @@ def test_chains_of_reshapes_reversals_and_rotations(steps):
     )
     want = chain(x, np.reshape, lambda v, a, _: np.flip(v, a), lambda v, a, n: np.roll(v, -(n // 2), a))
     np.testing.assert_array_equal(run(GuardDivisions()(mod), x)[0], -want)
+
+
+def test_a_condition_that_makes_an_index_simpler():
+    """What TVM simplifies under it, and pads afterwards: it made ``10 + i // -2`` of ``11 + (-1 - i) // 2``."""
+
+    def body(x, out, i):
+        at = (i + 16) // 3, tirx.const(0, "int64"), (0 - (i + 1) % 3) // 2 + 1
+        return tirx.IfThenElse(i < 2, tirx.BufferStore(out, x[at], [i]), None)
+
+    x, out = tirx.decl_buffer((6, 1, 2), "float32", "x"), tirx.decl_buffer((8,), "float32", "out")
+    i = tirx.Var("i", "int64")
+    zero, eight = (tirx.const(each, "int64") for each in (0, 8))
+    loop = tirx.For(i, zero, eight, tirx.ForKind.SERIAL, body(x, out, i))
+    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", loop))
+    func = tirx.PrimFunc([x, out], root).with_attrs({"global_symbol": "main", "s_tir": True})
+    got = read(GuardDivisions()(tvm.IRModule({"main": func})), (6, 1, 2), 8)
+    np.testing.assert_array_equal(got, [10, 10, *[0] * 6])

@@ -106,31 +106,38 @@ class _Space:
         """Whether what TVM makes of an access reads, or writes, the same element everywhere."""
         buffer = access.source if isinstance(access, ir.TensorLoad) else access.buffer
         flat = substitute(_flat(list(access.indices), list(buffer.shape)), self.values)
-        return all(self._same(flat, merged) for merged in self._merged(flat))
+        return all(self._same(flat, merged, predicate) for merged, predicate in self._merged(flat))
 
-    def _merged(self, flat) -> Iterator:
-        """What TVM may make of an index, whatever conditions it is under."""
+    def _merged(self, flat) -> Iterator[tuple]:
+        """What TVM may make of an index, and the condition that it is under then."""
         mine = set(variables(flat))
         known = [substitute(each, self.values) for each in self.conditions]
         touching = [each for each in known if mine & set(variables(each))]
         predicates = [tirx.const(True, "bool"), *touching, *([tirx.all(*touching)] if len(touching) > 1 else [])]
-        for expr in (flat, self.analyzer.simplify(flat)):
-            for predicate in predicates:
+        simplified = self.analyzer.simplify(flat)
+        for predicate in predicates:
+            with self.analyzer.constraint_scope(predicate):
+                under = self.analyzer.simplify(flat)
+            for expr in (flat, simplified, *(() if tvm_ffi.structural_equal(under, simplified) else (under,))):
                 try:
-                    yield sym.iter_map_simplify([expr], self.ranges, predicate)[0]
+                    yield sym.iter_map_simplify([expr], self.ranges, predicate)[0], predicate
                 except (RuntimeError, ValueError, TypeError):
                     continue  # lowering will say so, if it comes to the same
 
-    def _same(self, first, second) -> bool:
+    def _same(self, first, second, predicate) -> bool:
+        """Whether two indices are one wherever a condition holds."""
         if tvm_ffi.structural_equal(first, second):
             return True
-        vars_ = list(dict.fromkeys([*variables(first), *variables(second)]))
+        if contains(predicate, ir.TensorLoad) or not set(variables(predicate)) <= self.ranges.keys():
+            predicate = tirx.const(True, "bool")  # it may hold anywhere
+        vars_ = list(dict.fromkeys([*variables(first), *variables(second), *variables(predicate)]))
         if not all(var in self.ranges and isinstance(self.ranges[var].extent, tirx.IntImm) for var in vars_):
             return False
         spans = {var: (int(self.ranges[var].min), int(self.ranges[var].extent)) for var in vars_}
         try:
             points = _points(spans)
-            return bool(np.all(evaluate(first, points) == evaluate(second, points)))
+            differ = evaluate(first, points) != evaluate(second, points)
+            return not np.any(differ & np.asarray(evaluate(predicate, points), bool))
         except (NotAnIndex, ZeroDivisionError):
             return False
 
