@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURE = runpy.run_path(str(ROOT / "benchmarks" / "memory_plan.py"))
+RESIDENT = json.loads((ROOT / "benchmarks" / "resident_memory.json").read_text(encoding="utf-8"))["networks"]
 ROWS = json.loads((ROOT / "benchmarks" / "memory_plan.json").read_text(encoding="utf-8"))
 
 
@@ -22,3 +23,10 @@ def test_plans(row):
     """At most 2 % above the least possible; the page says one allocation."""
     assert row["live_bytes"] <= row["ours"]["bytes"] <= 1.02 * row["live_bytes"]
     assert row["ours"]["bytes"] <= row["tvm"]["bytes"] and row["ours"]["allocations"] == 1 < row["tvm"]["allocations"]
+
+
+@pytest.mark.parametrize("row", RESIDENT, ids=lambda row: row["name"])
+def test_processes(row):
+    """Less than a third of TVM's, and at most 2 % above the least of all."""
+    ours = row["mb"]["smartmem"]
+    assert 3 * ours < row["mb"]["tvm"] and ours <= 1.02 * min(row["mb"].values())

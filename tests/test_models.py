@@ -94,8 +94,9 @@ def test_only_weights_are_left_out(name):
 
 def tables_of_waves(name):
     """Yield the tables of waves that an exporter computes: of angles per position, of frequencies."""
-    if name == "pythia_1b.onnx":  # RoFormer (Su et al. 2021, section 3.2.2), on a quarter of the head's 256 channels
-        angles = np.outer(np.arange(128), 10000.0 ** (-np.arange(0, 64, 2) / 64))
+    # RoFormer (Su et al. 2021, section 3.2.2), on a quarter of the head's 256 and 64 channels.
+    if turned := {"pythia_1b.onnx": 64, "extra/gpt_neox_160m.onnx": 16}.get(name):
+        angles = np.outer(np.arange(128), 10000.0 ** (-np.arange(0, turned, 2) / turned))
         yield from (np.tile(wave(angles), 2) for wave in (np.cos, np.sin))
     if name == "sd_unet.onnx":  # of the time step (Vaswani et al. 2017, section 3.5), in 320 channels
         yield 10000.0 ** (-np.arange(160) / 160)

@@ -12,6 +12,7 @@ NAMES = {
     "resnext50": "resnext50_32x4d",
     "regnet": "regnety_032",
     "efficientvit_b3": "efficientvit_b3",
+    "vgg19": "vgg19",
 }
 """Name of the file without ``.onnx`` -> name of the model in timm."""
 

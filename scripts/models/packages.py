@@ -105,6 +105,42 @@ def pythia_1b() -> Network:
     return Network(build, text("input_ids", SEQUENCE))
 
 
+def gpt_neox_160m() -> Network:
+    """Return GPT-NeoX of Pythia-160M's size: the logits of each of 128 tokens, without a cache."""
+
+    def build() -> torch.nn.Module:
+        from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+        shape = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+        config = GPTNeoXConfig(vocab_size=50304, max_position_embeddings=2048, attn_implementation="eager", **shape)
+        return Wrapped(GPTNeoXForCausalLM(config), lambda model, ids: model(ids, use_cache=False).logits)
+
+    return Network(build, text("input_ids", SEQUENCE))
+
+
+def convbert() -> Network:
+    """Return ConvBERT-base as an encoder (last hidden state)."""
+
+    def build() -> torch.nn.Module:
+        from transformers import ConvBertConfig, ConvBertModel
+
+        return Wrapped(ConvBertModel(ConvBertConfig()), lambda model, ids: model(ids).last_hidden_state)
+
+    return Network(build, text("input_ids", SEQUENCE))
+
+
+def ibert() -> Network:
+    """Return I-BERT-base as an encoder (last hidden state), in floats, as it is before it is quantized."""
+
+    def build() -> torch.nn.Module:
+        from transformers import IBertConfig, IBertModel
+
+        model = IBertModel(IBertConfig(quant_mode=False), add_pooling_layer=False)
+        return Wrapped(model, lambda model, ids: model(ids).last_hidden_state)
+
+    return Network(build, text("input_ids", SEQUENCE))
+
+
 def conformer() -> Network:
     """Return the encoder of the package `conformer`, from frames of width 512 to frames of width 512."""
 

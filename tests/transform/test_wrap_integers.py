@@ -97,8 +97,9 @@ def test_of_bytes_are_left_alone():
         assert WrapIntegers()(mod).same_as(mod)
 
 
-def test_unsigned_ones_may_go_around_on_gpus():
-    mod = legal(lambda a, b: op.subtract(a, b), (2, 4), (2, 4), dtype="uint64")
+def test_only_on_cpus():
+    """No C for GPUs has integers of 128 bits."""
+    mod = legal(lambda a, b: op.subtract(a, b), (2, 4), (2, 4), dtype="int32")
     with tvm.target.Target("cuda"):
         assert WrapIntegers()(mod).same_as(mod)
     with tvm.target.Target("llvm"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import operator
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -29,36 +28,30 @@ class WrapIntegers:
 
     After::
 
-        y[i] = reinterpret("int32", uint32(int64(x[i]) + int64(b[i]) & 0xffffffff))
+        y[i] = T.Cast("int32", T.Cast("int64", x[i]) + T.Cast("int64", b[i]) ^ 1 ^ 1)
 
-    and those of 64 bits in 128, of which LLVM makes the instruction of 64 again. TVM tells code generators that no
-    number goes around (`nsw` and `nuw` in LLVM, signed numbers in C), and they make 0 of ``0 - x`` of unsigned ones,
-    and truth of ``x + 1 > x``. Left alone are indices, which do not go around, and what a reduction has added up until
-    then, which vector units are made for. In C, for GPUs, unsigned numbers of the same bits may go around.
+    and those of 64 bits in 128, of which LLVM makes the instruction of 64 again. TVM tells it that no number goes
+    around (`nsw` and `nuw`), and it makes 0 of ``0 - x`` of unsigned ones, and truth of ``x + 1 > x``. TVM does not
+    look into an exclusive or: it takes for granted that what is cast to fewer bits fits. Left alone are indices,
+    which do not go around, and what a reduction has added up until then, which vector units are made for. On CPU
+    targets: kernels for a GPU are C, in which unsigned numbers may go around, and signed ones do.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod`, for the current target."""
         target = tvm.target.Target.current(allow_none=True)
-        return map_functions(mod, lambda func: wrapped(func, target is None or is_cpu(target)))
+        return map_functions(mod, wrapped) if target is not None and is_cpu(target) else mod
 
 
-def wrapped(func: tirx.PrimFunc, apart: bool = True) -> tirx.PrimFunc:
-    """One PrimFunc; itself if no number in it may go around.
-
-    Parameters
-    ----------
-    func : tirx.PrimFunc
-    apart : bool
-        Whether unsigned numbers must not go around either, as in LLVM.
-    """
-    if not any(str(load.ty.dtype) in _BITS for load in loads(func.body)):
+def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """One PrimFunc; itself if no number in it may go around."""
+    if not any("int" in str(load.ty.dtype) for load in loads(func.body)):
         return func
-    body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda store: _around(store, apart)))
+    body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, _around))
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _around(store: tirx.BufferStore, apart: bool) -> tirx.BufferStore:
+def _around(store: tirx.BufferStore) -> tirx.BufferStore:
     names: dict[int, tirx.Var] = {}
     hidden: dict[tirx.Var, ir.TensorLoad] = {}
 
@@ -68,8 +61,7 @@ def _around(store: tirx.BufferStore, apart: bool) -> tirx.BufferStore:
         return var
 
     def rewrite(node):
-        left_alone = not apart and str(node.ty.dtype).startswith("u")
-        return _wrap(node, apart) if not left_alone and _may_wrap(node, hidden) else node
+        return _wrap(node) if _may_wrap(node, hidden) else node
 
     plain = tvm_ffi.structural_map(store.value, (ir.TensorLoad, hide), order="pre")
     kept = _accumulated(plain, store.buffer, hidden)
@@ -100,28 +92,20 @@ def _may_wrap(value, hidden: dict) -> bool:
     return min(ends) < max(least, -_UNKNOWN) or max(ends) >= min(most, _UNKNOWN)
 
 
-def _wrap(value, apart: bool):
-    """The same number: the lower half of a result in twice the bits, to which signs of operands do not matter."""
-    if isinstance(known := sym.Analyzer().simplify(value), tirx.IntImm):
-        return known  # no code generator takes a `reinterpret` of one
-    dtype = str(value.ty.dtype)
-    bits = _BITS[dtype]
-    if apart:
-        a, b = (tirx.Cast(f"int{2 * bits}", _read_as(f"int{bits}", each)) for each in (value.a, value.b))
-        whole = type(value)(a, b)
-        lower = tirx.Cast(f"uint{bits}", whole & tirx.const((1 << 32) - 1, "int64") if bits == 32 else whole)
-    else:
-        lower = type(value)(*(_read_as(f"uint{bits}", each) for each in (value.a, value.b)))
-    return _read_as(dtype, lower)
+def _wrap(value):
+    """The same number: what they make in twice the bits, cut off."""
+    dtype = value.ty.dtype
+    wide = f"int{2 * _BITS[str(dtype)]}"
+    whole, one = type(value)(*(_widened(each, wide) for each in (value.a, value.b))), tirx.const(1, wide)
+    return tirx.Cast(dtype, (whole ^ one) ^ one)
 
 
-def _read_as(dtype: str, value: ir.Expr) -> ir.Expr:
-    """The same bits as a number with a sign, or without one."""
-    if str(value.ty.dtype) == dtype:
-        return value
-    if isinstance(value, tirx.IntImm):
-        return tirx.const(int(np.array(value.value).astype(dtype)), dtype)
-    return tirx.reinterpret(dtype, value)
+def _widened(operand, wide: str):
+    if isinstance(operand, tirx.IntImm) and operand.value >= 1 << 63:
+        return tirx.const(
+            operand.value - (1 << 64), wide
+        )  # of no more bits are TVM's constants, and the others are cut
+    return tirx.Cast(wide, operand)
 
 
 _OPERATIONS = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}
