@@ -25,8 +25,14 @@ def test_plans(row):
     assert row["ours"]["bytes"] <= row["tvm"]["bytes"] and row["ours"]["allocations"] == 1 < row["tvm"]["allocations"]
 
 
+def test_every_network_was_run():
+    networks = runpy.run_path(str(ROOT / "benchmarks" / "resident_memory.py"))["NETWORKS"]
+    assert {(row["name"], row["file"]) for row in RESIDENT} == set(networks.items())
+
+
 @pytest.mark.parametrize("row", RESIDENT, ids=lambda row: row["name"])
 def test_processes(row):
-    """Less than a third of TVM's, and at most 2 % above the least of all."""
+    """Less than TVM, and the least of all but for the three texts that the page names."""
     ours = row["mb"]["smartmem"]
-    assert 3 * ours < row["mb"]["tvm"] and ours <= 1.02 * min(row["mb"].values())
+    least = ours == min(row["mb"].values())
+    assert ours < row["mb"]["tvm"] and least == (row["name"] not in ("BERT-base", "GPT-NeoX-160M", "I-BERT"))
