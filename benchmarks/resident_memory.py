@@ -49,15 +49,13 @@ INPUTS = "inputs.npz"
 
 def make(system: str, path: Path, folder: Path) -> None:
     """Write what a system deploys of a model, in a process that ends then."""
-    from smartmem_tvm.frontend.inputs import id_limits, random_inputs
-
     if system == OURS:
-        from smartmem_tvm.frontend import check_inputs, from_onnx, input_spec, read_model
+        from smartmem_tvm.deploy.export import load
+        from smartmem_tvm.frontend.inputs import random_inputs
 
         subprocess.run([sys.executable, "-m", "smartmem_tvm", "compile", str(path), "-o", folder / OURS], check=True)
-        model = read_model(str(path), {})
-        spec = input_spec(from_onnx(model))
-        np.savez(folder / INPUTS, *check_inputs(spec, random_inputs(spec, id_limits(model.proto), 0)))
+        made = load(folder / OURS)
+        np.savez(folder / INPUTS, *random_inputs(made.inputs, made.limits, 0).values())
     elif system == TVM:
         import tvm
 

@@ -65,14 +65,14 @@ NETWORKS = {
     "sd_text_encoder": packages.sd_text_encoder(),
     "sd_vae_decoder": packages.sd_vae_decoder(),
     "sd_unet": packages.sd_unet(),
-    "pythia_1b": packages.pythia_1b(),
+    "pythia_1b": packages.gpt_neox(2048, layers=16, heads=8),
     "extra/vit_s16": image_network(NAMES["vit_s16"]),
     # Swin-T with two and four times the blocks, to see how compile time grows with depth.
     "extra/swin_t_2x": image_network(NAMES["swin_t"], depths=(4, 4, 12, 4)),
     "extra/swin_t_4x": image_network(NAMES["swin_t"], depths=(8, 8, 24, 8)),
     # The networks of FluidML's tables that are not among the eighteen.
     "extra/convbert": packages.convbert(),
-    "extra/gpt_neox_160m": packages.gpt_neox_160m(),
+    "extra/gpt_neox_160m": packages.gpt_neox(768, layers=12, heads=12),
     "extra/ibert": packages.ibert(),
     "extra/vgg19": image_network(NAMES["vgg19"], convolution=RELU_CONVOLUTION),
     "extra/bert_base_masked": packages.bert("sdpa", ("input_ids", "attention_mask", "token_type_ids")),

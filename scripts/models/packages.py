@@ -92,27 +92,15 @@ def sd_vae_decoder() -> Network:
     return Network(build, {"latent_sample": torch.zeros(1, 4, LATENT, LATENT)})
 
 
-def pythia_1b() -> Network:
-    """Return Pythia-1B: the logits of each of 128 tokens, without a cache."""
+def gpt_neox(width: int, layers: int, heads: int) -> Network:
+    """Return a GPT-NeoX with the vocabulary of Pythia: the logits of each of 128 tokens, without a cache."""
 
     def build() -> torch.nn.Module:
         from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-        shape = {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 8, "intermediate_size": 8192}
-        config = GPTNeoXConfig(vocab_size=50304, max_position_embeddings=2048, attn_implementation="eager", **shape)
-        return Wrapped(GPTNeoXForCausalLM(config), lambda model, ids: model(ids, use_cache=False).logits)
-
-    return Network(build, text("input_ids", SEQUENCE))
-
-
-def gpt_neox_160m() -> Network:
-    """Return GPT-NeoX of Pythia-160M's size: the logits of each of 128 tokens, without a cache."""
-
-    def build() -> torch.nn.Module:
-        from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-        shape = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
-        config = GPTNeoXConfig(vocab_size=50304, max_position_embeddings=2048, attn_implementation="eager", **shape)
+        shape = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+        shape |= {"intermediate_size": 4 * width, "vocab_size": 50304, "max_position_embeddings": 2048}
+        config = GPTNeoXConfig(attn_implementation="eager", **shape)
         return Wrapped(GPTNeoXForCausalLM(config), lambda model, ids: model(ids, use_cache=False).logits)
 
     return Network(build, text("input_ids", SEQUENCE))

@@ -86,8 +86,7 @@ def _load(args: argparse.Namespace):
 
     with step(f"Loading {args.model}"):
         model = load(args.model)
-    limits = {each["name"]: each["ids_below"] for each in model.manifest["inputs"] if each.get("ids_below")}
-    return model, model.manifest["outputs"], make_inputs(args, model.inputs, limits)
+    return model, model.manifest["outputs"], make_inputs(args, model.inputs, model.limits)
 
 
 def _compile(args: argparse.Namespace):

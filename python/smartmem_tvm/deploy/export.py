@@ -80,6 +80,11 @@ class Loaded:
         """Input name -> (shape, dtype), in the model's order."""
         return {each["name"]: (tuple(each["shape"]), each["dtype"]) for each in self.manifest["inputs"]}
 
+    @property
+    def limits(self) -> dict[str, int]:
+        """Input name -> what its integers are below, where the model says so (`frontend.inputs.id_limits`)."""
+        return {each["name"]: each["ids_below"] for each in self.manifest["inputs"] if each.get("ids_below")}
+
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on arrays in the order of the model's inputs."""
         from .build import to_numpy

@@ -7,6 +7,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ..ir.hidden_loads import hide_loads
 from ..ir.map_functions import map_functions
 from ..ir.walk import collect, contains, loads
 
@@ -85,12 +86,7 @@ def _operands(expr: ir.Expr) -> set[int]:
 
 def _simplifies(expr) -> bool:
     """Whether the simplifier changes what is at the root of a binary expression, and not only its operands."""
-    names: dict[int, tirx.Var] = {}
-
-    def name(load):  # indices are not what this is about
-        return names.setdefault(tvm_ffi.structural_hash(load), tirx.Var("x", load.ty.dtype))
-
-    plain = tvm_ffi.structural_map(expr, (ir.TensorLoad, name))
+    plain, _ = hide_loads(expr)  # indices are not what this is about
     analyzer = sym.Analyzer()
     alone = type(plain)(analyzer.simplify(plain.a), analyzer.simplify(plain.b))
     return not tvm_ffi.structural_equal(analyzer.simplify(plain), alone, map_free_vars=False)

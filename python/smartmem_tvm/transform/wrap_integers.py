@@ -7,14 +7,16 @@ import operator
 
 import tvm
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import sym, tirx
 
+from ..ir.hidden_loads import hide_loads
 from ..ir.map_functions import map_functions
 from ..ir.walk import contains, loads
 from ..target import is_cpu
 
 _BITS = {"int32": 32, "int64": 64, "uint32": 32, "uint64": 64}
-_OPERATORS = (tirx.Add, tirx.Sub, tirx.Mul)
+_OPERATIONS = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}
+_OPERATORS = tuple(_OPERATIONS)
 _UNKNOWN = 1 << 62  # bounds beyond are no bounds
 
 
@@ -52,18 +54,11 @@ def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _around(store: tirx.BufferStore) -> tirx.BufferStore:
-    names: dict[int, tirx.Var] = {}
-    hidden: dict[tirx.Var, ir.TensorLoad] = {}
-
-    def hide(load: ir.TensorLoad) -> tirx.Var:  # and the arithmetic of its indices with it
-        var = names.setdefault(tvm_ffi.structural_hash(load), tirx.Var("loaded", load.ty))
-        hidden[var] = load
-        return var
+    plain, hidden = hide_loads(store.value)
 
     def rewrite(node):
         return _wrap(node) if _may_wrap(node, hidden) else node
 
-    plain = tvm_ffi.structural_map(store.value, (ir.TensorLoad, hide), order="pre")
     kept = _accumulated(plain, store.buffer, hidden)
     new = plain if kept is None else plain.b if kept.same_as(plain.a) else plain.a
     value = tvm_ffi.structural_map(new, (_OPERATORS, rewrite))
@@ -102,10 +97,6 @@ def _wrap(value):
 
 def _widened(operand, wide: str):
     if isinstance(operand, tirx.IntImm) and operand.value >= 1 << 63:
-        return tirx.const(
-            operand.value - (1 << 64), wide
-        )  # of no more bits are TVM's constants, and the others are cut
+        # TVM's constants have no more bits than this one, and those above are cut off.
+        return tirx.const(operand.value - (1 << 64), wide)
     return tirx.Cast(wide, operand)
-
-
-_OPERATIONS = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}

@@ -19,9 +19,8 @@ def clip(node: Node) -> relax.Expr | None:
     """
     x, *bounds = node.inputs[0], *(node.inputs[1:] if len(node.inputs) > 1 else ())
     if len(node.inputs) == 1:  # before opset 11 the bounds are attributes
-        bounds = [relax.const(node.attrs[key], x.ty.dtype.dtype) for key in ("min", "max") if key in node.attrs]
-        if len(bounds) == 1 and "max" in node.attrs:
-            bounds = [None, *bounds]
+        known = node.attrs
+        bounds = [relax.const(known[key], x.ty.dtype.dtype) if key in known else None for key in ("min", "max")]
     bounds += [None] * (2 - len(bounds))
     if (dtype := dtype_of(x)) in ("float16", "float32", "float64"):
         limits = np.finfo(dtype).min, np.finfo(dtype).max

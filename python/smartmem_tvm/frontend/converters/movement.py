@@ -119,8 +119,9 @@ def slice_(node: Node) -> relax.Expr | None:
         starts, ends, axes, steps = map(node.constant, range(1, 5))
     if starts is None or ends is None:
         return None
-    sizes, clamped = shape_of(x), list(map(int, starts))
-    for at, (start, end) in enumerate(zip(clamped, ends)):
+    sizes, starts = shape_of(x), list(map(int, starts))
+    clamped = list(starts)
+    for at, (start, end) in enumerate(zip(starts, ends)):
         axis, step = at if axes is None else int(axes[at]), 1 if steps is None else int(steps[at])
         size = shape_of(x)[axis]
         if step < 0 and start < -size:
@@ -128,7 +129,7 @@ def slice_(node: Node) -> relax.Expr | None:
         sizes[axis] = len(range(*slice(start, int(end), step).indices(size)))
     if 0 in sizes:
         return constant(np.zeros(sizes), dtype_of(x))
-    if clamped == list(map(int, starts)):
+    if clamped == starts:
         return None
     return node.with_inputs(x, constant(np.array(clamped), "int64"), *node.inputs[2:]).by_tvm()
 
