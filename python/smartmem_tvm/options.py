@@ -9,6 +9,7 @@ import tvm
 
 from .analysis.fusion import Profiles
 from .errors import UserError
+from .planner.layout_problem import PLANNERS
 from .texture_trial import Measure
 
 CHECKS = ("maps", "outputs")
@@ -34,8 +35,10 @@ class Options:
         Run `PlaceTextures`; of no effect on targets without textures.
     in_buffers : tuple
         Pairs of a tensor and a reason: whoever computes the tensor neither reads nor writes a texture.
-    layout : bool
-        Run `SelectLayout` for what is in buffers; of no effect on targets without textures.
+    layout : bool or str
+        How the order of dimensions of tensors in buffers is chosen: by default by `SelectLayout` on targets with
+        textures, and not elsewhere; ``fluid``, ``exact`` or ``reduction-dimension`` by that planner of `PlanLayout` on
+        any target, the first two with what `profiles` knows.
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
     cuda_graph : bool
@@ -67,7 +70,7 @@ class Options:
     precision: str = "float32"
     textures: bool = True
     in_buffers: tuple[tuple[str, str], ...] = ()
-    layout: bool = True
+    layout: bool | str = True
     schedule: bool = True
     arena: bool = True
     cuda_graph: bool = True
@@ -81,3 +84,5 @@ class Options:
     def __post_init__(self):
         if self.check is not None and self.check not in CHECKS:
             raise UserError(f"check '{self.check}' does not exist: use {' or '.join(CHECKS)}.")
+        if not isinstance(self.layout, bool) and self.layout not in PLANNERS:
+            raise UserError(f"layout '{self.layout}' does not exist: use {', '.join(PLANNERS)}, True or False.")

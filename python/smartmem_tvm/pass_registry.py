@@ -84,6 +84,12 @@ def _select_layout(_: Options, __: tvm.target.Target | None, *, fast_axes: int =
     return transform.SelectLayout(fast_axes)
 
 
+def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_limit: float = 60.0) -> tvm.transform.Pass:
+    planner = options.layout if isinstance(options.layout, str) else "fluid"
+    costs = options.profiles.beside if options.profiles is not None else None
+    return transform.PlanLayout(planner, costs, loops=target is None or not is_gpu(target), time_limit=time_limit)
+
+
 def _ours(
     cls: type, section: str = "", make: Callable[..., tvm.transform.Pass] | None = None, needs_target: bool = False
 ) -> PassEntry:
@@ -100,7 +106,7 @@ def _summary(documented: object) -> str:
     """The first sentence of a docstring, without the paper's section, which has a field of its own."""
     paragraph = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
     sentence = re.split(r"(?<=\.) ", paragraph)[0].rstrip(".").replace("`", "")
-    return re.sub(r" \((SmartMem|DNNFusion)[^()]*\)", "", sentence)
+    return re.sub(r" \((SmartMem|DNNFusion|FluidML)[^()]*\)", "", sentence)
 
 
 _ENTRIES = (
@@ -127,6 +133,7 @@ _ENTRIES = (
     _ours(transform.ComputeHalf),
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
+    _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     # Of kernels.
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
     _ours(transform.LowerRotations),

@@ -41,6 +41,8 @@ PRECISIONS = {FLOAT: (), "half-storage": ("store-half",), "half": ("store-half",
 # Passes that an option of another name than their phase's asks for: pass -> the option, and which of its values do.
 _ON_REQUEST = {
     "apply-records": ("records", lambda records: records is not None),
+    "select-layout": ("layout", lambda layout: layout is True),
+    "plan-layout": ("layout", lambda layout: isinstance(layout, str)),
     "plan-memory": ("arena", bool),
     "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
     "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
@@ -69,6 +71,10 @@ def _not_cuda(target: tvm.target.Target | None) -> bool:
 
 def _textures(target: tvm.target.Target | None) -> bool:
     return _gpu(target) and has_textures(target)
+
+
+def _no_textures(target: tvm.target.Target | None) -> bool:
+    return not _textures(target)
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,9 @@ PHASES = (
     Phase("precision", ("store-half", "compute-half"), _gpu),
     # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.
     Phase("textures", ("place-textures",), _textures),
-    Phase("layout", ("select-layout",), _textures),
+    Phase("layout", ("select-layout", "plan-layout"), _textures),
+    # SmartMem's rule makes CPU kernels slower: there costs have to be known.
+    Phase("layout", ("plan-layout",), _no_textures),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",

@@ -180,7 +180,8 @@ def explain(mod: tvm.IRModule) -> dict:
 
 
 def _strided_entry(tensor: Strided, log: list[dict]) -> dict:
-    reasons = [e.get("reason") for e in log if e["pass"] == "SelectLayout" and e["tensor"] == tensor.tensor]
+    of_layouts = [e for e in log if e["pass"] in ("SelectLayout", "PlanLayout")]
+    reasons = [e.get("reason") for e in of_layouts if e.get("tensor") == tensor.tensor]
     chosen = next((reason for reason in reversed(reasons) if reason), None)
     return {
         "tensor": tensor.tensor,

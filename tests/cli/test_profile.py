@@ -14,7 +14,7 @@ from smartmem_tvm.tune import host
 KEYS = {
     "model", "questions", "answered_fused", "answered_kept", "unanswered", "measured_now", "failed", "sweeps",
     "seconds", "kernels", "store", "target", "cpu", "threads", "kernels_measured", "kernels_in_store", "damaged_lines",
-    "device", "textures", "servers",
+    "device", "textures", "layouts", "servers",
 }  # fmt: skip
 
 

@@ -25,14 +25,15 @@ class Case:
     inputs : dict
         Name -> array, in the order of the model's inputs.
     options : dict
-        What differs from the default `smartmem_tvm.Options`.
+        What differs from the default `smartmem_tvm.Options`; with a planner for ``layout`` goes a profile store that
+        makes any layout the best one.
     drawn : dict
         How it came about: operators that were refused while drawing it.
     """
 
     model: onnx.ModelProto
     inputs: dict[str, np.ndarray]
-    options: dict[str, bool] = field(default_factory=dict)
+    options: dict[str, bool | str] = field(default_factory=dict)
     drawn: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -12,6 +12,7 @@ from .drawing import Drawing, NotDrawn
 from .operators import TABLE
 
 SMALL, FULL = 2_000, 20_000  # the most elements of a tensor
+_LAID_OUT = 0.2  # of the graphs have their layouts planned
 
 
 def draw(seed: int, limit: int = FULL) -> Case:
@@ -40,7 +41,11 @@ def draw(seed: int, limit: int = FULL) -> Case:
     outputs = _outputs(graph)
     model = graph.model(outputs)
     inputs = {value.name: graph.inputs[value.name] for value in model.graph.input}
-    return Case(model, inputs, _options(rng), dict(refused))
+    options = _options(rng)
+    # By numbers of its own, so that seeds go on meaning the graphs that they meant before.
+    if "layout" not in options and np.random.default_rng([seed, 1]).random() < _LAID_OUT:
+        options["layout"] = "fluid"
+    return Case(model, inputs, options, dict(refused))
 
 
 def _operators(graph: Drawing) -> int:
@@ -58,7 +63,7 @@ def _outputs(graph: Drawing) -> list[str]:
     return [name for name in made if name in ends]
 
 
-def _options(rng: np.random.Generator) -> dict[str, bool]:
+def _options(rng: np.random.Generator) -> dict[str, bool | str]:
     """Everything on, half of the time; else one technique off, or two."""
     off = int(rng.choice([0, 1, 2], p=[0.5, 0.3, 0.2]))
     return {str(name): False for name in sorted(rng.choice(SWITCHES, off, replace=False))}

@@ -57,6 +57,9 @@ class Profiles(Protocol):
     def latency(self, func: tirx.PrimFunc) -> float | None:
         """Seconds of one launch of an unscheduled PrimFunc, None if it was never measured."""
 
+    def beside(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
+        """The same, comparable with other forms of the kernel `base`."""
+
 
 @dataclass(frozen=True)
 class FusionDecision:

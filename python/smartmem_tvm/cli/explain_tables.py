@@ -21,7 +21,7 @@ _KERNELS = "Kernels"
 _MEMORY = "Memory of tensors and weights"
 _ORDER = "Order of dimensions of tensors in buffers"
 _STRIDED = "Tensors that a reader wants in another order (each a layout transition, as is each layout kernel)"
-_TEXTURES, _LAYOUTS = "PlaceTextures", "SelectLayout"
+_TEXTURES, _LAYOUTS = ("PlaceTextures",), ("SelectLayout", "PlanLayout")
 
 
 def full_tables(data: dict) -> Iterator[Table]:
@@ -91,12 +91,14 @@ def kind(label: str) -> str:
 
 
 def _sections(data: dict) -> tuple[list, list, list, list]:
-    decisions = [each for each in data["decisions"] if each["pass"] not in ("EliminateLayout", _TEXTURES, _LAYOUTS)]
+    apart = ("EliminateLayout", *_TEXTURES, *_LAYOUTS)
+    decisions = [each for each in data["decisions"] if each["pass"] not in apart]
     return data["operators"], data["layout_operators"], decisions, data["kernels"]
 
 
-def _by(name: str, data: dict) -> list[dict]:
-    return [each for each in data["decisions"] if each["pass"] == name]
+def _by(passes: tuple[str, ...], data: dict) -> list[dict]:
+    """What passes decided about tensors."""
+    return [each for each in data["decisions"] if each["pass"] in passes and "tensor" in each]
 
 
 def _memory(entry: dict) -> str:

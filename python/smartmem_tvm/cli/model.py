@@ -33,7 +33,7 @@ TECHNIQUES = {
     "fuse_attention": "keep matmul, softmax and matmul apart",
     "schedule": "generate plain loops: one core, no vectors",
     "textures": "keep all tensors in buffers on targets with textures",
-    "layout": "keep the dimensions of tensors in buffers in the model's order, on targets with textures",
+    "layout": "keep the dimensions of tensors in buffers in the model's order",
     "arena": "leave the memory of tensors to TVM's planner",
     "cuda_graph": "launch kernels one by one on CUDA",
 }
@@ -41,6 +41,7 @@ TECHNIQUES = {
 
 CHECKS = ("maps", "outputs")
 PRECISIONS = ("float32", "half-storage", "half")  # the same test compares these
+PLANNERS = ("reduction-dimension", "fluid", "exact")  # and these
 
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
 
@@ -100,9 +101,14 @@ def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TE
     """Add ``--precision`` and a switch for each technique."""
     text = "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can (default: float32)"
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
+    text = (
+        "how the order of dimensions of tensors in buffers is chosen: by FluidML's dynamic programming or an exact "
+        "solver, from what `smartmem profile --layout` measured; or by SmartMem's rule (default with textures)"
+    )
+    parser.add_argument("--layout", choices=PLANNERS, default=True, help=text)
     for name in names:
         switch = f"--no-{name.replace('_', '-')}"
-        parser.add_argument(switch, dest=name, action="store_false", help=TECHNIQUES[name])
+        parser.add_argument(switch, dest=name, action="store_false", default=True, help=TECHNIQUES[name])
 
 
 def add_profiles(parser: argparse._ActionsContainer) -> None:

@@ -22,12 +22,14 @@ EXAMPLE = """\
   smartmem plan models/swin_t.onnx -o arena.svg            and a picture, addresses over time
   smartmem plan swin --all                                 every tensor of a folder of `smartmem compile`
   smartmem plan models/swin_t.onnx --target cuda --json    the same for machines
+  smartmem plan models/smt_s.onnx --layout fluid           and the order of each tensor's dimensions, with costs
 
 Nothing is run, and no code is made. A step is the launch of a kernel. What is least possible for a storage is the
 largest sum of its tensors that are in use at one step. Weights are not in it: they are there all the time."""
 
 _STORAGES = ("storage", "scope", "bytes", "least possible", "ratio", "tensors")
 _TENSORS = ("storage", "offset", "bytes", "first", "last", "kind", "shape", "written by", "last used by")
+_LAYOUTS = ("tensor", "shape", "order", "all kernels in other orders")
 _LARGEST = 20
 
 
@@ -47,11 +49,12 @@ def execute(args: argparse.Namespace) -> Result:
     if args.output is not None:
         require_matplotlib(Path(args.output), "-o")
         check_output(Path(args.output), source=Path(args.model))
-    manifest, plan = _read(args.model) if Path(args.model).is_dir() else _planned(args)
+    manifest, plan, decisions = _read(args.model) if Path(args.model).is_dir() else _planned(args)
     found = memory(plan, manifest)
     for each in found["tensors"]:
         each |= {"writer": found["steps"][each["first"]], "last_user": found["steps"][each["last"]]}
-    data = {"model": args.model, "target": manifest["target"], "output": args.output, **found}
+    layouts = [each for each in decisions if each["pass"] == "PlanLayout"]
+    data = {"model": args.model, "target": manifest["target"], "output": args.output, "layouts": layouts, **found}
     if args.output is not None:
         from ..page.arena_plot import draw_plan
 
@@ -60,21 +63,22 @@ def execute(args: argparse.Namespace) -> Result:
     return Result(data, lambda console: _render(console, data, args.all))
 
 
-def _read(folder: str) -> tuple[dict, dict]:
-    """The manifest of a compiled folder, and its plan."""
+def _read(folder: str) -> tuple[dict, dict, list[dict]]:
+    """The manifest of a compiled folder, its plan, and what passes decided."""
     from ..page.sources import read_sources
 
     _, manifest, explanation = read_sources([folder]).models[0]
     plan = explanation.get("memory") or {}
     if not all("kind" in each for each in plan.get("tensors", ({},))):
         raise UserError(f"{folder} was compiled by an older version, without offsets; compile the model again.")
-    return manifest, plan
+    return manifest, plan, explanation.get("decisions", [])
 
 
-def _planned(args: argparse.Namespace) -> tuple[dict, dict]:
+def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
     """The same of an ONNX file, as far as it is needed here."""
     from ..deploy.build import lower, optimize
     from ..deploy.memory_plan import PLANNED, memory_plan
+    from ..ir.graph import read_log
     from ..target import parse_target
 
     target, mod, chosen, plans = parse_target(args.target), import_model(args), options(args), []
@@ -84,9 +88,10 @@ def _planned(args: argparse.Namespace) -> tuple[dict, dict]:
             plans.append(memory_plan(lowered))
 
     with step("Running the passes"), target:
-        weights = lower(optimize(mod, chosen), target, chosen, look)[1]
+        graph = optimize(mod, chosen)
+        weights = lower(graph, target, chosen, look)[1]
     held = [{"shape": list(each.tensor.shape), "dtype": str(each.tensor.dtype)} for each in weights]
-    return {"target": str(target), "weights": held}, plans[0]
+    return {"target": str(target), "weights": held}, plans[0], read_log(graph)
 
 
 def _sentence(data: dict) -> str:
@@ -116,8 +121,44 @@ def _render(console: Console, data: dict, everything: bool) -> None:
         )
         for each in sorted(largest, key=lambda each: (each["first"], each["offset"]))
     ]
+    _render_layouts(console, data["layouts"], everything)
     left = len(data["tensors"]) - len(rows)
     title = f"Tensors, without {left} smaller ones (--all shows them)" if left else "Tensors"
     console.print(table(title, _TENSORS, rows, numbers=(0, 1, 2, 3, 4)))
     weights = f" Weights take {megabytes(data['weight_bytes'])} more." if data["weight_bytes"] is not None else ""
     console.print(_sentence(data) + weights + (f"\n{data['output']} shows it." if data["output"] else ""))
+
+
+def _render_layouts(console: Console, layouts: list[dict], everything: bool) -> None:
+    """The order of each tensor, and how much longer all kernels of the model take with another one."""
+    chosen = [each for each in layouts if "tensor" in each]
+    shown = [each for each in chosen if everything or each["action"] != "kept"]
+    rows = []
+    for each in shown:
+        order = " ".join(map(str, each["order"]))
+        best = each["seconds"][order]
+        others = [f"{_more(seconds, best)} as {name}" for name, seconds in each["seconds"].items() if name != order]
+        shape = "x".join(map(str, each["shape"]))
+        rows.append((each["tensor"], shape, order, ", ".join(others)))
+    if rows:
+        left = len(chosen) - len(shown)
+        title = (
+            f"Order of dimensions, without {left} tensors that stay (--all shows them)"
+            if left
+            else "Order of dimensions"
+        )
+        console.print(table(title, _LAYOUTS, rows))
+    for each in layouts:
+        if "planner" in each:
+            console.print(
+                f"Planner of layouts: {each['planner']}; {each['moved']} of {each['tensors']} tensors moved. Kernels "
+                f"take {_ms(each['seconds'])} ms, {_ms(each['seconds_now'])} as tensors were before."
+            )
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
+
+
+def _more(seconds: float | None, best: float | None) -> str:
+    return "not measured" if seconds is None or best is None else f"+{(seconds - best) * 1e6:.1f} us"

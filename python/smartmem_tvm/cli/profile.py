@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from ..errors import UserError
 from ..tune.host import cpu_name, default_store, usable_cores
 from .console import Result, step
 from .executors import add_tracker, check_tracker, profiling_executor
-from .model import add_compilation, add_model, add_threads, import_model, options
+from .model import PLANNERS, add_compilation, add_model, add_threads, import_model, options
 
 if TYPE_CHECKING:
     import tvm
@@ -38,6 +38,7 @@ EXAMPLE = """\
   smartmem profile models/swin_t.onnx --budget 60         for a minute; the next call goes on
   smartmem compile models/swin_t.onnx -o out              finds that file and uses it
   smartmem explain models/swin_t.onnx                     which decisions it made
+  smartmem profile models/swin_t.onnx --layout fluid      and in which order each tensor should be stored
   smartmem profile models/swin_t.onnx --target opencl-texture    which tensors a GPU should have in textures
   smartmem profile models/swin_t.onnx --target adreno-740 --tracker 127.0.0.1:9190 --key pixel    on phones
 
@@ -119,12 +120,14 @@ def _execute(args: argparse.Namespace, executor: Executor, names: _Names) -> Res
     _warn_if_busy(executor)
     start = time.monotonic()
     modelled, filled = _fill(args, mod, store, executor, servers)
-    textures = _place(args, filled.module, store, executor, servers, start + args.budget)
+    placed, textures = _place(args, filled.module, store, executor, servers, start + args.budget)
+    layouts = _lay_out(args, placed, store, executor, servers, start + args.budget)
     data = {
         **_data(args, filled),
         "seconds": time.monotonic() - start,
         "kernels": {"cost_model": graph_cost(modelled).kernels, "profile": graph_cost(filled.module).kernels},
         "textures": textures,
+        "layouts": layouts,
         "kernels_measured": store.kernels - known,
         "kernels_in_store": store.kernels,
         "damaged_lines": store.damaged,
@@ -161,7 +164,7 @@ def _fill(
     # The phases before the one that asks run once.
     phases = graph_phases(target)
     names = [phase.name for phase in phases]
-    first, last = names.index("fuse"), names.index("textures") if "textures" in names else len(names)
+    first, last = names.index("fuse"), min(names.index(name) for name in ("textures", "layout") if name in names)
     with target:
         with step("Running the passes"):
             legal = run_phases(mod, phases[:first], chosen)
@@ -173,8 +176,8 @@ def _fill(
 
 def _place(
     args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str], end: float
-) -> dict | None:
-    """Place tensors in textures, measuring each kernel that this asks about; None where there are no textures."""
+) -> tuple[tvm.IRModule, dict | None]:
+    """Place tensors in textures, measuring each kernel that this asks about; no facts where there are no textures."""
     from ..deploy.texture_times import TextureTimes
     from ..ir.graph import read_log
     from ..pipeline import graph_phases, run_phases
@@ -182,7 +185,7 @@ def _place(
 
     target = executor.devices.target
     if not (has_textures(target) and args.textures):
-        return None
+        return mod, None
 
     placing = tuple(phase for phase in graph_phases(target) if phase.name == "textures")
 
@@ -193,11 +196,24 @@ def _place(
         times = TextureTimes(store, target, executor, end - time.monotonic(), lambda done: progress(done, None))
         if executor.workers.count > 1:
             times.ahead(placed)
-        log = read_log(placed(times))
+        mod = placed(times)
+    log = read_log(mod)
     servers.update(times.servers)
     memories = [entry["memory"] for entry in log if entry["pass"] == "PlaceTextures"]
     chosen = {memory: memories.count(memory) for memory in ("texture", "buffer")}
-    return {**chosen, "measured_now": times.measured, "failed": times.failed, "unanswered": times.open}
+    return mod, {**chosen, "measured_now": times.measured, "failed": times.failed, "unanswered": times.open}
+
+
+def _lay_out(
+    args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str], end: float
+) -> dict | None:
+    """Measure the kernels with their tensors in other orders, where a planner is named that wants to know."""
+    from ..deploy.layout_times import measure_layouts
+
+    if args.layout not in PLANNERS[1:]:
+        return None
+    with _bar() as progress:
+        return asdict(measure_layouts(store, mod, executor, end - time.monotonic(), progress, servers))
 
 
 def _path(text: str | None, names: _Names) -> Path:
@@ -262,5 +278,11 @@ def _render(console: Console, data: dict) -> None:
             f"Tensors in textures: {textures['texture']}, in buffers: {textures['buffer']}. Kernels measured for that "
             f"now, with textures and without: {textures['measured_now']}; could not be measured: {textures['failed']}."
         )
-    if data["unanswered"] or textures["unanswered"]:
+    layouts = data["layouts"] or {"open": 0}
+    if data["layouts"]:
+        console.print(
+            f"Forms of kernels with tensors in other orders: {layouts['forms']} of {layouts['kernels']} kernels. "
+            f"Measured now: {layouts['measured']}; could not be measured: {layouts['failed']}."
+        )
+    if data["unanswered"] or textures["unanswered"] or layouts["open"]:
         console.print("The time was up before everything was measured; run the command again to go on.")

@@ -136,6 +136,7 @@ def _command(args: argparse.Namespace, output: Path) -> str:
                 [{"profiles": "--no-profiles", "records": "--no-tuned"}[name]] if value == "" else [f"--{name}", value]
             )
     words += [f"--no-{name.replace('_', '-')}" for name in TECHNIQUES if not getattr(args, name)]
+    words += ["--layout", args.layout] if isinstance(args.layout, str) else []
     return shlex.join(words)
 
 

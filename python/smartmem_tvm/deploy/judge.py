@@ -15,11 +15,11 @@ from tvm.target import Target
 
 from ..executor.devices import Device, Devices
 from ..executor.readings import VERDICT, VERDICTS, in_turns
+from ..ir.kernel import CONSTANTS
 from ..ir.texels import is_texture
 from ..ir.walk import stores
 from ..pipeline import Options
 from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
-from ..tune.kernel import CONSTANTS
 from ..tune.records import workload_key
 from .build import generate, lower
 from .measure import random_arguments

@@ -43,6 +43,7 @@ class Node:
     members: list[str] = field(default_factory=list)  # operators computed here
     views: list[str] = field(default_factory=list)  # layout operators eliminated into this kernel
     cast: ir.Type | None = None  # of a match_cast: the type that is checked at run time
+    attrs: dict = field(default_factory=dict)  # more of the PrimFunc that it is written as
 
     @property
     def operands(self) -> list:
@@ -309,7 +310,7 @@ def write(mod: IRModule, graph: Graph, log: list[dict]) -> IRModule:
 def _call(builder: relax.BlockBuilder, node: Node) -> relax.Expr:
     if node.kernel is None:
         return node.value
-    gvar = builder.add_func(emit(node.kernel), kernel_name(node.members))
+    gvar = builder.add_func(emit(node.kernel, node.attrs), kernel_name(node.members))
     return relax.call_tir(gvar, relax.Tuple(node.args), node.var.ty)
 
 

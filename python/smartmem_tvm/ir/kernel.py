@@ -19,6 +19,8 @@ from .index_map import is_identity
 from .walk import collect, loads, stores
 
 SPATIAL, REDUCE = 0, 2  # tirx.IterVar.iter_type: DataPar, CommReduce
+CONSTANTS = "layout_free_buffers"
+"""Attribute of a PrimFunc: positions of arguments that are constants. TVM's name, so that its search knows them too."""
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 
 

@@ -18,12 +18,12 @@ from ..deploy.link import linked
 from ..deploy.this_machine import ThisMachine, model_on
 from ..deploy.weights import Weight
 from ..executor.devices import Device
-from ..ir.kernel import emit, parse
+from ..ir.kernel import CONSTANTS, emit, parse
 from ..ir.storage import stored_as
 from ..ir.texels import is_texture
 from ..pipeline import Options
 from ..target import host_target
-from ..tune.kernel import CONSTANTS, workload
+from ..tune.kernel import workload
 from ..tune.tasks import Task, tasks_of
 
 

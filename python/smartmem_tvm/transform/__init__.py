@@ -31,6 +31,7 @@ from .mend_extremes import MendExtremes
 from .mend_vectors import MendVectors
 from .merge_projections import MergeProjections
 from .place_textures import PlaceTextures
+from .plan_layout import PlanLayout
 from .plan_memory import PlanMemory
 from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
 from .select_layout import SelectLayout
@@ -74,6 +75,7 @@ __all__ = [
     "MendVectors",
     "MergeProjections",
     "PlaceTextures",
+    "PlanLayout",
     "PlanMemory",
     "RewriteAlgebra",
     "SelectLayout",

@@ -67,7 +67,7 @@ def _select(graph: Graph, node: Node, fast_axes: int) -> dict:
     reason = why_fixed(graph, node.var) or _why(order) or _table_6(graph, node, wanted)
     name = node.var.name
     if better:
-        _store(graph, node, chosen.order)
+        store_as(graph, node, chosen.order)
     return _decision(name, shape, order, "stored in this order" if better else "kept", reason)
 
 
@@ -87,7 +87,7 @@ def _reads(order: StorageOrder) -> int:
     return sum(demand.elements for demand in order.served)
 
 
-def _store(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
+def store_as(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
     """Let `node` write, and all its readers read, its tensor in another order."""
     readers = graph.readers(node.var)
     node.kernel, buffer = reordered(node.kernel, node.kernel.outputs[0], order)

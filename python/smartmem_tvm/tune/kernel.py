@@ -14,7 +14,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from ..ir.kernel import emit
+from ..ir.kernel import CONSTANTS, emit
 from ..schedule import ScheduleKernels
 from ..schedule.core.decisions import DECISIONS, RULE_GENE, Decision, deciding
 from ..schedule.core.rivals import NUMBERED, RIVALS
@@ -24,9 +24,6 @@ from ..schedule.rules import default_rules
 from ..schedule.schedule_kernels import REFUSALS
 from .genetic import Space, Value
 from .space import seed_of, space_of
-
-CONSTANTS = "layout_free_buffers"
-"""Attribute of a PrimFunc: positions of arguments that are constants. TVM's name, so that its search knows them too."""
 
 
 @dataclass(frozen=True, eq=False)

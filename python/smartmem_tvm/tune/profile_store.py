@@ -28,6 +28,8 @@ from tvm.target import Target
 from .. import json_data
 from .._version import SCHEDULES, installed_version
 from ..errors import UserError
+from ..ir.kernel import CONSTANTS
+from ..schedule.core.decisions import DECISIONS
 from . import json_lines
 from .host import cpu_name, run_threads
 
@@ -49,8 +51,17 @@ class Question:
 
 
 def kernel_key(func: tirx.PrimFunc) -> str:
-    """The name-independent key of an unscheduled PrimFunc: its structural hash without attributes, in hexadecimal."""
-    return f"{tvm_ffi.structural_hash(tirx.PrimFunc(func.params, func.body, func.ret_type)) & (2**64 - 1):016x}"
+    """The name-independent key of an unscheduled PrimFunc: its structural hash without attributes, in hexadecimal.
+
+    Behind it is what attributes say of constants and of decisions that are given, if they do.
+    """
+    key = f"{tvm_ffi.structural_hash(tirx.PrimFunc(func.params, func.body, func.ret_type)) & (2**64 - 1):016x}"
+    attrs = func.attrs or {}
+    for place in attrs.get(CONSTANTS) or ():
+        key += f" constant {place}"
+    for name, value in sorted((attrs.get(DECISIONS) or {}).items()):
+        key += f" {name}={value}"
+    return key
 
 
 class ProfileStore:
@@ -118,6 +129,16 @@ class ProfileStore:
         """
         sessions = self._seconds.get(kernel_key(func))
         return median(sessions.values()) if sessions else None
+
+    def beside(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
+        """Seconds of one launch of `func`, None if it was never measured here.
+
+        As it was beside `base` in the same session, in the median of those, if there are any: what is compared with
+        other kernels of that `base` was not measured while the machine was faster or slower.
+        """
+        ours, others = (self._seconds.get(kernel_key(each), {}) for each in (func, base))
+        ratios = [ours[session] / others[session] for session in ours.keys() & others.keys()]
+        return median(ratios) * median(others.values()) if ratios else self.latency(func)
 
     def compare(self, fused: Sequence[tirx.PrimFunc], parts: Sequence[tirx.PrimFunc]) -> tuple[float, float] | None:
         """Seconds of the fused kernels and of the parts, summed; None if some kernel was never measured here.

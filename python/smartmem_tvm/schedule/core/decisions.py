@@ -85,6 +85,17 @@ def given_rule(func: tirx.PrimFunc | None = None) -> str | None:
     return NUMBERED[int(given[RULE_GENE])] if RULE_GENE in given else None
 
 
+def given_value(kind: str, field: str) -> int | bool | None:
+    """What the kernel at hand gives for a field of its next decision of a kind; None if that is left open."""
+    ledger = _LEDGER.get()
+    return ledger.given.get(f"{_name(kind, ledger)}.{field}") if ledger is not None else None
+
+
+def _name(kind: str, ledger: _Ledger) -> str:
+    number = sum(each.kind == kind for each in ledger.taken)
+    return f"{kind}#{number}" if number else kind
+
+
 def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = None, **facts: int) -> Choice:
     """`choice`, a frozen dataclass, with the values given for it in place of its own.
 
@@ -105,8 +116,7 @@ def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = No
     ledger = _LEDGER.get()
     if ledger is None:
         return choice
-    number = sum(each.kind == kind for each in ledger.taken)
-    name = f"{kind}#{number}" if number else kind
+    name = _name(kind, ledger)
     decided = _with_values(choice, ledger.given, name)
     if fits is not None and decided != choice and not fits(decided):
         raise ScheduleError(f"{name}: {decided} does not fit.")

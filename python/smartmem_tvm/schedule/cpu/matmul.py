@@ -25,7 +25,7 @@ from tvm import tirx
 
 from ...ir.kernel import Kernel, substitute
 from ..core.contraction import contraction_of
-from ..core.decisions import decide
+from ..core.decisions import decide, given_value
 from ..core.expressions import has_select, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
@@ -58,7 +58,8 @@ class Matmul(CpuRule):
         if contraction is None or not contraction.rows or not contraction.columns:
             return None
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
-        best = min(ways, key=MatmulPlan.copying)
+        given = given_value("matmul", "swapped")
+        best = ways[given] if given is not None else min(ways, key=MatmulPlan.copying)
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         choice = decide("matmul", best.choice(best is ways[1]), **facts)
         return GivenPlan(ways[choice.swapped], choice)

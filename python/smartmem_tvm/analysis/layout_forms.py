@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The orders that tensors may be stored in, and kernels with their tensors in some of these orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+from math import prod
+
+from tvm import ir, tirx
+
+from ..ir.graph import Graph, Node
+from ..ir.index_map import variables
+from ..ir.kernel import CONSTANTS, Kernel, Stage, emit, substitute
+from ..ir.storage import reordered
+from ..ir.strength_reduction import Simplifier
+from ..planner.layout_problem import Order
+from .demands import demands, why_fixed
+
+MOST_ORDERS = 4  # of a tensor
+MOST_FORMS = 48  # of a kernel: where its tensors have more orders together, at most two of them change
+
+
+def orders_of(graph: Graph) -> dict:
+    """The orders that each tensor of a graph may be stored in, the one of now first.
+
+    Others have a dimension innermost along which somebody walks through memory: a reduction, or the loop over the
+    innermost dimension, in one of its orders, of another tensor of a kernel that writes or reads this one. Inputs and
+    results of the function, tensors in textures and those of something without loop structure stay as they are.
+
+    Returns
+    -------
+    dict
+        Variable -> orders.
+    """
+    walks = [_Walks.of(node) for node in graph if node.kernel is not None]
+    fixed = {var: _fixed(graph, var) for each in walks for var in each.tensors}
+    inner: dict = {var: dict.fromkeys(_inner(var)) for var in fixed}
+    for each in walks:
+        for var, dims in each.reduced:
+            if not fixed[var]:
+                inner[var] |= dict.fromkeys(dims)
+    grown = True
+    while grown:
+        before = sum(map(len, inner.values()))
+        for each in walks:
+            for var, dim in each.beside(inner):
+                if not fixed[var] and len(inner[var]) < MOST_ORDERS:
+                    inner[var][dim] = None
+        grown = sum(map(len, inner.values())) > before
+    return {var: _orders(var, dims) for var, dims in inner.items()}
+
+
+def _fixed(graph: Graph, var) -> bool:
+    return why_fixed(graph, var) is not None or graph.producer(var).kernel.outputs[0].scope() != "global"
+
+
+def _inner(var) -> list[int]:
+    """The innermost dimension of more than one element, if there is one."""
+    shape = [int(dim) for dim in var.ty.shape]
+    return [dim for dim in range(len(shape)) if shape[dim] > 1][-1:]
+
+
+def _orders(var, inner: dict[int, None]) -> tuple[Order, ...]:
+    """The order of now, and one for each dimension that is innermost then."""
+    now, shape = tuple(range(len(var.ty.shape))), [int(dim) for dim in var.ty.shape]
+    others = [dim for dim in inner if shape[dim] > 1 and [dim] != _inner(var)]
+    return (now, *((*(d for d in now if d != dim), dim) for dim in others[: MOST_ORDERS - 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Walks:
+    """How a kernel walks through its tensors.
+
+    Attributes
+    ----------
+    accesses : list
+        For each stage the variables that it reads or writes, each with the iterators that walk along each dimension.
+    reduced : list
+        Variables and the dimensions along which they are reduced.
+    """
+
+    accesses: list[list[tuple[object, list[set]]]]
+    reduced: list[tuple[object, list[int]]]
+
+    @classmethod
+    def of(cls, node: Node) -> _Walks:
+        kernel = node.kernel
+        bound = dict(zip(kernel.inputs, node.args, strict=True)) | {kernel.outputs[0]: node.var}
+        bound = {buffer: var for buffer, var in bound.items() if isinstance(var, ir.Var)}
+        wanted = demands(kernel, node.var.name)
+        reduced = [
+            (var, sorted({dim for demand in wanted.get(buffer, ()) for dim in demand.dims}))
+            for buffer, var in bound.items()
+        ]
+        return cls([_accesses(stage, bound) for stage in kernel.stages], reduced)
+
+    @property
+    def tensors(self) -> list:
+        """The variables."""
+        return [var for var, _ in self.reduced]
+
+    def beside(self, inner: dict) -> Iterator[tuple[object, int]]:
+        """Variables and dimensions through which the kernel steps as it steps along the inner ones of another."""
+        for stage in self.accesses:
+            for var, along in stage:
+                fast = {it for other, of in stage if other is not var for dim in inner[other] for it in of[dim]}
+                yield from ((var, dim) for dim, iters in enumerate(along) if iters & fast)
+
+
+def _accesses(stage: Stage, bound: dict) -> list[tuple[object, list[set]]]:
+    simplifier, made = Simplifier(stage.extents), [(load.source, load.indices) for load in stage.loads]
+    if isinstance(stage.body, tirx.BufferStore):
+        made.append((stage.body.buffer, stage.body.indices))
+    return [(bound[buffer], _steps(list(indices), stage, simplifier)) for buffer, indices in made if buffer in bound]
+
+
+def _steps(indices: list, stage: Stage, simplifier: Simplifier) -> list[set]:
+    """The iterators whose first step is one step of each index."""
+
+    def by_one(at, var) -> bool:
+        zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
+        step = simplifier.index(substitute(at, {var: one}) - substitute(at, {var: zero}))
+        return isinstance(step, tirx.IntImm) and int(step) == 1
+
+    return [{v for v in variables(at) if stage.extents.get(v, 1) > 1 and by_one(at, v)} for at in indices]
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutForms:
+    """A kernel with its tensors in each combination of their orders.
+
+    Attributes
+    ----------
+    node : Node
+    orders : mapping
+        Variable -> its orders (`orders_of`).
+    """
+
+    node: Node
+    orders: dict
+
+    @cached_property
+    def tensors(self) -> tuple:
+        """Variables that the kernel writes (the first) and reads."""
+        return (self.node.var, *(arg for arg in self.node.args if isinstance(arg, ir.Var)))
+
+    @cached_property
+    def now(self) -> tuple[Order, ...]:
+        """The combination of now."""
+        return tuple(self.orders[var][0] for var in self.tensors)
+
+    @cached_property
+    def combinations(self) -> list[tuple[Order, ...]]:
+        """All combinations, the one of now first; with many of them, those with two changes at most."""
+        choices = [self.orders[var] for var in self.tensors]
+        if prod(map(len, choices)) <= MOST_FORMS:
+            return list(product(*choices))
+        found = [self.now]
+        for count in (1, 2):
+            for places in combinations(range(len(choices)), count):
+                for orders in product(*(choices[place][1:] for place in places)):
+                    new = dict(zip(places, orders, strict=True))
+                    found.append(tuple(new.get(place, order) for place, order in enumerate(self.now)))
+        return found
+
+    def kernel(self, combination: tuple[Order, ...]) -> Kernel:
+        """The kernel with its tensors in the orders of a combination."""
+        kernel = self.node.kernel
+        wanted = dict(zip(self.tensors, combination, strict=True))
+        for place, arg in enumerate([*self.node.args, self.node.var]):
+            order = wanted.get(arg) if isinstance(arg, ir.Var) else None
+            if order is not None and order != self.orders[arg][0]:
+                buffer = kernel.inputs[place] if place < len(kernel.inputs) else kernel.outputs[0]
+                kernel, _ = reordered(kernel, buffer, order)
+        return kernel
+
+    def func(self, combination: tuple[Order, ...]) -> tirx.PrimFunc:
+        """The same as a PrimFunc that says which of its parameters are constants."""
+        places = [place for place, arg in enumerate(self.node.args) if isinstance(arg, ir.Constant)]
+        return emit(self.kernel(combination), {CONSTANTS: places} if places else None)
