@@ -180,6 +180,7 @@ def test_passes_that_an_option_asks_for(options, chosen):
 
 def test_what_comes_before_records_is_what_tasks_are_made_with():
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(CPU)] == [
+        "AlignWindows",
         "SplitReductions",
         "LowerRotations",
         "VectorizeMath",

@@ -11,6 +11,10 @@ __version__ = "0.1.0"
 SCHEDULES = 2
 """Version of the schedules: raise it when kernels get faster or slower, so that stored latencies are taken anew."""
 
+PREPARATION = 1
+"""Version of the passes that prepare kernels for their schedules: raise it when one is prepared otherwise. It is for
+stores that know kernels as they are before; records of tuning are of prepared kernels."""
+
 TVM_PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Distribution name -> the exact version needed.
 

@@ -135,6 +135,7 @@ _ENTRIES = (
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     # Of kernels.
+    _ours(transform.AlignWindows),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
     _ours(transform.LowerRotations),
     _ours(transform.LowerSingleTerms),

@@ -180,6 +180,7 @@ PHASES = (
     Phase(
         "schedule",
         (
+            "align-windows",
             "split-reductions",
             "lower-rotations",
             "vectorize-math",

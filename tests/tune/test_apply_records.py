@@ -8,9 +8,9 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from helpers import constant, module, run
+from smartmem_tvm.ir.exchange_constants import constant_operands
 from smartmem_tvm.schedule import PackWeights, ScheduleKernels
 from smartmem_tvm.schedule.core.decisions import DECISIONS
-from smartmem_tvm.schedule.cpu.pack_weights import constant_operands
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.apply_records import ApplyRecords, of_target
 from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload

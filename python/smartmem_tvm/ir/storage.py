@@ -114,7 +114,7 @@ def _over_texels(kernel: Kernel, dim: int) -> Kernel:
     if not isinstance(var, ir.Var) or var not in kernel.last.extents:
         raise Opaque(f"dimension {dim} of {kernel.outputs[0].name} is written through a map")
     four = tirx.const(TEXEL, var.ty.dtype)
-    axes = {stage: {} for stage in kernel.stages} | {s: {v: 0} for s, v in _along(kernel, var).items()}
+    axes = {stage: {} for stage in kernel.stages} | {s: {v: 0} for s, v in along_result(kernel, var).items()}
     new = [(f"{var.name}_texel", -(-extent // TEXEL)), ("lane", TEXEL)]
     made = change_axes(kernel, [0], new, lambda at: [at[0] * four + at[1]], axes, outputs=True)
     if extent % TEXEL == 0:
@@ -145,12 +145,12 @@ def beside_results(kernel: Kernel, buffer) -> list[int]:
     """Dimensions of an input along which a kernel walks as it walks along its result, the innermost dimension first."""
     store, extents = kernel.last.body, kernel.last.extents
     indices = reversed(store.indices) if isinstance(store, tirx.BufferStore) else ()
-    walked = [_along(kernel, index) for index in indices if isinstance(index, ir.Var) and index in extents]
+    walked = [along_result(kernel, index) for index in indices if isinstance(index, ir.Var) and index in extents]
     read = [(along[s], load) for along in walked for s in along for load in s.loads if load.source.same_as(buffer)]
     return [dim for var, load in read for dim, at in enumerate(load.indices) if var in variables(at)]
 
 
-def _along(kernel: Kernel, var) -> dict:
+def along_result(kernel: Kernel, var) -> dict:
     """Stages that run along the dimension of the result that `var` runs along, and their iterator for it.
 
     A stage does if whoever reads it reads it at that iterator: the sum that an epilogue finishes, but not the padding

@@ -12,9 +12,9 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase
 from tvm.target import Target
 
+from ..ir.exchange_constants import constant_operands
 from ..schedule.core.decisions import DECISIONS, RULE_GENE
 from ..schedule.core.rule import RULE, SCHEDULED, is_open, target_of
-from ..schedule.cpu.pack_weights import constant_operands
 from .kernel import with_constants, workload
 from .records import workload_key
 from .strategy import seconds_of

@@ -26,7 +26,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from .. import json_data
-from .._version import SCHEDULES, installed_version
+from .._version import PREPARATION, SCHEDULES, installed_version
 from ..errors import UserError
 from ..ir.kernel import CONSTANTS
 from ..schedule.core.decisions import DECISIONS
@@ -111,6 +111,7 @@ class ProfileStore:
             **{key: value for key, value in runs_on.items() if value is not None},
             "tvm": installed_version("apache-tvm"),
             "schedules": SCHEDULES,
+            "preparation": PREPARATION,
         }
         # Kernel -> session -> seconds: what was measured together is compared with each other.
         self._seconds: dict[str, dict[str, float]] = defaultdict(dict)

@@ -11,10 +11,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
+from ..ir.exchange_constants import constant_operands
 from ..ir.graph import launches
 from ..pipeline import prepare_passes
 from ..schedule.core.rule import is_open
-from ..schedule.cpu.pack_weights import constant_operands
 from .kernel import TunableKernel, with_constants, workload
 
 

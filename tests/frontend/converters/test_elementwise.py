@@ -112,6 +112,10 @@ def test_hard_swish_of_doubles_has_the_sixth_of_a_float(agree):
     agree(_one("HardSwish"), {"x": X}, tolerance=1e-12, by_reference=True)
 
 
+def test_gelu_of_doubles_has_the_constants_of_a_float(agree):
+    agree(_one("Gelu", approximate="tanh"), {"x": X.astype("float64")}, tolerance=1e-12, by_reference=True, opset=20)
+
+
 def test_powers_of_halves_in_a_pool_do_not_overflow(agree):
     x = (30 * X).reshape(1, 1, 4, 6).astype("float16")
     agree(_one("LpPool", kernel_shape=[2, 2], p=3), {"x": x}, tolerance=2e-3)

@@ -178,6 +178,19 @@ def hard_swish(node: Node) -> relax.Expr | None:
     return relax.op.multiply(x, node.emit(relax.op.clip(node.emit(line), 0, 1)))
 
 
+def gelu(node: Node) -> relax.Expr | None:
+    """Gelu of doubles approximated by tanh, whose two constants are float32 in ONNX's function."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    if dtype != "float64" or node.attrs.get("approximate") != b"tanh":
+        return None
+    cubic, two_over_pi = (constant(np.float32(value), dtype) for value in (0.044715, 2 / np.pi))
+    cube = node.emit(relax.op.multiply(node.emit(relax.op.multiply(x, x)), x))
+    inner = node.emit(relax.op.add(x, node.emit(relax.op.multiply(cubic, cube))))
+    power = node.emit(relax.op.tanh(node.emit(relax.op.multiply(relax.op.sqrt(two_over_pi), inner))))
+    half = node.emit(relax.op.multiply(constant(0.5, dtype), x))
+    return relax.op.multiply(half, node.emit(relax.op.add(constant(1, dtype), power)))
+
+
 def thresholded_relu(node: Node) -> relax.Expr:
     """ThresholdedRelu in any type; TVM multiplies by 0 or 1, which is NaN for an infinite number."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
@@ -192,6 +205,7 @@ CONVERTERS = {
     "Celu": celu,
     "Elu": elu,
     "Equal": equal,
+    "Gelu": gelu,
     "HardSwish": hard_swish,
     "IsInf": is_inf,
     "Max": of_several("maximum"),

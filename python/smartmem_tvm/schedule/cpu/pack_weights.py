@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-import tvm
-from tvm import IRModule, ir, relax, sym, tirx
+from tvm import IRModule, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
-from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
-from ...ir.block import as_constant
-from ...ir.graph import CALL_TIR, private_calls
-from ...ir.kernel import Kernel, emit, substitute
+from ...ir.exchange_constants import Exchange, constant_operands, exchange
+from ...ir.kernel import Kernel, substitute
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, replace_loads, uses
 from ..core.nest import index
@@ -54,19 +51,8 @@ class PackWeights:
             if is_open(mod[gvar]):
                 with deciding(mod[gvar]):
                     packings[gvar] = packing_of(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
-        packings = {gvar: packing for gvar, packing in packings.items() if packing is not None}
-        if not packings:
-            return mod
-        # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
-        kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in packings}
-        calls = _Calls(tvm.IRModule(kept, attrs=mod.attrs))
-        for gvar, packing in packings.items():
-            func = emit(packing.kernel, dict(mod[gvar].attrs))
-            calls.packed[gvar] = calls.builder_.add_func(func, gvar.name_hint), packing
-        for gvar, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                calls.builder_.update_func(gvar, calls.visit_expr(func))
-        return calls.builder_.get()
+        found = {gvar: Exchange(each.kernel, {each.position: each.pack}) for gvar, each in packings.items() if each}
+        return exchange(mod, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,33 +163,3 @@ def _fused(vars_, extents):
     for var in vars_:
         flat = flat * index(extents[var]) + var
     return flat
-
-
-def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
-    """For each kernel that only ``call_tir`` calls: the arguments that are constants in all calls."""
-
-    def constants(call: ir.Call) -> set[int]:
-        fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-        return {i for i, each in enumerate(fields) if isinstance(each, ir.Constant)}
-
-    always = {gvar: set.intersection(*map(constants, calls)) for gvar, calls in private_calls(mod).items()}
-    return {gvar: positions for gvar, positions in always.items() if positions}
-
-
-@mutator
-class _Calls(PyExprMutator):
-    """Hands packed constants to the kernels that read them so."""
-
-    def __init__(self, mod: IRModule):
-        super().__init__(mod)
-        self.packed: dict[ir.GlobalVar, tuple[ir.GlobalVar, Packing]] = {}
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Exchange the kernel and the constant of one call."""
-        call = self.visit_expr_post_order(call)
-        if call.op != CALL_TIR or call.args[0] not in self.packed:
-            return call
-        gvar, packing = self.packed[call.args[0]]
-        arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-        arguments[packing.position] = as_constant(packing.pack(arguments[packing.position].value.numpy()))
-        return relax.call_tir(gvar, relax.Tuple(arguments), call.ty)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that read some of their constants in another form, and the constants of their calls in that form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import IRModule, ir, relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .block import as_constant
+from .graph import CALL_TIR, private_calls
+from .kernel import Kernel, emit
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """A kernel in the place of another one.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    forms : mapping
+        Position of a constant -> its new values, from the old ones.
+    """
+
+    kernel: Kernel
+    forms: Mapping[int, Callable[[np.ndarray], np.ndarray]]
+
+
+def exchange(mod: IRModule, exchanges: Mapping[ir.GlobalVar, Exchange]) -> IRModule:
+    """Put kernels in the places of others, and their constants into the calls."""
+    if not exchanges:
+        return mod
+    # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
+    kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in exchanges}
+    calls = _Calls(tvm.IRModule(kept, attrs=mod.attrs))
+    for gvar, each in exchanges.items():
+        func = emit(each.kernel, dict(mod[gvar].attrs))
+        calls.exchanged[gvar] = calls.builder_.add_func(func, gvar.name_hint), each
+    for gvar, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            calls.builder_.update_func(gvar, calls.visit_expr(func))
+    return calls.builder_.get()
+
+
+def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
+    """For each kernel that only ``call_tir`` calls: the arguments that are constants in all calls."""
+
+    def constants(call: ir.Call) -> set[int]:
+        fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+        return {i for i, each in enumerate(fields) if isinstance(each, ir.Constant)}
+
+    always = {gvar: set.intersection(*map(constants, calls)) for gvar, calls in private_calls(mod).items()}
+    return {gvar: positions for gvar, positions in always.items() if positions}
+
+
+@mutator
+class _Calls(PyExprMutator):
+    """Hands constants to the kernels that read them in another form."""
+
+    def __init__(self, mod: IRModule):
+        super().__init__(mod)
+        self.exchanged: dict[ir.GlobalVar, tuple[ir.GlobalVar, Exchange]] = {}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Exchange the kernel and the constants of one call."""
+        call = self.visit_expr_post_order(call)
+        if call.op != CALL_TIR or call.args[0] not in self.exchanged:
+            return call
+        gvar, each = self.exchanged[call.args[0]]
+        arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+        for position, form in each.forms.items():
+            arguments[position] = as_constant(form(arguments[position].value.numpy()))
+        return relax.call_tir(gvar, relax.Tuple(arguments), call.ty)

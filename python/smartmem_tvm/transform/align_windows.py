@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AlignWindows: what slides over a tensor reads its operands in the order in which it writes its result."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import tvm
+from tvm import ir, tirx
+
+from ..ir.exchange_constants import Exchange, constant_operands, exchange
+from ..ir.index_map import variables
+from ..ir.kernel import CONSTANTS, Kernel, Opaque, Stage, parse, shape_of
+from ..ir.storage import along_result, reordered
+from ..ir.walk import loads
+from ..schedule.core.reduction import combiner_of
+from ..schedule.core.rule import is_open
+
+_SHORTEST = 4  # elements next to each other that are worth it: a small vector
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.AlignWindows")
+class AlignWindows:
+    """Store padded copies and weights of depthwise convolutions, and of pools, as their results are stored.
+
+    Before, where the result lies along the channels, as tokens do::
+
+        pad[c, y, x] = in[y - 1, x - 1, c];   acc[y, x, c] += pad[c, y + ky, x + kx] * w[c, ky, kx]
+
+    After::
+
+        pad[y, x, c] = in[y - 1, x - 1, c];   acc[y, x, c] += pad[y + ky, x + kx, c] * w[ky, kx, c]
+
+    A vector of results then reads vectors. Without, each element is gathered by itself: of SMT-S that took half of the
+    time. Weights are brought into the new order here, at compile time.
+
+    Refuses (leaves as it is) a reduction with an operand that the innermost dimension of the result does not walk
+    through: a matmul, for which operands are packed. So it does one with an operand that comes from outside and lies
+    in another order: `SelectLayout` and `PlanLayout` are about those.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every unscheduled PrimFunc of `mod`; others are left alone."""
+        constants, found = constant_operands(mod), {}
+        for gvar, func in mod.functions_items():
+            if not isinstance(func, tirx.PrimFunc) or not is_open(func):
+                continue
+            known = constants.get(gvar, ()) or [int(place) for place in (func.attrs or {}).get(CONSTANTS) or ()]
+            try:
+                aligned = _aligned(parse(func), known)
+            except Opaque:
+                continue
+            if aligned is not None:
+                found[gvar] = aligned
+        return exchange(mod, found)
+
+
+def _aligned(kernel: Kernel, constants: Collection[int]) -> Exchange | None:
+    """The kernel with its windows' operands in the order of the result; None if there is nothing to do."""
+    orders: dict = {}
+    for stage, var in _walks(kernel):
+        orders |= _wanted(kernel, stage, var, constants) or {}
+    if not orders:
+        return None
+    forms = {}
+    for buffer, order in orders.items():
+        place = next((n for n, each in enumerate(kernel.inputs) if each.same_as(buffer)), None)
+        if place is not None:
+            forms[place] = lambda array, order=order: np.ascontiguousarray(np.transpose(array, order))
+        kernel, _ = reordered(kernel, buffer, order)
+    return Exchange(kernel, forms)
+
+
+def _walks(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
+    """Reductions, each with the iterator that walks along the memory of the kernel's result."""
+    store = kernel.last.body
+    if len(kernel.outputs) != 1 or not isinstance(store, tirx.BufferStore):
+        return []
+    inner = [at for at, size in zip(store.indices, shape_of(store.buffer), strict=True) if int(size) > 1]
+    if not inner or inner[-1] not in kernel.last.spatial:
+        return []
+    along = along_result(kernel, inner[-1])
+    return [(stage, var) for stage, var in along.items() if stage.reduction and stage.extents[var] >= _SHORTEST]
+
+
+def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int]) -> dict | None:
+    """Operands of a reduction that lie in another order, and the order that they should have.
+
+    None if some operand is not walked through, or cannot change.
+    """
+    parts = combiner_of(stage)
+    if parts is None:
+        return None
+    orders: dict = {}
+    for load in loads(parts[1]):
+        shape = [int(size) for size in load.source.shape]
+        dims = [dim for dim, at in enumerate(load.indices) if var in variables(at)]
+        if len(dims) != 1 or not load.indices[dims[0]].same_as(var):
+            return None
+        dim, inner = dims[0], max((n for n, size in enumerate(shape) if size > 1), default=0)
+        if dim == inner:
+            continue
+        if not _may_change(kernel, load.source, constants):
+            return None
+        orders[load.source] = (*(n for n in range(len(shape)) if n != dim), dim)
+    return orders
+
+
+def _may_change(kernel: Kernel, buffer, constants: Collection[int]) -> bool:
+    """Whether a tensor is this kernel's own, or a constant that one stage reads."""
+    if any(buffer.same_as(each) for each in kernel.intermediates):
+        makers = [stage for stage in kernel.stages if any(out.same_as(buffer) for out in stage.outputs)]
+        return all(stage.is_pointwise for stage in makers)
+    return any(buffer.same_as(kernel.inputs[place]) for place in constants)
