@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-half-sums bench-resident-memory
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -157,6 +157,11 @@ LAYOUT_TARGETS ?= cuda opencl
 bench-layout-speed: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/layout_speed.py --targets $(LAYOUT_TARGETS)
 	$(BIN)/python benchmarks/render.py layouts
+
+# The table of docs/layout_plans.md: forty minutes on an idle machine.
+bench-layout-plans: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/layout_plans.py
+	$(BIN)/python benchmarks/render.py layout_plans
 
 # The page docs/memory_accesses.md and its chart: models of a phone's caches, any machine will do; ten minutes.
 bench-accesses: $(VENV)/installed-dev

@@ -16,6 +16,7 @@ from pages import (
     compile_time,
     counters,
     gpu,
+    layout_plans,
     layouts,
     memory_plan,
     opencl,
@@ -44,6 +45,7 @@ PAGES = {
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
     ),
     "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),
+    "layout_plans": (Part("docs/layout_plans.md", "layout plans", layout_plans.figures),),
     "layouts": tuple(Part("docs/layouts.md", mark, make) for mark, make in layouts.SECTIONS.items()),
     "memory_accesses": (
         Part("docs/memory_accesses.md", "accesses", lambda: accesses.page(content(accesses.RESULTS)["networks"])),

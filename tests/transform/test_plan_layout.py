@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
 
 import smartmem_tvm as sm
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random
@@ -210,3 +211,18 @@ def test_options_without_a_store_compile(caplog):
     (plain,) = sm.compile(legal(columns_sum, (3, 5, 7)), "llvm").run(x)
     np.testing.assert_array_equal(compiled.run(x)[0], plain)
     assert "tensors in other orders" in caplog.text
+
+
+@pytest.mark.parametrize("layout", ["fluid", "reduction-dimension", False])
+def test_a_size_that_is_open(layout):
+    """Its kernels have no loop structure that passes know: tensors stay, and results are right."""
+    size, builder = tvm.tirx.Var("n", "int64"), relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((size, 8, 5), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(op.nn.softmax(builder.emit(op.matmul(x, constant(5, 6))), axis=1))
+            out = builder.emit_output(op.sum(y, axis=1))
+        builder.emit_func_output(out)
+    compiled = sm.compile(builder.get(), "llvm", sm.Options(layout=layout))
+    for rows in (1, 3):
+        np.testing.assert_allclose(compiled.run(*random((rows, 8, 5)))[0], np.ones((rows, 6)), rtol=1e-5)

@@ -275,11 +275,12 @@ def _describe(value, vocabulary: frozenset[str]) -> tuple[str, Any] | None:
     if op not in vocabulary or not all(map(_is_finite, value.args)):
         return None
     if op in REDUCTIONS:
-        shape = _facts(value.args[0].ty)
-        axes = value.attrs.axis
-        ndim = len(shape.shape) if shape else 0
+        facts = _facts(value.args[0].ty)
+        if facts is None:
+            return None
+        ndim, axes = len(facts.shape), value.attrs.axis
         axes = tuple(range(ndim)) if axes is None else tuple(sorted(int(axis) % ndim for axis in axes))
-        return (op, Reduce(shape.shape, axes, bool(value.attrs.keepdims))) if shape else None
+        return op, Reduce(facts.shape, axes, bool(value.attrs.keepdims))
     return op, None
 
 
