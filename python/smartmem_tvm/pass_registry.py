@@ -17,6 +17,7 @@ from tvm import relax
 from . import schedule, transform
 from .errors import UserError
 from .options import Options
+from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
 from .target import has_textures, image_limits, is_gpu
 from .texture_trial import TextureTrial
@@ -85,9 +86,13 @@ def _select_layout(_: Options, __: tvm.target.Target | None, *, fast_axes: int =
 
 
 def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_limit: float = 60.0) -> tvm.transform.Pass:
-    planner = options.layout if isinstance(options.layout, str) else "fluid"
+    if options.layout == REDUCTION_DIMENSION:
+        return transform.SelectLayout()
+    planner = options.layout if isinstance(options.layout, str) else FLUID
     costs = options.profiles.beside if options.profiles is not None else None
-    return transform.PlanLayout(planner, costs, loops=target is None or not is_gpu(target), time_limit=time_limit)
+    # The rules for GPUs have no loop order of their own to choose.
+    loops = {} if target is not None and is_gpu(target) else {"loops": schedule.loop_orders}
+    return transform.PlanLayout(planner, costs, **loops, time_limit=time_limit)
 
 
 def _ours(
@@ -135,7 +140,7 @@ _ENTRIES = (
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     # Of kernels.
-    _ours(transform.AlignWindows),
+    _ours(schedule.AlignWindows),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
     _ours(transform.LowerRotations),
     _ours(transform.LowerSingleTerms),

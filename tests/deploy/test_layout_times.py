@@ -13,6 +13,7 @@ from smartmem_tvm.deploy.layout_times import measure_layouts
 from smartmem_tvm.deploy.profile import open_store
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
+from smartmem_tvm.schedule import loop_orders
 from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.transform.plan_layout import layout_questions
 
@@ -43,7 +44,7 @@ def store(target):
 def test_all_forms_are_measured_once(target, store):
     mod, said = graph(target), []
     found = measure_layouts(store, mod, executor(target), progress=lambda done, asked: said.append((done, asked)))
-    questions = layout_questions(mod, loops=True)
+    questions = layout_questions(mod, loop_orders)
     assert found.kernels == len(questions) and found.forms == sum(len(q.forms) for q in questions) > 10
     assert found.failed == found.open == 0 and said[-1] == (found.measured, found.measured)
     assert all(store.beside(form, q.base) > 0 for q in questions for form in q.forms)
@@ -90,7 +91,7 @@ def test_a_kernel_that_fails_does_not_end_the_work(target, store, monkeypatch, c
 
 def test_a_loop_order_that_is_none_takes_what_the_kernel_takes(target):
     """A convolution that `Slide` schedules has no rows to swap with columns."""
-    questions = layout_questions(graph(target), loops=True)
+    questions = layout_questions(graph(target), loop_orders)
     forms = max((q.forms for q in questions), key=len)
     kernels, places = layout_times._compiled(forms, target)
     assert None not in places and len(kernels.data) < len(forms)

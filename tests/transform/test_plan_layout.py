@@ -13,9 +13,10 @@ import smartmem_tvm as sm
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.ir.graph import read_log
-from smartmem_tvm.ir.kernel import shape_of
+from smartmem_tvm.ir.kernel import DECISIONS, shape_of
+from smartmem_tvm.pass_registry import make_pass
 from smartmem_tvm.planner.layout_exact import Unsolved
-from smartmem_tvm.schedule.core.decisions import DECISIONS
+from smartmem_tvm.schedule import loop_orders
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, PlanLayout, plan_layout
 from smartmem_tvm.transform.plan_layout import layout_questions
 from smartmem_tvm.tune.profile_store import ProfileStore, kernel_key
@@ -42,8 +43,8 @@ def branches(x):
     return op.nn.softmax(op.matmul(z, constant(8, 6)), axis=-1)
 
 
-def planned(mod, costs, planner="fluid", **options):
-    return PlanLayout(planner, costs, **options)(mod)
+def planned(mod, costs, planner="fluid", loops=loop_orders):
+    return PlanLayout(planner, costs, loops)(mod)
 
 
 def summary(mod) -> dict:
@@ -153,7 +154,7 @@ def test_the_loop_order_goes_with_the_layout():
     found = [f.attrs[DECISIONS] for f in after.functions.values() if DECISIONS in (f.attrs or {})]
     assert [dict(each) for each in found] == [{"matmul.swapped": 1}] * 2
     assert_same_results(before, planned(before, costs), *random((48, 24)))
-    assert not [f for f in planned(before, costs, loops=False).functions.values() if DECISIONS in (f.attrs or {})]
+    assert not [f for f in PlanLayout(costs=costs)(before).functions.values() if DECISIONS in (f.attrs or {})]
 
 
 def test_the_rule_for_matmuls_follows(caplog):
@@ -179,8 +180,8 @@ def test_each_question_is_asked_once():
             x = op.nn.softmax(op.matmul(x, constant(8, 8)), axis=1)
         return x
 
-    for loops, times in ((True, 3), (False, 1)):
-        questions = layout_questions(fused(build, (2, 8, 8)), loops)
+    for loops, times in (((loop_orders,), 3), ((), 1)):
+        questions = layout_questions(fused(build, (2, 8, 8)), *loops)
         forms = [form for question in questions for form in question.forms]
         assert len({kernel_key(form) for form in forms}) == len(forms)
         assert all(kernel_key(q.base) in set(map(kernel_key, q.forms)) for q in questions)
@@ -194,7 +195,7 @@ def test_nothing_is_said_of_what_has_one_form():
 
 
 def test_the_reduction_dimension_is_a_planner_on_every_target():
-    after = PlanLayout("reduction-dimension")(fused(columns_sum, (3, 5, 7)))
+    after = make_pass("plan-layout", sm.Options(layout="reduction-dimension"))(fused(columns_sum, (3, 5, 7)))
     assert shape_of(nodes(after)[0].kernel.outputs[0]) == (3, 11, 5)
     assert {entry["pass"] for entry in read_log(after)} >= {"SelectLayout"}
 

@@ -21,8 +21,9 @@ from ..cpu_code import wide_indices
 from ..errors import reason_of
 from ..executor.devices import Devices, Executor
 from ..executor.readings import PROFILE
+from ..ir.kernel import DECISIONS
 from ..pipeline import prepare_passes
-from ..schedule.core.decisions import DECISIONS
+from ..schedule import loop_orders
 from ..target import is_gpu
 from ..transform.guard_divisions import GuardDivisions
 from ..transform.plan_layout import Question, layout_questions
@@ -80,7 +81,7 @@ def measure_layouts(
     """
     start, target = time.monotonic(), executor.devices.target
     with target:
-        questions = layout_questions(mod, loops=not is_gpu(target))
+        questions = layout_questions(mod, *(() if is_gpu(target) else (loop_orders,)))
     jobs = [job for each in questions for job in _jobs(store, each)]
     asked, measured, failed = sum(map(len, jobs)) - len(jobs), 0, 0
     modules = [tvm.IRModule({f"kernel{number}": func for number, func in enumerate(job)}) for job in jobs]

@@ -21,6 +21,8 @@ from .walk import collect, loads, stores
 SPATIAL, REDUCE = 0, 2  # tirx.IterVar.iter_type: DataPar, CommReduce
 CONSTANTS = "layout_free_buffers"
 """Attribute of a PrimFunc: positions of arguments that are constants. TVM's name, so that its search knows them too."""
+DECISIONS = "smartmem.decisions"
+"""Attribute of a PrimFunc: what is decided for its schedule, by name (`schedule.core.decisions`)."""
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 
 

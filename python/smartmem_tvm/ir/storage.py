@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, relax, tirx
 
 from ..planner.texture_form import TEXEL, TextureForm
 from .change_axes import change_axes
 from .compose import simplify
+from .graph import Graph, Node
 from .index_map import variables
 from .kernel import Kernel, Opaque, Stage, shape_of
 from .strength_reduction import Simplifier
@@ -36,6 +37,18 @@ def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, obj
     new = tirx.decl_buffer([buffer.shape[dim] for dim in order], buffer.dtype, buffer.name)
     kernel = stored_as(kernel, buffer, new, lambda indices: [indices[dim] for dim in order])
     return replace(kernel, stages=tuple(_in_memory_order(stage, new) for stage in kernel.stages)), new
+
+
+def store_as(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
+    """Let `node` write, and all its readers read, its tensor in another order."""
+    readers = graph.readers(node.var)
+    node.kernel, buffer = reordered(node.kernel, node.kernel.outputs[0], order)
+    var = relax.DataflowVar(node.var.name, relax.TensorType(list(buffer.shape), node.var.ty.dtype))
+    for reader in readers:
+        for position, arg in enumerate(reader.args):
+            if arg.same_as(node.var):
+                reader.kernel, _ = reordered(reader.kernel, reader.kernel.inputs[position], order)
+    graph.rename(node, var)
 
 
 def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Kernel, object]:

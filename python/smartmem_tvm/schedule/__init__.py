@@ -2,9 +2,10 @@
 """Schedules: one rule per kernel family and target, and the pass that applies them."""
 
 from .core.rule import Rule
+from .cpu.align_windows import AlignWindows
 from .cpu.elementwise import Elementwise
 from .cpu.fallback import Fallback
-from .cpu.matmul import Matmul
+from .cpu.matmul import Matmul, loop_orders
 from .cpu.pack_weights import PackWeights
 from .cpu.params import CpuParams
 from .cpu.rows import Rows
@@ -15,6 +16,7 @@ from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
 
 __all__ = [
+    "AlignWindows",
     "CpuParams",
     "CpuRule",
     "Elementwise",
@@ -27,4 +29,5 @@ __all__ = [
     "ScheduleKernels",
     "Window",
     "default_rules",
+    "loop_orders",
 ]

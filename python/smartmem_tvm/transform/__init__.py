@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes over modules and over kernels, one per file; a pass never imports another pass."""
 
-from .align_windows import AlignWindows
 from .capture_graphs import CaptureGraphs
 from .check_images import CheckImages
 from .check_textures import CheckTextures
@@ -46,7 +45,6 @@ from .wrap_casts import WrapCasts
 from .wrap_integers import WrapIntegers
 
 __all__ = [
-    "AlignWindows",
     "CaptureGraphs",
     "CheckImages",
     "CheckTextures",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tvm
@@ -14,13 +14,11 @@ from tvm import tirx
 
 from ..analysis.layout_forms import LayoutForms, orders_of
 from ..ir.graph import Graph, Node, graphs, rewrite_graphs
+from ..ir.kernel import DECISIONS, Kernel
+from ..ir.storage import store_as
 from ..planner.layout_exact import Unsolved, exact_layouts
-from ..planner.layout_problem import EXACT, FLUID, REDUCTION_DIMENSION, KernelCost, LayoutProblem, Order
+from ..planner.layout_problem import EXACT, FLUID, KernelCost, LayoutProblem, Order
 from ..planner.layout_sequences import fluid_layouts
-from ..schedule.core.contraction import contraction_of
-from ..schedule.core.decisions import DECISIONS
-from ..schedule.core.reduction import reduction_of
-from .select_layout import select_layout, store_as
 
 _logger = logging.getLogger(__name__)
 
@@ -28,8 +26,12 @@ Costs = Callable[[tirx.PrimFunc, tirx.PrimFunc], float | None]
 """Seconds of a launch of an unscheduled kernel, beside those of the same kernel as its tensors are stored now; None if
 they are not known. ``layout_free_buffers`` says which parameters are constants, ``smartmem.decisions`` which loop order
 it has."""
-LOOP_ORDERS: tuple[dict[str, int], ...] = ({}, {"matmul.swapped": 0}, {"matmul.swapped": 1})
-"""Loop orders of what the rule for matmuls schedules: its own choice; columns, or rows, in the outer loop."""
+LoopOrders = Callable[[Kernel], Sequence[Mapping[str, int]]]
+"""Loop orders that a kernel may be scheduled in, as decisions; the first is its rule's own (`schedule.loop_orders`)."""
+
+
+def _own_order(_: Kernel) -> Sequence[Mapping[str, int]]:
+    return ({},)
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PlanLayout")
@@ -52,30 +54,26 @@ class PlanLayout:
     ----------
     planner : str
         ``fluid``: dynamic programming along sequences (`planner.layout_sequences`); ``exact``: an integer program
-        (`planner.layout_exact`); ``reduction-dimension``: the rule of `SelectLayout`, which asks no costs. Where one
-        cannot do, the one before takes its place, and a warning says why.
+        (`planner.layout_exact`). Where that cannot do, ``fluid`` takes its place, and a warning says why.
     costs : callable, optional
         See `Costs`.
-    loops : bool
-        There are loop orders to choose, as on CPUs.
+    loops : callable, optional
+        See `LoopOrders`; without, there is nothing to choose.
     time_limit : float
         Seconds for the integer program.
     """
 
     def __init__(
-        self, planner: str = FLUID, costs: Costs | None = None, *, loops: bool = True, time_limit: float = 60.0
+        self, planner: str = FLUID, costs: Costs | None = None, loops: LoopOrders = _own_order, time_limit: float = 60.0
     ):
-        self.planner, self.costs, self.time_limit = planner, costs, time_limit
-        self.loop_orders = LOOP_ORDERS if loops else LOOP_ORDERS[:1]
+        self.planner, self.costs, self.loops, self.time_limit = planner, costs, loops, time_limit
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
         return rewrite_graphs(mod, self._plan)
 
     def _plan(self, graph: Graph) -> list[dict]:
-        if self.planner == REDUCTION_DIMENSION:
-            return select_layout(graph, fast_axes=1)
-        costed = CostedGraph.of(graph, self.costs or (lambda *_: None), self.loop_orders)
+        costed = CostedGraph.of(graph, self.costs or (lambda *_: None), self.loops)
         if not (costed.known or costed.open):
             return []  # no kernel has more than one form
         planner, choice = self._choose(costed)
@@ -138,14 +136,14 @@ class CostedGraph:
     open: int = 0
 
     @classmethod
-    def of(cls, graph: Graph, costs: Costs, loop_orders: tuple[dict[str, int], ...]) -> CostedGraph:
+    def of(cls, graph: Graph, costs: Costs, loops: LoopOrders) -> CostedGraph:
         """Ask for all costs."""
         orders = orders_of(graph)
         forms = {node: LayoutForms(node, orders) for node in graph if node.kernel is not None}
         found = cls(orders, forms, LayoutProblem(orders, ()))
-        ask, kernels = _Asker(costs, loop_orders), []
+        ask, kernels = _Asker(costs, loops), []
         for node, each in forms.items():
-            seconds = ask(each) if len(each.combinations) > 1 or _has_loop_orders(node, loop_orders) else {}
+            seconds = ask(each) if len(each.combinations) > 1 or len(loops(node.kernel)) > 1 else {}
             measured = {at: time for at, (time, _) in seconds.items() if time is not None}
             found.known += bool(measured)
             found.open += len(measured) < len(seconds)
@@ -173,7 +171,7 @@ class Question:
     forms: tuple[tirx.PrimFunc, ...]
 
 
-def layout_questions(mod: tvm.IRModule, loops: bool) -> list[Question]:
+def layout_questions(mod: tvm.IRModule, loops: LoopOrders = _own_order) -> list[Question]:
     """What `PlanLayout` asks of a module, each kernel once; nothing of what has one form only."""
     asked: dict = {}
 
@@ -182,15 +180,15 @@ def layout_questions(mod: tvm.IRModule, loops: bool) -> list[Question]:
         asked.setdefault(key, (base, []))[1].append(func)
 
     for graph in graphs(mod):
-        CostedGraph.of(graph, note, LOOP_ORDERS if loops else LOOP_ORDERS[:1])
+        CostedGraph.of(graph, note, loops)
     return [Question(base, tuple(forms)) for base, forms in asked.values()]
 
 
 class _Asker:
     """Asks each distinct question once."""
 
-    def __init__(self, costs: Costs, loop_orders: tuple[dict[str, int], ...]):
-        self.costs, self.loop_orders, self.answers = costs, loop_orders, {}
+    def __init__(self, costs: Costs, loops: LoopOrders):
+        self.costs, self.loops, self.answers = costs, loops, {}
 
     def __call__(self, forms: LayoutForms) -> dict[tuple[Order, ...], tuple[float | None, dict]]:
         """Combination -> seconds and loop order."""
@@ -200,10 +198,16 @@ class _Asker:
 
     def _answer(self, key: tuple, base: tirx.PrimFunc, forms: LayoutForms) -> tuple[float | None, dict]:
         if key not in self.answers:
-            ways = [(self._seconds(func, base), loops) for func, loops in loop_forms(forms, key[1], self.loop_orders)]
-            known = [(seconds, loops) for seconds, loops in ways if seconds is not None]
+            ways = [(self._seconds(func, base), order) for func, order in self._in_loop_orders(forms, key[1])]
+            known = [each for each in ways if each[0] is not None]
             self.answers[key] = min(known, key=lambda each: each[0], default=(None, {}))
         return self.answers[key]
+
+    def _in_loop_orders(self, forms: LayoutForms, combination: tuple[Order, ...]) -> Iterator[tuple]:
+        """A kernel with its tensors in some orders, in each loop order."""
+        func = forms.func(combination)
+        for order in self.loops(forms.node.kernel):
+            yield (func.with_attr(DECISIONS, dict(order)) if order else func), dict(order)
 
     def _seconds(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
         seconds = self.costs(func, base)
@@ -211,24 +215,6 @@ class _Asker:
             return seconds
         _logger.warning("a kernel is said to take %s seconds, which is no time: it is not considered.", seconds)
         return None
-
-
-def loop_forms(
-    forms: LayoutForms, combination: tuple[Order, ...], loop_orders: tuple[dict[str, int], ...] = LOOP_ORDERS
-) -> Iterator[tuple[tirx.PrimFunc, dict[str, int]]]:
-    """A kernel with its tensors in some orders, for each loop order."""
-    func = forms.func(combination)
-    for loops in loop_orders if _has_loop_orders(forms.node, loop_orders) else loop_orders[:1]:
-        yield (func.with_attr(DECISIONS, loops) if loops else func), loops
-
-
-def _has_loop_orders(node: Node, loop_orders: tuple[dict[str, int], ...]) -> bool:
-    """Whether a kernel is like a matmul, and the target has loop orders for it."""
-    if len(loop_orders) == 1:
-        return False
-    reduction = reduction_of(node.kernel)
-    contraction = contraction_of(reduction) if reduction is not None else None
-    return contraction is not None and bool(contraction.rows and contraction.columns)
 
 
 def _decisions(costed: CostedGraph, choice: dict) -> list[dict]:

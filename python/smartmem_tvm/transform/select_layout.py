@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import tvm
-from tvm import relax
 
 from ..analysis.demands import search, tensor_demands, why_fixed
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.kernel import shape_of
-from ..ir.storage import reordered
+from ..ir.storage import store_as
 from ..planner.storage_order import Demand, StorageOrder, as_stored, storage_order
 
 
@@ -85,18 +84,6 @@ def _table_6(graph: Graph, node: Node, wanted: list[Demand]) -> str:
 
 def _reads(order: StorageOrder) -> int:
     return sum(demand.elements for demand in order.served)
-
-
-def store_as(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
-    """Let `node` write, and all its readers read, its tensor in another order."""
-    readers = graph.readers(node.var)
-    node.kernel, buffer = reordered(node.kernel, node.kernel.outputs[0], order)
-    var = relax.DataflowVar(node.var.name, relax.TensorType(list(buffer.shape), node.var.ty.dtype))
-    for reader in readers:
-        for position, arg in enumerate(reader.args):
-            if arg.same_as(node.var):
-                reader.kernel, _ = reordered(reader.kernel, reader.kernel.inputs[position], order)
-    graph.rename(node, var)
 
 
 def _decision(name: str, shape: tuple[int, ...], order: StorageOrder, action: str, reason: str) -> dict:

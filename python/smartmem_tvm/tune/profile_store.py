@@ -28,8 +28,7 @@ from tvm.target import Target
 from .. import json_data
 from .._version import PREPARATION, SCHEDULES, installed_version
 from ..errors import UserError
-from ..ir.kernel import CONSTANTS
-from ..schedule.core.decisions import DECISIONS
+from ..ir.kernel import CONSTANTS, DECISIONS
 from . import json_lines
 from .host import cpu_name, run_threads
 

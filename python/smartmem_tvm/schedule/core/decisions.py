@@ -22,9 +22,9 @@ from typing import TypeVar
 from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 
+from ...ir.kernel import DECISIONS
 from .rivals import NUMBERED
 
-DECISIONS = "smartmem.decisions"
 RULE_GENE = "rule"
 Choice = TypeVar("Choice")
 Answer = TypeVar("Answer")

@@ -65,6 +65,15 @@ class Matmul(CpuRule):
         return GivenPlan(ways[choice.swapped], choice)
 
 
+def loop_orders(kernel: Kernel) -> tuple[dict[str, int], ...]:
+    """Loop orders to choose from, as decisions: the rule's own; columns, or rows, in the outer loop of a matmul."""
+    reduction = reduction_of(kernel)
+    contraction = contraction_of(reduction) if reduction is not None else None
+    if contraction is None or not contraction.rows or not contraction.columns:
+        return ({},)
+    return ({}, {"matmul.swapped": 0}, {"matmul.swapped": 1})
+
+
 @dataclass(frozen=True, eq=False)
 class _Task:
     """What one task works on: its batch and chunks, and how to read the left operand at (row, fused depth)."""

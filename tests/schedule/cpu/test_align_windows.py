@@ -8,10 +8,9 @@ import tvm
 from helpers import assert_same_results, constant, legal, nodes, op, random
 from smartmem_tvm.ir.kernel import CONSTANTS, emit, shape_of
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
-from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.schedule import AlignWindows, ScheduleKernels
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform import AlignWindows
 
 CPU = parse_target("cpu")
 

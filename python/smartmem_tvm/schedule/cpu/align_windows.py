@@ -9,13 +9,13 @@ import numpy as np
 import tvm
 from tvm import ir, tirx
 
-from ..ir.exchange_constants import Exchange, constant_operands, exchange
-from ..ir.index_map import variables
-from ..ir.kernel import CONSTANTS, Kernel, Opaque, Stage, parse, shape_of
-from ..ir.storage import along_result, reordered
-from ..ir.walk import loads
-from ..schedule.core.reduction import combiner_of
-from ..schedule.core.rule import is_open
+from ...ir.exchange_constants import Exchange, constant_operands, exchange
+from ...ir.index_map import variables
+from ...ir.kernel import CONSTANTS, Kernel, Opaque, Stage, parse, shape_of
+from ...ir.storage import along_result, reordered
+from ...ir.walk import loads
+from ..core.reduction import combiner_of
+from ..core.rule import is_open
 
 _SHORTEST = 4  # elements next to each other that are worth it: a small vector
 
