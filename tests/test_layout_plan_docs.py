@@ -19,10 +19,10 @@ def test_every_subject_was_measured():
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_plans(row):
     """FluidML's loses 17 % and 9 %; ours at most 5 %."""
-    cost = row["cost_ms"]
-    assert not cost or cost["exact"] <= cost["fluid"] * (1 + 1e-4) <= 1.05 * cost["exact"]
-    assert not cost or cost["fluid"] <= cost["False"] * (1 + 1e-4)
-    assert set(row["ratio"]) == {*map(str, MEASURE["WAYS"]), "tvm"}
+    cost, ways = row["cost_ms"], MEASURE["LARGE"].get(row["name"], MEASURE["WAYS"])
+    assert set(row["ratio"]) == {*map(str, ways), "tvm"} and cost["fluid"] <= cost["False"] * (1 + 1e-4)
+    if "exact" in ways:
+        assert cost["exact"] <= cost["fluid"] * (1 + 1e-4) <= 1.05 * cost["exact"]
 
 
 @pytest.mark.parametrize("name", MEASURE["GRAPHS"])

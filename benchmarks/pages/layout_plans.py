@@ -25,9 +25,9 @@ def figures() -> str:
 
 def _line(row: Mapping) -> tuple:
     ratio, cost = row["ratio"], row["cost_ms"]
-    times = [f"{ratio[way]:.2f}x" for way in ("reduction-dimension", "fluid", "exact", "tvm")]
+    times = [f"{ratio[way]:.2f}x" if way in ratio else "" for way in ("reduction-dimension", "fluid", "exact", "tvm")]
     times[1] = f"**{times[1]}**"
-    lost = f"{cost['fluid'] / cost['exact']:.3f}x" if cost else "-"
+    lost = f"{cost['fluid'] / cost['exact']:.3f}x" if "exact" in cost else ""
     moved = f"{row['moved'].get('fluid', 0)} of {row['tensors']}"
     seconds = row["seconds"]
     taken = f"{seconds['measuring']:.0f} / {max(seconds['planning'], 0):.1f}"
