@@ -100,9 +100,14 @@ def _in_blocks(at, var, stage: Stage, simplifier: Simplifier) -> bool:
 
 def _moves(at, var, simplifier: Simplifier) -> bool:
     """Whether the first step of `var` is one of the index: not so for the leading digit of a split axis."""
+    return first_step(at, var, simplifier) != 0
+
+
+def first_step(at, var, simplifier: Simplifier) -> int | None:
+    """By how much an index grows as `var` goes from 0 to 1; None if that depends on others."""
     zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
     step = simplifier.index(substitute(at, {var: one}) - substitute(at, {var: zero}))
-    return not (isinstance(step, tirx.IntImm) and int(step) == 0)
+    return int(step) if isinstance(step, tirx.IntImm) else None
 
 
 def _passed(stage: Stage, load: ir.TensorLoad, wanted: dict) -> list[tuple[frozenset[int], frozenset[int], int]]:

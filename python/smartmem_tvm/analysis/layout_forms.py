@@ -13,11 +13,11 @@ from tvm import ir, tirx
 
 from ..ir.graph import Graph, Node
 from ..ir.index_map import variables
-from ..ir.kernel import CONSTANTS, Kernel, Stage, emit, substitute
+from ..ir.kernel import CONSTANTS, Kernel, Stage, emit
 from ..ir.storage import reordered
 from ..ir.strength_reduction import Simplifier
 from ..planner.layout_problem import Order
-from .demands import demands, why_fixed
+from .demands import demands, first_step, why_fixed
 
 MOST_ORDERS = 4  # of a tensor
 MOST_FORMS = 48  # of a kernel: where its tensors have more orders together, at most two of them change
@@ -119,13 +119,8 @@ def _accesses(stage: Stage, bound: dict) -> list[tuple[object, list[set]]]:
 
 def _steps(indices: list, stage: Stage, simplifier: Simplifier) -> list[set]:
     """The iterators whose first step is one step of each index."""
-
-    def by_one(at, var) -> bool:
-        zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
-        step = simplifier.index(substitute(at, {var: one}) - substitute(at, {var: zero}))
-        return isinstance(step, tirx.IntImm) and int(step) == 1
-
-    return [{v for v in variables(at) if stage.extents.get(v, 1) > 1 and by_one(at, v)} for at in indices]
+    moving = [[var for var in variables(at) if stage.extents.get(var, 1) > 1] for at in indices]
+    return [{v for v in vars_ if first_step(at, v, simplifier) == 1} for at, vars_ in zip(indices, moving, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
