@@ -47,17 +47,23 @@ def _trim(node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
     pads = attrs["pads"].ints if "pads" in attrs else [0] * 2 * rank
     if not (len(kernel) == len(strides) == len(dilations) == rank == len(pads) / 2 and all(sizes + strides)):
         return False
-    trimmed = more = fewer = False
+    trimmed = fewer = False
+    more: dict[int, int] = {}  # axes of which a last window is one, and the padding with which it is whole
     for axis in range(rank):
         inside, end = sizes[axis] + pads[axis], pads[rank + axis]
         rest = inside + end - (kernel[axis] - 1) * dilations[axis] - 1
         windows, over = rest // strides[axis] + 1, rest % strides[axis]
         if rest < 0 or windows * strides[axis] < inside:
-            more = more or over > 0
+            more |= {axis: end + strides[axis] - over} if over else {}
         elif 0 < over <= end:
             pads[rank + axis], trimmed = end - over, True
         else:
             fewer = fewer or over > 0
-    if fewer and not more:
+    # Numbers of more padding count in no maximum; in a mean they may.
+    whole = node.op_type != "AveragePool" and all(end < kernel[axis] for axis, end in more.items())
+    if fewer and (whole or not more):
         attrs["ceil_mode"].i = 0
-    return trimmed or (fewer and not more)
+        for axis, end in more.items():
+            pads[rank + axis] = end
+        return True
+    return trimmed
