@@ -4,6 +4,7 @@
 
 python benchmarks/layout_plans.py                    # benchmarks/layout_plans.json (`make bench-layout-plans`)
 python benchmarks/layout_plans.py --only swin_t      # the row of one network again
+python benchmarks/layout_plans.py --target cuda      # benchmarks/layout_plans_cuda.json
 python benchmarks/render.py layout_plans             # and from it the table of docs/layout_plans.md
 
 Costs are measured into a store that is thrown away. Each row is measured in a process of its own.
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -29,21 +31,24 @@ from tvm.relax import op
 
 from smartmem_tvm import Options, compile, from_onnx
 from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import RunEffort, in_turns
+from smartmem_tvm.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.cli.executors import profiling_executor
 from smartmem_tvm.deploy.build import compile_baseline
 from smartmem_tvm.deploy.layout_times import measure_layouts
 from smartmem_tvm.deploy.profile import open_store
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.executor.gpu_turn import gpu_turn
 from smartmem_tvm.frontend import check_inputs, from_onnx_as_tvm, input_spec, read_model
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import graph_phases, run_phases
-from smartmem_tvm.target import host_target
+from smartmem_tvm.runtime.device import describe
+from smartmem_tvm.target import device_of, is_gpu, parse_target
 from smartmem_tvm.tune.host import cpu_name
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "layout_plans.json"
+RESULTS = {"cpu": HERE / "layout_plans.json", "cuda": HERE / "layout_plans_cuda.json"}
+RESULTS["opencl"] = HERE / "layout_plans_opencl.json"
 NETWORKS = {
     "Swin-T": "swin_t",
     "BiFormer-S": "biformer_s",
@@ -145,50 +150,46 @@ def read(name: str) -> tuple[tvm.IRModule, tvm.IRModule, list[np.ndarray]]:
     return mod, from_onnx_as_tvm(path, {}), check_inputs(spec, random_inputs(spec, id_limits(model.proto), 0))
 
 
-def measure(name: str) -> dict:
-    """The row of a subject."""
-    target = host_target()
+def measure(name: str, kind: str) -> dict:
+    """The row of a subject on one of `RESULTS`."""
+    target = parse_target(kind)
     mod, of_tvm, arrays = read(name)
     with target:
         graph = run_phases(mod, graph_phases(target), Options())
-    arguments = argparse.Namespace(tracker=None, target="cpu", threads=1)
+    arguments = argparse.Namespace(tracker=None, target=kind, threads=1)
     with tempfile.TemporaryDirectory() as folder, profiling_executor(arguments) as executor:
         store = open_store(Path(folder) / "costs.jsonl", target, 1)
         filled = measure_layouts(store, graph, executor)
-        made, seconds = {}, {}
-        for way in LARGE.get(name, WAYS):
-            start = time.perf_counter()
-            with target:
-                planned = run_phases(mod, graph_phases(target), Options(layout=way, profiles=store))
-            seconds[str(way)] = time.perf_counter() - start
-            said = [each for each in read_log(planned) if each["pass"] == "PlanLayout" and "planner" in each]
-            made[str(way)] = (compile(mod, target, Options(layout=way, profiles=store)), said[0] if said else None)
-    systems = {way: compiled for way, (compiled, _) in made.items()} | {"tvm": compile_baseline(of_tvm, target)}
+        made = {str(way): compile(mod, target, Options(layout=way, profiles=store)) for way in LARGE.get(name, WAYS)}
+    plans = {way: said for way, each in made.items() for said in read_log(each.graph) if "planner" in said}
+    systems = made | {"tvm": compile_baseline(of_tvm, target)}
     reference = systems["False"].run(*arrays)
     for way, system in systems.items():
         for one, other in zip(system.run(*arrays), reference, strict=True):
             if np.abs(one - other).max() > TOLERANCE * np.abs(other).max():
                 raise UserError(f"{name} has other results with layout={way} than without it.")
-    found = in_turns([_timed(system, arrays) for system in systems.values()], EFFORT)
+    with gpu_turn() if is_gpu(target) else nullcontext():
+        found = in_turns([_timed(system, arrays) for system in systems.values()], EFFORT)
     times = dict(zip(systems, found, strict=True))
-    plans = {way: said for way, (_, said) in made.items() if said is not None}
+    device = describe(device_of(target))["name"] if is_gpu(target) else cpu_name()
     return {
         "name": name,
         "forms": filled.forms,
         "kernels": filled.kernels,
-        "tensors": plans["fluid"]["tensors"] if plans else 0,
-        "moved": {way: said["moved"] for way, said in plans.items()},
+        "tensors": plans["fluid"]["tensors"],
+        "moved": {way: plan["moved"] for way, plan in plans.items()},
         "cost_ms": {"False": _ms(plans["fluid"]["seconds_now"])}
-        | {w: _ms(said["seconds"]) for w, said in plans.items()}
-        if plans
-        else {},
-        "seconds": {"measuring": round(filled.seconds, 1), "planning": round(seconds["fluid"] - seconds["False"], 2)},
+        | {way: _ms(plan["seconds"]) for way, plan in plans.items()},
+        "seconds": {
+            "measuring": round(filled.seconds, 1),
+            "planning": round(made["fluid"].seconds["passes"] - made["False"].seconds["passes"], 2),
+        },
         "ms": {way: _ms(median(each)) for way, each in times.items()},
         "ratio": {
             way: round(median(a / b for a, b in zip(each, times["False"], strict=False)), 4)
             for way, each in times.items()
         },
-        "cpu": cpu_name(),
+        "device": device,
         "threads": 1,
         "date": datetime.date.today().isoformat(),
     }
@@ -199,9 +200,12 @@ def _ms(seconds: float) -> float:
 
 
 def _timed(system, arrays: list[np.ndarray]) -> Callable[[], float]:
+    """Seconds of an inference whose inputs are on the device."""
+    once = inference(system.vm, arrays)
+
     def seconds() -> float:
         start = time.perf_counter()
-        system.run(*arrays)
+        once()
         return time.perf_counter() - start
 
     return seconds
@@ -210,18 +214,20 @@ def _timed(system, arrays: list[np.ndarray]) -> Callable[[], float]:
 def main() -> None:
     """Measure each subject in a process of its own and write the file; rows of others stay."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--into", type=Path, default=RESULTS)
+    parser.add_argument("--target", choices=RESULTS, default="cpu")
+    parser.add_argument("--into", type=Path, help="default: benchmarks/layout_plans*.json")
     parser.add_argument("--only", nargs="+", default=list(SUBJECTS), metavar="NAME", help="names, or files of models/")
     parser.add_argument("--alone", metavar="NAME", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.alone:
-        print(json.dumps(measure(args.alone)))
+        print(json.dumps(measure(args.alone, args.target)))
         return
+    args.into = args.into or RESULTS[args.target]
     chosen = [name for name, file in SUBJECTS.items() if name in args.only or file in args.only]
     rows = {row["name"]: row for row in json.loads(args.into.read_text(encoding="utf-8"))} if args.into.exists() else {}
     for name in chosen:
         print(f"{name} ...", file=sys.stderr)
-        command = [sys.executable, __file__, "--alone", name]
+        command = [sys.executable, __file__, "--target", args.target, "--alone", name]
         rows[name] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
         ordered = [rows[each] for each in SUBJECTS if each in rows]
         write(args.into, json.dumps(ordered, indent=1) + "\n")

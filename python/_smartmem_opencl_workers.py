@@ -8,10 +8,14 @@ size when it generates the source, and does not tell. So we write it into the so
 
 and the library (``native/compile_worker.h``) has workers compile for that size. A worker is a Python that calls one
 function of the library: there is no other program that is sure to be on the machine and loads it.
+
+A driver that does not know the size gives a work-item registers as if it were small, and cannot launch a large one then
+(NVIDIA's, with float64). So the definition of a kernel with a large work-group states it to the driver too.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import threading
@@ -25,6 +29,10 @@ from _smartmem_opencl_vectors import align_vectors
 _BUILD = "target.build.opencl"
 _CREATE = "ffi.Module.create.opencl"
 
+_SIZED = re.compile(
+    r"^(?P<mark>// Function: .*)$|^// Work group (?P<sizes>[\d ]+),|^__kernel void (?P<name>\w+\(.*\{)$", re.MULTILINE
+)
+
 # Its arguments are TVM's libraries and ours, in the order of loading.
 _WORKER = """
 import ctypes, signal, sys
@@ -32,6 +40,9 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 libraries = [ctypes.CDLL(path, ctypes.RTLD_GLOBAL) for path in sys.argv[1:]]
 sys.exit(libraries[-1].smartmem_opencl_compile())
 """
+
+# Every driver launches work-groups of so many items, whatever registers they take.
+_SMALL = 256
 
 _sizes = threading.local()
 
@@ -69,11 +80,28 @@ def _is_interpreter() -> bool:
 
 
 def _mend(code: str, lines: dict[str, str]) -> str:
-    return align_vectors(_annotate(code, lines))
+    return _require(_annotate(align_vectors(code), lines))
 
 
 def _annotate(code: str, lines: dict[str, str]) -> str:
     return re.sub(r"^// Function: (\S+)\n", lambda mark: mark[0] + lines.get(mark[1], ""), code, flags=re.MULTILINE)
+
+
+def _require(code: str) -> str:
+    """State large work-groups in the definitions of their kernels."""
+    sizes: tuple[str, ...] = ()
+
+    def state(found: re.Match) -> str:
+        nonlocal sizes
+        if found["mark"]:
+            sizes = ()
+        elif found["sizes"]:
+            sizes = tuple(found["sizes"].split())
+        elif found["name"] and math.prod(map(int, sizes)) > _SMALL:
+            return f"__kernel void __attribute__((reqd_work_group_size({', '.join(sizes)}))) {found['name']}"
+        return found[0]
+
+    return _SIZED.sub(state, code)
 
 
 def _line(func: Any) -> str:

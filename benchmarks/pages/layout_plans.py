@@ -19,7 +19,7 @@ def figures() -> str:
     rows: Sequence[Mapping] = content(RESULTS)
     first = rows[0]
     dates = sorted({row["date"] for row in rows})
-    where = f"{first['cpu']}, threads: {first['threads']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+    where = f"{first['device']}, threads: {first['threads']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
     return f"{table(LATENCIES, map(_line, rows))}\n\n{where}"
 
 

@@ -11,7 +11,7 @@ import pytest
 import _smartmem_opencl_workers
 from fake_driver import run_child, run_with_fake, run_with_pocl
 from opencl_child import fake, live, load, problem_of
-from opencl_kernels import compile_kernel, elementwise, numbers, target
+from opencl_kernels import add_one, check_add_one, compile_kernel, elementwise, numbers, target
 from opencl_sources import POCL, build, cache, compiled, opencl_module, seen_by_driver, source
 
 
@@ -206,3 +206,26 @@ def test_source_says_how_its_kernels_are_launched():
     small, large = run_child(sources).value
     assert small.startswith("// Function: one_kernel\n// Work group 64 1 1, grid 2 1 1\n")
     assert large.startswith("// Function: one_kernel\n// Work group 64 1 1, grid 16 1 1\n")
+
+
+def sources_of_groups() -> list[str]:
+    return [
+        str(opencl_module(compile_kernel(elementwise("one", 1024, group))).inspect_source()) for group in (256, 512)
+    ]
+
+
+def test_large_work_groups_are_stated_to_the_driver():
+    """NVIDIA's gives a kernel in float64 more registers than 1,024 work-items of it have, if it does not know."""
+    small, large = run_child(sources_of_groups).value
+    assert "reqd_work_group_size" not in small
+    assert large.count("__kernel void __attribute__((reqd_work_group_size(512, 1, 1))) one_kernel(") == 1
+    assert "__kernel void one_kernel(" in large, "the prototype stays as TVM prints it"
+
+
+@pytest.mark.device
+def test_a_large_work_group_runs():
+    assert run_with_pocl(large_group).value
+
+
+def large_group() -> bool:
+    return check_add_one(add_one(1024, 512), load().opencl(0))
