@@ -16,12 +16,15 @@ from smartmem_tvm.frontend.pools import trim_pools
         ([2, 2], [2, 2], [0, 0, 1, 1], (4, 5)),  # one axis has a window in the padding, the other a whole one
         ([3, 3], [2, 2], [1, 1, 1, 1], (6, 5)),  # all windows count
         ([2, 1], [2, 3], [0, 0, 1, 0], (3, 4)),
+        ([3, 1], [2, 2], None, (8, 2)),  # up along one axis and down along the other, of a pool without padding
     ],
 )
 @pytest.mark.parametrize("operator", ["AveragePool", "MaxPool"])
 def test_shapes_are_those_of_the_result(build, run_tvm, run_onnx, operator, kernel, strides, pads, sizes):
     x = np.arange(np.prod((1, 2, *sizes)), dtype="float32").reshape(1, 2, *sizes)
-    pool = helper.make_node(operator, ["x"], ["out"], ceil_mode=1, kernel_shape=kernel, strides=strides, pads=pads)
+    pool = helper.make_node(
+        operator, ["x"], ["out"], ceil_mode=1, kernel_shape=kernel, strides=strides, **({"pads": pads} if pads else {})
+    )
     inputs = {"x": (x.shape, "float32")}
     (pooled,) = run_onnx(build([pool], inputs, {"out": ((1, 2, None, None), "float32")}, opset=22), {"x": x})
     nodes = [pool, helper.make_node("Shape", ["out"], ["shape"])]

@@ -184,7 +184,11 @@ def expected(case, runs: int = 3, scale: float = 1.0, optimized: bool = False) -
         for far, value, other in zip(moved, outputs, _run(made, feeds), strict=True):
             np.maximum(far, _distance(value, other), out=far)
     for level in (_LEVELS.ORT_ENABLE_BASIC, _LEVELS.ORT_ENABLE_ALL) if optimized else ():
-        for far, value, other in zip(moved, outputs, _run(session(case.model, level), case.inputs), strict=True):
+        try:
+            others = _run(session(case.model, level), case.inputs)
+        except Refused:
+            continue  # its optimizations make some graphs into ones that it does not load
+        for far, value, other in zip(moved, outputs, others, strict=True):
             if value.shape == other.shape:
                 np.maximum(far, _distance(value, other), out=far)
     return [Expected(value, far) for value, far in zip(outputs, moved, strict=True)]

@@ -44,7 +44,7 @@ def _trim(node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
     kernel, strides, dilations = (
         list(attrs[name].ints) if name in attrs else [1] * rank for name in ("kernel_shape", "strides", "dilations")
     )
-    pads = attrs["pads"].ints if "pads" in attrs else [0] * 2 * rank
+    pads = list(attrs["pads"].ints) if "pads" in attrs else [0] * 2 * rank
     if not (len(kernel) == len(strides) == len(dilations) == rank == len(pads) / 2 and all(sizes + strides)):
         return False
     trimmed = fewer = False
@@ -65,5 +65,9 @@ def _trim(node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
         attrs["ceil_mode"].i = 0
         for axis, end in more.items():
             pads[rank + axis] = end
-        return True
-    return trimmed
+    elif not trimmed:
+        return False
+    if "pads" in attrs:
+        node.attribute.remove(attrs["pads"])
+    node.attribute.append(onnx.helper.make_attribute("pads", pads))
+    return True

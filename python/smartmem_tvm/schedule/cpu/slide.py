@@ -194,7 +194,8 @@ class _Emitter:
 
             def copy(y, x):
                 source = self.image.load.source[(*front, (first + y) * index(down) + a, x * index(across) + b)]
-                return self.scope.simplify(store(planes, source, *at, a, b, y, x))
+                # Halves become the numbers that are summed here, once, and not once for each row.
+                return self.scope.simplify(store(planes, source.astype(planes.ty.dtype), *at, a, b, y, x))
 
             return self.scope.loop(lines, lambda y: self.scope.loop(columns, lambda x: copy(y, x), "x"), "y")
 
