@@ -69,6 +69,7 @@ SIDE = 48  # of the images of the two small graphs
 WAYS = (False, "reduction-dimension", "fluid", "exact")
 EFFORT = RunEffort(budget=8.0, least=7, most=200)
 TOLERANCE = 1e-4  # of the largest output
+OF_TVM = 1e-3  # on a GPU TVM's own schedules add in other orders
 
 
 def chain(x):
@@ -166,7 +167,7 @@ def measure(name: str, kind: str) -> dict:
     reference = systems["False"].run(*arrays)
     for way, system in systems.items():
         for one, other in zip(system.run(*arrays), reference, strict=True):
-            if np.abs(one - other).max() > TOLERANCE * np.abs(other).max():
+            if np.abs(one - other).max() > (OF_TVM if way == "tvm" else TOLERANCE) * np.abs(other).max():
                 raise UserError(f"{name} has other results with layout={way} than without it.")
     with gpu_turn() if is_gpu(target) else nullcontext():
         found = in_turns([_timed(system, arrays) for system in systems.values()], EFFORT)
