@@ -45,7 +45,10 @@ PAGES = {
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
     ),
     "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),
-    "layout_plans": (Part("docs/layout_plans.md", "layout plans", layout_plans.figures),),
+    "layout_plans": (
+        Part("docs/layout_plans.md", "layout plans", layout_plans.figures),
+        Part("docs/layout_plans.md", "layout plans on cuda", layout_plans.figures_on_cuda),
+    ),
     "layouts": tuple(Part("docs/layouts.md", mark, make) for mark, make in layouts.SECTIONS.items()),
     "memory_accesses": (
         Part("docs/memory_accesses.md", "accesses", lambda: accesses.page(content(accesses.RESULTS)["networks"])),

@@ -9,11 +9,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURE = runpy.run_path(str(ROOT / "benchmarks" / "layout_plans.py"))
-ROWS = json.loads((ROOT / "benchmarks" / "layout_plans.json").read_text(encoding="utf-8"))
+ROWS, ON_CUDA = (
+    json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8"))
+    for name in ("layout_plans.json", "layout_plans_cuda.json")
+)
 
 
 def test_every_subject_was_measured():
     assert [row["name"] for row in ROWS] == list(MEASURE["SUBJECTS"])
+
+
+@pytest.mark.parametrize("row", ON_CUDA, ids=lambda row: row["name"])
+def test_plans_on_a_gpu(row):
+    cost = row["cost_ms"]
+    assert cost["fluid"] <= cost["False"] * (1 + 1e-4) and cost["fluid"] <= 1.05 * cost["exact"]
+    assert row["ratio"]["fluid"] <= 1.01
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/layout_plans.md, of what layout_plans.py found."""
+"""The tables of docs/layout_plans.md, of what layout_plans.py found on a CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from collections.abc import Mapping, Sequence
 
 from rendering import content, table
 
-RESULTS = "layout_plans.json"
+RESULTS, ON_CUDA = "layout_plans.json", "layout_plans_cuda.json"
 LATENCIES = (
     *("network", "ms, as tensors are", "reduction dimension", "**fluid**", "exact", "TVM's graph"),
     *("fluid over exact, by costs", "tensors moved", "s to measure / to plan again"),
 )
 
 
-def figures() -> str:
+def figures(results: str = RESULTS) -> str:
     """Latencies of all planners in turns, over that of tensors as they are; and what the plans are of."""
-    rows: Sequence[Mapping] = content(RESULTS)
+    rows: Sequence[Mapping] = content(results)
     first = rows[0]
     dates = sorted({row["date"] for row in rows})
     where = f"{first['device']}, threads: {first['threads']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
     return f"{table(LATENCIES, map(_line, rows))}\n\n{where}"
+
+
+def figures_on_cuda() -> str:
+    """The same on a GPU."""
+    return figures(ON_CUDA)
 
 
 def _line(row: Mapping) -> tuple:
