@@ -10,6 +10,7 @@ import pytest
 
 from attention_model import attention_model
 from smartmem_tvm.cli import main
+from smartmem_tvm.tune import host
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,15 @@ def no_profiles(monkeypatch):
     """Decisions do not depend on what was measured on the machine that the tests run on."""
     monkeypatch.setenv("SMARTMEM_PROFILES", "")
     monkeypatch.setenv("SMARTMEM_RECORDS", "")
+
+
+@pytest.fixture
+def store_path(tmp_path, monkeypatch):
+    """The default store, which does not exist yet."""
+    path = tmp_path / "logs" / "cpu.jsonl"
+    monkeypatch.setenv(host.STORE_VARIABLE, str(path))
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    return path
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import pytest
 from tvm import tirx
 
 from smartmem_tvm import options, pipeline
-from smartmem_tvm.cli.model import CHECKS, PRECISIONS, TECHNIQUES
+from smartmem_tvm.cli.model import CHECKS, PLANNERS, PRECISIONS, TECHNIQUES
 from smartmem_tvm.deploy import gpu_build
 from smartmem_tvm.deploy.export import checksum
 from smartmem_tvm.ir.strength_reduction import Simplifier
 from smartmem_tvm.pipeline import Options
+from smartmem_tvm.planner import layout_problem
 
 
 def test_folder(compiled_folder):
@@ -68,6 +69,7 @@ def test_every_technique_has_a_switch():
     assert set(TECHNIQUES) == switches
     assert CHECKS == options.CHECKS
     assert tuple(pipeline.PRECISIONS) == PRECISIONS and Options().precision == PRECISIONS[0]
+    assert layout_problem.PLANNERS == PLANNERS
 
 
 def test_opencl_kernels_are_checked(smartmem, model_path, tmp_path):

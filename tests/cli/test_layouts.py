@@ -8,8 +8,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from smartmem_tvm.tune import host
-
 SHAPE = (1, 3, 10, 9)
 
 
@@ -27,15 +25,6 @@ def norm_path(tmp_path):
     graph = helper.make_graph(nodes, "norm", [x], [y], [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "n.onnx")
     return tmp_path / "n.onnx"
-
-
-@pytest.fixture
-def store_path(tmp_path, monkeypatch):
-    """The default store, which does not exist yet."""
-    path = tmp_path / "logs" / "cpu.jsonl"
-    monkeypatch.setenv(host.STORE_VARIABLE, str(path))
-    monkeypatch.setenv("TVM_NUM_THREADS", "1")
-    return path
 
 
 @pytest.fixture

@@ -33,15 +33,6 @@ def gated_path(tmp_path):
     return tmp_path / "g.onnx"
 
 
-@pytest.fixture
-def store_path(tmp_path, monkeypatch):
-    """The default store, which does not exist yet."""
-    path = tmp_path / "logs" / "cpu.jsonl"
-    monkeypatch.setenv(host.STORE_VARIABLE, str(path))
-    monkeypatch.setenv("TVM_NUM_THREADS", "1")
-    return path
-
-
 def test_profile_then_compile(smartmem, gated_path, store_path):
     outcome = smartmem("profile", gated_path, "--json")
     assert outcome.code == 0, outcome.err

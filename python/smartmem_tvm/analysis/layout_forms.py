@@ -11,12 +11,14 @@ from math import prod
 
 from tvm import ir, tirx
 
+from ..ir.block import shape_of
 from ..ir.graph import Graph, Node
 from ..ir.index_map import variables
 from ..ir.kernel import CONSTANTS, Kernel, Stage, emit
 from ..ir.storage import reordered
 from ..ir.strength_reduction import Simplifier
 from ..planner.layout_problem import Order
+from ..planner.storage_order import innermost, with_innermost
 from .demands import demands, first_step, why_fixed
 
 MOST_ORDERS = 4  # of a tensor
@@ -37,7 +39,7 @@ def orders_of(graph: Graph) -> dict:
     """
     walks = [_Walks.of(node) for node in graph if node.kernel is not None]
     fixed = {var: _fixed(graph, var) for each in walks for var in each.tensors}
-    inner: dict = {var: dict.fromkeys(_inner(var)) for var in fixed}
+    inner: dict = {var: dict.fromkeys({innermost(shape_of(var))} - {None}) for var in fixed}
     for each in walks:
         for var, dims in each.reduced:
             if not fixed[var]:
@@ -57,17 +59,11 @@ def _fixed(graph: Graph, var) -> bool:
     return why_fixed(graph, var) is not None or graph.producer(var).kernel.outputs[0].scope() != "global"
 
 
-def _inner(var) -> list[int]:
-    """The innermost dimension of more than one element, if there is one."""
-    shape = [int(dim) for dim in var.ty.shape]
-    return [dim for dim in range(len(shape)) if shape[dim] > 1][-1:]
-
-
 def _orders(var, inner: dict[int, None]) -> tuple[Order, ...]:
     """The order of now, and one for each dimension that is innermost then."""
-    now, shape = tuple(range(len(var.ty.shape))), [int(dim) for dim in var.ty.shape]
-    others = [dim for dim in inner if shape[dim] > 1 and [dim] != _inner(var)]
-    return (now, *((*(d for d in now if d != dim), dim) for dim in others[: MOST_ORDERS - 1]))
+    shape = shape_of(var)
+    others = [dim for dim in inner if shape[dim] > 1 and dim != innermost(shape)]
+    return (tuple(range(len(shape))), *(with_innermost(len(shape), dim) for dim in others[: MOST_ORDERS - 1]))
 
 
 @dataclass(frozen=True, eq=False)

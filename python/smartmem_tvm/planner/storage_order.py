@@ -49,6 +49,16 @@ class StorageOrder:
     unserved: tuple[Demand, ...]
 
 
+def innermost(shape: Sequence[int]) -> int | None:
+    """The innermost dimension of more than one element, None if there is none."""
+    return next((dim for dim in reversed(range(len(shape))) if shape[dim] > 1), None)
+
+
+def with_innermost(rank: int, dim: int) -> tuple[int, ...]:
+    """The order in which one dimension is innermost and the others stay one after the other."""
+    return (*(each for each in range(rank) if each != dim), dim)
+
+
 def as_stored(shape: Sequence[int], demands: Sequence[Demand], fast_axes: int = 1) -> StorageOrder:
     """The order of the dimensions as they are, and whom it serves.
 

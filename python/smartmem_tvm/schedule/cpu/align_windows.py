@@ -14,6 +14,7 @@ from ...ir.index_map import variables
 from ...ir.kernel import CONSTANTS, Kernel, Opaque, Stage, parse, shape_of
 from ...ir.storage import along_result, reordered
 from ...ir.walk import loads
+from ...planner.storage_order import innermost, with_innermost
 from ..core.reduction import combiner_of
 from ..core.rule import is_open
 
@@ -77,7 +78,7 @@ def _walks(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
     store = kernel.last.body
     if len(kernel.outputs) != 1 or not isinstance(store, tirx.BufferStore):
         return []
-    inner = [at for at, size in zip(store.indices, shape_of(store.buffer), strict=True) if int(size) > 1]
+    inner = [at for at, size in zip(store.indices, shape_of(store.buffer), strict=True) if size > 1]
     if not inner or inner[-1] not in kernel.last.spatial:
         return []
     along = along_result(kernel, inner[-1])
@@ -94,16 +95,15 @@ def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int]) -> di
         return None
     orders: dict = {}
     for load in loads(parts[1]):
-        shape = [int(size) for size in load.source.shape]
+        shape = shape_of(load.source)
         dims = [dim for dim, at in enumerate(load.indices) if var in variables(at)]
         if len(dims) != 1 or not load.indices[dims[0]].same_as(var):
             return None
-        dim, inner = dims[0], max((n for n, size in enumerate(shape) if size > 1), default=0)
-        if dim == inner:
+        if dims[0] == innermost(shape):
             continue
         if not _may_change(kernel, load.source, constants):
             return None
-        orders[load.source] = (*(n for n in range(len(shape)) if n != dim), dim)
+        orders[load.source] = with_innermost(len(shape), dims[0])
     return orders
 
 
