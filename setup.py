@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packaging: metadata, dependencies, the `smartmem` command, the OpenCL library. Tools' settings: pyproject.toml."""
+"""Packaging: metadata, dependencies, the `smartmem` command, the native libraries. Tools' settings: pyproject.toml."""
 
 import runpy
 import sys
@@ -13,16 +13,17 @@ ROOT = Path(__file__).parent
 FACTS = runpy.run_path(str(ROOT / "python" / "smartmem_tvm" / "_version.py"))
 NATIVE = runpy.run_path(str(ROOT / "native" / "build.py"))
 README = ROOT / "README.md"
+WITHOUT = {"opencl": "OpenCL", "stream": "streaming of weights"}  # a library that was not built, and what then lacks
 
 
 class BuildNative(Command):
-    """Builds the OpenCL library into the package; without it the package works too, on the CPU.
+    """Builds the native libraries into the package; without them it works too, on the CPU with weights in memory.
 
-    A command of its own and no `Extension`: the library is opened with ctypes, is no module of one Python version,
-    and must build where Python's headers are missing.
+    A command of its own and no `Extension`: they are opened with ctypes, are no modules of one Python version, and
+    must build where Python's headers are missing.
     """
 
-    description = "build the OpenCL library"
+    description = "build the native libraries"
     user_options: ClassVar = [
         ("build-lib=", None, "where the package is put together"),
         ("build-temp=", None, "where objects go"),
@@ -38,21 +39,25 @@ class BuildNative(Command):
         self.set_undefined_options("build", ("build_platlib", "build_lib"), ("build_temp", "build_temp"))
 
     def run(self):
-        """Build it, or leave the reason in the file that `smartmem doctor` shows: pip hides what is printed here."""
+        """Build them, or leave the reason in a file beside each: pip hides what is printed here."""
         # What is installed as editable shares its objects with `python native/build.py`.
         target, objects = ROOT / "python", ROOT / "build"
         if not self.editable_mode:
             target, objects = Path(self.build_lib), Path(self.build_temp)
-        library = target / NATIVE["LIBRARY"]
+        for library, sources in NATIVE["LIBRARIES"].items():
+            self.build(target / library, objects / "native", sources)
+
+    def build(self, library, objects, sources):
+        """Build one library."""
         why = library.with_suffix(".txt")
         why.unlink(missing_ok=True)
         try:
-            NATIVE["build"](library, objects / "native")
+            NATIVE["build"](library, objects, sources)
         except NATIVE["BuildError"] as error:
             library.unlink(missing_ok=True)
             why.parent.mkdir(parents=True, exist_ok=True)
             why.write_text(f"{error}\n", encoding="utf-8")
-            print(f"smartmem-tvm is installed without OpenCL: {error}.", file=sys.stderr)
+            print(f"smartmem-tvm is installed without {WITHOUT[library.stem]}: {error}.", file=sys.stderr)
 
     def get_source_files(self):
         """Name what belongs into a source distribution."""
@@ -61,7 +66,7 @@ class BuildNative(Command):
 
     def get_outputs(self):
         """Name what `run` leaves behind."""
-        return [str(Path(self.build_lib) / NATIVE["LIBRARY"])]
+        return [str(Path(self.build_lib) / library) for library in NATIVE["LIBRARIES"]]
 
     def get_output_mapping(self):
         """Map outputs to the files they are copies of: none are."""

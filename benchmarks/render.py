@@ -18,6 +18,7 @@ from pages import (
     gpu,
     layout_plans,
     layouts,
+    memory_budget,
     memory_plan,
     opencl,
     overview,
@@ -45,6 +46,10 @@ PAGES = {
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
     ),
     "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),
+    "memory_budget": (
+        Part("docs/memory_budget.md", "memory budget", memory_budget.latencies),
+        Part("docs/memory_budget.md", "memory budget costs", memory_budget.costs),
+    ),
     "layout_plans": (
         Part("docs/layout_plans.md", "layout plans", layout_plans.figures),
         Part("docs/layout_plans.md", "layout plans on cuda", layout_plans.figures_on_cuda),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the OpenCL library: ``python native/build.py``, and from setup.py at installation.
+"""Builds the native libraries: ``python native/build.py``, and from setup.py at installation.
 
-Only a compiler is asked for: neither Python's headers (the library is no Python module), nor OpenCL's, nor TVM's
+Only a compiler is asked for: neither Python's headers (they are no Python modules), nor OpenCL's, nor TVM's
 source. TVM's libraries are not linked either. They would be found at one place while building and at another when
-running, and ``import tvm`` has loaded them globally before the library is opened: what it lacks is found there. If TVM
+running, and ``import tvm`` has loaded them globally before a library is opened: what it lacks is found there. If TVM
 lacks it too, opening fails and names the symbol.
 """
 
@@ -22,14 +22,16 @@ from pathlib import Path
 NATIVE = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(NATIVE.parent / "python" / "smartmem_tvm" / "_version.py"))
 LIBRARY = Path("smartmem_tvm", "lib", "opencl.so")
+# Where each library goes, and which folder here its sources are in.
+LIBRARIES = {LIBRARY: ".", LIBRARY.with_name("stream.so"): "stream"}
 FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread"]
 
 
 class BuildError(Exception):
-    """The library cannot be built; the message says why and, after a colon, what to do."""
+    """A library cannot be built; the message says why and, after a colon, what to do."""
 
 
-def build(output: Path, objects: Path) -> Path:
+def build(output: Path, objects: Path, sources: str = ".") -> Path:
     """Compile what has changed since the last time, and link.
 
     Parameters
@@ -38,6 +40,8 @@ def build(output: Path, objects: Path) -> Path:
         Where the library goes.
     objects
         A folder for what is compiled; kept between calls, it saves compiling again.
+    sources
+        The folder below `NATIVE`, one of `LIBRARIES`.
 
     Raises
     ------
@@ -46,20 +50,22 @@ def build(output: Path, objects: Path) -> Path:
     """
     command = [*_compiler(), *FLAGS, *os.environ.get("CXXFLAGS", "").split()]
     # Objects of other flags or another TVM do not fit; where TVM's headers are does not matter, pip moves them.
-    objects /= f"{zlib.crc32(repr((command, VERSION['TVM_PINS'])).encode()):08x}"
+    objects = objects / sources / f"{zlib.crc32(repr((command, VERSION['TVM_PINS'])).encode()):08x}"
     command += _include_flags()
     objects.mkdir(parents=True, exist_ok=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     # In threads, because each file takes seconds and waits in a process of its own.
     with ThreadPoolExecutor(_jobs()) as pool:
-        compiled = list(pool.map(lambda source: _compile(command, source, objects), sorted(NATIVE.glob("*.cc"))))
+        files = sorted((NATIVE / sources).glob("*.cc"))
+        compiled = list(pool.map(lambda source: _compile(command, source, objects), files))
     _run([*command, "-shared", *map(str, compiled)], output)
     return output
 
 
 def _compile(command: list[str], source: Path, objects: Path) -> Path:
     output = objects / f"{source.stem}.o"
-    newest = max(path.stat().st_mtime for path in (source, *NATIVE.rglob("*.h"), Path(__file__)))
+    headers = (*source.parent.glob("*.h"), *(NATIVE / "compat").rglob("*.h"))
+    newest = max(path.stat().st_mtime for path in (source, *headers, Path(__file__)))
     if not output.exists() or output.stat().st_mtime < newest:
         _run([*command, "-c", str(source)], output)
     return output
@@ -106,7 +112,8 @@ def _jobs() -> int:
 
 if __name__ == "__main__":
     root = NATIVE.parent
-    try:
-        print(build(root / "python" / LIBRARY, root / "build" / "native").relative_to(root))
-    except BuildError as error:
-        sys.exit(f"The OpenCL library was not built: {error}.")
+    for library, sources in LIBRARIES.items():
+        try:
+            print(build(root / "python" / library, root / "build" / "native", sources).relative_to(root))
+        except BuildError as error:
+            sys.exit(f"The library {library.name} was not built: {error}.")

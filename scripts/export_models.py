@@ -36,7 +36,16 @@ sys.modules["smartmem_tvm"] = package
 
 from models import packages  # noqa: E402
 from models.network import Network, image_network, local_network  # noqa: E402
-from models.weights import EFFICIENTVIT, REGNET, RELU_CONVOLUTION, randomise  # noqa: E402
+from models.weights import (  # noqa: E402
+    EFFICIENTVIT,
+    MOBILENETV2,
+    MOBILENETV2_CONVOLUTION,
+    REGNET,
+    RELU_CONVOLUTION,
+    RESNET152,
+    RESNET152_CONVOLUTION,
+    randomise,
+)
 from smartmem_tvm.light import DTYPES, Recipe, strip  # noqa: E402
 from smartmem_tvm.timm_networks import NAMES  # noqa: E402
 
@@ -75,6 +84,11 @@ NETWORKS = {
     "extra/gpt_neox_160m": packages.gpt_neox(768, layers=12, heads=12),
     "extra/ibert": packages.ibert(),
     "extra/vgg19": image_network(NAMES["vgg19"], convolution=RELU_CONVOLUTION),
+    # Networks of other papers' tables.
+    "extra/gpt2": packages.gpt2(),
+    "extra/mobilenetv2": image_network("mobilenetv2_100", convolution=MOBILENETV2_CONVOLUTION, statistics=MOBILENETV2),
+    "extra/resnet152": image_network("resnet152", convolution=RESNET152_CONVOLUTION, statistics=RESNET152),
+    "extra/squeezenet": packages.squeezenet(),
     "extra/bert_base_masked": packages.bert("sdpa", ("input_ids", "attention_mask", "token_type_ids")),
 }
 LEGACY = ("swin_t",)

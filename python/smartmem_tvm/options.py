@@ -41,6 +41,9 @@ class Options:
         any target, the first two with what `profiles` knows.
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
+    memory_budget : int or None
+        Bytes for weights, tensors between kernels and workspaces, on a CPU: `SliceWeights`, `JoinSlices` and
+        `StreamWeights` in the place of `PlanMemory` (see `deploy.streamed`).
     cuda_graph : bool
         Run `CaptureGraphs`; of no effect on other targets than CUDA.
     dump_dir : str or None
@@ -73,6 +76,7 @@ class Options:
     layout: bool | str = True
     schedule: bool = True
     arena: bool = True
+    memory_budget: int | None = None
     cuda_graph: bool = True
     dump_dir: str | None = None
     bounds: bool = False

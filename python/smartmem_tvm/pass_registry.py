@@ -95,6 +95,12 @@ def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_lim
     return transform.PlanLayout(planner, costs, **loops, time_limit=time_limit)
 
 
+def _slice_weights(options: Options, _: tvm.target.Target | None, *, budget: int = 0) -> tvm.transform.Pass:
+    if not (budget or options.memory_budget):
+        raise UserError("Pass 'slice-weights' needs a memory budget: slice-weights:budget=100000000, in bytes.")
+    return transform.SliceWeights(budget or options.memory_budget)
+
+
 def _ours(
     cls: type, section: str = "", make: Callable[..., tvm.transform.Pass] | None = None, needs_target: bool = False
 ) -> PassEntry:
@@ -111,7 +117,7 @@ def _summary(documented: object) -> str:
     """The first sentence of a docstring, without the paper's section, which has a field of its own."""
     paragraph = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
     sentence = re.split(r"(?<=\.) ", paragraph)[0].rstrip(".").replace("`", "")
-    return re.sub(r" \((SmartMem|DNNFusion|FluidML)[^()]*\)", "", sentence)
+    return re.sub(r" \((SmartMem|DNNFusion|FluidML|FlexNN)[^()]*\)", "", sentence)
 
 
 _ENTRIES = (
@@ -139,6 +145,7 @@ _ENTRIES = (
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
+    _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     # Of kernels.
     _ours(schedule.AlignWindows),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
@@ -162,6 +169,10 @@ _ENTRIES = (
     _ours(transform.HalfStorage),
     _ours(transform.ComputeSingle),
     # Of planned memory.
+    _ours(transform.JoinSlices),
+    _ours(
+        transform.StreamWeights, "FlexNN 3.4", lambda options, _: transform.StreamWeights(options.memory_budget or 0)
+    ),
     _ours(
         transform.PlanMemory, "FluidML, Algorithm 4", lambda _, target: transform.PlanMemory(target), needs_target=True
     ),

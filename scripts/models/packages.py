@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import torch
 
+from smartmem_tvm.timm_networks import import_timm
+
 from .network import Network
-from .weights import SILU_CONVOLUTION
+from .weights import GPT2, SILU_CONVOLUTION, SQUEEZENET_CONVOLUTION
 
 SEQUENCE = 128
 FRAMES = 256
@@ -106,6 +108,20 @@ def gpt_neox(width: int, layers: int, heads: int) -> Network:
     return Network(build, text("input_ids", SEQUENCE))
 
 
+def gpt2() -> Network:
+    """Return GPT-2 of 124 million parameters: the logits of each of 128 tokens, without a cache."""
+
+    def build() -> torch.nn.Module:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        gpt = GPT2LMHeadModel(GPT2Config(attn_implementation="eager"))
+        for block in gpt.transformer.h:  # the mask of 1024 tokens would be most of the file
+            block.attn.bias = block.attn.bias[:, :, :SEQUENCE, :SEQUENCE]
+        return Wrapped(gpt, lambda gpt, ids: gpt(ids, use_cache=False).logits)
+
+    return Network(build, text("input_ids", SEQUENCE), statistics=GPT2)
+
+
 def convbert() -> Network:
     """Return ConvBERT-base as an encoder (last hidden state)."""
 
@@ -138,6 +154,18 @@ def conformer() -> Network:
         return Conformer(dim=512, depth=12)
 
     return Network(build, {"x": torch.zeros(1, FRAMES, 512)})
+
+
+def squeezenet() -> Network:
+    """Return torchvision's SqueezeNet 1.1."""
+
+    def build() -> torch.nn.Module:
+        import_timm()  # declares torchvision's operators where its library does not load
+        from torchvision.models import squeezenet1_1
+
+        return squeezenet1_1()
+
+    return Network(build, {"x": torch.zeros(1, 3, 224, 224)}, convolution=SQUEEZENET_CONVOLUTION)
 
 
 def yolov8n() -> Network:

@@ -35,12 +35,25 @@ RELU_CONVOLUTION = (-1.5, math.sqrt(2.0))
 # SiLU halves what is small: with less than this the signal dies out on its way through YOLOv8's 64 layers, with
 # more it grows beyond what the softmax over its boxes' 16 distances can bear.
 SILU_CONVOLUTION = (-0.2, 1.5)
+# Without norms and residual branches the constant is all that is left of a ReLU network unless more of it is taken out.
+SQUEEZENET_CONVOLUTION = (-4.0, 2.5)
+# Fifty residual blocks magnify rounding more than sixteen do; a ReLU6 cuts the constant off by itself.
+RESNET152_CONVOLUTION = (-1.0, math.sqrt(2.0))
+MOBILENETV2_CONVOLUTION = (-0.5, 1.2)
 # The last norm of each residual branch says how much of the input the network has forgotten at the end: squeeze
 # and excitation halve a branch, linear attention replaces each position by nearly the same mean of all.
 REGNET: tuple[Row, ...] = ((r"conv3\.bn\.weight$", 3.2, 0.1),)
 EFFICIENTVIT: tuple[Row, ...] = (
     (r"context_module\..*norm\.weight$", 0.1, 0.01),
     (r"point_conv\.norm\.weight$", 0.4, 0.04),
+)
+RESNET152: tuple[Row, ...] = ((r"bn3\.weight$", 0.75, 0.05),)
+MOBILENETV2: tuple[Row, ...] = ((r"bn3\.weight$", 2.0, 0.1),)
+# GPT-2 keeps its matrices transposed, inputs first. Positions are the same for every text, so less than its words.
+GPT2: tuple[Row, ...] = (
+    (r"wpe\.weight$", 0.0, 0.01),
+    (r"mlp\.c_proj\.weight$", 0.0, 1 / math.sqrt(3072)),
+    (r"(c_attn|c_proj|c_fc)\.weight$", 0.0, 1 / math.sqrt(768)),
 )
 
 

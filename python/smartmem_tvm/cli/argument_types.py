@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import argparse
 
+from ..errors import UserError
+from ..memory_size import memory_bytes
+
 _LONGEST = 1e6  # seconds
 _SEEDS = 2**31  # of TVM's generators
 
@@ -23,6 +26,14 @@ def seconds(text: str) -> float:
     if not 0 < value <= _LONGEST:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds between 0 and {_LONGEST:g}")
     return value
+
+
+def memory(text: str) -> int:
+    """Bytes of a size such as ``100MB`` or ``64MiB``."""
+    try:
+        return memory_bytes(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
 
 
 def seed(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
 from .console import Result, peak_text, step, tuning_text
-from .model import add_compilation, add_model, compile_model, import_model, read_model
+from .model import add_compilation, add_memory_budget, add_model, compile_model, import_model, read_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder to write")
     add_compilation(parser)
+    add_memory_budget(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -91,6 +91,15 @@ def add_compilation(parser: argparse.ArgumentParser, profiles: bool = True) -> N
     add_techniques(group)
 
 
+def add_memory_budget(parser: argparse._ActionsContainer) -> None:
+    """Add ``--memory-budget``."""
+    text = (
+        "run within so much memory, 100MB say, for weights and tensors: weights are read from the disk while kernels "
+        "run, large ones in slices (on a CPU)"
+    )
+    parser.add_argument("--memory-budget", type=argument_types.memory, metavar="SIZE", help=text)
+
+
 def add_check(parser: argparse._ActionsContainer) -> None:
     """Add ``--check``."""
     text = "look for faults of this package: in composed index maps, or in the outputs after each phase (slow)"
@@ -205,7 +214,8 @@ def graph_options(args: argparse.Namespace) -> Options:
 
     require_precision(parse_target(args.target), args.precision)
     techniques = {name: getattr(args, name) for name in TECHNIQUES if hasattr(args, name)}
-    return Options(**techniques, precision=args.precision, profiles=open_profiles(args))
+    budget = getattr(args, "memory_budget", None)
+    return Options(**techniques, precision=args.precision, profiles=open_profiles(args), memory_budget=budget)
 
 
 def open_profiles(args: argparse.Namespace) -> ProfileStore | None:

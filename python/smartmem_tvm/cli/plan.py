@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from ..whole_file import check_output
 from .console import Result, megabytes, step, table
-from .model import add_compilation, add_model, import_model, options
+from .model import add_compilation, add_memory_budget, add_model, import_model, options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="draw a picture: .svg, .png or .pdf")
     parser.add_argument("--all", action="store_true", help=f"show every tensor, and not the {_LARGEST} largest only")
     add_compilation(parser)
+    add_memory_budget(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:

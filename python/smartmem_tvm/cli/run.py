@@ -18,6 +18,7 @@ from .console import Result, peak_text, step, table, tuning_text
 from .model import (
     add_compilation,
     add_input,
+    add_memory_budget,
     add_model,
     add_threads,
     compile_model,
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "of an ONNX file: find the kernel and the index if an access is out of bounds; slow, and for a CPU only"
     parser.add_argument("--check-bounds", dest="bounds", action="store_true", help=text)
     add_compilation(parser)
+    add_memory_budget(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:
@@ -85,7 +87,7 @@ def _load(args: argparse.Namespace):
     from ..deploy.export import load
 
     with step(f"Loading {args.model}"):
-        model = load(args.model)
+        model = load(args.model, args.memory_budget)
     return model, model.manifest["outputs"], make_inputs(args, model.inputs, model.limits)
 
 

@@ -10,7 +10,16 @@ from ..bench.memory import peak_mb
 from ..errors import UserError
 from . import argument_types
 from .console import Result, peak_text, step, table
-from .model import add_compilation, add_input, add_model, compile_model, import_model, make_inputs, read_model
+from .model import (
+    add_compilation,
+    add_input,
+    add_memory_budget,
+    add_model,
+    compile_model,
+    import_model,
+    make_inputs,
+    read_model,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -36,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     add_tolerances(parser)
     add_compilation(parser)
+    add_memory_budget(parser)
 
 
 def add_tolerances(parser: argparse.ArgumentParser) -> None:

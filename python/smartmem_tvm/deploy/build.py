@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import tvm
@@ -16,6 +19,7 @@ from tvm import relax
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..cpu_code import wide_indices
 from ..errors import UserError
+from ..ir.sizes import STREAM, STREAMED
 from ..narrow import as_stated
 from ..output_check import OutputCheck
 from ..pipeline import (
@@ -39,9 +43,10 @@ from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
 from .memory_plan import PLANNED, memory_plan
 from .signatures import signatures
+from .streamed import StreamedMachine
 from .texture_refusals import without_textures
 from .textures import tir_pipeline
-from .weights import Machine, Weight, lift_weights
+from .weights import Machine, Weight, lift_weights, write_weights
 
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +79,9 @@ class Compiled:
         Which memory an inference takes, and what is in it when, see `deploy.memory_plan.memory_plan`.
     signatures : dict
         Kernel -> its parameters, see `deploy.signatures.signatures`.
+    stream : dict
+        With a memory budget what `ir.sizes.STREAM` says of ``main``, which reads `weights` from a file then. Otherwise
+        empty.
     seconds : dict
         Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
     """
@@ -88,6 +96,7 @@ class Compiled:
     texel_reads: dict[str, TexelReads] = field(default_factory=dict)
     memory: dict = field(default_factory=dict)
     signatures: dict[str, list[tuple]] = field(default_factory=dict)
+    stream: dict = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -103,8 +112,17 @@ class Compiled:
 
     def machine(self, device: tvm.runtime.Device | None = None) -> Machine:
         """A new virtual machine on `device`, by default the first one of the target's kind."""
+        if self.stream:
+            return self._streamed()
         device = device if device is not None else device_of(self.target)
         return Machine(self.executable, self.weights, device, textures=has_textures(self.target))
+
+    def _streamed(self) -> StreamedMachine:
+        """A machine that reads the weights from a file of its own."""
+        folder = tempfile.TemporaryDirectory(prefix="smartmem-weights-")
+        file = Path(folder.name) / "weights.bin"
+        places = write_weights(self.weights, file)
+        return StreamedMachine(self.executable, file, places, self.stream, self.stream["budget"], owned=folder)
 
     def build_kernels(self, device: tvm.runtime.Device | None = None) -> int:
         """Have an OpenCL driver compile all kernels now, in parallel, and not one by one at their first launches.
@@ -197,6 +215,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
     require_precision(target, options.precision)
     _require_threads(target, options.schedule)
     _require_cpu(target, options.bounds)
+    _require_cpu_for_budget(target, options)
     start = time.perf_counter()
     placed = [phase.name for phase in phases].index("textures") if has_textures(target) else len(phases)
     with target:
@@ -252,6 +271,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
         kernels_per_graph=per_graph,
         texel_reads=reads,
         signatures=signatures(lowered),
+        stream=json.loads(lowered["main"].attrs[STREAM]) if options.memory_budget else {},
         **plans,
         seconds=seconds,
     )
@@ -289,7 +309,12 @@ def lower(
         if observe is not None:
             observe(phase, mod)
 
-    planned, weights = lift_weights(run_phases(graph, phases[:lifted_at], options, look, check=check))
+    planned = run_phases(graph, phases[:lifted_at], options, look, check=check)
+    if options.memory_budget:
+        weights = [Weight(tensor) for tensor in planned.attrs[STREAMED]]
+        planned = planned.without_attr(STREAMED)
+    else:
+        planned, weights = lift_weights(planned)
     rest = replace(options, check=None)  # weights are inputs now, and nothing of it runs on a CPU
     return run_phases(planned, phases[lifted_at:], rest, look, lifted_at), weights, per_graph
 
@@ -305,6 +330,14 @@ def _require_threads(target, schedule: bool) -> None:
 def _require_cpu(target, bounds: bool) -> None:
     if bounds and is_gpu(target):
         raise UserError(f"Bounds are checked in kernels for a CPU, and the target is '{target.kind.name}': use cpu.")
+
+
+def _require_cpu_for_budget(target, options: Options) -> None:
+    if options.memory_budget and is_gpu(target):
+        raise UserError(
+            f"A memory budget is for weights that a CPU's kernels read where a file was read to, and the target is "
+            f"'{target.kind.name}': use cpu, or leave the budget out."
+        )
 
 
 def generate(

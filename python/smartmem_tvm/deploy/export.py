@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     import numpy as np
     import tvm
 
+    from ..planner.preload import PreloadPlan
     from .build import Compiled
+    from .streamed import StreamedMachine
     from .weights import Machine
 
 FORMAT = 5
@@ -45,6 +47,9 @@ def _is_target(text: object) -> bool:
 
 _INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?": (json_data.is_size, None)}
 _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
+_STEP = {"kernel": str, "flops": (int, float)}
+_TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
+_USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 # What others than `save` have to find in a manifest.
 _SHAPE = {
     "target": _is_target,
@@ -54,6 +59,7 @@ _SHAPE = {
     "outputs": [str],
     "weights": [_WEIGHT],
     "sha256": dict,
+    "stream?": {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]},
     "model?": str,
     "precision?": str,
 }
@@ -84,6 +90,18 @@ class Loaded:
     def limits(self) -> dict[str, int]:
         """Input name -> what its integers are below, where the model says so (`frontend.inputs.id_limits`)."""
         return {each["name"]: each["ids_below"] for each in self.manifest["inputs"] if each.get("ids_below")}
+
+    def set_memory_budget(self, budget: int | str | None) -> PreloadPlan:
+        """Run within other bytes from now on, ``"60MB"`` say; None: as many as it takes to keep all weights.
+
+        Raises
+        ------
+        UserError
+            If the model was compiled without a budget, or does not run within this one.
+        """
+        if "stream" not in self.manifest:
+            raise UserError("This model has its weights in memory: compile it with a memory budget first.")
+        return self.vm.set_memory_budget(budget)
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on arrays in the order of the model's inputs."""
@@ -162,6 +180,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "library": link.file,
                 "link": link.how,
                 **manifest,
+                **({"stream": compiled.stream} if compiled.stream else {}),
                 "weights": places,
                 "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS, EXPLANATION)},
             }
@@ -172,8 +191,13 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     return full
 
 
-def load(folder: str | Path) -> Loaded:
+def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     """Load what `save` wrote; the weights are mapped into memory, so that processes share them.
+
+    Parameters
+    ----------
+    memory_budget : int or str, optional
+        For a model that was compiled with one: another one, see `Loaded.set_memory_budget`.
 
     Raises
     ------
@@ -192,8 +216,22 @@ def load(folder: str | Path) -> Loaded:
     target = tvm.target.Target(manifest["target"])
     device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
     code = _library(folder / manifest["library"])
+    if "stream" in manifest:
+        return Loaded(manifest, _streamed(code, folder, manifest, memory_budget))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
     return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
+
+
+def _streamed(code: tvm.runtime.Module, folder: Path, manifest: Mapping, budget: int | str | None) -> StreamedMachine:
+    from .streamed import StreamedMachine
+
+    stream, file = manifest["stream"], (folder / WEIGHTS).resolve()
+
+    def check() -> None:
+        if not file.is_file() or checksum(file) != manifest["sha256"].get(WEIGHTS):
+            raise UserError(f"{file} is missing or not the one that was compiled; put it back, or compile again.")
+
+    return StreamedMachine(code, file, manifest["weights"], stream, budget or stream["budget"], check)
 
 
 def _library(path: Path) -> tvm.runtime.Module:

@@ -11,7 +11,8 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..ir.aliases import Aliases
-from ..ir.sizes import ARENA, HELD, number_bytes
+from ..ir.sizes import ARENA, HELD, STREAM, number_bytes
+from .streamed import streamed_memory
 
 PLANNED = ("lower", "plan_memory")
 """The phases after which there is a plan, of one target either of them."""
@@ -34,10 +35,17 @@ def memory_plan(mod: tvm.IRModule) -> dict:
         ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``kind`` (``activation``,
         ``workspace``: only one kernel uses it, or ``result`` of ``main``), ``shape``, ``dtype``, ``bytes``, ``first``
         and ``last`` (the numbers of the first step and of the last that has it as an argument; a result is there until
-        the end).
+        the end). With a memory budget it is the plan within that, and ``weight`` is a kind.
+
+    Raises
+    ------
+    UserError
+        If there is no plan within the memory budget.
     """
     plan = _Plan()
     main = mod["main"]
+    if STREAM in (main.attrs or {}):
+        return streamed_memory(json.loads(str(main.attrs[STREAM])))
     for binding in (b for block in main.body.blocks for b in block.bindings):
         plan.read(binding.var, getattr(binding, "value", None))
     for tensor in plan.aliases.used(main.body.body):

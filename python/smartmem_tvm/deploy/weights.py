@@ -18,10 +18,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
+from ..ir.sizes import LARGE
 from ..narrow import to_bytes
 from ..transform.check_textures import SCOPES
 
-LARGE = 2**16  # bytes; smaller constants stay in the library, unless they are for a texture
 # Types that numpy has of its own: the others have no array to write to a file.
 _STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
 _ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it

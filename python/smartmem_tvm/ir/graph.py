@@ -100,6 +100,15 @@ class Graph:
         """Whether a variable is visible outside the dataflow block."""
         return not isinstance(var, relax.DataflowVar)
 
+    def insert(self, before: Node, nodes: list[Node]) -> None:
+        """Put nodes in front of another one."""
+        order = list(self._nodes)
+        at = order.index(before)
+        self._nodes = dict.fromkeys([*order[:at], *nodes, *order[at:]])
+        for node in nodes:
+            self._producer[node.var] = node
+            self._register(node)
+
     def remove(self, node: Node) -> None:
         """Take a node out."""
         self._forget(node)

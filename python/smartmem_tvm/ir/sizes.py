@@ -11,6 +11,19 @@ HELD = "smartmem.arenas"
 """Function attribute: the tensors in arenas as JSON, each with ``arena`` (its number, in the order of allocation),
 ``offset``, ``shape``, ``dtype``, ``bytes``, and ``first`` and ``last``, numbers of launches."""
 
+JOIN = "smartmem.join"
+"""The packed call that puts the slices of a result together, as long as they are tensors of their own."""
+LARGE = 2**16
+"""Bytes; smaller constants stay in the library, larger ones are kept apart from the code."""
+STREAMED_FROM = 2**12
+"""Bytes; smaller constants stay in the library with a memory budget, so that slices do not."""
+STREAM = "smartmem.stream"
+"""Function attribute: what a stream has to know of ``main``, as JSON: ``budget``, ``steps`` (``kernel``, ``flops``),
+``tensors`` (``bytes``, and the numbers of the ``first`` and the ``last`` step that use it) and ``uses`` of weights
+(``weight``, its number in `STREAMED`, ``bytes`` and ``step``)."""
+STREAMED = "smartmem.streamed"
+"""Module attribute: the weights of ``main`` that a stream reads."""
+
 
 def number_bytes(dtype: str) -> int:
     """Bytes of one number in memory."""

@@ -18,6 +18,7 @@ from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
 from .guard_divisions import GuardDivisions
 from .half_storage import HalfStorage
+from .join_slices import JoinSlices
 from .keep_floats import KeepFloats
 from .keep_nan import KeepNan
 from .lift_workspaces import LiftWorkspaces
@@ -35,10 +36,12 @@ from .plan_layout import PlanLayout
 from .plan_memory import PlanMemory
 from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
 from .select_layout import SelectLayout
+from .slice_weights import SliceWeights
 from .split_reductions import SplitReductions
 from .split_transposed import SplitTransposed
 from .stage_texels import StageTexels
 from .store_half import StoreHalf
+from .stream_weights import StreamWeights
 from .vectorize_math import VectorizeMath
 from .widen_sums import WidenSums
 from .wrap_casts import WrapCasts
@@ -62,6 +65,7 @@ __all__ = [
     "FuseRows",
     "GuardDivisions",
     "HalfStorage",
+    "JoinSlices",
     "KeepFloats",
     "KeepNan",
     "LiftWorkspaces",
@@ -79,10 +83,12 @@ __all__ = [
     "PlanMemory",
     "RewriteAlgebra",
     "SelectLayout",
+    "SliceWeights",
     "SplitReductions",
     "SplitTransposed",
     "StageTexels",
     "StoreHalf",
+    "StreamWeights",
     "VectorizeMath",
     "WidenSums",
     "WrapCasts",

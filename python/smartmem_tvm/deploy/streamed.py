@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model under a memory budget: its weights come from a file into an arena while its kernels run (FlexNN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ..errors import UserError
+from ..memory_size import memory_bytes
+from ..planner.preload import OverBudget, PreloadPlan, Problem, Tensor, Use, least_budget, plan_preload
+from .stream_library import functions
+from .weights import Machine
+
+ALIGNMENT = 64  # bytes, of tensors in the arena
+# What a plan assumes of the machine until an inference has shown it.
+_FLOPS, _BANDWIDTH = 2e10, 2e9  # a second
+_SEARCHED = 0.3  # seconds
+_PATIENCE = 60_000  # milliseconds without a byte from the file, after which an inference gives up
+
+
+def problem_of(description: Mapping, seconds: Sequence[float] = ()) -> Problem:
+    """What has to be planned.
+
+    Parameters
+    ----------
+    description : mapping
+        What `transform.stream_weights` wrote of ``main``.
+    seconds : sequence of float, optional
+        Of each step, measured; otherwise estimated.
+    """
+    steps = description["steps"]
+    uses = (
+        Use(each["weight"], each["bytes"], each["step"], steps[each["step"]]["kernel"]) for each in description["uses"]
+    )
+    tensors = (Tensor(each["bytes"], each["first"], each["last"]) for each in description["tensors"])
+    taken = tuple(seconds) or tuple(each["flops"] / _FLOPS for each in steps)
+    return Problem(len(steps), tuple(tensors), tuple(uses), taken, ALIGNMENT)
+
+
+def everything(problem: Problem) -> int:
+    """A budget that no plan needs more than: all tensors and weights beside each other."""
+    weights = {use.weight: use.bytes for use in problem.uses}
+    sizes = [*weights.values(), *(tensor.bytes for tensor in problem.tensors)]
+    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes) + ALIGNMENT
+
+
+def planned(problem: Problem, budget: int, bandwidth: float = _BANDWIDTH, time_limit: float = _SEARCHED) -> PreloadPlan:
+    """The plan within a budget.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Bytes a second that are read from the file.
+    time_limit : float
+        Seconds for a search of a better plan; without, the plan is the same each time.
+
+    Raises
+    ------
+    UserError
+        If there is none; it names the layer and the least budget.
+    """
+    try:
+        return plan_preload(problem, budget, bandwidth, time_limit=time_limit)
+    except OverBudget as why:
+        least = least_budget(problem)
+        raise UserError(
+            f"A memory budget of {budget / 1e6:.4g} MB is too small for this model ({why}): the least that it runs "
+            f"within is {-(-least // 10_000) / 100:.2f} MB."
+        ) from why
+
+
+def streamed_memory(description: Mapping) -> dict:
+    """The plan within the budget that a model was compiled for, as `deploy.memory_plan.memory_plan` describes one."""
+    problem = problem_of(description)
+    plan = planned(problem, description["budget"], time_limit=0.0)
+    tensors = [
+        {"offset": offset, "kind": "workspace" if each.first == each.last else "activation", "bytes": each.bytes}
+        | {"first": each.first, "last": each.last}
+        for each, offset in zip(problem.tensors, plan.offsets, strict=True)
+    ]
+    for use, load in zip(problem.uses, plan.loads, strict=True):
+        whole = {"first": 0, "last": problem.steps - 1}
+        while_read = {"first": load.after + 1, "last": use.step}
+        tensors.append(
+            {"offset": load.offset, "kind": "weight", "bytes": use.bytes, **(whole if load.pinned else while_read)}
+        )
+    tensors = [{"storage": 0, **each, "shape": [each["bytes"]], "dtype": "uint8"} for each in tensors]
+    tensors.sort(key=lambda each: (each["first"], each["last"]))
+    steps = [each["kernel"] for each in description["steps"]]
+    return {"steps": steps, "storages": [{"bytes": plan.bytes, "scope": "global"}], "tensors": tensors}
+
+
+class StreamedMachine(Machine):
+    """A virtual machine on a CPU whose tensors and weights lie in one arena of at most so many bytes.
+
+    Parameters
+    ----------
+    code : tvm.relax.VMExecutable or tvm.runtime.Module
+        Compiled with a memory budget.
+    file : Path
+        The weights (`write_weights`).
+    places : sequence of dict
+        Where each weight is in the file.
+    description : mapping
+        What `transform.stream_weights` wrote of ``main``.
+    budget : int or str, optional
+        See `set_memory_budget`.
+    check : callable, optional
+        Raises a `UserError` if the file is not the one that was compiled; called before it is opened again.
+    owned : object
+        Is kept as long as the machine: a temporary folder, say.
+
+    Raises
+    ------
+    UserError
+        If the budget is too small, or the file is not there.
+    """
+
+    def __init__(
+        self,
+        code: relax.VMExecutable | tvm.runtime.Module,
+        file: Path,
+        places: Sequence[Mapping],
+        description: Mapping,
+        budget: int | str | None = None,
+        check: Callable[[], None] = lambda: None,
+        owned: object = None,
+    ):
+        self._call = functions()  # before the code, which looks for them
+        super().__init__(code)
+        self._file, self._places = file, tuple(places)
+        self._description, self._check, self._owned = description, check, owned
+        self._seconds: list[float] = []
+        self._bandwidth = _BANDWIDTH
+        self._bytes = file.stat().st_size if file.exists() else 0
+        self._broken = False
+        self._open()
+        self.set_memory_budget(budget)
+
+    @property
+    def problem(self) -> Problem:
+        """What is planned: with measured times of its steps once there was an inference."""
+        return problem_of(self._description, self._seconds)
+
+    @property
+    def memory_plan(self) -> PreloadPlan:
+        """Where everything lies, and when it is read."""
+        return self._plan
+
+    @property
+    def least_memory_budget(self) -> int:
+        """Bytes; with less there is no plan for these slices."""
+        return least_budget(self.problem)
+
+    def set_memory_budget(self, budget: int | str | None) -> PreloadPlan:
+        """Plan again, for inferences from now on; takes well under a second.
+
+        Parameters
+        ----------
+        budget : int or str or None
+            Bytes of the arena, or a text such as ``"60MB"``: weights, tensors between kernels and workspaces. None:
+            as much as it takes to keep everything.
+
+        Raises
+        ------
+        UserError
+            If the budget is too small; the plan of before stays.
+        """
+        self._look_back()
+        problem = self.problem
+        size = everything(problem) if budget is None else memory_bytes(budget)
+        plan = planned(problem, size, self._bandwidth)
+        self.use_plan(plan)
+        return plan
+
+    def timeline(self) -> dict[str, list]:
+        """When the last inference did what, in seconds since it began.
+
+        Returns
+        -------
+        dict
+            ``loads``: for each use of a weight its ``name``, and beginning and end of reading it (``read``) and of
+            waiting for it (``wait``), NaN where there was none; ``done``: when each step was over.
+        """
+        numbers = [float(each) for each in self._call.timeline(self._stream)]
+        uses = self.problem.uses
+        loads = [
+            {
+                "name": use.name,
+                "step": use.step,
+                "read": numbers[4 * n : 4 * n + 2],
+                "wait": numbers[4 * n + 2 : 4 * n + 4],
+            }
+            for n, use in enumerate(uses)
+        ]
+        return {"loads": loads, "done": numbers[4 * len(uses) :]}
+
+    def loaded_bytes(self) -> int:
+        """Bytes read from the file since it was opened."""
+        return int(self._call.loaded_bytes(self._stream))
+
+    def close(self) -> None:
+        """Stop reading and give the memory back; the machine runs nothing any more."""
+        self._call.close(self._stream)
+
+    def __getitem__(self, name: str):
+        function = super().__getitem__(name)
+        return self._guarded(function) if name == "main" else function
+
+    def _guarded(self, function: Callable) -> Callable:
+        def run(*inputs):
+            if self._broken:
+                self._check()
+                self._open()
+                self.use_plan(self._plan)
+            try:
+                return function(*inputs)
+            except (RuntimeError, OSError, ValueError) as error:
+                text = str(error).strip().splitlines()
+                if not any(str(self._file) in line for line in text):
+                    raise
+                self._broken = True
+                raise UserError(next(line for line in text if str(self._file) in line)) from error
+
+        return run
+
+    def _open(self) -> None:
+        try:
+            self._stream = self._call.open(str(self._file), self._bytes)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise UserError(str(error).strip().splitlines()[-1]) from error
+        self._weights, self._broken = (self._stream,), False
+
+    def use_plan(self, plan: PreloadPlan) -> None:
+        """Follow a plan of `problem` from the next inference on."""
+        uses, loads = self.problem.uses, []
+        for use, load in zip(uses, plan.loads, strict=True):
+            place = self._places[use.weight]
+            loads += [place["offset"], use.bytes, load.offset, load.after, use.step, int(load.pinned)]
+        names = [use.name for use in uses]
+        self._call.plan(self._stream, plan.bytes, tvm_ffi.Shape(plan.offsets), tvm_ffi.Shape(loads), names, _PATIENCE)
+        self._plan = plan
+
+    def _look_back(self) -> None:
+        """Take the times of the last inference, if there was one, for those of its steps."""
+        if not hasattr(self, "_plan") or self._broken:
+            return
+        found = self.timeline()
+        done = found["done"]
+        if not done or any(each != each for each in done):
+            return
+        waited = [0.0] * len(done)
+        for each in found["loads"]:
+            begin, end = each["wait"]
+            waited[each["step"]] += end - begin if begin == begin else 0.0
+        self._seconds = [
+            max(now - before - wait, 0.0) for before, now, wait in zip([0.0, *done], done, waited, strict=False)
+        ]
+        reads = [(use.bytes, each["read"]) for use, each in zip(self.problem.uses, found["loads"], strict=True)]
+        taken = [(count, end - begin) for count, (begin, end) in reads if end == end and end > begin]
+        if sum(count for count, _ in taken) > 1e6:
+            self._bandwidth = sum(count for count, _ in taken) / sum(seconds for _, seconds in taken)

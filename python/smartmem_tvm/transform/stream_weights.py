@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StreamWeights: weights, and all tensors between kernels, come from an arena that a plan fills while kernels run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from math import prod
+
+import tvm
+from tvm import ir, relax, s_tir, tirx
+
+from ..ir.aliases import Aliases
+from ..ir.sizes import STREAM, STREAMED, STREAMED_FROM, number_bytes
+
+_ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.StreamWeights")
+class StreamWeights:
+    """Let ``main`` ask a stream for its tensors and its weights (FlexNN, 3.4).
+
+    Before::
+
+        a = R.builtin.alloc_tensor((100,), "float32"); first(x, w, a)
+
+    After, with one more parameter, a ``WeightStream`` of ``native/stream``::
+
+        smartmem.stream.begin(stream)
+        a = smartmem.stream.tensor(stream, 0, (100,), "float32")
+        w = smartmem.stream.weight(stream, 0, (50, 100), "float32");   first(x, w, a)
+        smartmem.stream.done(stream, 0)
+        smartmem.stream.end(stream)
+
+    Nothing in the code depends on where tensors lie or when weights are read: that is the plan of the stream, which may
+    change between inferences. ``weight`` waits until it is read. Which tensor is needed when is the attribute `STREAM`
+    of ``main``, and what the weights are `STREAMED` of the module, in the order in which their numbers count.
+
+    To be run after ``CallTIRRewrite`` and `JoinSlices`. Left alone: results, which the caller keeps, tensors of unknown
+    shape, and constants of at most `STREAMED_FROM` bytes.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes that the model is compiled for: written down, no more.
+    """
+
+    def __init__(self, budget: int = 0):
+        self.budget = budget
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to ``main``."""
+        rewriter = _Rewriter(mod, self.budget)
+        main = next((gvar for gvar in mod.get_global_vars() if gvar.name_hint == "main"), None)
+        if main is None or not isinstance(mod[main], relax.Function):
+            return mod
+        function = rewriter.main(mod[main])
+        if not rewriter.steps:
+            return mod  # nothing is lowered yet, or there is nothing to do
+        new = mod.clone()
+        new.update_func(main, function)
+        return new.with_attr(STREAMED, list(rewriter.weights))
+
+
+@dataclass(eq=False)
+class _Tensor:
+    """An allocation, and the launches that use it."""
+
+    call: ir.Call
+    steps: list[int] = field(default_factory=list)
+    escapes: bool = False
+
+    @property
+    def bytes(self) -> int:
+        dims = list(self.call.args[0])
+        static = all(isinstance(dim, tirx.IntImm) for dim in dims)
+        return prod(int(dim) for dim in dims) * number_bytes(str(self.call.ty.dtype)) if static else 0
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.steps and self.bytes and not self.escapes)
+
+
+class _Rewriter:
+    def __init__(self, mod: tvm.IRModule, budget: int):
+        self.mod, self.budget = mod, budget
+        self.stream = relax.Var("stream", relax.AnyType())
+        self.weights: dict[tvm.runtime.Tensor, int] = {}
+        self.steps: list[dict] = []
+        self.uses: list[dict] = []
+        self.tensors: list[dict] = []
+
+    def main(self, func: relax.Function) -> relax.Function:
+        """The function with a stream for its last parameter."""
+        found = {var: each for var, each in self._allocations(func).items() if each.fits}
+        blocks = []
+        for block in func.body.blocks:
+            made: list[relax.Binding] = [] if blocks else [self._packed("begin")]
+            for binding in block.bindings:
+                made += self._binding(binding, found)
+            blocks.append(relax.BindingBlock(made))
+        blocks[-1] = relax.BindingBlock([*blocks[-1].bindings, self._packed("end")])
+        body = relax.SeqExpr(blocks, func.body.body)
+        plan = {"budget": self.budget, "steps": self.steps, "tensors": self.tensors, "uses": self.uses}
+        new = relax.Function([*func.params, self.stream], body, func.ret_ty, func.is_pure, func.attrs)
+        return new.with_attr({"num_input": len(func.params), STREAM: json.dumps(plan)})
+
+    def _allocations(self, func: relax.Function) -> dict[relax.Var, _Tensor]:
+        found: dict[relax.Var, _Tensor] = {}
+        aliases, launches = Aliases(), 0
+        for binding in (b for block in func.body.blocks for b in block.bindings):
+            var, value = binding.var, getattr(binding, "value", None)
+            if isinstance(value, ir.Call) and value.op.same_as(_ALLOC):
+                found[var] = _Tensor(value)
+                aliases.bind(var, found[var])
+            elif not aliases.follow(var, value):
+                kernel = self._is_kernel(value)
+                for tensor in aliases.used(binding if value is None else value):
+                    tensor.steps.append(launches)
+                    tensor.escapes |= not kernel
+                launches += kernel
+        for tensor in aliases.used(func.body.body):
+            tensor.escapes = True
+        return found
+
+    def _is_kernel(self, value: relax.Expr | None) -> bool:
+        called = value.op if isinstance(value, ir.Call) else None
+        return isinstance(called, ir.GlobalVar) and isinstance(self.mod[called], tirx.PrimFunc)
+
+    def _binding(self, binding: relax.Binding, found: dict[relax.Var, _Tensor]) -> list[relax.Binding]:
+        value = getattr(binding, "value", None)
+        if binding.var in found:
+            tensor = found[binding.var]
+            self.tensors.append({"bytes": tensor.bytes, "first": min(tensor.steps), "last": max(tensor.steps)})
+            return [self._packed("tensor", len(self.tensors) - 1, var=binding.var)]
+        if not self._is_kernel(value):
+            return [binding]
+        made, args, step = [], list(value.args), len(self.steps)
+        here: dict[int, relax.Var] = {}  # weights of this step: one that it reads twice is read once
+        for number, arg in enumerate(args):
+            if not (isinstance(arg, ir.Constant) and self._is_large(arg)):
+                continue
+            weight = self.weights.setdefault(arg.value, len(self.weights))
+            if weight not in here:
+                here[weight] = relax.Var(f"weight_{len(self.uses)}", arg.ty)
+                made.append(self._packed("weight", len(self.uses), var=here[weight]))
+                self.uses.append({"weight": weight, "bytes": _bytes(arg.value), "step": step})
+            args[number] = here[weight]
+        self.steps.append({"kernel": value.op.name_hint, "flops": self._flops(value.op)})
+        call = relax.Call(value.op, args, value.attrs, value.ty_args)
+        return [*made, relax.VarBinding(binding.var, call), self._packed("done", step)]
+
+    def _is_large(self, constant: ir.Constant) -> bool:
+        return isinstance(constant.value, tvm.runtime.Tensor) and _bytes(constant.value) > STREAMED_FROM
+
+    def _flops(self, gvar: ir.GlobalVar) -> float:
+        try:
+            return float(s_tir.analysis.estimate_tir_flops(self.mod[gvar]))
+        except Exception:  # of loops whose extents it does not know; an estimate is all that this is for
+            return 0.0
+
+    def _packed(self, name: str, number: int | None = None, var: relax.Var | None = None) -> relax.VarBinding:
+        """A call of the stream's; with a variable it makes that tensor."""
+        args: list = [self.stream] if number is None else [self.stream, tirx.IntImm("int64", number)]
+        kind = relax.TupleType([])
+        if var is not None:
+            kind = var.ty
+            args += [relax.ShapeExpr(list(kind.shape)), ir.StringImm(str(kind.dtype))]
+        call = relax.Call(relax.ExternFunc(f"smartmem.stream.{name}"), args, ty_args=[kind])
+        return relax.VarBinding(relax.Var("_", kind) if var is None else var, relax.BlockBuilder().normalize(call))
+
+
+def _bytes(tensor: tvm.runtime.Tensor) -> int:
+    return prod(map(int, tensor.shape)) * number_bytes(str(tensor.dtype))
