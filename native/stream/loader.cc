@@ -111,6 +111,37 @@ void Loader::Begin() {
   current_.begin = Clock::now();
 }
 
+void Loader::Rows(int64_t offset, int64_t count, const tvm::ffi::Tensor& ids, const tvm::ffi::Tensor& out) {
+  {
+    Guard lock = Lock();
+    NeedInference();
+  }
+  // Without the mutex: the file stays open until the stream is closed, and who computes does not close it.
+  const int64_t wanted = ids.numel();
+  const auto bytes = static_cast<int64_t>(tvm::ffi::GetDataSize(out));
+  if (wanted == 0) return;
+  const int64_t row = bytes / wanted;
+  const auto* places = static_cast<const int64_t*>(ids.data_ptr());
+  auto* to = static_cast<char*>(out.data_ptr());
+  for (int64_t i = 0; i < wanted; ++i) {
+    if (places[i] < 0 || places[i] >= count) {
+      TVM_FFI_THROW(ValueError) << "row " << places[i] << " of a table that has " << count
+                                << " is read: pass indices from 0 to " << count - 1 << ".";
+    }
+    for (int64_t have = 0; have < row;) {
+      const ssize_t got = file_->Read(to + i * row + have, row - have, offset + places[i] * row + have);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) {
+        TVM_FFI_THROW(RuntimeError) << "the weights " << file_->path() << " end, or cannot be read, within a table: "
+                                    << "put back the file that was written with the model.";
+      }
+      have += got;
+    }
+  }
+  Guard lock = Lock();
+  loaded_bytes_ += bytes;
+}
+
 void Loader::Done(int64_t step) {
   Guard lock = Lock();
   NeedInference();

@@ -38,6 +38,10 @@ class Loader {
   tvm::ffi::Tensor TensorOf(int64_t index, const tvm::ffi::Shape& shape, DLDataType dtype);
   tvm::ffi::Tensor WeightOf(int64_t load, const tvm::ffi::Shape& shape, DLDataType dtype);
 
+  // Rows of a table in the file, which has `count` of them from `offset` on, in the place of a load of all of it:
+  // `out` gets one for each of `ids`.
+  void Rows(int64_t offset, int64_t count, const tvm::ffi::Tensor& ids, const tvm::ffi::Tensor& out);
+
   tvm::ffi::Array<double> Timeline();
   int64_t LoadedBytes();
 

@@ -65,6 +65,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](Stream stream, int64_t load, const Shape& shape, DLDataType dtype) {
              return stream.loader().WeightOf(load, shape, dtype);
            })
+      .def("smartmem.stream.rows",
+           [](Stream stream, int64_t offset, int64_t count, const tvm::ffi::Tensor& ids, const tvm::ffi::Tensor& out) {
+             stream.loader().Rows(offset, count, ids, out);
+           })
       .def("smartmem.stream.done", [](Stream stream, int64_t step) { stream.loader().Done(step); })
       .def("smartmem.stream.end", [](Stream stream) { stream.loader().End(); })
       .def("smartmem.stream.timeline", [](Stream stream) { return stream.loader().Timeline(); })

@@ -145,6 +145,7 @@ _ENTRIES = (
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
+    _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     # Of kernels.
     _ours(schedule.AlignWindows),

@@ -44,7 +44,7 @@ _ON_REQUEST = {
     "select-layout": ("layout", lambda layout: layout is True),
     "plan-layout": ("layout", lambda layout: isinstance(layout, str)),
     "plan-memory": ("arena", bool),
-    **dict.fromkeys(("slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
+    **dict.fromkeys(("gather-rows", "slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
     "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
     "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
 }
@@ -180,7 +180,7 @@ PHASES = (
     # SmartMem's rule makes CPU kernels slower: there costs have to be known.
     Phase("layout", ("plan-layout",), _no_textures),
     # When it is known what is in memory beside the weights.
-    Phase("memory_budget", ("slice-weights",), _cpu),
+    Phase("memory_budget", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",

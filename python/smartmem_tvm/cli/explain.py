@@ -10,7 +10,7 @@ from ..errors import UserError
 from .console import Result, step
 from .explain_schedules import explain_schedules
 from .explain_tables import full_tables, summary_tables
-from .model import add_compilation, add_model, add_threads, import_model, options
+from .model import add_compilation, add_memory_budget, add_model, add_threads, import_model, options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedules", action="store_true", help=text)
     add_threads(parser)
     add_compilation(parser)
+    add_memory_budget(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
+from ..bench.plot import require_matplotlib
 from ..bench.turns import inference, medians
 from ..errors import UserError
 from ..tune.host import set_threads
@@ -51,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
     parser.add_argument("--repeat", type=positive, default=10, metavar="N", help="timed runs (default: 10)")
     add_threads(parser)
+    text = "with a memory budget: draw what was read and computed when in the last run (.svg, .png or .pdf)"
+    parser.add_argument("--timeline", metavar="FILE", help=text)
     text = "of an ONNX file: find the kernel and the index if an access is out of bounds; slow, and for a CPU only"
     parser.add_argument("--check-bounds", dest="bounds", action="store_true", help=text)
     add_compilation(parser)
@@ -61,6 +64,9 @@ def execute(args: argparse.Namespace) -> Result:
     """Run, summarise the outputs and time it."""
     if args.output is not None:
         check_output(Path(args.output), source=Path(args.model))
+    if args.timeline is not None:
+        require_matplotlib(Path(args.timeline), "--timeline")
+        check_output(Path(args.timeline), source=Path(args.model))
     threads = set_threads(args.threads)
     if args.bounds and Path(args.model).is_dir():
         raise UserError(f"--check-bounds is for an ONNX file, and {args.model} is compiled already; give the file.")
@@ -68,6 +74,8 @@ def execute(args: argparse.Namespace) -> Result:
     with step("Running"):
         outputs = dict(zip(names, model.run(*arrays)))
         (latency,) = medians([inference(model.vm, arrays)], args.repeat, warm_up=1)
+    if args.timeline is not None:
+        _draw(args, model)
     if args.output is not None:
         with whole(Path(args.output)) as partial:
             save_npz(partial, outputs)
@@ -81,6 +89,18 @@ def execute(args: argparse.Namespace) -> Result:
         "outputs": {name: _summary(array) for name, array in outputs.items()},
     }
     return Result(data, lambda console: _render(console, data))
+
+
+def _draw(args: argparse.Namespace, model: Compiled | Loaded) -> None:
+    """The last run, as it really was."""
+    from ..deploy.streamed import StreamedMachine
+    from ..page.timeline_plot import draw_timeline
+
+    if not isinstance(model.vm, StreamedMachine):
+        raise UserError("--timeline is for models with a memory budget, which read weights while they run.")
+    title = f"{Path(args.model).stem} within {model.vm.memory_plan.bytes / 1e6:.1f} MB"
+    with step(f"Drawing {args.timeline}"):
+        draw_timeline(model.vm.timeline(), title, Path(args.timeline))
 
 
 def _load(args: argparse.Namespace):

@@ -13,6 +13,8 @@ functions do, with ``stream`` for what ``open`` returns:
 - ``tensor(stream, index, shape, dtype)``: a view of the arena at ``offsets[index]``.
 - ``weight(stream, load, shape, dtype)``: a view of a load, when it is complete; an error if it failed, or if no byte
   came for `patience_ms`.
+- ``rows(stream, offset, count, ids, out)``: of a table of `count` rows at `offset` of the file those that `ids` name,
+  into `out`; a row has the bytes of `out` over the number of `ids` (int64).
 - ``done(stream, step)``: the step is done, and those before it.
 - ``end(stream)``: the inference is over, and the first loads of the next may begin.
 - ``timeline(stream)``: of the last inference that ended, in seconds since its beginning: begin and end of the load,
@@ -37,7 +39,7 @@ import tvm_ffi
 from .. import _version
 from ..errors import UserError
 
-NAMES = ("open", "plan", "begin", "tensor", "weight", "done", "end", "timeline", "loaded_bytes", "close")
+NAMES = ("open", "plan", "begin", "tensor", "weight", "rows", "done", "end", "timeline", "loaded_bytes", "close")
 _REMEDY = "run `python native/build.py` in its checkout, or reinstall smartmem-tvm where there is a C++ compiler"
 
 

@@ -18,13 +18,12 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
-from ..ir.sizes import LARGE
+from ..ir.sizes import LARGE, WEIGHT_ALIGNMENT
 from ..narrow import to_bytes
 from ..transform.check_textures import SCOPES
 
 # Types that numpy has of its own: the others have no array to write to a file.
 _STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
-_ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
     places = []
     with path.open("wb") as file:
         for weight in weights:
-            file.write(bytes(-file.tell() % _ALIGNMENT))
+            file.write(bytes(-file.tell() % WEIGHT_ALIGNMENT))
             shape, dtype = [*map(int, weight.tensor.shape)], str(weight.tensor.dtype)
             places.append({"offset": file.tell(), "shape": shape, "dtype": dtype, "scope": weight.scope})
             np.from_dlpack(weight.tensor).tofile(file)

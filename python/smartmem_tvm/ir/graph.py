@@ -109,6 +109,12 @@ class Graph:
             self._producer[node.var] = node
             self._register(node)
 
+    def rebind(self, node: Node, kernel: Kernel, args: list) -> None:
+        """Let a node compute the same with another kernel, of other arguments."""
+        self._forget(node)
+        normalise(node, kernel, args)
+        self._register(node)
+
     def remove(self, node: Node) -> None:
         """Take a node out."""
         self._forget(node)

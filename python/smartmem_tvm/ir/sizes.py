@@ -13,8 +13,12 @@ HELD = "smartmem.arenas"
 
 JOIN = "smartmem.join"
 """The packed call that puts the slices of a result together, as long as they are tensors of their own."""
+ROWS = "smartmem.rows"
+"""The packed call that looks rows up in a table, which a stream reads from a file."""
 LARGE = 2**16
 """Bytes; smaller constants stay in the library, larger ones are kept apart from the code."""
+WEIGHT_ALIGNMENT = 64
+"""Bytes that the place of a weight in a file is a multiple of: TVM's vector instructions count on it in memory."""
 STREAMED_FROM = 2**12
 """Bytes; smaller constants stay in the library with a memory budget, so that slices do not."""
 STREAM = "smartmem.stream"

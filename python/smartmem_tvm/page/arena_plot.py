@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KINDS = {"activation": COLORS[0], "workspace": COLORS[1], "result": COLORS[2]}
+KINDS = {"activation": COLORS[0], "workspace": COLORS[1], "result": COLORS[2], "weight": COLORS[3]}
 """Kind of tensor, as `deploy.memory_plan` has them -> its color."""
 _MB = 1e6
 

@@ -16,6 +16,7 @@ from .fold_scales.fold_scales import FoldScales
 from .fuse_attention import FuseAttention
 from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
+from .gather_rows import GatherRows
 from .guard_divisions import GuardDivisions
 from .half_storage import HalfStorage
 from .join_slices import JoinSlices
@@ -63,6 +64,7 @@ __all__ = [
     "FuseAttention",
     "FuseOperators",
     "FuseRows",
+    "GatherRows",
     "GuardDivisions",
     "HalfStorage",
     "JoinSlices",

@@ -66,17 +66,24 @@ class SliceWeights:
             total = sum(map(_bytes, large.values()))
             if total <= room:
                 continue
-            entry = {"pass": "SliceWeights", "tensor": node.var.name, "bytes": total, "room": room}
+            operator = (node.members or [node.var.name])[0]
+            entry = {
+                "pass": "SliceWeights",
+                "operator": operator,
+                "tensor": node.var.name,
+                "bytes": total,
+                "room": room,
+            }
             cut, why = _best_cut(node, large)
             if cut is None:
-                log.append({**entry, "slices": 1, "reason": why})
+                log.append({**entry, "action": "kept whole", "slices": 1, "reason": why})
                 continue
             sliced = sum(_bytes(large[buffer]) for buffer in cut.sliced if buffer in large)
             parts = list(_parts(cut.extent, sliced, max(room - (total - sliced), 1)))
             if len(parts) > 1:
                 _replace(graph, node, cut, parts)
             reason = f"{sliced} of {total} bytes along dimension {cut.dim}, {parts[0][1]} of {cut.extent} in a slice"
-            log.append({**entry, "slices": len(parts), "reason": reason})
+            log.append({**entry, "action": f"cut into {len(parts)}", "slices": len(parts), "reason": reason})
         return log
 
 

@@ -11,7 +11,8 @@ import tvm
 from tvm import ir, relax, s_tir, tirx
 
 from ..ir.aliases import Aliases
-from ..ir.sizes import STREAM, STREAMED, STREAMED_FROM, number_bytes
+from ..ir.sizes import ROWS, STREAM, STREAMED, STREAMED_FROM, WEIGHT_ALIGNMENT, number_bytes
+from ..planner.arena import aligned
 
 _ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
 
@@ -86,6 +87,8 @@ class _Rewriter:
         self.mod, self.budget = mod, budget
         self.stream = relax.Var("stream", relax.AnyType())
         self.weights: dict[tvm.runtime.Tensor, int] = {}
+        self.offsets: list[int] = []  # of the weights, in the file
+        self.end = 0
         self.steps: list[dict] = []
         self.uses: list[dict] = []
         self.tensors: list[dict] = []
@@ -114,7 +117,7 @@ class _Rewriter:
                 found[var] = _Tensor(value)
                 aliases.bind(var, found[var])
             elif not aliases.follow(var, value):
-                kernel = self._is_kernel(value)
+                kernel = self._is_kernel(value) or _looks_up(value)
                 for tensor in aliases.used(binding if value is None else value):
                     tensor.steps.append(launches)
                     tensor.escapes |= not kernel
@@ -133,6 +136,8 @@ class _Rewriter:
             tensor = found[binding.var]
             self.tensors.append({"bytes": tensor.bytes, "first": min(tensor.steps), "last": max(tensor.steps)})
             return [self._packed("tensor", len(self.tensors) - 1, var=binding.var)]
+        if _looks_up(value):
+            return self._rows(value)
         if not self._is_kernel(value):
             return [binding]
         made, args, step = [], list(value.args), len(self.steps)
@@ -140,7 +145,7 @@ class _Rewriter:
         for number, arg in enumerate(args):
             if not (isinstance(arg, ir.Constant) and self._is_large(arg)):
                 continue
-            weight = self.weights.setdefault(arg.value, len(self.weights))
+            weight = self._number(arg.value)
             if weight not in here:
                 here[weight] = relax.Var(f"weight_{len(self.uses)}", arg.ty)
                 made.append(self._packed("weight", len(self.uses), var=here[weight]))
@@ -149,6 +154,26 @@ class _Rewriter:
         self.steps.append({"kernel": value.op.name_hint, "flops": self._flops(value.op)})
         call = relax.Call(value.op, args, value.attrs, value.ty_args)
         return [*made, relax.VarBinding(binding.var, call), self._packed("done", step)]
+
+    def _rows(self, call: ir.Call) -> list[relax.Binding]:
+        """Rows of a table, from where `deploy.weights.write_weights` puts it."""
+        table, numbers, rows = call.args
+        offset = self.offsets[self._number(table.value)]
+        step = len(self.steps)
+        self.steps.append({"kernel": ROWS, "flops": 0.0})
+        sizes = [tirx.IntImm("int64", each) for each in (offset, int(table.value.shape[0]))]
+        callee = relax.ExternFunc("smartmem.stream.rows")
+        call = relax.Call(callee, [self.stream, *sizes, numbers, rows], ty_args=[relax.TupleType([])])
+        var = relax.Var("_", relax.TupleType([]))
+        return [relax.VarBinding(var, relax.BlockBuilder().normalize(call)), self._packed("done", step)]
+
+    def _number(self, tensor: tvm.runtime.Tensor) -> int:
+        """Of a weight, by the order in which they come."""
+        if tensor not in self.weights:
+            self.weights[tensor] = len(self.weights)
+            self.offsets.append(aligned(self.end, WEIGHT_ALIGNMENT))
+            self.end = self.offsets[-1] + _bytes(tensor)
+        return self.weights[tensor]
 
     def _is_large(self, constant: ir.Constant) -> bool:
         return isinstance(constant.value, tvm.runtime.Tensor) and _bytes(constant.value) > STREAMED_FROM
@@ -168,6 +193,10 @@ class _Rewriter:
             args += [relax.ShapeExpr(list(kind.shape)), ir.StringImm(str(kind.dtype))]
         call = relax.Call(relax.ExternFunc(f"smartmem.stream.{name}"), args, ty_args=[kind])
         return relax.VarBinding(relax.Var("_", kind) if var is None else var, relax.BlockBuilder().normalize(call))
+
+
+def _looks_up(value: relax.Expr | None) -> bool:
+    return isinstance(value, ir.Call) and isinstance(value.op, relax.ExternFunc) and value.op.global_symbol == ROWS
 
 
 def _bytes(tensor: tvm.runtime.Tensor) -> int:
