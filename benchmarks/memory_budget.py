@@ -46,8 +46,8 @@ NETWORKS = {
     "MobileNetV2": "extra/mobilenetv2",
     "SqueezeNet": "extra/squeezenet",
 }
-SHARES = (0.062, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)  # of all weights and tensors; the first two are FlexNN's
-EFFORT = RunEffort(budget=40.0, least=7, most=60)
+SHARES = (0.062, 0.07, 0.15, 0.5, 1.0)  # of all weights and tensors; the first two are FlexNN's
+EFFORT = RunEffort(budget=25.0, least=7, most=60)
 
 
 def measure(name: str) -> dict:
@@ -99,7 +99,8 @@ def measure(name: str) -> dict:
 def _row(compiled, budget: int, total: int, arrays: list, expected: np.ndarray, folder: Path) -> dict:
     """What there is to say of one budget, but its latency."""
     vm = compiled.vm
-    (found,) = compiled.run(*arrays)[:1]
+    for _ in range(2):  # the first one finds no memory behind its addresses yet
+        (found,) = compiled.run(*arrays)[:1]
     start = time.perf_counter()
     vm.set_memory_budget(budget)
     planning = time.perf_counter() - start

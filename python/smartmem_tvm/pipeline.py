@@ -195,6 +195,8 @@ PHASES = (
         ),
         _cpu,
     ),
+    # What kernels take from TVM's pool is in the budget too.
+    Phase("memory_budget", ("lift-workspaces",), _cpu),
     # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
     Phase(
         "schedule",

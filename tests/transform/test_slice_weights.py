@@ -92,7 +92,7 @@ def _run(graph, x):
 
     target = host_target()
     with target:
-        schedule, lower = lower_phases(target)
+        schedule, _, lower = lower_phases(target)
         mod = run_phases(graph, (schedule,), Options())
         for name in lower.passes:
             if name in ("join-slices", "stream-weights"):

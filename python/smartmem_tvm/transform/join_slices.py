@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from ..ir.aliases import Aliases
 from ..ir.sizes import JOIN
 
 _ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
@@ -68,14 +69,16 @@ class _Joiner:
         made: list[relax.Binding] = []
         wholes = {place.whole.var for place in places.values()}
         allocated: set = set()
+        names = Aliases()  # of slices
         for binding in block.bindings:
             value = getattr(binding, "value", None)
             if binding.var in places and isinstance(value, ir.Call):
+                names.bind(binding.var, binding.var)
                 whole = places[binding.var].whole
                 if whole.var not in allocated:
                     allocated.add(whole.var)
                     made.append(whole)
-            elif binding.var in wholes or (isinstance(value, ir.Var) and value in places) or _joins(value):
+            elif binding.var in wholes or _joins(value) or (names.used(value) and names.follow(binding.var, value)):
                 continue
             elif isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
                 made.append(relax.VarBinding(binding.var, self._call(value, places)))
@@ -134,16 +137,13 @@ def moved(func: tirx.PrimFunc, number: int, dim: int, begin: int, shape: tuple[i
 
 def _places(func: relax.Function) -> dict[relax.Var, _Place]:
     """Allocations of slices, and where these belong."""
-    allocated: dict[relax.Var, relax.VarBinding] = {}  # by every name
-    places = {}
+    aliases, places = Aliases(), {}
     for binding in (b for block in func.body.blocks for b in block.bindings):
         value = getattr(binding, "value", None)
         if isinstance(value, ir.Call) and value.op.same_as(_ALLOC):
-            allocated[binding.var] = binding
-        elif isinstance(value, ir.Var) and value in allocated:
-            allocated[binding.var] = allocated[value]
-        elif _joins(value):
-            *parts, whole = (allocated[arg] for arg in value.args)
+            aliases.bind(binding.var, binding)
+        elif not aliases.follow(binding.var, value) and _joins(value):
+            *parts, whole = (aliases.used(arg)[0] for arg in value.args)
             begin = 0
             for part in parts:
                 sizes = [list(map(int, each.value.args[0])) for each in (part, whole)]

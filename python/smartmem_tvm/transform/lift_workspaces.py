@@ -12,7 +12,7 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.graph import CALL_TIR, private_calls
-from ..ir.walk import collect
+from ..ir.walk import collect_outside
 
 
 @module_pass(opt_level=0, name="LiftWorkspaces")
@@ -54,8 +54,8 @@ class LiftWorkspaces:
 
 
 def workspaces(func: tirx.PrimFunc) -> list[tirx.Buffer]:
-    """What a kernel allocates in global memory, between the device kernels that it consists of."""
-    blocks = collect(func.body, s_tir.SBlock)
+    """What a kernel allocates in global memory outside of its loops: between the device kernels that it consists of."""
+    blocks = collect_outside(func.body, s_tir.SBlock, tirx.For)
     return [buffer for block in blocks for buffer in block.alloc_buffers if buffer.scope() == "global"]
 
 
@@ -65,16 +65,16 @@ def _is_static(buffer: tirx.Buffer) -> bool:
 
 def with_parameters(func: tirx.PrimFunc, own: Sequence[tirx.Buffer]) -> tirx.PrimFunc:
     """A kernel with its own buffers (`workspaces`) as its last parameters."""
-    body = tvm_ffi.structural_map(func.body, (s_tir.SBlock, _without_globals))
+
+    def without(block: s_tir.SBlock) -> s_tir.SBlock:
+        kept = [buffer for buffer in block.alloc_buffers if not any(buffer.same_as(each) for each in own)]
+        if len(kept) == len(block.alloc_buffers):
+            return block
+        parts = (block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init)
+        return s_tir.SBlock(*parts, kept, block.match_buffers, block.annotations)
+
+    body = tvm_ffi.structural_map(func.body, (s_tir.SBlock, without))
     return tirx.PrimFunc([*func.params, *own], body, func.ret_type, func.attrs)
-
-
-def _without_globals(block: s_tir.SBlock) -> s_tir.SBlock:
-    kept = [buffer for buffer in block.alloc_buffers if buffer.scope() != "global"]
-    if len(kept) == len(block.alloc_buffers):
-        return block
-    parts = (block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init)
-    return s_tir.SBlock(*parts, kept, block.match_buffers, block.annotations)
 
 
 @mutator
