@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "loader.h"
+#include "plan_file.h"
 
 namespace smartmem::stream {
 namespace {
@@ -42,6 +43,14 @@ WeightStream Open(const String& path, int64_t bytes) {
   return WeightStream(tvm::ffi::make_object<WeightStreamObj>(std::make_unique<Loader>(std::string(path), bytes)));
 }
 
+// With the plan that the model was compiled with.
+WeightStream OpenFolder(const String& folder) {
+  PlanFile file = ReadPlan(std::string(folder));
+  WeightStream stream = Open(file.weights, file.weight_bytes);
+  stream.loader().SetPlan(std::move(file.plan));
+  return stream;
+}
+
 void SetPlan(const WeightStream& stream, int64_t arena_bytes, const Shape& offsets, const Shape& loads,
              const Array<String>& names, int64_t patience_ms) {
   Loader& loader = stream.loader();
@@ -55,6 +64,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::ObjectDef<WeightStreamObj>();
   tvm::ffi::reflection::GlobalDef()
       .def("smartmem.stream.open", Open)
+      .def("smartmem.stream.load", OpenFolder)
       .def("smartmem.stream.plan", SetPlan)
       .def("smartmem.stream.begin", [](Stream stream) { stream.loader().Begin(); })
       .def("smartmem.stream.tensor",

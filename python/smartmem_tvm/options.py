@@ -44,6 +44,9 @@ class Options:
     memory_budget : int or None
         Bytes for weights, tensors between kernels and workspaces, on a CPU: `SliceWeights`, `JoinSlices` and
         `StreamWeights` in the place of `PlanMemory` (see `deploy.streamed`).
+    slice_budget : int or None
+        What `SliceWeights` counts with, by default `memory_budget`: with less, slices are narrower.
+        `deploy.build.compile` takes less where there is no plan otherwise.
     cuda_graph : bool
         Run `CaptureGraphs`; of no effect on other targets than CUDA.
     dump_dir : str or None
@@ -77,6 +80,7 @@ class Options:
     schedule: bool = True
     arena: bool = True
     memory_budget: int | None = None
+    slice_budget: int | None = None
     cuda_graph: bool = True
     dump_dir: str | None = None
     bounds: bool = False

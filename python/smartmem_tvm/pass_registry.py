@@ -96,9 +96,10 @@ def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_lim
 
 
 def _slice_weights(options: Options, _: tvm.target.Target | None, *, budget: int = 0) -> tvm.transform.Pass:
-    if not (budget or options.memory_budget):
+    budget = budget or options.slice_budget or options.memory_budget or 0
+    if not budget:
         raise UserError("Pass 'slice-weights' needs a memory budget: slice-weights:budget=100000000, in bytes.")
-    return transform.SliceWeights(budget or options.memory_budget)
+    return transform.SliceWeights(budget)
 
 
 def _ours(

@@ -15,6 +15,8 @@ from .model import add_compilation, add_memory_budget, add_model, import_model, 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..options import Options
+
 NAME = "plan"
 HELP = "show the memory of an inference: which tensor lies where, from which step to which, and the peak"
 EXAMPLE = """\
@@ -77,20 +79,26 @@ def _read(folder: str) -> tuple[dict, dict, list[dict]]:
 
 def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
     """The same of an ONNX file, as far as it is needed here."""
-    from ..deploy.build import lower, optimize
+    from ..deploy.build import lower, optimize, sliced_to_fit
     from ..deploy.memory_plan import PLANNED, memory_plan
     from ..ir.graph import read_log
     from ..target import parse_target
 
-    target, mod, chosen, plans = parse_target(args.target), import_model(args), options(args), []
+    target, mod = parse_target(args.target), import_model(args)
 
-    def look(phase: str, lowered) -> None:
-        if phase in PLANNED:
-            plans.append(memory_plan(lowered))
+    def planned(chosen: Options) -> tuple:
+        plans = []
 
-    with step("Running the passes"), target:
-        graph = optimize(mod, chosen)
-        weights = lower(graph, target, chosen, look)[1]
+        def look(phase: str, lowered) -> None:
+            if phase in PLANNED:
+                plans.append(memory_plan(lowered))
+
+        with target:
+            graph = optimize(mod, chosen)
+            return plans, graph, lower(graph, target, chosen, look)[1]
+
+    with step("Running the passes"):
+        plans, graph, weights = sliced_to_fit(options(args), planned)
     held = [{"shape": list(each.tensor.shape), "dtype": str(each.tensor.dtype)} for each in weights]
     return {"target": str(target), "weights": held}, plans[0], read_log(graph)
 

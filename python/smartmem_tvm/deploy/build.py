@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import tvm
@@ -43,12 +44,13 @@ from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
 from .memory_plan import PLANNED, memory_plan
 from .signatures import signatures
-from .streamed import StreamedMachine
+from .streamed import BudgetTooSmall, StreamedMachine
 from .texture_refusals import without_textures
 from .textures import tir_pipeline
 from .weights import Machine, Weight, lift_weights, write_weights
 
 _logger = logging.getLogger(__name__)
+Made = TypeVar("Made")
 
 # LLVM 22 joins narrow vectors before they are loaded, in one of some thousand graphs, at levels 2 and 3; TVM sees it.
 _INVALID_CODE = "LLVM module verification failed"
@@ -183,7 +185,26 @@ def compile(
         Is shown the name of each graph phase that ran and the module after it.
     """
     target = _with_host(target)
-    return _compile(mod, target, options or Options(), graph_phases(target), observe)
+    return sliced_to_fit(
+        options or Options(), lambda chosen: _compile(mod, target, chosen, graph_phases(target), observe)
+    )
+
+
+def sliced_to_fit(options: Options, make: Callable[[Options], Made]) -> Made:
+    """What is made within a memory budget: with weights in as few slices as there is a plan for.
+
+    Raises
+    ------
+    UserError
+        If there is none for the narrowest ones; it says what the least budget is.
+    """
+    budget = options.memory_budget or 0
+    for slice_budget in (budget, budget // 2, budget // 8) if budget and options.slice_budget is None else ():
+        try:
+            return make(replace(options, slice_budget=max(slice_budget, 1)))
+        except BudgetTooSmall:
+            continue  # what kernels need for themselves is known only when they are scheduled
+    return make(replace(options, slice_budget=1) if budget and options.slice_budget is None else options)
 
 
 def compile_baseline(

@@ -63,7 +63,7 @@ _SHAPE = {
     "model?": str,
     "precision?": str,
 }
-_OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION}
+_OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, "stream.plan"}
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         As `check_destination`.
     """
     from .link import link_for
+    from .streamed import write_plan
     from .weights import write_weights
 
     folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
@@ -169,6 +170,8 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         try:
             link.write(compiled.executable, partial)
             places = write_weights(compiled.weights, partial / WEIGHTS)
+            if compiled.stream:
+                write_plan(compiled.stream, partial / WEIGHTS, places)
             _write_json(partial / EXPLANATION, explanation)
             full = {
                 "format": FORMAT,

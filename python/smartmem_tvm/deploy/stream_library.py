@@ -5,6 +5,7 @@ A thread of the library loads while others compute, and no Python runs in betwee
 functions do, with ``stream`` for what ``open`` returns:
 
 - ``open(path, bytes)``: a stream of the file, which must have so many bytes.
+- ``load(folder)``: the same of a folder of `deploy.export.save`, with the plan that is in there.
 - ``plan(stream, arena_bytes, offsets, loads, names, patience_ms)``: where each tensor lies in the arena, in bytes, and
   what is loaded: for each load six numbers, ``file_offset, bytes, arena_offset, after, step, pinned``, and the name of
   the layer that reads it. A load begins when step ``after`` is done, or at any time for -1; step ``step`` reads it;
@@ -39,7 +40,20 @@ import tvm_ffi
 from .. import _version
 from ..errors import UserError
 
-NAMES = ("open", "plan", "begin", "tensor", "weight", "rows", "done", "end", "timeline", "loaded_bytes", "close")
+NAMES = (
+    "open",
+    "load",
+    "plan",
+    "begin",
+    "tensor",
+    "weight",
+    "rows",
+    "done",
+    "end",
+    "timeline",
+    "loaded_bytes",
+    "close",
+)
 _REMEDY = "run `python native/build.py` in its checkout, or reinstall smartmem-tvm where there is a C++ compiler"
 
 

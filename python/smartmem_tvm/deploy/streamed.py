@@ -17,12 +17,18 @@ from ..planner.preload import OverBudget, PreloadPlan, Problem, Tensor, Use, lea
 from .stream_library import functions
 from .weights import Machine
 
+PLAN = "stream.plan"
+"""The file with the plan of a compiled folder, as ``native/stream/plan_file.h`` describes it."""
 ALIGNMENT = 64  # bytes, of tensors in the arena
 # What a plan assumes of the machine until an inference has shown it.
 _FLOPS, _BANDWIDTH = 2e10, 2e9  # a second
 _PIECE, _PIECES = 2**22, 4  # bytes that are read to see how fast that is
 _SEARCHED = 0.3  # seconds
 _PATIENCE = 60_000  # milliseconds without a byte from the file, after which an inference gives up
+
+
+class BudgetTooSmall(UserError):
+    """There is no plan within a memory budget, with the slices that there are."""
 
 
 def problem_of(description: Mapping, seconds: Sequence[float] = ()) -> Problem:
@@ -51,11 +57,19 @@ def everything(problem: Problem) -> int:
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes) + ALIGNMENT
 
 
-def planned(problem: Problem, budget: int, bandwidth: float = _BANDWIDTH, time_limit: float = _SEARCHED) -> PreloadPlan:
+def planned(
+    description: Mapping,
+    problem: Problem,
+    budget: int,
+    bandwidth: float = _BANDWIDTH,
+    time_limit: float = _SEARCHED,
+) -> PreloadPlan:
     """The plan within a budget.
 
     Parameters
     ----------
+    description, problem
+        Of one model, see `problem_of`.
     bandwidth : float
         Bytes a second that are read from the file.
     time_limit : float
@@ -63,23 +77,23 @@ def planned(problem: Problem, budget: int, bandwidth: float = _BANDWIDTH, time_l
 
     Raises
     ------
-    UserError
+    BudgetTooSmall
         If there is none; it names the layer and the least budget.
     """
     try:
         return plan_preload(problem, budget, bandwidth, time_limit=time_limit)
     except OverBudget as why:
-        least = least_budget(problem)
-        raise UserError(
-            f"A memory budget of {budget / 1e6:.4g} MB is too small for this model ({why}): the least that it runs "
-            f"within is {-(-least // 10_000) / 100:.2f} MB."
+        least, kernel = least_budget(problem), description["steps"][why.step]["kernel"]
+        raise BudgetTooSmall(
+            f"A memory budget of {budget / 1e6:.4g} MB is too small for this model: step {why.step} ({kernel}) needs "
+            f"{why.needed / 1e6:.4g} MB, and the least that it runs within is {-(-least // 10_000) / 100:.2f} MB."
         ) from why
 
 
 def streamed_memory(description: Mapping) -> dict:
     """The plan within the budget that a model was compiled for, as `deploy.memory_plan.memory_plan` describes one."""
     problem = problem_of(description)
-    plan = planned(problem, description["budget"], time_limit=0.0)
+    plan = planned(description, problem, description["budget"], time_limit=0.0)
     tensors = [
         {"offset": offset, "kind": "workspace" if each.first == each.last else "activation", "bytes": each.bytes}
         | {"first": each.first, "last": each.last}
@@ -95,6 +109,31 @@ def streamed_memory(description: Mapping) -> dict:
     tensors.sort(key=lambda each: (each["first"], each["last"]))
     steps = [each["kernel"] for each in description["steps"]]
     return {"steps": steps, "storages": [{"bytes": plan.bytes, "scope": "global"}], "tensors": tensors}
+
+
+def _loads(problem: Problem, plan: PreloadPlan, places: Sequence[Mapping]) -> tuple[list[int], list[str]]:
+    """What the stream takes of a plan: six numbers for each load, and the layers' names."""
+    found: list[int] = []
+    for use, load in zip(problem.uses, plan.loads, strict=True):
+        offset = places[use.weight]["offset"]
+        found += [offset, use.bytes, load.offset, load.after, use.step, int(load.pinned)]
+    return found, [use.name for use in problem.uses]
+
+
+def write_plan(description: Mapping, weights: Path, places: Sequence[Mapping]) -> None:
+    """Write the plan of the budget that a model was compiled for beside its weights, for programs without Python."""
+    problem = problem_of(description)
+    plan = planned(description, problem, description["budget"], time_limit=0.0)
+    numbers, names = _loads(problem, plan, places)
+    lines = [
+        "smartmem stream 1",
+        f"weights {weights.name} {weights.stat().st_size}",
+        f"arena {plan.bytes} {_PATIENCE}",
+        " ".join(map(str, ("offsets", len(plan.offsets), *plan.offsets))),
+        f"loads {len(names)}",
+        *(" ".join(map(str, (*numbers[6 * n : 6 * n + 6], name))) for n, name in enumerate(names)),
+    ]
+    weights.with_name(PLAN).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _read_speed(file: Path) -> float:
@@ -190,7 +229,7 @@ class StreamedMachine(Machine):
         self._look_back()
         problem = self.problem
         size = everything(problem) if budget is None else memory_bytes(budget)
-        plan = planned(problem, size, self._bandwidth)
+        plan = planned(self._description, problem, size, self._bandwidth)
         self.use_plan(plan)
         return plan
 
@@ -254,11 +293,7 @@ class StreamedMachine(Machine):
 
     def use_plan(self, plan: PreloadPlan) -> None:
         """Follow a plan of `problem` from the next inference on."""
-        uses, loads = self.problem.uses, []
-        for use, load in zip(uses, plan.loads, strict=True):
-            place = self._places[use.weight]
-            loads += [place["offset"], use.bytes, load.offset, load.after, use.step, int(load.pinned)]
-        names = [use.name for use in uses]
+        loads, names = _loads(self.problem, plan, self._places)
         self._call.plan(self._stream, plan.bytes, tvm_ffi.Shape(plan.offsets), tvm_ffi.Shape(loads), names, _PATIENCE)
         self._plan = plan
 
