@@ -85,6 +85,11 @@ def test_no_timeline_without_a_budget(smartmem, layers_path, tmp_path):
     assert outcome.code == 2 and "memory budget" in outcome.err and not (tmp_path / "times.svg").exists()
 
 
+def test_not_over_rpc(smartmem, folder):
+    outcome = smartmem("measure", folder, "--tracker", "localhost:1", "--key", "phone")
+    assert outcome.code == 2 and "was compiled with a memory budget" in outcome.err
+
+
 def test_a_manifest_that_was_changed_is_refused(smartmem, folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["stream"]["uses"][0]["weight"] = "first"

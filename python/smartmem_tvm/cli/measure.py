@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Measure, and compare with this machine."""
-    from ..deploy.export import read_manifest
+    from ..deploy.export import read_manifest, require_whole_weights
     from ..frontend import read_model, run_onnxruntime
     from ..frontend.inputs import id_limits
     from ..remote.measure import measure
@@ -64,6 +64,7 @@ def execute(args: argparse.Namespace) -> Result:
 
     folder = Path(args.folder)
     manifest = read_manifest(folder, elsewhere=True)
+    require_whole_weights(folder, manifest)
     shapes = {each["name"]: tuple(each["shape"]) for each in manifest["inputs"]}
     model = read_model(_model_file(args, manifest), shapes)
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))

@@ -283,6 +283,21 @@ def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
     return manifest
 
 
+def require_whole_weights(folder: Path, manifest: Mapping) -> None:
+    """Refuse a model with a memory budget where weights are handed over as a whole.
+
+    Raises
+    ------
+    UserError
+    """
+    if "stream" in manifest:
+        raise UserError(
+            f"{folder} was compiled with a memory budget: it reads its weights from a file of the machine that it runs "
+            f"on, and over RPC there is none; compile it without --memory-budget, or run it on the device by itself "
+            f"(docs/memory_budget.md)."
+        )
+
+
 def checksum(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()

@@ -15,7 +15,7 @@ from tvm.target import Target
 from .. import json_data
 from ..deploy.build import to_numpy
 from ..deploy.compilers import OBJECTS, remedy
-from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest
+from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest, require_whole_weights
 from ..deploy.kernel_functions import PREFIX
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
@@ -47,6 +47,7 @@ class Deployed:
 
     def __init__(self, session: Session, folder: Path):
         self.manifest = read_manifest(folder, elsewhere=True)
+        require_whole_weights(folder, self.manifest)
         check_files(folder, self.manifest)
         with json_data.as_written(str(folder / EXPLANATION), "compile the model again"):
             self.explanation = json_data.read(folder / EXPLANATION)
