@@ -72,10 +72,13 @@ def measure(name: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         for budget in sorted({least, *(int(share * total) for share in SHARES if share * total > least)}):
             compiled = compile(mod, options=Options(memory_budget=budget))
-            row = _row(compiled, budget, total, arrays, expected, Path(folder) / str(budget))
+            loaded = _saved(compiled, arrays, Path(folder) / str(budget))
+            row = _row(loaded, budget, total, arrays, expected)
+            row["resident"] = _resident(Path(folder) / str(budget))
             row["seconds"]["slicing"] = round(compiled.seconds["passes"] - plain.seconds["passes"], 2)
             rows.append(row)
-            ways[row["way"]] = _timed(compiled.vm, arrays)
+            ways[row["way"]] = _timed(loaded.vm, arrays)
+            del compiled  # and with it its copy of the weights
             gc.collect()
         found = dict(zip(ways, in_turns(list(ways.values()), EFFORT), strict=True))
         for row in rows:
@@ -96,26 +99,32 @@ def measure(name: str) -> dict:
     }
 
 
-def _row(compiled, budget: int, total: int, arrays: list, expected: np.ndarray, folder: Path) -> dict:
-    """What there is to say of one budget, but its latency."""
-    vm = compiled.vm
-    for _ in range(2):  # the first one finds no memory behind its addresses yet
-        (found,) = compiled.run(*arrays)[:1]
-    start = time.perf_counter()
-    vm.set_memory_budget(budget)
-    planning = time.perf_counter() - start
+def _saved(compiled, arrays: list, folder: Path):
+    """The folder of a model, as others get it, loaded; the arrays lie beside it."""
     inputs = [{"name": str(n), "shape": list(a.shape), "dtype": str(a.dtype)} for n, a in enumerate(arrays)]
     save(compiled, folder, {"inputs": inputs, "outputs": ["y"]}, {})
     np.savez(folder.with_suffix(".npz"), *arrays)
+    return load(folder)
+
+
+def _resident(folder: Path) -> dict:
     command = [sys.executable, __file__, "--resident", str(folder)]
-    facts = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
+
+
+def _row(loaded, budget: int, total: int, arrays: list, expected: np.ndarray) -> dict:
+    """What there is to say of one budget, but its latency."""
+    for _ in range(2):  # the first one finds no memory behind its addresses yet
+        (found,) = loaded.run(*arrays)[:1]
+    start = time.perf_counter()
+    plan = loaded.set_memory_budget(budget)
+    planning = time.perf_counter() - start
     return {
         "way": f"{100 * budget / total:.3g} %",
-        "bytes": vm.memory_plan.bytes,
-        "kernels": len(compiled.stream["steps"]),
-        "pinned": sum(load.pinned for load in vm.memory_plan.loads),
+        "bytes": plan.bytes,
+        "kernels": len(loaded.manifest["stream"]["steps"]),
+        "pinned": sum(load.pinned for load in plan.loads),
         "error": float(np.abs(found - expected).max() / np.abs(expected).max()),
-        "resident": facts,
         "seconds": {"planning": round(planning, 3)},
     }
 

@@ -56,6 +56,10 @@ Arena::Arena(int64_t bytes) : mapped_(static_cast<size_t>(std::max<int64_t>(byte
                                 << std::generic_category().message(errno) << "): use a plan that needs less.";
   }
   data_ = static_cast<char*>(pages);
+#ifdef MADV_HUGEPAGE
+  // Weights are read from one end to the other, and what looks up addresses runs out of small pages.
+  madvise(data_, mapped_, MADV_HUGEPAGE);
+#endif
 }
 
 Arena::~Arena() { munmap(data_, mapped_); }
