@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 import time
@@ -20,7 +19,7 @@ from tvm import relax
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..cpu_code import wide_indices
 from ..errors import UserError
-from ..ir.sizes import STREAM, STREAMED
+from ..ir.sizes import STREAMED
 from ..narrow import as_stated
 from ..output_check import OutputCheck
 from ..pipeline import (
@@ -42,7 +41,7 @@ from ..tune.apply_records import tuning_of
 from .bounds import with_bounds_checks
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
-from .memory_plan import PLANNED, memory_plan
+from .memory_plan import PLANNED, memory_plan, stream_of
 from .signatures import signatures
 from .streamed import BudgetTooSmall, StreamedMachine
 from .texture_refusals import without_textures
@@ -292,7 +291,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
         kernels_per_graph=per_graph,
         texel_reads=reads,
         signatures=signatures(lowered),
-        stream=json.loads(lowered["main"].attrs[STREAM]) if options.memory_budget else {},
+        stream=stream_of(lowered),
         **plans,
         seconds=seconds,
     )

@@ -44,8 +44,8 @@ def memory_plan(mod: tvm.IRModule) -> dict:
     """
     plan = _Plan()
     main = mod["main"]
-    if STREAM in (main.attrs or {}):
-        return streamed_memory(json.loads(str(main.attrs[STREAM])))
+    if stream := stream_of(mod):
+        return streamed_memory(stream)
     for binding in (b for block in main.body.blocks for b in block.bindings):
         plan.read(binding.var, getattr(binding, "value", None))
     for tensor in plan.aliases.used(main.body.body):
@@ -58,6 +58,12 @@ def memory_plan(mod: tvm.IRModule) -> dict:
         tensor.setdefault("kind", "workspace" if tensor["first"] == tensor["last"] else "activation")
     used.sort(key=lambda each: (each["first"], each["last"]))
     return {"steps": plan.steps, "storages": plan.storages, "tensors": used}
+
+
+def stream_of(mod: tvm.IRModule) -> dict:
+    """What a stream has to know of ``main`` (`ir.sizes.STREAM`); empty without a memory budget."""
+    attrs = mod["main"].attrs or {}
+    return json.loads(str(attrs[STREAM])) if STREAM in attrs else {}
 
 
 @dataclass
