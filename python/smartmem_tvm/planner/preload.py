@@ -201,6 +201,8 @@ def plan_preload(
         if pin:
             search.pin()
         search.improve(until, pin)
+        if pin:
+            search.keep()
     return _plan(problem, search.best, bandwidth)
 
 
