@@ -9,6 +9,7 @@ import tvm
 
 from .analysis.fusion import Profiles
 from .errors import UserError
+from .memory_size import memory_bytes
 from .planner.layout_problem import PLANNERS
 from .texture_trial import Measure
 
@@ -41,9 +42,9 @@ class Options:
         any target, the first two with what `profiles` knows.
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
-    memory_budget : int or None
-        Bytes for weights, tensors between kernels and workspaces, on a CPU: `SliceWeights`, `JoinSlices` and
-        `StreamWeights` in the place of `PlanMemory` (see `deploy.streamed`).
+    memory_budget : int, str or None
+        Bytes (or a size such as ``"60MB"``) for weights, tensors between kernels and workspaces, on a CPU:
+        `SliceWeights`, `JoinSlices` and `StreamWeights` in the place of `PlanMemory` (see `deploy.streamed`).
     slice_budget : int or None
         What `SliceWeights` counts with, by default `memory_budget`: with less, slices are narrower.
         `deploy.build.compile` takes less where there is no plan otherwise.
@@ -79,7 +80,7 @@ class Options:
     layout: bool | str = True
     schedule: bool = True
     arena: bool = True
-    memory_budget: int | None = None
+    memory_budget: int | str | None = None
     slice_budget: int | None = None
     cuda_graph: bool = True
     dump_dir: str | None = None
@@ -90,6 +91,13 @@ class Options:
     check: str | None = None
 
     def __post_init__(self):
+        if self.memory_budget is not None:
+            object.__setattr__(self, "memory_budget", memory_bytes(self.memory_budget))
+            if self.check == "outputs":
+                raise UserError(
+                    "check 'outputs' runs the module after each phase, and slices are put together by the last ones "
+                    "only: leave the memory budget out, or the check."
+                )
         if self.check is not None and self.check not in CHECKS:
             raise UserError(f"check '{self.check}' does not exist: use {' or '.join(CHECKS)}.")
         if not isinstance(self.layout, bool) and self.layout not in PLANNERS:

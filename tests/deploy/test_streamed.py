@@ -88,6 +88,15 @@ def test_a_budget_that_is_too_small_names_the_layer_and_the_least(mod, compiled)
     assert vm.memory_plan == plan
 
 
+def test_options(mod):
+    assert Options(memory_budget="0.6MB").memory_budget == 600_000
+    for wrong in (0, -5, "much", 1.5e-9):
+        with pytest.raises(UserError, match="is no memory size"):
+            Options(memory_budget=wrong)
+    with pytest.raises(UserError, match="leave the memory budget out, or the check"):
+        Options(memory_budget=10**6, check="outputs")
+
+
 def test_a_gpu_has_no_budget(mod):
     with pytest.raises(UserError, match="memory budget is for weights that a CPU's kernels read"):
         compile(mod, "cuda", Options(memory_budget=10**9))

@@ -18,12 +18,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
-from ..ir.sizes import LARGE, WEIGHT_ALIGNMENT
+from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT
 from ..narrow import to_bytes
 from ..transform.check_textures import SCOPES
-
-# Types that numpy has of its own: the others have no array to write to a file.
-_STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ def _scope(ty: relax.TensorType) -> str:
 
 
 def _nbytes(tensor: tvm.runtime.Tensor) -> int:
-    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize if tensor.dtype in _STORABLE else 0
+    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize if tensor.dtype in STORABLE else 0
 
 
 def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
@@ -179,7 +176,7 @@ def map_weights(path: Path, places: Sequence[dict]) -> list[Weight]:
     """The weights that `write_weights` wrote, in memory as far as they are looked at."""
     there = path.stat().st_size
     for each in places:
-        known = each["dtype"] in _STORABLE and each["scope"] in ("global", *SCOPES)
+        known = each["dtype"] in STORABLE and each["scope"] in ("global", *SCOPES)
         if not known or each["offset"] + prod(each["shape"]) * np.dtype(each["dtype"]).itemsize > there:
             raise UserError(f"{path} does not hold the weights that are listed beside it; compile the model again.")
     # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.

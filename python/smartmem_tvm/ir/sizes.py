@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tvm
 
 ARENA = "arena"
@@ -17,6 +18,8 @@ ROWS = "smartmem.rows"
 """The packed call that looks rows up in a table, which a stream reads from a file."""
 LARGE = 2**16
 """Bytes; smaller constants stay in the library, larger ones are kept apart from the code."""
+STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
+"""Types that numpy has of its own: the others have no array to write to a file."""
 WEIGHT_ALIGNMENT = 64
 """Bytes that the place of a weight in a file is a multiple of: TVM's vector instructions count on it in memory."""
 STREAMED_FROM = 2**12

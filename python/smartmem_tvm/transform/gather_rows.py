@@ -14,7 +14,7 @@ from ..ir.compose import tidy
 from ..ir.graph import Graph, Node, normalise, rewrite_graphs
 from ..ir.index_map import variables
 from ..ir.kernel import SPATIAL, Kernel, Stage, shape_of, substitute
-from ..ir.sizes import LARGE, ROWS, number_bytes
+from ..ir.sizes import LARGE, ROWS, STORABLE, number_bytes
 from ..ir.walk import loads
 
 
@@ -64,7 +64,10 @@ def _tables(node: Node) -> list[tuple]:
     return [
         (buffer, arg)
         for buffer, arg in bound
-        if isinstance(arg, ir.Constant) and len(buffer.shape) > 1 and _bytes(arg) > LARGE
+        if isinstance(arg, ir.Constant)
+        and len(buffer.shape) > 1
+        and str(buffer.dtype) in STORABLE
+        and _bytes(arg) > LARGE
     ]
 
 

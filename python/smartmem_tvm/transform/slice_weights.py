@@ -14,7 +14,7 @@ from ..ir.block import as_constant, shape_of
 from ..ir.compose import fresh
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.restrict import Cut
-from ..ir.sizes import JOIN, LARGE, number_bytes
+from ..ir.sizes import JOIN, LARGE, STORABLE, number_bytes
 from ..planner.arena import aligned
 
 VECTOR = 16  # widths of slices are multiples of it: numbers of the widest vector of a CPU
@@ -114,7 +114,7 @@ def _weights(node: Node) -> dict:
     if node.kernel is None:
         return {}
     bound = zip(node.kernel.inputs, node.args, strict=True)
-    found = {buffer: arg for buffer, arg in bound if isinstance(arg, ir.Constant)}
+    found = {buffer: arg for buffer, arg in bound if isinstance(arg, ir.Constant) and str(buffer.dtype) in STORABLE}
     return {buffer: arg for buffer, arg in found.items() if _bytes(arg) > LARGE}
 
 

@@ -11,7 +11,7 @@ import tvm
 from tvm import ir, relax, s_tir, tirx
 
 from ..ir.aliases import Aliases
-from ..ir.sizes import ROWS, STREAM, STREAMED, STREAMED_FROM, WEIGHT_ALIGNMENT, number_bytes
+from ..ir.sizes import ROWS, STORABLE, STREAM, STREAMED, STREAMED_FROM, WEIGHT_ALIGNMENT, number_bytes
 from ..planner.arena import aligned
 
 _ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
@@ -38,7 +38,7 @@ class StreamWeights:
     of ``main``, and what the weights are `STREAMED` of the module, in the order in which their numbers count.
 
     To be run after ``CallTIRRewrite`` and `JoinSlices`. Left alone: results, which the caller keeps, tensors of unknown
-    shape, and constants of at most `STREAMED_FROM` bytes.
+    shape, constants of at most `STREAMED_FROM` bytes, and those of a type that numpy lacks.
 
     Parameters
     ----------
@@ -176,7 +176,9 @@ class _Rewriter:
         return self.weights[tensor]
 
     def _is_large(self, constant: ir.Constant) -> bool:
-        return isinstance(constant.value, tvm.runtime.Tensor) and _bytes(constant.value) > STREAMED_FROM
+        tensor = constant.value
+        known = isinstance(tensor, tvm.runtime.Tensor) and str(tensor.dtype) in STORABLE
+        return known and _bytes(tensor) > STREAMED_FROM
 
     def _flops(self, gvar: ir.GlobalVar) -> float:
         try:
