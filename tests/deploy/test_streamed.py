@@ -88,6 +88,13 @@ def test_a_budget_that_is_too_small_names_the_layer_and_the_least(mod, compiled)
     assert vm.memory_plan == plan
 
 
+@pytest.mark.parametrize("build", [lambda x: x, lambda x: op.nn.relu(x), lambda x: constant(3, 4)])
+def test_models_without_weights_or_without_kernels(build, x):
+    plain = module(build, SHAPE)
+    compiled = compile(plain, options=Options(memory_budget=10**6))
+    np.testing.assert_array_equal(compiled.run(x)[0], compile(plain).run(x)[0])
+
+
 def test_options(mod):
     assert Options(memory_budget="0.6MB").memory_budget == 600_000
     for wrong in (0, -5, "much", 1.5e-9):

@@ -330,7 +330,7 @@ def lower(
             observe(phase, mod)
 
     planned = run_phases(graph, phases[:lifted_at], options, look, check=check)
-    if options.memory_budget:
+    if STREAMED in (planned.attrs or {}):
         weights = [Weight(tensor) for tensor in planned.attrs[STREAMED]]
         planned = planned.without_attr(STREAMED)
     else:

@@ -210,7 +210,7 @@ class StreamedMachine(Machine):
     @property
     def least_memory_budget(self) -> int:
         """Bytes; with less there is no plan for these slices."""
-        return least_budget(self.problem)
+        return max(least_budget(self.problem), 1)
 
     def set_memory_budget(self, budget: int | str | None) -> PreloadPlan:
         """Plan again, for inferences from now on; takes well under a second.

@@ -102,6 +102,8 @@ class _Rewriter:
             for binding in block.bindings:
                 made += self._binding(binding, found)
             blocks.append(relax.BindingBlock(made))
+        if not self.steps:
+            return func
         blocks[-1] = relax.BindingBlock([*blocks[-1].bindings, self._packed("end")])
         body = relax.SeqExpr(blocks, func.body.body)
         plan = {"budget": self.budget, "steps": self.steps, "tensors": self.tensors, "uses": self.uses}
