@@ -90,15 +90,18 @@ class Phase:
         Names in `pass_registry.PASSES`, in order.
     on : callable
         The targets that have it; None is a CPU.
+    option : str or None
+        The field in the place of the one of its name.
     """
 
     name: str
     passes: tuple[str, ...]
     on: Callable[[tvm.target.Target | None], bool] = _any
+    option: str | None = None
 
     def chosen(self, options: Options) -> tuple[str, ...]:
         """The passes that `options` leaves on."""
-        if not getattr(options, self.name, True):
+        if not getattr(options, self.option or self.name, True):
             return ()
         asked = {name: wanted(getattr(options, field)) for name, (field, wanted) in _ON_REQUEST.items()}
         return tuple(name for name in self.passes if asked.get(name, True))
@@ -107,7 +110,8 @@ class Phase:
         """The field of `Options` that decides whether a pass runs, None if it always does."""
         if name in _ON_REQUEST:
             return _ON_REQUEST[name][0]
-        return self.name if self.name in {field.name for field in fields(Options)} else None
+        option = self.option or self.name
+        return option if option in {field.name for field in fields(Options)} else None
 
 
 _PLAN_MEMORY = (
@@ -180,7 +184,7 @@ PHASES = (
     # SmartMem's rule makes CPU kernels slower: there costs have to be known.
     Phase("layout", ("plan-layout",), _no_textures),
     # When it is known what is in memory beside the weights.
-    Phase("memory_budget", ("gather-rows", "slice-weights"), _cpu),
+    Phase("slices", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",
@@ -196,7 +200,7 @@ PHASES = (
         _cpu,
     ),
     # What kernels take from TVM's pool is in the budget too.
-    Phase("memory_budget", ("lift-workspaces",), _cpu),
+    Phase("workspaces", ("lift-workspaces",), _cpu, option="memory_budget"),
     # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
     Phase(
         "schedule",

@@ -42,7 +42,7 @@ as Python. Passes such as relax.FoldConstant run parts of a module: open modules
 In the .json files of --dump-dir, the numbers of large weights are drawn anew, with their mean, spread and bounds."""
 
 # How the command line switches a pass off, where it is not by --no- and the name of the option.
-_SWITCHES = {"precision": "--precision float32", "records": "--no-tuned"}
+_SWITCHES = {"memory_budget": "no --memory-budget", "precision": "--precision float32", "records": "--no-tuned"}
 _SCRIPT, _MODULE = ".py", ".json"
 
 
