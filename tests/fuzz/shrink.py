@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from . import check, reference
 from .case import Case
 from .check import Job
+from .cut import cut, info, values_of
 
 _TRIES = 600
 
@@ -74,15 +75,15 @@ def _fewer_options(case: Case) -> Iterator[Case]:
 def _fewer_outputs(case: Case) -> Iterator[Case]:
     names = [value.name for value in case.model.graph.output]
     if len(names) > 1:
-        yield from (_cut(case, [name]) for name in names)
-        yield from (_cut(case, [other for other in names if other != name]) for name in names)
+        yield from (cut(case, [name]) for name in names)
+        yield from (cut(case, [other for other in names if other != name]) for name in names)
 
 
 def _earlier_end(case: Case) -> Iterator[Case]:
     """Each tensor of the graph as its only result, the first ones first."""
     now = [value.name for value in case.model.graph.output]
     names = [name for node in case.model.graph.node for name in node.output if name and node.op_type != "Constant"]
-    yield from (_cut(case, [name]) for name in names if [name] != now)
+    yield from (cut(case, [name]) for name in names if [name] != now)
 
 
 def _later_start(case: Case) -> Iterator[Case]:
@@ -91,16 +92,16 @@ def _later_start(case: Case) -> Iterator[Case]:
     nodes = [node for node in case.model.graph.node if node.op_type != "Constant"]
     for node in reversed(nodes):
         if not outputs & set(node.output):
-            yield _cut(case, list(outputs), list(node.output))
+            yield cut(case, list(outputs), list(node.output))
     for node in reversed(nodes):
         names = [name for name in node.input if name in {n for each in nodes for n in each.output}]
         if names:
-            yield _cut(case, [v.name for v in case.model.graph.output], names)
+            yield cut(case, [v.name for v in case.model.graph.output], names)
 
 
 def _without_node(case: Case) -> Iterator[Case]:
     """A node away, and what it reads in place of what it makes, where the two are alike."""
-    values = _values(case)
+    values = values_of(case)
     for i, node in enumerate(case.model.graph.node):
         if len(node.output) != 1 or node.op_type == "Constant":
             continue
@@ -116,7 +117,7 @@ def _without_node(case: Case) -> Iterator[Case]:
                 outputs = [name if v.name == node.output[0] else v.name for v in model.graph.output]
                 inside = {n for other in model.graph.node for n in other.output}
                 if set(outputs) <= inside and len(set(outputs)) == len(outputs):
-                    yield _cut(Case(model, case.inputs, case.options), outputs, values=values)
+                    yield cut(Case(model, case.inputs, case.options), outputs, values=values)
 
 
 def _as_input(case: Case) -> Iterator[Case]:
@@ -144,13 +145,13 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 def _resized(case: Case, size: int, other: int) -> Iterator[Case]:
     model = _copy(case.model)
-    cut = lambda value: value[tuple(slice(other) if n == size else slice(None) for n in value.shape)]  # noqa: E731
+    less = lambda value: value[tuple(slice(other) if n == size else slice(None) for n in value.shape)]  # noqa: E731
     for i, tensor in enumerate(model.graph.initializer):
-        value = cut(numpy_helper.to_array(tensor))
+        value = less(numpy_helper.to_array(tensor))
         if value.dtype in ("int64", "int32"):
             value = np.where(value == size, other, value).astype(value.dtype)
         model.graph.initializer[i].CopyFrom(numpy_helper.from_array(value, tensor.name))
-    inputs = {name: cut(value) for name, value in case.inputs.items()}
+    inputs = {name: less(value) for name, value in case.inputs.items()}
     found = Case(model, inputs, case.options)
     try:
         _state_types(found)
@@ -169,44 +170,15 @@ def _plainer(case: Case) -> Iterator[Case]:
             yield Case(case.model, {**case.inputs, name: plain}, case.options)
 
 
-def _cut(case: Case, outputs: list[str], inputs: list[str] = (), values: dict | None = None) -> Case:
-    """The part of a graph between some tensors, which become inputs with the values that they had, and some results."""
-    values = values or _values(case)
-    needed, nodes = set(outputs), []
-    for node in reversed(case.model.graph.node):
-        if needed & (set(node.output) - set(inputs)):
-            nodes.insert(0, node)
-            needed |= set(node.input)
-    made = {name for node in nodes for name in node.output}
-    stated = [tensor for tensor in case.model.graph.initializer if tensor.name in needed]
-    names = [name for name in case.inputs if name in needed]
-    names += [name for name in inputs if name in needed and name not in made]
-    found = {name: values[name] for name in names}
-    graph = helper.make_graph(nodes, "drawn", [_info(*item) for item in found.items()], [], stated)
-    graph.output.extend(_info(name, values[name]) for name in outputs)
-    model = helper.make_model(graph, opset_imports=case.model.opset_import, ir_version=case.model.ir_version)
-    return Case(model, found, case.options)
-
-
 def _state_types(case: Case) -> None:
     """Let inputs and outputs of a model be stated as its numbers are."""
     graph = case.model.graph
     del graph.input[:]
-    graph.input.extend(_info(*item) for item in case.inputs.items())
+    graph.input.extend(info(*item) for item in case.inputs.items())
     names = [value.name for value in graph.output]
     values = reference.every(case)
     del graph.output[:]
-    graph.output.extend(_info(name, values[name]) for name in names)
-
-
-def _values(case: Case) -> dict[str, np.ndarray]:
-    """All tensors of a case."""
-    stated = {tensor.name: numpy_helper.to_array(tensor) for tensor in case.model.graph.initializer}
-    return {**stated, **case.inputs, **reference.every(case)}
-
-
-def _info(name: str, value: np.ndarray) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+    graph.output.extend(info(name, values[name]) for name in names)
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
