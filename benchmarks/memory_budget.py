@@ -27,11 +27,11 @@ from statistics import median
 
 import numpy as np
 
-from smartmem_tvm import Options, UserError, compile, from_onnx
+from smartmem_tvm import Options, compile, from_onnx
 from smartmem_tvm.bench.results import write
 from smartmem_tvm.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.deploy.export import load, save
-from smartmem_tvm.deploy.streamed import problem_of
+from smartmem_tvm.deploy.streamed import BudgetTooSmall, problem_of
 from smartmem_tvm.frontend import check_inputs, input_spec, read_model
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.planner.preload import least_budget, plan_preload
@@ -134,9 +134,8 @@ def _least(mod) -> int:
     """The least budget, with slices as narrow as there are."""
     try:
         compile(mod, options=Options(memory_budget=1))
-    except UserError as error:
-        words = str(error).rstrip(".").split()
-        return int(float(words[-2]) * 1e6) + 10_000
+    except BudgetTooSmall as error:
+        return error.least
     raise AssertionError("a model without weights")
 
 

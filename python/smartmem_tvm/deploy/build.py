@@ -197,13 +197,14 @@ def sliced_to_fit(options: Options, make: Callable[[Options], Made]) -> Made:
     UserError
         If there is none for the narrowest ones; it says what the least budget is.
     """
-    budget = options.memory_budget or 0
-    for slice_budget in (budget, budget // 2, budget // 8) if budget and options.slice_budget is None else ():
+    if not options.memory_budget or options.slice_budget is not None:
+        return make(options)
+    for part in (1, 2, 8):
         try:
-            return make(replace(options, slice_budget=max(slice_budget, 1)))
+            return make(replace(options, slice_budget=max(options.memory_budget // part, 1)))
         except BudgetTooSmall:
             continue  # what kernels need for themselves is known only when they are scheduled
-    return make(replace(options, slice_budget=1) if budget and options.slice_budget is None else options)
+    return make(replace(options, slice_budget=1))
 
 
 def compile_baseline(
@@ -234,8 +235,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         require_schedules(target)
     require_precision(target, options.precision)
     _require_threads(target, options.schedule)
-    _require_cpu(target, options.bounds)
-    _require_cpu_for_budget(target, options)
+    _require_cpu(target, options)
     start = time.perf_counter()
     placed = [phase.name for phase in phases].index("textures") if has_textures(target) else len(phases)
     with target:
@@ -347,12 +347,9 @@ def _require_threads(target, schedule: bool) -> None:
         )
 
 
-def _require_cpu(target, bounds: bool) -> None:
-    if bounds and is_gpu(target):
+def _require_cpu(target, options: Options) -> None:
+    if options.bounds and is_gpu(target):
         raise UserError(f"Bounds are checked in kernels for a CPU, and the target is '{target.kind.name}': use cpu.")
-
-
-def _require_cpu_for_budget(target, options: Options) -> None:
     if options.memory_budget and is_gpu(target):
         raise UserError(
             f"A memory budget is for weights that a CPU's kernels read where a file was read to, and the target is "

@@ -34,6 +34,8 @@ FORMAT = 5
 _LOADED: dict[Path, int] = {}  # libraries of this process, and the number of the file that each was
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
+PLAN = "stream.plan"
+"""The file with the plan within a memory budget, as ``native/stream/plan_file.h`` describes it."""
 
 
 def _is_target(text: object) -> bool:
@@ -63,7 +65,7 @@ _SHAPE = {
     "model?": str,
     "precision?": str,
 }
-_OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, "stream.plan"}
+_OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, PLAN}
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from tvm import relax
 from ..errors import UserError
 from ..memory_size import memory_bytes
 from ..planner.preload import OverBudget, PreloadPlan, Problem, Tensor, Use, least_budget, plan_preload
+from .export import PLAN
 from .stream_library import functions
 from .weights import Machine
 
-PLAN = "stream.plan"
-"""The file with the plan of a compiled folder, as ``native/stream/plan_file.h`` describes it."""
 ALIGNMENT = 64  # bytes, of tensors in the arena
 # What a plan assumes of the machine until an inference has shown it.
 _FLOPS, _BANDWIDTH = 2e10, 2e9  # a second
@@ -28,7 +27,17 @@ _PATIENCE = 60_000  # milliseconds without a byte from the file, after which an 
 
 
 class BudgetTooSmall(UserError):
-    """There is no plan within a memory budget, with the slices that there are."""
+    """There is no plan within a memory budget, with the slices that there are.
+
+    Attributes
+    ----------
+    least : int
+        Bytes that there is one for.
+    """
+
+    def __init__(self, message: str, least: int):
+        super().__init__(message)
+        self.least = least
 
 
 def problem_of(description: Mapping, seconds: Sequence[float] = ()) -> Problem:
@@ -86,7 +95,8 @@ def planned(
         least, kernel = least_budget(problem), description["steps"][why.step]["kernel"]
         raise BudgetTooSmall(
             f"A memory budget of {budget / 1e6:.4g} MB is too small for this model: step {why.step} ({kernel}) needs "
-            f"{why.needed / 1e6:.4g} MB, and the least that it runs within is {-(-least // 10_000) / 100:.2f} MB."
+            f"{why.needed / 1e6:.4g} MB, and the least that it runs within is {-(-least // 10_000) / 100:.2f} MB.",
+            least,
         ) from why
 
 
@@ -190,7 +200,7 @@ class StreamedMachine(Machine):
         super().__init__(code)
         self._file, self._places = file, tuple(places)
         self._description, self._check, self._owned = description, check, owned
-        self._seconds: list[float] = []
+        self._problem = problem_of(description)
         self._bandwidth = _read_speed(file)
         self._bytes = file.stat().st_size if file.exists() else 0
         self._broken = False
@@ -200,7 +210,7 @@ class StreamedMachine(Machine):
     @property
     def problem(self) -> Problem:
         """What is planned: with measured times of its steps once there was an inference."""
-        return problem_of(self._description, self._seconds)
+        return self._problem
 
     @property
     def memory_plan(self) -> PreloadPlan:
@@ -309,9 +319,8 @@ class StreamedMachine(Machine):
         for each in found["loads"]:
             begin, end = each["wait"]
             waited[each["step"]] += end - begin if begin == begin else 0.0
-        self._seconds = [
-            max(now - before - wait, 0.0) for before, now, wait in zip([0.0, *done], done, waited, strict=False)
-        ]
+        seconds = [max(now - before - wait, 0.0) for before, now, wait in zip([0.0, *done], done, waited, strict=False)]
+        self._problem = problem_of(self._description, seconds)
         reads = [(use.bytes, each["read"]) for use, each in zip(self.problem.uses, found["loads"], strict=True)]
         taken = [(count, end - begin) for count, (begin, end) in reads if end == end and end > begin]
         if sum(count for count, _ in taken) > 1e6:

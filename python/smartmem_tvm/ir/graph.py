@@ -21,6 +21,7 @@ from .compose import fresh, merge, merge_equal_inputs, output_of, simplify, tidy
 from .index_map import variables
 from .kernel import Kernel, Opaque, emit, parse, shape_of, substitute
 from .movement import movement
+from .sizes import LARGE, STORABLE, data_bytes
 from .walk import collect
 
 MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
@@ -56,6 +57,16 @@ class Node:
     def constants(self) -> tuple:
         """Inputs of the kernel that are bound to constants: part of the operator, not data operands."""
         return tuple(b for b, arg in zip(self.kernel.inputs, self.args, strict=True) if isinstance(arg, ir.Constant))
+
+    @property
+    def large_constants(self) -> dict:
+        """Those of more than `LARGE` bytes that a file can hold, by the buffer that reads them."""
+        bound = zip(self.kernel.inputs, self.args, strict=True) if self.kernel is not None else ()
+        return {
+            buffer: arg
+            for buffer, arg in bound
+            if isinstance(arg, ir.Constant) and str(buffer.dtype) in STORABLE and data_bytes(arg.value) > LARGE
+        }
 
 
 class Graph:

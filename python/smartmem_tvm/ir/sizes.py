@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import tvm
+from tvm import relax
 
 ARENA = "arena"
 """What the variable of each storage is called in which tensors take turns, each at an offset."""
@@ -30,6 +33,12 @@ STREAM = "smartmem.stream"
 (``weight``, its number in `STREAMED`, ``bytes`` and ``step``)."""
 STREAMED = "smartmem.streamed"
 """Module attribute: the weights of ``main`` that a stream reads."""
+
+
+def data_bytes(tensor: relax.TensorType | tvm.runtime.Tensor) -> int:
+    """Bytes of a tensor's numbers, one behind the other; 0 if only an inference knows its shape."""
+    dims = [getattr(dim, "value", dim) for dim in tensor.shape] if tensor.shape is not None else [0]
+    return prod(dims) * number_bytes(str(tensor.dtype)) if all(isinstance(dim, int) for dim in dims) else 0
 
 
 def number_bytes(dtype: str) -> int:

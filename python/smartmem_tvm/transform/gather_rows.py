@@ -14,7 +14,7 @@ from ..ir.compose import tidy
 from ..ir.graph import Graph, Node, normalise, rewrite_graphs
 from ..ir.index_map import variables
 from ..ir.kernel import SPATIAL, Kernel, Stage, shape_of, substitute
-from ..ir.sizes import LARGE, ROWS, STORABLE, number_bytes
+from ..ir.sizes import ROWS
 from ..ir.walk import loads
 
 
@@ -41,7 +41,9 @@ class GatherRows:
         log: list[dict] = []
         found: list[tuple[_Lookup, relax.Var]] = []
         for node in graph:
-            for buffer, table in _tables(node):
+            if node.kernel is None or len(node.kernel.outputs) != 1:
+                continue
+            for buffer, table in node.large_constants.items():
                 lookup = _Lookup.of(node, buffer, table)
                 if lookup is None:
                     continue
@@ -54,28 +56,6 @@ class GatherRows:
                     log.append({**entry, "action": "rows are read alone", "tensor": rows.name, "reason": count})
                 _read(graph, node, buffer, rows)
         return log
-
-
-def _tables(node: Node) -> list[tuple]:
-    """Large constants of a kernel."""
-    if node.kernel is None or len(node.kernel.outputs) != 1:
-        return []
-    bound = zip(node.kernel.inputs, node.args, strict=True)
-    return [
-        (buffer, arg)
-        for buffer, arg in bound
-        if isinstance(arg, ir.Constant)
-        and len(buffer.shape) > 1
-        and str(buffer.dtype) in STORABLE
-        and _bytes(arg) > LARGE
-    ]
-
-
-def _bytes(constant: ir.Constant) -> int:
-    size = number_bytes(str(constant.value.dtype))
-    for dim in constant.value.shape:
-        size *= int(dim)
-    return size
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +84,8 @@ class _Lookup:
     @classmethod
     def of(cls, node: Node, buffer, table: ir.Constant) -> _Lookup | None:
         """None if the kernel does not read whole rows, all in one way."""
+        if len(buffer.shape) < 2:
+            return None
         first: _Lookup | None = None
         bound = dict(zip(node.kernel.inputs, node.args, strict=True))
         for stage in node.kernel.stages:

@@ -10,9 +10,8 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..ir.aliases import Aliases
+from ..ir.allocations import allocates, is_packed
 from ..ir.sizes import JOIN
-
-_ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.JoinSlices")
@@ -78,7 +77,11 @@ class _Joiner:
                 if whole.var not in allocated:
                     allocated.add(whole.var)
                     made.append(whole)
-            elif binding.var in wholes or _joins(value) or (names.used(value) and names.follow(binding.var, value)):
+            elif (
+                binding.var in wholes
+                or is_packed(value, JOIN)
+                or (names.used(value) and names.follow(binding.var, value))
+            ):
                 continue
             elif isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
                 made.append(relax.VarBinding(binding.var, self._call(value, places)))
@@ -140,9 +143,9 @@ def _places(func: relax.Function) -> dict[relax.Var, _Place]:
     aliases, places = Aliases(), {}
     for binding in (b for block in func.body.blocks for b in block.bindings):
         value = getattr(binding, "value", None)
-        if isinstance(value, ir.Call) and value.op.same_as(_ALLOC):
+        if allocates(value):
             aliases.bind(binding.var, binding)
-        elif not aliases.follow(binding.var, value) and _joins(value):
+        elif not aliases.follow(binding.var, value) and is_packed(value, JOIN):
             *parts, whole = (aliases.used(arg)[0] for arg in value.args)
             begin = 0
             for part in parts:
@@ -151,7 +154,3 @@ def _places(func: relax.Function) -> dict[relax.Var, _Place]:
                 places[part.var] = _Place(whole, dim, begin)
                 begin += sizes[0][dim]
     return places
-
-
-def _joins(value: relax.Expr | None) -> bool:
-    return isinstance(value, ir.Call) and isinstance(value.op, relax.ExternFunc) and value.op.global_symbol == JOIN

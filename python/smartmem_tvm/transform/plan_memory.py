@@ -7,18 +7,16 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import prod
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
-from ..ir.aliases import Aliases
-from ..ir.sizes import ARENA, HELD, number_bytes
+from ..ir.allocations import Allocation, allocations
+from ..ir.sizes import ARENA, HELD
 from ..planner.arena import Arena, Block
 from ..planner.arena_search import plan_arena
 from ..target import is_cpu, is_cuda, is_elsewhere, is_opencl, model_of
 
-ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
 _MEMORY = relax.op.memory
 _log = logging.getLogger(__name__)
 
@@ -128,41 +126,16 @@ def _largest_buffer() -> int | None:
     return int(found[0]["max_alloc_bytes"]) if found else None
 
 
-@dataclass(eq=False)
-class _Tensor:
-    """What a call of `ALLOC` makes, and the launches that use it, by their numbers."""
-
-    call: ir.Call
-    steps: list[int] = field(default_factory=list)
-    escapes: bool = False
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """The device's number and the memory scope."""
-        return int(self.call.args[2]), self.call.args[3].value
-
-    @property
-    def bytes(self) -> int:
-        """0 if only an inference knows how many."""
-        dims = list(self.call.args[0])
-        static = all(isinstance(dim, tirx.IntImm) for dim in dims)
-        return prod(int(dim) for dim in dims) * number_bytes(str(self.call.ty.dtype)) if static else 0
-
-    @property
-    def fits(self) -> bool:
-        """Whether it can be planned."""
-        return bool(self.steps and self.bytes and not self.escapes and self.place[1] == "global")
-
-    def described(self, arena: int, offset: int) -> dict:
-        """As `HELD` has it."""
-        facts = {"shape": [int(dim) for dim in self.call.args[0]], "dtype": str(self.call.ty.dtype)}
-        lifetime = {"bytes": self.bytes, "first": min(self.steps), "last": max(self.steps)}
-        return {"arena": arena, "offset": offset, **facts, **lifetime}
+def _described(tensor: Allocation, arena: int, offset: int) -> dict:
+    """As `HELD` has it."""
+    facts = {"shape": [int(dim) for dim in tensor.call.args[0]], "dtype": str(tensor.call.ty.dtype)}
+    lifetime = {"bytes": tensor.bytes, "first": min(tensor.steps), "last": max(tensor.steps)}
+    return {"arena": arena, "offset": offset, **facts, **lifetime}
 
 
 def _planned(mod: tvm.IRModule, func: relax.Function, device: _Device) -> relax.Function:
     arenas: dict[tuple[int, str], list[relax.Var]] = {}
-    found = {var: tensor for var, tensor in _tensors(mod, func).items() if tensor.fits}
+    found = {var: each for var, each in allocations(mod, func).items() if each.fits and each.place[1] == "global"}
     for var, tensor in found.items():
         arenas.setdefault(tensor.place, []).append(var)
     if not arenas:
@@ -179,41 +152,13 @@ def _planned(mod: tvm.IRModule, func: relax.Function, device: _Device) -> relax.
             )
             continue
         rewriter.add(place, names, arena)
-        written += [each.described(number, offset) for each, offset in zip(held, arena.offsets)]
+        written += [_described(each, number, offset) for each, offset in zip(held, arena.offsets)]
     if not written:
         return func
     blocks = [relax.BindingBlock(list(rewriter.block(block))) for block in func.body.blocks]
     body = relax.SeqExpr(blocks, func.body.body)
     planned = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
     return planned.with_attr(HELD, json.dumps(written))
-
-
-def _tensors(mod: tvm.IRModule, func: relax.Function) -> dict[relax.Var, _Tensor]:
-    """Every tensor that a function allocates outside of branches."""
-    found: dict[relax.Var, _Tensor] = {}
-    aliases, launches = Aliases(), 0
-    for binding in (b for block in func.body.blocks for b in block.bindings):
-        var, value = binding.var, getattr(binding, "value", None)
-        if isinstance(value, ir.Call) and value.op.same_as(ALLOC):
-            found[var] = _Tensor(value)
-            aliases.bind(var, found[var])
-            continue
-        if aliases.follow(var, value):
-            continue
-        used = aliases.used(binding if value is None else value)
-        for tensor in used:
-            tensor.steps.append(launches)
-            tensor.escapes |= not _is_kernel(mod, value)
-        launches += bool(used) and isinstance(value, ir.Call)
-    for tensor in aliases.used(func.body.body):
-        tensor.escapes = True
-    return found
-
-
-def _is_kernel(mod: tvm.IRModule, value: relax.Expr | None) -> bool:
-    """Whether an expression writes into its arguments and keeps none of them."""
-    called = value.op if isinstance(value, ir.Call) else None
-    return isinstance(called, ir.GlobalVar) and isinstance(mod[called], tirx.PrimFunc)
 
 
 @dataclass

@@ -10,11 +10,11 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ..ir.block import as_constant, shape_of
+from ..ir.block import as_constant
 from ..ir.compose import fresh
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.restrict import Cut
-from ..ir.sizes import JOIN, LARGE, STORABLE, number_bytes
+from ..ir.sizes import JOIN, data_bytes
 from ..planner.arena import aligned
 
 VECTOR = 16  # widths of slices are multiples of it: numbers of the widest vector of a CPU
@@ -59,11 +59,11 @@ class SliceWeights:
     def _slice(self, graph: Graph) -> list[dict]:
         log, live = [], live_bytes(graph)
         for node in graph:
-            large = _weights(node)
+            large = node.large_constants
             if not large:
                 continue
             room = max((self.budget - live[node]) // 2, 1)
-            total = sum(map(_bytes, large.values()))
+            total = sum(data_bytes(weight.value) for weight in large.values())
             if total <= room:
                 continue
             operator = (node.members or [node.var.name])[0]
@@ -78,7 +78,7 @@ class SliceWeights:
             if cut is None:
                 log.append({**entry, "action": "kept whole", "slices": 1, "reason": why})
                 continue
-            sliced = sum(_bytes(large[buffer]) for buffer in cut.sliced if buffer in large)
+            sliced = _sliced_bytes(cut, large)
             parts = list(_parts(cut.extent, sliced, max(room - (total - sliced), 1)))
             if len(parts) > 1:
                 _replace(graph, node, cut, parts)
@@ -94,28 +94,14 @@ def live_bytes(graph: Graph) -> dict[Node, int]:
     for node, first in place.items():
         readers = graph.readers(node.var)
         if readers and not graph.is_output(node.var):
-            change[first] += _tensor_bytes(node.var)
-            change[max(place[reader] for reader in readers) + 1] -= _tensor_bytes(node.var)
+            change[first] += data_bytes(node.var.ty)
+            change[max(place[reader] for reader in readers) + 1] -= data_bytes(node.var.ty)
     return dict(zip(place, np.cumsum(change).tolist()))
 
 
-def _tensor_bytes(var) -> int:
-    """0 if only an inference knows."""
-    shape = shape_of(var)
-    return prod(shape) * number_bytes(str(var.ty.dtype)) if shape is not None else 0
-
-
-def _bytes(constant: ir.Constant) -> int:
-    return prod(map(int, constant.value.shape)) * number_bytes(str(constant.value.dtype))
-
-
-def _weights(node: Node) -> dict:
-    """The large constants of a kernel, by the buffer that reads them."""
-    if node.kernel is None:
-        return {}
-    bound = zip(node.kernel.inputs, node.args, strict=True)
-    found = {buffer: arg for buffer, arg in bound if isinstance(arg, ir.Constant) and str(buffer.dtype) in STORABLE}
-    return {buffer: arg for buffer, arg in found.items() if _bytes(arg) > LARGE}
+def _sliced_bytes(cut: Cut, large: dict) -> int:
+    """Of the weights that a cut goes through."""
+    return sum(data_bytes(large[buffer].value) for buffer in cut.sliced if buffer in large)
 
 
 def _best_cut(node: Node, large: dict) -> tuple[Cut | None, str]:
@@ -127,7 +113,10 @@ def _best_cut(node: Node, large: dict) -> tuple[Cut | None, str]:
             cuts.append(cut)
     if not cuts:
         return None, "no dimension of its result walks along its weights"
-    best = max(cuts, key=lambda cut: (sum(_bytes(large[b]) for b in cut.sliced if b in large), -cut.repeated, -cut.dim))
+    best = max(
+        cuts,
+        key=lambda cut: (_sliced_bytes(cut, large), -cut.repeated, -cut.dim),
+    )
     work = sum(prod(stage.extents.values()) for stage in kernel.stages)
     if best.repeated > _REPEATED * work:
         return None, f"{best.repeated} of {work} steps of its loops would be computed again for each slice"

@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from math import prod
 
 import tvm
 from tvm import ir, relax, s_tir, tirx
 
-from ..ir.aliases import Aliases
-from ..ir.sizes import ROWS, STORABLE, STREAM, STREAMED, STREAMED_FROM, WEIGHT_ALIGNMENT, number_bytes
+from ..ir.allocations import Allocation, allocations, is_launch, is_packed
+from ..ir.sizes import ROWS, STORABLE, STREAM, STREAMED, STREAMED_FROM, WEIGHT_ALIGNMENT, data_bytes
 from ..planner.arena import aligned
-
-_ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.StreamWeights")
@@ -63,25 +59,6 @@ class StreamWeights:
         return new.with_attr(STREAMED, list(rewriter.weights))
 
 
-@dataclass(eq=False)
-class _Tensor:
-    """An allocation, and the launches that use it."""
-
-    call: ir.Call
-    steps: list[int] = field(default_factory=list)
-    escapes: bool = False
-
-    @property
-    def bytes(self) -> int:
-        dims = list(self.call.args[0])
-        static = all(isinstance(dim, tirx.IntImm) for dim in dims)
-        return prod(int(dim) for dim in dims) * number_bytes(str(self.call.ty.dtype)) if static else 0
-
-    @property
-    def fits(self) -> bool:
-        return bool(self.steps and self.bytes and not self.escapes)
-
-
 class _Rewriter:
     def __init__(self, mod: tvm.IRModule, budget: int):
         self.mod, self.budget = mod, budget
@@ -95,7 +72,7 @@ class _Rewriter:
 
     def main(self, func: relax.Function) -> relax.Function:
         """The function with a stream for its last parameter."""
-        found = {var: each for var, each in self._allocations(func).items() if each.fits}
+        found = {var: each for var, each in allocations(self.mod, func, packed=(ROWS,)).items() if each.fits}
         blocks = []
         for block in func.body.blocks:
             made: list[relax.Binding] = [] if blocks else [self._packed("begin")]
@@ -110,37 +87,15 @@ class _Rewriter:
         new = relax.Function([*func.params, self.stream], body, func.ret_ty, func.is_pure, func.attrs)
         return new.with_attr({"num_input": len(func.params), STREAM: json.dumps(plan)})
 
-    def _allocations(self, func: relax.Function) -> dict[relax.Var, _Tensor]:
-        found: dict[relax.Var, _Tensor] = {}
-        aliases, launches = Aliases(), 0
-        for binding in (b for block in func.body.blocks for b in block.bindings):
-            var, value = binding.var, getattr(binding, "value", None)
-            if isinstance(value, ir.Call) and value.op.same_as(_ALLOC):
-                found[var] = _Tensor(value)
-                aliases.bind(var, found[var])
-            elif not aliases.follow(var, value):
-                kernel = self._is_kernel(value) or _looks_up(value)
-                for tensor in aliases.used(binding if value is None else value):
-                    tensor.steps.append(launches)
-                    tensor.escapes |= not kernel
-                launches += kernel
-        for tensor in aliases.used(func.body.body):
-            tensor.escapes = True
-        return found
-
-    def _is_kernel(self, value: relax.Expr | None) -> bool:
-        called = value.op if isinstance(value, ir.Call) else None
-        return isinstance(called, ir.GlobalVar) and isinstance(self.mod[called], tirx.PrimFunc)
-
-    def _binding(self, binding: relax.Binding, found: dict[relax.Var, _Tensor]) -> list[relax.Binding]:
+    def _binding(self, binding: relax.Binding, found: dict[relax.Var, Allocation]) -> list[relax.Binding]:
         value = getattr(binding, "value", None)
         if binding.var in found:
             tensor = found[binding.var]
             self.tensors.append({"bytes": tensor.bytes, "first": min(tensor.steps), "last": max(tensor.steps)})
-            return [self._packed("tensor", len(self.tensors) - 1, var=binding.var)]
-        if _looks_up(value):
+            return [self._tensor("tensor", len(self.tensors) - 1, binding.var)]
+        if is_packed(value, ROWS):
             return self._rows(value)
-        if not self._is_kernel(value):
+        if not is_launch(self.mod, value):
             return [binding]
         made, args, step = [], list(value.args), len(self.steps)
         here: dict[int, relax.Var] = {}  # weights of this step: one that it reads twice is read once
@@ -150,8 +105,8 @@ class _Rewriter:
             weight = self._number(arg.value)
             if weight not in here:
                 here[weight] = relax.Var(f"weight_{len(self.uses)}", arg.ty)
-                made.append(self._packed("weight", len(self.uses), var=here[weight]))
-                self.uses.append({"weight": weight, "bytes": _bytes(arg.value), "step": step})
+                made.append(self._tensor("weight", len(self.uses), here[weight]))
+                self.uses.append({"weight": weight, "bytes": data_bytes(arg.value), "step": step})
             args[number] = here[weight]
         self.steps.append({"kernel": value.op.name_hint, "flops": self._flops(value.op)})
         call = relax.Call(value.op, args, value.attrs, value.ty_args)
@@ -163,24 +118,20 @@ class _Rewriter:
         offset = self.offsets[self._number(table.value)]
         step = len(self.steps)
         self.steps.append({"kernel": ROWS, "flops": 0.0})
-        sizes = [tirx.IntImm("int64", each) for each in (offset, int(table.value.shape[0]))]
-        callee = relax.ExternFunc("smartmem.stream.rows")
-        call = relax.Call(callee, [self.stream, *sizes, numbers, rows], ty_args=[relax.TupleType([])])
-        var = relax.Var("_", relax.TupleType([]))
-        return [relax.VarBinding(var, relax.BlockBuilder().normalize(call)), self._packed("done", step)]
+        return [self._packed("rows", offset, int(table.value.shape[0]), numbers, rows), self._packed("done", step)]
 
     def _number(self, tensor: tvm.runtime.Tensor) -> int:
         """Of a weight, by the order in which they come."""
         if tensor not in self.weights:
             self.weights[tensor] = len(self.weights)
             self.offsets.append(aligned(self.end, WEIGHT_ALIGNMENT))
-            self.end = self.offsets[-1] + _bytes(tensor)
+            self.end = self.offsets[-1] + data_bytes(tensor)
         return self.weights[tensor]
 
     def _is_large(self, constant: ir.Constant) -> bool:
         tensor = constant.value
         known = isinstance(tensor, tvm.runtime.Tensor) and str(tensor.dtype) in STORABLE
-        return known and _bytes(tensor) > STREAMED_FROM
+        return known and data_bytes(tensor) > STREAMED_FROM
 
     def _flops(self, gvar: ir.GlobalVar) -> float:
         try:
@@ -188,20 +139,13 @@ class _Rewriter:
         except Exception:  # of loops whose extents it does not know; an estimate is all that this is for
             return 0.0
 
-    def _packed(self, name: str, number: int | None = None, var: relax.Var | None = None) -> relax.VarBinding:
-        """A call of the stream's; with a variable it makes that tensor."""
-        args: list = [self.stream] if number is None else [self.stream, tirx.IntImm("int64", number)]
-        kind = relax.TupleType([])
-        if var is not None:
-            kind = var.ty
-            args += [relax.ShapeExpr(list(kind.shape)), ir.StringImm(str(kind.dtype))]
-        call = relax.Call(relax.ExternFunc(f"smartmem.stream.{name}"), args, ty_args=[kind])
-        return relax.VarBinding(relax.Var("_", kind) if var is None else var, relax.BlockBuilder().normalize(call))
+    def _tensor(self, name: str, number: int, var: relax.Var) -> relax.VarBinding:
+        """What the stream has of a number, as a tensor by the name of a variable."""
+        return self._packed(name, number, relax.ShapeExpr(list(var.ty.shape)), ir.StringImm(str(var.ty.dtype)), var=var)
 
-
-def _looks_up(value: relax.Expr | None) -> bool:
-    return isinstance(value, ir.Call) and isinstance(value.op, relax.ExternFunc) and value.op.global_symbol == ROWS
-
-
-def _bytes(tensor: tvm.runtime.Tensor) -> int:
-    return prod(map(int, tensor.shape)) * number_bytes(str(tensor.dtype))
+    def _packed(self, name: str, *args: int | relax.Expr, var: relax.Var | None = None) -> relax.VarBinding:
+        """A call of the stream's; without a variable it returns nothing."""
+        var = relax.Var("_", relax.TupleType([])) if var is None else var
+        given = [tirx.IntImm("int64", arg) if isinstance(arg, int) else arg for arg in args]
+        call = relax.Call(relax.ExternFunc(f"smartmem.stream.{name}"), [self.stream, *given], ty_args=[var.ty])
+        return relax.VarBinding(var, relax.BlockBuilder().normalize(call))
