@@ -72,7 +72,11 @@ PAGES = {
     ),
 }
 """What the command calls a page -> its parts."""
-CHARTS = {"compile_time": compile_time.draw_chart, "memory_accesses": accesses.draw_chart}
+CHARTS = {
+    "compile_time": compile_time.draw_chart,
+    "memory_accesses": accesses.draw_chart,
+    "memory_budget": memory_budget.draw_chart,
+}
 
 
 def main() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rendering import content, table
+from rendering import HERE, chart, content, save, table
 
-RESULTS = "memory_budget.json"
+RESULTS, CHART = "memory_budget.json", HERE / "memory_budget.svg"
 LATENCIES = (
     *("network", "memory", "MB", "ms", "latency", "weights kept", "kernels", "measured over the arena, MB"),
     "largest difference",
@@ -20,12 +20,33 @@ def latencies() -> str:
     rows: Sequence[Mapping] = content(RESULTS)
     first = rows[0]
     lines = (line for row in rows for line in _lines(row))
-    return f"{table(LATENCIES, lines)}\n\n{first['cpu']}, threads: {first['threads']}, {first['date']}."
+    picture = "![Latency over the memory budget](../benchmarks/memory_budget.svg)"
+    return f"{picture}\n\n{table(LATENCIES, lines)}\n\n{first['cpu']}, threads: {first['threads']}, {first['date']}."
 
 
 def costs() -> str:
     """What preparing takes, once and for another budget (FlexNN, Table 2)."""
     return table(COSTS, map(_cost, content(RESULTS)))
+
+
+def draw_chart() -> None:
+    """Latency over the budget, a line for each network from the least budget to all in memory."""
+    picture = chart((7.0, 4.0), "memory budget")
+    axes = picture.subplots()
+    for row in content(RESULTS):
+        within = [each for each in row["rows"] if "resident" in each]
+        sizes, ratios = [each["bytes"] / 1e6 for each in within], [each["ratio"] for each in within]
+        (line,) = axes.plot(sizes, ratios, marker="o", markersize=4, label=row["name"])
+        demand = next(each for each in row["rows"] if each["way"] == "on demand")
+        axes.plot(demand["bytes"] / 1e6, demand["ratio"], "x", color=line.get_color())
+    axes.plot([], [], "x", color="0.4", label="a layer at a time")
+    axes.axhline(1.0, color="0.7", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("memory budget, MB")
+    axes.set_ylabel("latency over all in memory")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    save(picture, CHART)
 
 
 def _lines(row: Mapping) -> Iterator[tuple]:

@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from rendering import content, table
 
 RESULTS = "resident_memory.json"
-TITLES = {"smartmem": "this package", "tvm": "TVM", "onnxruntime": "ONNX Runtime", "torch": "torch"}
+TITLES = {
+    "smartmem": "this package",
+    "smartmem-half": "within half of the weights",
+    "tvm": "TVM",
+    "onnxruntime": "ONNX Runtime",
+    "torch": "torch",
+}
 
 
 def figures() -> str:

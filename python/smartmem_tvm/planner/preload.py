@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -175,8 +176,8 @@ def plan_preload(
     pin : bool
         False: each weight is read in each inference.
     time_limit : float
-        Seconds to look for something better than what Algorithm 1 and the weights chosen first lead to. With 0 the
-        plan depends on nothing but the arguments.
+        Seconds to look for something better than what Algorithm 1 and the weights chosen first lead to, and half as
+        many to find out how many more weights there is room for. With 0 the plan depends on nothing but the arguments.
 
     Raises
     ------
@@ -202,7 +203,7 @@ def plan_preload(
             search.pin()
         search.improve(until, pin)
         if pin:
-            search.keep()
+            search.keep(until + time_limit / 2 if time_limit else math.inf)
     return _plan(problem, search.best, bandwidth)
 
 

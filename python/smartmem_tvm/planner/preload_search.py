@@ -158,8 +158,8 @@ class Search:
                 return
             stale = stale + 1 if self.best is before else 0
 
-    def keep(self) -> None:
-        """Pin what there is room for and costs nothing, though by the model nobody waits for it.
+    def keep(self, until: float) -> None:
+        """Pin what there is room for and costs nothing, though by the model nobody waits for it, up to a time.
 
         Reading is not always as fast as it was, and what is not read costs no energy.
         """
@@ -169,7 +169,7 @@ class Search:
             key=lambda weight: (-self.size(weight) * len(self.uses[weight]), weight),
         )
         low, high = 0, len(others)
-        while low < high:
+        while low < high and time.perf_counter() < until:
             middle = (low + high + 1) // 2
             found = self.attempt(self._pins(best.layout, [*best.pinned, *others[:middle]]), best.choice)
             if found.seconds <= best.seconds * (1 + 1e-9):
