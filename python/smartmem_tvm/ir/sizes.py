@@ -35,9 +35,10 @@ STREAMED = "smartmem.streamed"
 """Module attribute: the weights of ``main`` that a stream reads."""
 
 
-def data_bytes(tensor: relax.TensorType | tvm.runtime.Tensor) -> int:
-    """Bytes of a tensor's numbers, one behind the other; 0 if only an inference knows its shape."""
-    dims = [getattr(dim, "value", dim) for dim in tensor.shape] if tensor.shape is not None else [0]
+def data_bytes(tensor: relax.Type | tvm.runtime.Tensor) -> int:
+    """Bytes of a tensor's numbers, one behind the other; 0 of what is no tensor, or of a shape that is not known."""
+    shape = getattr(tensor, "shape", None)
+    dims = [getattr(dim, "value", dim) for dim in shape] if shape is not None else [None]
     return prod(dims) * number_bytes(str(tensor.dtype)) if all(isinstance(dim, int) for dim in dims) else 0
 
 
