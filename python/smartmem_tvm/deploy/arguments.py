@@ -126,7 +126,8 @@ def arguments(
     """
     reader = _Reader(function, device, put)
     given = _by_name(function, params, inputs, named)
-    return [reader.read(f"Input '{param.name}' of function '{function}'", param.kind, given[param.name]) for param in params]
+    wheres = [f"Input '{param.name}' of function '{function}'" for param in params]
+    return [reader.read(where, param.kind, given[param.name]) for where, param in zip(wheres, params, strict=True)]
 
 
 def _by_name(function: str, params: Sequence[Parameter], inputs: Sequence, named: Mapping) -> dict[str, object]:
@@ -160,9 +161,10 @@ class _Reader:
         if isinstance(kind, TensorKind):
             return self._tensor(where, kind, value)
         if isinstance(kind, TupleKind):
-            if not isinstance(value, (list, tuple, tvm_ffi.Array)) or len(value) != len(kind.fields):
-                count = len(value) if isinstance(value, (list, tuple, tvm_ffi.Array)) else type(value).__name__
-                raise UserError(f"{where} is a tuple of {len(kind.fields)}, not {count}: give a tuple or a list of these.")
+            found = len(value) if isinstance(value, (list, tuple, tvm_ffi.Array)) else type(value).__name__
+            if found != len(kind.fields):
+                count = len(kind.fields)
+                raise UserError(f"{where} is a tuple of {count}, not {found}: give a tuple or a list of these.")
             pairs = zip(kind.fields, value, strict=True)
             return [self.read(f"Item {at} of {_lower(where)}", *pair) for at, pair in enumerate(pairs)]
         return self._shape(where, kind, value) if isinstance(kind, ShapeKind) else value

@@ -186,7 +186,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def to_numpy(result) -> list[np.ndarray]:
-    """The outputs of a VM call as a flat list of arrays; what is none, an effect of TVM's ``nn`` say, is in it as it is."""
+    """The outputs of a VM call as a flat list of arrays; what is none, as effects of TVM's ``nn``, is in it too."""
     if hasattr(result, "numpy"):
         return [result.numpy()]
     if isinstance(result, bool | int | float):

@@ -36,7 +36,8 @@ def memory_plan(mod: tvm.IRModule) -> dict:
         ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``kind`` (``activation``,
         ``workspace``: only one kernel uses it, or ``result`` of ``main``), ``shape``, ``dtype``, ``bytes``, ``first``
         and ``last`` (the numbers of the first step and of the last that has it as an argument; a result is there until
-        the end). All are empty if there are several functions and none is ``main``. With a memory budget it is the plan within that, and ``weight`` is a kind.
+        the end). With a memory budget it is the plan within that, and ``weight`` is a kind. All are empty if there are
+        several functions and none is ``main``.
 
     Raises
     ------
