@@ -56,13 +56,13 @@ def from_bytes(array: np.ndarray, dtype: str) -> np.ndarray:
     return array.astype(dtype) if is_integer(dtype) else array.view(dtype)
 
 
-def stated_types(mod: tvm.IRModule, key: str) -> list[str] | None:
-    """What `INPUT_TYPES` or `OUTPUT_TYPES` of ``main`` says: the name of each narrow type, else an empty one."""
-    attributes = mod["main"].attrs or {}
+def stated_types(mod: tvm.IRModule, key: str, function: str = "main") -> list[str] | None:
+    """What `INPUT_TYPES` or `OUTPUT_TYPES` of a function says: the name of each narrow type, else an empty one."""
+    attributes = mod[function].attrs or {}
     return [str(name) for name in attributes[key]] if key in attributes else None
 
 
-def as_stated(arrays: Sequence[np.ndarray], mod: tvm.IRModule) -> list[np.ndarray]:
-    """What a compiled module gives, in the types that the model states."""
-    dtypes = stated_types(mod, OUTPUT_TYPES)
+def as_stated(arrays: Sequence[np.ndarray], mod: tvm.IRModule, function: str = "main") -> list[np.ndarray]:
+    """What a function of a compiled module gives, in the types that the model states."""
+    dtypes = stated_types(mod, OUTPUT_TYPES, function)
     return list(arrays) if dtypes is None else [from_bytes(*pair) for pair in zip(arrays, dtypes, strict=True)]

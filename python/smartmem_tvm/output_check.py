@@ -13,6 +13,7 @@ from tvm import relax
 from .comparison import compare
 from .cpu_code import wide_indices
 from .errors import CheckError, UserError, reason_of
+from .ir.functions import MAIN, public_functions
 from .target import is_cpu
 
 _logger = logging.getLogger(__name__)
@@ -45,10 +46,15 @@ class OutputCheck:
     Raises
     ------
     UserError
-        If an input is no tensor of a static shape, or the module cannot be run.
+        If there is no ``main``, an input of it is no tensor of a static shape, or the module cannot be run.
     """
 
     def __init__(self, mod: tvm.IRModule, target: tvm.target.Target | None, precision: str = "float32"):
+        if MAIN not in public_functions(mod):
+            raise UserError(
+                "Check of outputs: the module has no function 'main', which is the one that is run; call one of its "
+                "functions that, or leave check='outputs' out."
+            )
         self._on_cpu = target is None or is_cpu(target)
         self._target = target if target is not None and self._on_cpu else tvm.target.Target("llvm")
         self._precision, self._half, self._foreign = precision, False, False

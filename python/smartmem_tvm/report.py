@@ -11,7 +11,9 @@ from tvm import ir, relax, tirx
 
 from .analysis.facts import Facts, graph_facts, tensor_bytes
 from .analysis.transitions import Strided, strided
+from .errors import UserError
 from .ir.compose import simplify, split_outputs, tidy
+from .ir.functions import MAIN, default_function, public_functions
 from .ir.graph import CALL_TIR, MEMBERS, Node, describe, graphs, read_log
 from .ir.kernel import Kernel, Opaque, parse
 from .ir.movement import movement
@@ -45,18 +47,26 @@ class GraphCost:
         return asdict(self)
 
 
-def graph_cost(mod: tvm.IRModule) -> GraphCost:
-    """Count the kernels of ``main``, the bytes they move, and the tensors that lie in the wrong order.
+def graph_cost(mod: tvm.IRModule, function: str | None = None) -> GraphCost:
+    """Count the kernels of a function, the bytes they move, and the tensors that lie in the wrong order.
 
     Parameters
     ----------
     mod : tvm.IRModule
         A module whose operators are ``call_tir`` bindings of one dataflow block (ours or TVM's default pipeline's).
+    function : str, optional
+        By default ``main``, or the only public one.
+
+    Raises
+    ------
+    UserError
+        If there is no such function, or several and none is named.
     """
     kernels = layout = 0
     traffic = {"activations": 0, "weights": 0}
     kinds: dict = {}  # PrimFunc -> whether it only moves data
-    main = mod["main"]
+    name = _function(mod, function)
+    main = mod[name]
     weights = list(main.params)[int((main.attrs or {}).get("num_input", len(main.params))) :]
     for binding in (b for block in main.body.blocks for b in block.bindings):
         call = getattr(binding, "value", None)
@@ -71,7 +81,15 @@ def graph_cost(mod: tvm.IRModule) -> GraphCost:
             constant = isinstance(operand, ir.Constant) or operand in weights
             traffic["weights" if constant else "activations"] += tensor_bytes(operand.ty)
         traffic["activations"] += tensor_bytes(binding.var.ty)
-    return GraphCost(kernels, layout, layout + len(_strided(mod)), traffic)
+    return GraphCost(kernels, layout, layout + len(_strided(mod, name)), traffic)
+
+
+def _function(mod: tvm.IRModule, name: str | None) -> str:
+    names, found = public_functions(mod), name or default_function(mod)
+    if found not in names:
+        known = ", ".join(f"'{each}'" for each in names) or "none"
+        raise UserError(f"The module's functions are {known}: name one of them, as function='NAME'.")
+    return found
 
 
 class KernelCounter:
@@ -104,8 +122,8 @@ class KernelCounter:
         return self._moves[func]
 
 
-def _strided(mod: tvm.IRModule) -> list[Strided]:
-    return [each for graph in graphs(mod) if graph.name == "main" for each in strided(graph)]
+def _strided(mod: tvm.IRModule, name: str = MAIN) -> list[Strided]:
+    return [each for graph in graphs(mod) if graph.name == name for each in strided(graph)]
 
 
 def only_moves_data(func: tirx.PrimFunc) -> bool:

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 import smartmem_tvm
 from helpers import constant, module, nodes, op, random
@@ -57,6 +58,22 @@ def test_the_graph_and_the_times_are_kept(mod):
 def test_optimize_is_the_graph_alone(mod):
     (node,) = nodes(optimize(mod))
     assert node.kernel is not None
+
+
+def test_optimize_is_for_this_machines_cpu_where_no_target_is_given():
+    """TVM's lowering of sorts asks for a target."""
+    (x,) = random((4, 6))
+    mod = module(lambda x: op.sort(x, axis=1), (4, 6))
+    graph = optimize(mod)
+    assert tvm_ffi.structural_equal(graph, optimize(mod, target="cpu"))
+    np.testing.assert_array_equal(smartmem_tvm.compile(graph).run(x)[0], np.sort(x, axis=1))
+
+
+def test_optimize_for_a_target_by_name(mod):
+    with parse_target("opencl-texture"):
+        expected = optimize(mod)
+    assert tvm_ffi.structural_equal(optimize(mod, target="opencl-texture"), expected)
+    assert not tvm_ffi.structural_equal(optimize(mod), expected)
 
 
 def test_options_reach_the_passes(mod):

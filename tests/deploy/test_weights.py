@@ -63,7 +63,8 @@ def test_every_constant_in_a_texture_is_lifted_and_the_export_says_nothing(tmp_p
     compiled = smartmem_tvm.compile(mod, parse_target("opencl-texture"))
     assert [weight.scope for weight in compiled.weights] == ["global.texture"]
     assert all(weight.nbytes < weights.LARGE for weight in compiled.weights)
-    save(compiled, tmp_path / "out", MANIFEST, {})
+    inputs = [{"name": "x", "shape": [1, 8, 6, 6], "dtype": "float32"}]
+    save(compiled, tmp_path / "out", MANIFEST | {"inputs": inputs}, {})
     assert capfd.readouterr().err == ""
     (x,) = random((1, 8, 6, 6))
     np.testing.assert_array_equal(load(tmp_path / "out").run(x)[0], compiled.run(x)[0])

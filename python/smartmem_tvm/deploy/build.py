@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from tvm import relax
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..cpu_code import wide_indices
 from ..errors import UserError
+from ..ir.functions import MAIN, default_function, entry_functions, public_functions
 from ..ir.sizes import STREAMED
 from ..narrow import as_stated
 from ..output_check import OutputCheck
@@ -38,6 +39,7 @@ from ..target import device_of, has_textures, host_target, is_gpu, is_opencl, pa
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
+from .arguments import Parameter, arguments, parameters
 from .bounds import with_bounds_checks
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
@@ -62,7 +64,7 @@ class Compiled:
     Attributes
     ----------
     executable : tvm.relax.VMExecutable
-        What TVM made; its ``main`` takes the inputs and then the weights. `deploy.export.save` saves both.
+        What TVM made; its functions take the inputs and then the weights. `deploy.export.save` saves both.
     graph : tvm.IRModule
         The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it. Its
         large constants are parameters: the values are in `weights`, arranged as kernels want them.
@@ -77,7 +79,8 @@ class Compiled:
     texel_reads : dict
         OpenCL kernel -> how much of the texels that it reads it uses, see `analysis.texel_reads`.
     memory : dict
-        Which memory an inference takes, and what is in it when, see `deploy.memory_plan.memory_plan`.
+        Which memory an inference by the default function takes, and what is in it when, see
+        `deploy.memory_plan.memory_plan`.
     signatures : dict
         Kernel -> its parameters, see `deploy.signatures.signatures`.
     stream : dict
@@ -116,7 +119,8 @@ class Compiled:
         if self.stream:
             return self._streamed()
         device = device if device is not None else device_of(self.target)
-        return Machine(self.executable, self.weights, device, textures=has_textures(self.target))
+        takers = entry_functions(self.graph)
+        return Machine(self.executable, self.weights, device, has_textures(self.target), takers)
 
     def _streamed(self) -> StreamedMachine:
         """A machine that reads the weights from a file of its own."""
@@ -138,15 +142,57 @@ class Compiled:
         device = device if device is not None else device_of(self.target)
         return int(tvm.get_global_func("smartmem.opencl.build")(self.executable.mod, device.index))
 
-    def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        """Run on numpy arrays in the order of the model's inputs; returns the outputs in the model's order."""
-        return as_stated(to_numpy(self.vm["main"](*self.vm.tensors(inputs))), self.graph)
+    @cached_property
+    def functions(self) -> dict[str, list[Parameter]]:
+        """Name of each public function, sorted -> its inputs."""
+        return {name: parameters(self.graph, name) for name in public_functions(self.graph)}
+
+    def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
+        """Run a function of the model; returns its outputs in their order, as a flat list.
+
+        Parameters
+        ----------
+        *inputs
+            Numpy arrays, or tensors of TVM, in the order of the function's inputs; or one mapping of their names. A
+            tuple or list where an input is a tuple, sizes where it is a shape, numbers where it is one.
+        function : str, optional
+            By default ``main``, or the only one.
+        **named
+            Inputs by their names. One called ``function`` can be in a mapping only.
+
+        Raises
+        ------
+        UserError
+            If there is no such function, or an input is missing, of no use, or of another dtype or shape.
+        """
+        name = self._function(function)
+        given = arguments(name, self.functions[name], inputs, named, self.vm.device, self._put)
+        return as_stated(to_numpy(self.vm[name](*given)), self.graph, name)
+
+    def _put(self, array: np.ndarray) -> tvm.runtime.Tensor:
+        return self.vm.tensors([array])[0]
+
+    def _function(self, name: str | None) -> str:
+        found = name if name is not None else default_function(self.graph)
+        if found is None:
+            raise UserError(f"This model has the functions {_quoted(self.functions)}: name one, as function='NAME'.")
+        if found not in self.functions:
+            raise UserError(f"This model has no function '{found}': use {_quoted(self.functions)}.")
+        return found
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
 
 
 def to_numpy(result) -> list[np.ndarray]:
-    """The outputs of a VM call as a flat list of arrays."""
+    """The outputs of a VM call as a flat list of arrays; what is none, as effects of TVM's ``nn``, is in it too."""
     if hasattr(result, "numpy"):
         return [result.numpy()]
+    if isinstance(result, bool | int | float):
+        return [np.asarray(result)]
+    if not isinstance(result, Iterable):
+        return [result]
     return [array for item in result for array in to_numpy(item)]
 
 
@@ -154,18 +200,26 @@ def optimize(
     mod: tvm.IRModule,
     options: Options | None = None,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
+    target: tvm.target.Target | str | None = None,
 ) -> tvm.IRModule:
     """The graph passes only: operators in, one ``call_tir`` per kernel out, decisions attached.
-
-    They are those for the current target (``with target:``), for a CPU if there is none.
 
     Parameters
     ----------
     observe : callable, optional
         Is shown the name of each phase that ran and the module after it.
+    target : tvm.target.Target or str, optional
+        As for `compile`; by default the current one (``with target:``), and this machine's CPU if there is none.
+
+    Raises
+    ------
+    UserError
+        If `mod` is no module of public Relax functions, or there is no such target.
     """
-    phases = graph_phases(tvm.target.Target.current(allow_none=True))
-    return run_phases(mod, phases, options or Options(), observe)
+    _require_functions(mod)
+    target = _with_host(target or tvm.target.Target.current(allow_none=True))
+    with target:  # some of TVM's passes ask for one
+        return run_phases(mod, graph_phases(target), options or Options(), observe)
 
 
 def compile(
@@ -182,7 +236,14 @@ def compile(
         A name is what `parse_target` takes, as ``--target`` of the commands.
     observe : callable, optional
         Is shown the name of each graph phase that ran and the module after it.
+
+    Raises
+    ------
+    UserError
+        If `mod` is no module of public Relax functions, there is no such target, or it does not have what `options`
+        ask for.
     """
+    _require_functions(mod)
     target = _with_host(target)
     return sliced_to_fit(
         options or Options(), lambda chosen: _compile(mod, target, chosen, graph_phases(target), observe)
@@ -218,6 +279,7 @@ def compile_baseline(
         For a CPU, where TVM has no schedules of its own: with this package's, or TVM's code as it is. For a GPU what
         is compiled is TVM's default pipeline for the target, schedules and all.
     """
+    _require_functions(mod)
     target = _with_host(target)
     if is_gpu(target):
         _require_threads(target, schedule)
@@ -236,6 +298,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
     require_precision(target, options.precision)
     _require_threads(target, options.schedule)
     _require_cpu(target, options)
+    _require_main_for_budget(mod, options)
     start = time.perf_counter()
     placed = [phase.name for phase in phases].index("textures") if has_textures(target) else len(phases)
     with target:
@@ -354,6 +417,26 @@ def _require_cpu(target, options: Options) -> None:
         raise UserError(
             f"A memory budget is for weights that a CPU's kernels read where a file was read to, and the target is "
             f"'{target.kind.name}': use cpu, or leave the budget out."
+        )
+
+
+def _require_functions(mod: tvm.IRModule) -> None:
+    if not isinstance(mod, tvm.IRModule):
+        raise UserError(
+            f"A module of Relax functions (tvm.IRModule) is compiled, not {type(mod).__name__}: make one with "
+            f"smartmem_tvm.from_onnx, smartmem_tvm.from_torch or TVM."
+        )
+    if not public_functions(mod):
+        raise UserError(
+            "The module has no public Relax function: call one 'main', or give it the attribute 'global_symbol'."
+        )
+
+
+def _require_main_for_budget(mod: tvm.IRModule, options: Options) -> None:
+    if options.memory_budget and public_functions(mod) != [MAIN]:
+        raise UserError(
+            f"A memory budget is for one function, 'main', and the module has {_quoted(public_functions(mod))}: make "
+            f"a module of one of them, called 'main', or leave the budget out."
         )
 
 

@@ -105,11 +105,20 @@ class Loaded:
             raise UserError("This model has its weights in memory: compile it with a memory budget first.")
         return self.vm.set_memory_budget(budget)
 
-    def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        """Run on arrays in the order of the model's inputs."""
+    def run(self, /, *inputs: np.ndarray, **named: np.ndarray) -> list[np.ndarray]:
+        """Run on arrays in the order of the model's inputs, or by their names: one mapping, or keywords.
+
+        Raises
+        ------
+        UserError
+            If an input is missing, of no use, or of another dtype or shape.
+        """
+        from .arguments import arguments, parameter_of_file
         from .build import to_numpy
 
-        return to_numpy(self.vm["main"](*self.vm.tensors(inputs)))
+        params = [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in self.manifest["inputs"]]
+        given = arguments("main", params, inputs, named, self.vm.device, lambda array: self.vm.tensors([array])[0])
+        return to_numpy(self.vm["main"](*given))
 
 
 def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
@@ -160,12 +169,18 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     Raises
     ------
     UserError
-        As `check_destination`.
+        As `check_destination`, and if the model has other functions than ``main``.
     """
     from .link import link_for
     from .streamed import write_plan
     from .weights import write_weights
 
+    if list(compiled.functions) != ["main"]:
+        names = ", ".join(f"'{name}'" for name in compiled.functions)
+        raise UserError(
+            f"A folder holds a model of one function, 'main', and this one has {names}: compile a module of one of "
+            f"them, called 'main'."
+        )
     folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
     with _writable(folder):
         partial = _make_sibling(folder)

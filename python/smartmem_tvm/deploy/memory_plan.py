@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..ir.aliases import Aliases
+from ..ir.functions import default_function
 from ..ir.sizes import ARENA, HELD, STREAM, number_bytes
 from .streamed import streamed_memory
 
@@ -20,7 +21,7 @@ _MOVES = (".ensure_zero_offset", "vm.builtin.smartmem_part")  # the same tensor 
 
 
 def memory_plan(mod: tvm.IRModule) -> dict:
-    """The storages of ``main``, and what lies in them at which step.
+    """The storages of ``main``, or of the only function, and what lies in them at which step.
 
     Parameters
     ----------
@@ -35,7 +36,8 @@ def memory_plan(mod: tvm.IRModule) -> dict:
         ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``kind`` (``activation``,
         ``workspace``: only one kernel uses it, or ``result`` of ``main``), ``shape``, ``dtype``, ``bytes``, ``first``
         and ``last`` (the numbers of the first step and of the last that has it as an argument; a result is there until
-        the end). With a memory budget it is the plan within that, and ``weight`` is a kind.
+        the end). With a memory budget it is the plan within that, and ``weight`` is a kind. All are empty if there are
+        several functions and none is ``main``.
 
     Raises
     ------
@@ -43,7 +45,10 @@ def memory_plan(mod: tvm.IRModule) -> dict:
         If there is no plan within the memory budget.
     """
     plan = _Plan()
-    main = mod["main"]
+    name = default_function(mod)
+    if name is None:
+        return {"steps": [], "storages": [], "tensors": []}
+    main = mod[name]
     if stream := stream_of(mod):
         return streamed_memory(stream)
     for binding in (b for block in main.body.blocks for b in block.bindings):
@@ -62,7 +67,8 @@ def memory_plan(mod: tvm.IRModule) -> dict:
 
 def stream_of(mod: tvm.IRModule) -> dict:
     """What a stream has to know of ``main`` (`ir.sizes.STREAM`); empty without a memory budget."""
-    attrs = mod["main"].attrs or {}
+    name = default_function(mod)
+    attrs = (mod[name].attrs or {}) if name is not None else {}
     return json.loads(str(attrs[STREAM])) if STREAM in attrs else {}
 
 

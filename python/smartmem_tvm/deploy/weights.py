@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's large weights, kept apart from its code: arguments of ``main`` that its virtual machine fills in.
+"""A model's large weights, kept apart from its code: arguments of its functions that its virtual machine fills in.
 
 A library with the weights inside takes five times their memory to link, minutes, and fails beyond 2 GiB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -18,7 +19,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
+from ..ir.functions import MAIN, entry_functions
 from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT
+from ..ir.walk import collect
 from ..narrow import to_bytes
 from ..transform.check_textures import SCOPES
 
@@ -52,18 +55,20 @@ class Weight:
 
 
 class Machine(relax.VirtualMachine):
-    """A virtual machine on one device whose ``main`` takes the model's inputs only.
+    """A virtual machine on one device whose functions take the model's inputs only.
 
     Parameters
     ----------
     code : tvm.relax.VMExecutable or tvm.runtime.Module
         Compiled from what `lift_weights` returns.
     weights : sequence of Weight
-        What ``main`` takes after the inputs; read in place on a CPU, copied to any other device once.
+        What `functions` take after the inputs; read in place on a CPU, copied to any other device once.
     device : tvm.runtime.Device, optional
         Runs the kernels, by default this machine's CPU. `code` must be on the same machine.
     textures : bool
         Tensors may be in texture memory, each scope of which TVM numbers like a device of its own.
+    functions : collection of str
+        Those that take the weights: `ir.functions.entry_functions` of what was compiled.
     """
 
     def __init__(
@@ -72,13 +77,15 @@ class Machine(relax.VirtualMachine):
         weights: Sequence[Weight] = (),
         device: tvm.runtime.Device | None = None,
         textures: bool = False,
+        functions: Collection[str] = (MAIN,),
     ):
         self.device = device if device is not None else tvm.cpu()
         super().__init__(code, [self.device] * (1 + len(SCOPES) if textures else 1))
         self._weights = tuple(weight.on(self.device) for weight in weights)
+        self._functions = frozenset(functions)
 
     def tensors(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-        """The arrays on the device, as ``main`` takes them."""
+        """The arrays on the device, as functions take them."""
         return [tvm.runtime.tensor(to_bytes(np.asarray(array, order="C")), self.device) for array in arrays]
 
     def timed(
@@ -89,27 +96,29 @@ class Machine(relax.VirtualMachine):
         Parameters
         ----------
         tensors : sequence of tvm.runtime.Tensor
-            For ``main`` what `tensors` returns, otherwise all arguments.
+            For a function that takes the weights what `tensors` returns, otherwise all arguments.
         calls : int
             In a row, of which each of the `runs` is the mean.
         """
         return list(self.time_evaluator(function, self.device, number=calls, repeat=runs)(*tensors).results)
 
     def time_evaluator(self, function: str, device: tvm.runtime.Device, **numbers: int) -> Callable:
-        """TVM's, of ``main`` for the model's inputs only."""
+        """TVM's, of functions that take the weights for the model's inputs only."""
         clock = super().time_evaluator(function, device, **numbers)
-        weights = self._weights if function == "main" else ()
+        weights = self._weights if function in self._functions else ()
         return lambda *tensors: clock(*tensors, *weights)
 
     def __getitem__(self, name: str):
         function = super().__getitem__(name)
-        if name != "main" or not self._weights:
+        if name not in self._functions or not self._weights:
             return function
         return lambda *inputs: function(*inputs, *self._weights)
 
 
 def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
-    """Turn the constants of ``main`` that are large, or in textures, or empty, into parameters after the inputs.
+    """Turn constants that are large, or in textures, or empty, into parameters after the inputs.
+
+    Each of `entry_functions` takes all of them: functions that have a weight in common have one tensor of it.
 
     Parameters
     ----------
@@ -119,32 +128,65 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
     Returns
     -------
     tvm.IRModule
-        The same code.
+        The same code; ``num_input`` of a function, where it has that attribute, counts all that its caller gives.
     list of Weight
         The values of the new parameters, in their order; each comes once however often it is read.
     """
-    main, params = mod["main"], {}
+    names = entry_functions(mod)
+    constants = [each for name in names for each in collect(mod[name].body, GenericConst) if _is_lifted(each)]
+    same = _first_of_equals([each.value for each in constants]) if len(names) > 1 else {}
+    found: dict[tuple, GenericConst] = {}
+    for each in constants:
+        found.setdefault(_key(each, same), each)
+    lifted = mod.clone()
+    for gvar, func in mod.functions_items():
+        if not isinstance(func, relax.Function):
+            continue
+        if found and gvar.name_hint in names:
+            lifted.update_func(gvar, _with_parameters(func, found, same))
+        elif "num_input" in (func.attrs or {}):
+            # What a module of TVM's `nn` says are its parameters may be others in each call: a CUDA graph must not
+            # have their addresses in it.
+            lifted.update_func(gvar, func.with_attr("num_input", len(func.params)))
+    changed = any(not lifted[gvar].same_as(func) for gvar, func in mod.functions_items())
+    return lifted if changed else mod, [Weight(each.value, _scope(each.ty)) for each in found.values()]
+
+
+def _with_parameters(func: relax.Function, found: dict[tuple, GenericConst], same: dict) -> relax.Function:
+    params = {key: relax.Var(f"weight_{number}", each.ty) for number, (key, each) in enumerate(found.items())}
 
     def as_parameter(constant: GenericConst) -> relax.Expr:
-        tensor = constant.value
-        # Of each constant in a texture TVM's exporter prints a warning without cause, and its machine makes a copy.
-        smallest = LARGE if _scope(constant.ty) == "global" else 0
-        if not isinstance(tensor, tvm.runtime.Tensor):
+        if not isinstance(constant.value, tvm.runtime.Tensor):
             return constant
-        # The executable's file cannot hold a constant without elements.
-        if prod(tensor.shape) and _nbytes(tensor) <= smallest:
-            return constant
-        return params.setdefault(tensor, relax.Var(f"weight_{len(params)}", constant.ty))
+        return params.get(_key(constant, same), constant)
 
-    body = tvm_ffi.structural_map(main.body, (GenericConst, as_parameter))
-    if not params:
-        return mod, []
-    lifted = mod.clone()
-    inputs = [*main.params, *params.values()]
-    function = relax.Function(inputs, body, main.ret_ty, main.is_pure, main.attrs)
+    body = tvm_ffi.structural_map(func.body, (GenericConst, as_parameter))
+    function = relax.Function([*func.params, *params.values()], body, func.ret_ty, func.is_pure, func.attrs)
     # Every call passes the same weights: their types need no check, and CUDA graphs may have their addresses in them.
-    lifted["main"] = function.with_attr("num_input", len(main.params))
-    return lifted, [Weight(tensor, _scope(param.ty)) for tensor, param in params.items()]
+    return function.with_attr("num_input", len(func.params))
+
+
+def _is_lifted(constant: GenericConst) -> bool:
+    tensor = constant.value
+    # Of each constant in a texture TVM's exporter prints a warning without cause, and its machine makes a copy.
+    smallest = LARGE if _scope(constant.ty) == "global" else 0
+    # The executable's file cannot hold a constant without elements.
+    return isinstance(tensor, tvm.runtime.Tensor) and (not prod(tensor.shape) or _nbytes(tensor) > smallest)
+
+
+def _key(constant: GenericConst, same: dict) -> tuple:
+    return same.get(constant.value, constant.value), _scope(constant.ty)
+
+
+def _first_of_equals(tensors: Sequence[tvm.runtime.Tensor]) -> dict[tvm.runtime.Tensor, tvm.runtime.Tensor]:
+    """Tensor -> the first one of its shape, type and bytes: passes arrange a weight for each function anew."""
+    first: dict[tuple, tvm.runtime.Tensor] = {}
+    found = {}
+    for tensor in dict.fromkeys(tensors):
+        if _nbytes(tensor):
+            digest = hashlib.sha256(np.ascontiguousarray(np.from_dlpack(tensor)).data.cast("B")).digest()
+            found[tensor] = first.setdefault((str(tensor.dtype), tuple(map(int, tensor.shape)), digest), tensor)
+    return found
 
 
 def _scope(ty: relax.TensorType) -> str:

@@ -7,6 +7,7 @@ import tvm
 from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
+from ..ir.functions import public_functions
 from ..ir.walk import collect
 
 RECORD = "vm.builtin.cuda_graph.run_or_capture"
@@ -58,14 +59,14 @@ def _calls_library(func: relax.Function) -> bool:
 
 
 def kernels_per_graph(mod: IRModule) -> list[int]:
-    """The number of kernels in each CUDA graph, in the order of their launches.
+    """The number of kernels in each CUDA graph, function by function, in the order of their launches.
 
     Parameters
     ----------
     mod : tvm.IRModule
         After `CaptureGraphs`, memory not lowered any further.
     """
-    launches = [call for call in _calls(mod["main"]) if _is_launch(call)]
+    launches = [call for name in public_functions(mod) for call in _calls(mod[name]) if _is_launch(call)]
     return [sum(_is_kernel(mod, call) for call in _calls(mod[each.args[1].fields[0]])) for each in launches]
 
 

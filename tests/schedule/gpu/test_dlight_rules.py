@@ -7,6 +7,8 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx, topi
 
+import smartmem_tvm
+from helpers import module, op, random
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu.dlight_rules import OneThreadEach, TvmRule, dlight_rules
 from smartmem_tvm.schedule.gpu.operand_views import with_views
@@ -175,3 +177,14 @@ def test_one_thread_each_is_for_one_reduction():
     x = tensor(6, 10)
     assert OneThreadEach().apply(te.create_prim_func([x, topi.nn.softmax(x)]), TARGET) is None
     assert OneThreadEach().apply(te.create_prim_func([x, topi.exp(x)]), TARGET) is None
+
+
+@pytest.mark.parametrize(
+    "build", [lambda x: op.max(x, axis=0), lambda x: op.nn.softmax(op.matmul(x, op.permute_dims(x)))]
+)
+def test_what_tvm_cannot_lower_is_left_to_the_next_rule(build):
+    """A maximum over an unknown size, for which TVM's rules make a schedule without a reducer of TVM's."""
+    rows, (x,) = tvm.tirx.Var("n", "int64"), random((37, 64))
+    (got,) = smartmem_tvm.compile(module(build, (rows, 64)), "opencl").run(x)
+    (expected,) = smartmem_tvm.compile(module(build, (37, 64))).run(x)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

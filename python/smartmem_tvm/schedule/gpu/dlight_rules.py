@@ -17,6 +17,7 @@ from tvm.s_tir.dlight.base import try_inline
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from ...errors import reason_of
 from ...ir.kernel import Opaque, parse
 from ...target import Limits, is_gpu
 from ..core.rule import Rule
@@ -38,6 +39,13 @@ _COMPACT = tvm.transform.Sequential(
         s_tir.transform.CompactBufferAllocation(),
     ]
 )
+
+
+def _compact(schedule: s_tir.Schedule) -> tirx.PrimFunc:
+    try:
+        return _COMPACT(schedule.mod)["main"]
+    except Exception as error:  # TVM's rules make some, of kernels of unknown sizes, that its lowering refuses
+        raise ScheduleError(f"TVM cannot lower this schedule: {reason_of(error)}") from error
 
 
 class TvmRule(Rule):
@@ -79,7 +87,7 @@ class TvmRule(Rule):
             raise ScheduleError(f"{type(self.rule).__name__}: {error or type(error).__name__}") from error
         schedule = found[0] if isinstance(found, list) else found
         if schedule is not None:
-            require_limits(_COMPACT(schedule.mod)["main"], Limits.of(target))
+            require_limits(_compact(schedule), Limits.of(target))
         return schedule
 
 

@@ -197,11 +197,11 @@ def _taken(nest: tirx.For) -> tuple[int, int]:
     """(threads, bytes of shared memory) of a work-group."""
     extents: dict[str, int] = {}
     for loop in collect(nest, tirx.For):
-        if loop.thread_binding is not None:
-            tag = str(loop.thread_binding.thread_tag)
+        tag = str(loop.thread_binding.thread_tag) if loop.thread_binding is not None else ""
+        if tag.startswith("threadIdx"):  # how many work-groups there are may be known at run time only
             extents[tag] = max(int(loop.extent), extents.get(tag, 1))
     allocated = [buffer for each in collect(nest, s_tir.SBlock) for buffer in each.alloc_buffers]
     shared = [buffer for buffer in allocated if buffer.scope().startswith("shared")]
-    threads = prod(extent for tag, extent in extents.items() if tag.startswith("threadIdx"))
+    threads = prod(extents.values())
     sizes = (prod(map(int, buffer.shape)) * DataType(str(buffer.dtype)).itemsize for buffer in shared)
     return threads, sum(sizes)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of a Relax module that its caller knows, by their names."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import ir, relax
+
+from .walk import collect
+
+MAIN = "main"
+
+
+def public_functions(mod: tvm.IRModule) -> list[str]:
+    """Names of the Relax functions with a global symbol, and of ``main`` even without one, sorted."""
+    return sorted(
+        gvar.name_hint
+        for gvar, func in mod.functions_items()
+        if isinstance(func, relax.Function) and (gvar.name_hint == MAIN or "global_symbol" in (func.attrs or {}))
+    )
+
+
+def entry_functions(mod: tvm.IRModule) -> list[str]:
+    """Those of `public_functions` that no Relax function of the module calls: their parameters are the caller's."""
+    relaxed = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    called = {var.name_hint for func in relaxed for var in collect(func.body, ir.GlobalVar)}
+    return [name for name in public_functions(mod) if name not in called]
+
+
+def default_function(mod: tvm.IRModule) -> str | None:
+    """``main``, else the only public function; None if there are several and none is ``main``, or there is none."""
+    names = public_functions(mod)
+    return MAIN if MAIN in names else names[0] if len(names) == 1 else None
