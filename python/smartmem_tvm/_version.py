@@ -28,13 +28,14 @@ EXTRAS = {
     "rpc": ("psutil", "cloudpickle", "tornado"),
     "plots": ("matplotlib",),
     "exact": ("scipy",),
+    "torch": ("torch", "onnxscript"),
     "pocl": ("pocl-binary-distribution",),
     # MNN is not among them: it gets an environment of its own (bench/peers/mnn.py).
     "peers": ("openvino", "iree-base-compiler", "iree-base-runtime", "torch", "timm"),
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
 }
 """Extra -> distributions that only some uses need: tuning; running on another machine; pictures; the exact planner of
-layouts; an OpenCL driver for the CPU; other systems for `bench`; exporting models."""
+layouts; programs of torch; an OpenCL driver for the CPU; other systems for `bench`; exporting models."""
 
 ONLY_ON = {"pocl-binary-distribution": ("linux", "x86_64")}
 """Distribution -> the system and the processor that it exists for; elsewhere its extra is without it."""
