@@ -32,7 +32,10 @@ def test_every_network_was_run():
 
 @pytest.mark.parametrize("row", RESIDENT, ids=lambda row: row["name"])
 def test_processes(row):
-    """Less than TVM, and the least of all but for the three texts that the page names."""
-    ours = row["mb"]["smartmem"]
-    least = ours == min(row["mb"].values())
-    assert ours < row["mb"]["tvm"] and least == (row["name"] not in ("BERT-base", "GPT-NeoX-160M", "I-BERT"))
+    """Less than TVM, and the least without a budget but for the three texts that the page names; with one the least."""
+    others = {system: mb for system, mb in row["mb"].items() if system not in ("smartmem", "smartmem-half")}
+    ours, half = row["mb"]["smartmem"], row["mb"].get("smartmem-half")
+    assert {"onnxruntime", *(() if row["name"] == "SD-UNet" else ("tvm",))} <= others.keys()
+    assert ours < others.get("tvm", 1e9)
+    assert (ours < min(others.values())) == (row["name"] not in ("BERT-base", "GPT-NeoX-160M", "I-BERT"))
+    assert (half is None) == (row["name"] == "YOLOv8n") and (half is None or half < min(ours, *others.values()))
