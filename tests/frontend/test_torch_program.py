@@ -18,12 +18,18 @@ class Program:
     def __init__(self, range_constraints=None):
         self.range_constraints = range_constraints or {}
         self.graph_signature = SimpleNamespace(user_inputs=("image",), user_outputs=("softmax",))
+        self.decompositions = None
+
+    def run_decompositions(self, table):
+        new = Program(self.range_constraints)
+        new.decompositions = table
+        return new
 
 
 @pytest.fixture
 def translate(monkeypatch, relu_model):
     """Install the stand-ins; return what was called, and errors to raise instead."""
-    state = SimpleNamespace(calls=[], exports=[], error=None, refusal=None, onnxscript=True)
+    state = SimpleNamespace(calls=[], exports=[], error=None, refusal=None, refused_always=True, onnxscript=True)
 
     def from_exported_program(program, **options):
         state.calls.append((program, options))
@@ -33,13 +39,20 @@ def translate(monkeypatch, relu_model):
 
     def export(program, **options):
         state.exports.append((program, options))
-        if state.refusal:
+        if state.refusal and (state.refused_always or program.decompositions is None):
             raise state.refusal
         return SimpleNamespace(save=lambda path, external_data: onnx.save(relu_model, path))
 
     names = ("torch", "torch.export", "torch.onnx", "tvm.relax.frontend.torch")
     modules = {name: ModuleType(name) for name in names}
-    modules["torch"].onnx = modules["torch.onnx"]
+    attention = SimpleNamespace(default="attention")
+    modules["torch"].ops = SimpleNamespace(
+        aten=SimpleNamespace(
+            scaled_dot_product_attention=attention, _scaled_dot_product_attention_math=lambda *given: (given, "weights")
+        )
+    )
+    modules["torch"].onnx, modules["torch"].export = modules["torch.onnx"], modules["torch.export"]
+    modules["torch.export"].default_decompositions = lambda: {"other": "rule"}
     modules["torch.onnx"].export = export
     modules["torch.export"].ExportedProgram = Program
     modules["tvm.relax.frontend.torch"].from_exported_program = from_exported_program
@@ -72,7 +85,16 @@ def test_what_torch_does_not_export_goes_through_tvm_with_the_names_of_the_progr
     assert output_names(mod) == ["softmax"]
     # Weights become constants unless the translator is asked for parameters.
     assert translate.calls == [(program, {"unwrap_unit_return_tuple": True})]
-    assert len(translate.exports) == (missing == "operator")
+    assert len(translate.exports) == 2 * (missing == "operator")
+
+
+def test_attention_that_torch_does_not_export_is_taken_apart(translate, relu_model):
+    translate.refusal, translate.refused_always = AssertionError("only 4D query, key, and value are supported"), False
+    program = Program()
+    assert from_torch(program).script() == from_onnx(relu_model).script()
+    first, second = (given for given, _ in translate.exports)
+    assert first is program and second.decompositions.keys() == {"other", "attention"} and not translate.calls
+    assert second.decompositions["attention"]("q", "k", "v") == ("q", "k", "v")
 
 
 def test_without_onnxscript_the_command_that_installs_it_is_named(translate, caplog):

@@ -51,11 +51,12 @@ def from_torch(exported_program: ExportedProgram) -> tvm.IRModule:
     if importlib.util.find_spec("onnxscript") is None:
         _log.warning("torch's exporter needs onnxscript (`pip install onnxscript`): TVM's leaves more kernels.")
         return _by_tvm(exported_program)
-    try:
-        return _by_onnx(exported_program)
-    except Exception as error:  # torch's exporter raises many kinds, and what it writes may be refused here
-        _log.info("torch's exporter is of no use here (%s): TVM's importer is asked.", reason_of(error))
-        return _by_tvm(exported_program)
+    for prepared in (lambda program: program, _with_plain_attention):
+        try:
+            return _by_onnx(prepared(exported_program))
+        except Exception as error:  # torch's exporter raises many kinds, and what it writes may be refused here
+            _log.info("torch's exporter is of no use here: %s.", reason_of(error).rstrip("."))
+    return _by_tvm(exported_program)
 
 
 def _by_onnx(program: ExportedProgram) -> tvm.IRModule:
@@ -68,6 +69,17 @@ def _by_onnx(program: ExportedProgram) -> tvm.IRModule:
         path = Path(folder) / "model.onnx"
         torch.onnx.export(program, dynamo=True, verbose=False).save(path, external_data=True)
         return from_onnx(path)
+
+
+def _with_plain_attention(program: ExportedProgram) -> ExportedProgram:
+    """Attention as products and a softmax: torch's exporter knows the operator with four dimensions only."""
+    import torch
+
+    aten, table = torch.ops.aten, torch.export.default_decompositions()
+    table[aten.scaled_dot_product_attention.default] = lambda *args, **options: aten._scaled_dot_product_attention_math(
+        *args, **options
+    )[0]
+    return program.run_decompositions(table)
 
 
 def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
