@@ -7,6 +7,7 @@ import tvm
 from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
+from ..ir.allocations import is_launch
 from ..ir.functions import public_functions
 from ..ir.walk import collect
 
@@ -66,8 +67,8 @@ def kernels_per_graph(mod: IRModule) -> list[int]:
     mod : tvm.IRModule
         After `CaptureGraphs`, memory not lowered any further.
     """
-    launches = [call for name in public_functions(mod) for call in _calls(mod[name]) if _is_launch(call)]
-    return [sum(_is_kernel(mod, call) for call in _calls(mod[each.args[1].fields[0]])) for each in launches]
+    launches = [call for name in public_functions(mod) for call in _calls(mod[name]) if _runs_graph(call)]
+    return [sum(is_launch(mod, call) for call in _calls(mod[each.args[1].fields[0]])) for each in launches]
 
 
 def _calls(func: relax.Function) -> list[ir.Call]:
@@ -75,10 +76,6 @@ def _calls(func: relax.Function) -> list[ir.Call]:
     return [value for value in values if isinstance(value, ir.Call)]
 
 
-def _is_launch(call: ir.Call) -> bool:
+def _runs_graph(call: ir.Call) -> bool:
     called = call.args[0] if call.args else None
     return isinstance(called, relax.ExternFunc) and called.global_symbol == RECORD
-
-
-def _is_kernel(mod: IRModule, call: ir.Call) -> bool:
-    return isinstance(call.op, ir.GlobalVar) and isinstance(mod[call.op], tirx.PrimFunc)
