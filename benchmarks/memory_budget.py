@@ -28,6 +28,7 @@ from statistics import median
 import numpy as np
 
 from smartmem_tvm import Options, compile, from_onnx
+from smartmem_tvm.bench.memory import peak_mb, restart_peak
 from smartmem_tvm.bench.results import write
 from smartmem_tvm.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.deploy.export import load, save
@@ -155,17 +156,13 @@ def resident(folder: Path) -> dict:
     """Bytes that this process has at most while it loads and runs a model, over what it has before."""
     arrays = list(np.load(folder.with_suffix(".npz")).values())
     set_threads(1)
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+    if not restart_peak():
+        raise SystemExit("this system does not measure a peak anew; Linux does.")
+    before = peak_mb()
     loaded = load(folder)
     for _ in range(3):
         loaded.run(*arrays)
-    return {"before": before, "peak": _status("VmHWM") - before, "arena": loaded.vm.memory_plan.bytes}
-
-
-def _status(field: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(field)))
+    return {"peak": round(1e6 * (peak_mb() - before)), "arena": loaded.vm.memory_plan.bytes}
 
 
 def main() -> None:
