@@ -22,7 +22,8 @@ from ._import_hook import after_import
 from ._version import __version__, version_problem
 
 if TYPE_CHECKING:  # for what reads the package without running it
-    from .deploy.build import Compiled, compile, compile_baseline, optimize
+    from .deploy.build import compile, compile_baseline, optimize
+    from .deploy.compiled import Compiled
     from .errors import UserError
     from .frontend import from_onnx, from_torch
     from .pipeline import Options
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Compiled": "deploy.build",
+    "Compiled": "deploy.compiled",
     "Options": "pipeline",
     "UserError": "errors",
     "compile": "deploy.build",

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from smartmem_tvm import light
-from smartmem_tvm.deploy.build import Compiled
+from smartmem_tvm.deploy.compiled import Compiled
 
 KEYS = {"model", "ok", "max_abs_err", "max_rel_err", "rtol", "atol", "peak_mb", "outputs"}
 

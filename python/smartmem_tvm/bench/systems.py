@@ -21,7 +21,7 @@ from .turns import inference, timed
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..deploy.build import Compiled
+    from ..deploy.compiled import Compiled
 
 
 def prepare(request: dict):

@@ -13,7 +13,7 @@ from .model import add_compilation, add_memory_budget, add_model, compile_model,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..deploy.build import Compiled
+    from ..deploy.compiled import Compiled
 
 NAME = "compile"
 HELP = "compile an ONNX model into a folder: library, manifest, explanation"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import tvm
 
-    from ..deploy.build import Compiled
+    from ..deploy.compiled import Compiled
     from ..frontend import Model
     from ..frontend.spec import Spec
     from ..pipeline import Options

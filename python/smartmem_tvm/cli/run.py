@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from ..deploy.build import Compiled
+    from ..deploy.compiled import Compiled
     from ..deploy.export import Loaded
 
 NAME = "run"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from tvm.target import Target
 
-    from ..deploy.build import Compiled
+    from ..deploy.compiled import Compiled
     from ..executor.devices import Executor
     from ..tune.campaign import Campaign, TuningEffort
     from ..tune.records import Records

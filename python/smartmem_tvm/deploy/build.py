@@ -4,24 +4,19 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..cpu_code import wide_indices
 from ..errors import UserError
-from ..ir.functions import MAIN, default_function, entry_functions, public_functions
+from ..ir.functions import MAIN, public_functions
 from ..ir.sizes import STREAMED
-from ..narrow import as_stated
 from ..output_check import OutputCheck
 from ..pipeline import (
     BASELINE_PHASES,
@@ -35,165 +30,27 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import kernel_rules
-from ..target import device_of, has_textures, host_target, is_gpu, is_opencl, parse_target
+from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
-from .arguments import Parameter, arguments, parameters
 from .bounds import with_bounds_checks
+from .compiled import Compiled
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
 from .memory_plan import PLANNED, memory_plan, stream_of
+from .session import quoted
 from .signatures import signatures
-from .streamed import BudgetTooSmall, StreamedMachine
+from .streamed import BudgetTooSmall
 from .texture_refusals import without_textures
 from .textures import tir_pipeline
-from .weights import Machine, Weight, lift_weights, write_weights
+from .weights import Weight, lift_weights
 
 _logger = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
 # LLVM 22 joins narrow vectors before they are loaded, in one of some thousand graphs, at levels 2 and 3; TVM sees it.
 _INVALID_CODE = "LLVM module verification failed"
-
-
-@dataclass
-class Compiled:
-    """A compiled model.
-
-    Attributes
-    ----------
-    executable : tvm.relax.VMExecutable
-        What TVM made; its functions take the inputs and then the weights. `deploy.export.save` saves both.
-    graph : tvm.IRModule
-        The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it. Its
-        large constants are parameters: the values are in `weights`, arranged as kernels want them.
-    weights : list of Weight
-        The large constants and the memory that each goes to, see `deploy.weights`.
-    rules : dict
-        Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
-    tuning : dict
-        Kernel name -> what is known of its record, if there is one, see `tune.apply_records.tuning_of`.
-    kernels_per_graph : list of int
-        Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
-    texel_reads : dict
-        OpenCL kernel -> how much of the texels that it reads it uses, see `analysis.texel_reads`.
-    memory : dict
-        Which memory an inference by the default function takes, and what is in it when, see
-        `deploy.memory_plan.memory_plan`.
-    signatures : dict
-        Kernel -> its parameters, see `deploy.signatures.signatures`.
-    stream : dict
-        With a memory budget what `ir.sizes.STREAM` says of ``main``, which reads `weights` from a file then. Otherwise
-        empty.
-    seconds : dict
-        Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
-    """
-
-    executable: object
-    graph: tvm.IRModule
-    target: tvm.target.Target
-    weights: list[Weight] = field(default_factory=list)
-    rules: dict[str, dict] = field(default_factory=dict)
-    tuning: dict[str, dict] = field(default_factory=dict)
-    kernels_per_graph: list[int] = field(default_factory=list)
-    texel_reads: dict[str, TexelReads] = field(default_factory=dict)
-    memory: dict = field(default_factory=dict)
-    signatures: dict[str, list[tuple]] = field(default_factory=dict)
-    stream: dict = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @cached_property
-    def vm(self) -> Machine:
-        """A virtual machine on the first device of the target's kind, with the weights.
-
-        Raises
-        ------
-        UserError
-            If this machine has no such device.
-        """
-        return self.machine()
-
-    def machine(self, device: tvm.runtime.Device | None = None) -> Machine:
-        """A new virtual machine on `device`, by default the first one of the target's kind."""
-        if self.stream:
-            return self._streamed()
-        device = device if device is not None else device_of(self.target)
-        takers = entry_functions(self.graph)
-        return Machine(self.executable, self.weights, device, has_textures(self.target), takers)
-
-    def _streamed(self) -> StreamedMachine:
-        """A machine that reads the weights from a file of its own."""
-        folder = tempfile.TemporaryDirectory(prefix="smartmem-weights-")
-        file = Path(folder.name) / "weights.bin"
-        places = write_weights(self.weights, file)
-        return StreamedMachine(self.executable, file, places, self.stream, self.stream["budget"], owned=folder)
-
-    def build_kernels(self, device: tvm.runtime.Device | None = None) -> int:
-        """Have an OpenCL driver compile all kernels now, in parallel, and not one by one at their first launches.
-
-        Returns
-        -------
-        int
-            How many it compiled; the others were cached. 0 for any other target.
-        """
-        if not is_opencl(self.target):
-            return 0
-        device = device if device is not None else device_of(self.target)
-        return int(tvm.get_global_func("smartmem.opencl.build")(self.executable.mod, device.index))
-
-    @cached_property
-    def functions(self) -> dict[str, list[Parameter]]:
-        """Name of each public function, sorted -> its inputs."""
-        return {name: parameters(self.graph, name) for name in public_functions(self.graph)}
-
-    def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
-        """Run a function of the model; returns its outputs in their order, as a flat list.
-
-        Parameters
-        ----------
-        *inputs
-            Numpy arrays, or tensors of TVM, in the order of the function's inputs; or one mapping of their names. A
-            tuple or list where an input is a tuple, sizes where it is a shape, numbers where it is one.
-        function : str, optional
-            By default ``main``, or the only one.
-        **named
-            Inputs by their names. One called ``function`` can be in a mapping only.
-
-        Raises
-        ------
-        UserError
-            If there is no such function, or an input is missing, of no use, or of another dtype or shape.
-        """
-        name = self._function(function)
-        given = arguments(name, self.functions[name], inputs, named, self.vm.device, self._put)
-        return as_stated(to_numpy(self.vm[name](*given)), self.graph, name)
-
-    def _put(self, array: np.ndarray) -> tvm.runtime.Tensor:
-        return self.vm.tensors([array])[0]
-
-    def _function(self, name: str | None) -> str:
-        found = name if name is not None else default_function(self.graph)
-        if found is None:
-            raise UserError(f"This model has the functions {_quoted(self.functions)}: name one, as function='NAME'.")
-        if found not in self.functions:
-            raise UserError(f"This model has no function '{found}': use {_quoted(self.functions)}.")
-        return found
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
-
-
-def to_numpy(result) -> list[np.ndarray]:
-    """The outputs of a VM call as a flat list of arrays; what is none, as effects of TVM's ``nn``, is in it too."""
-    if hasattr(result, "numpy"):
-        return [result.numpy()]
-    if isinstance(result, bool | int | float):
-        return [np.asarray(result)]
-    if not isinstance(result, Iterable):
-        return [result]
-    return [array for item in result for array in to_numpy(item)]
 
 
 def optimize(
@@ -435,7 +292,7 @@ def _require_functions(mod: tvm.IRModule) -> None:
 def _require_main_for_budget(mod: tvm.IRModule, options: Options) -> None:
     if options.memory_budget and public_functions(mod) != [MAIN]:
         raise UserError(
-            f"A memory budget is for one function, 'main', and the module has {_quoted(public_functions(mod))}: make "
+            f"A memory budget is for one function, 'main', and the module has {quoted(public_functions(mod))}: make "
             f"a module of one of them, called 'main', or leave the budget out."
         )
 

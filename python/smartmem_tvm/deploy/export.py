@@ -13,6 +13,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,14 @@ from .. import json_data
 from .._version import TVM_PINS, __version__, installed_version
 from ..errors import UserError
 from .compilers import LIBRARY, OBJECTS
+from .runnable import Runnable
 
 if TYPE_CHECKING:
-    import numpy as np
     import tvm
 
     from ..planner.preload import PreloadPlan
-    from .build import Compiled
+    from .compiled import Compiled
+    from .session import Session
     from .streamed import StreamedMachine
     from .weights import Machine
 
@@ -69,7 +71,7 @@ _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, PLAN}
 
 
 @dataclass(frozen=True)
-class Loaded:
+class Loaded(Runnable):
     """A compiled model from a folder.
 
     Attributes
@@ -105,20 +107,13 @@ class Loaded:
             raise UserError("This model has its weights in memory: compile it with a memory budget first.")
         return self.vm.set_memory_budget(budget)
 
-    def run(self, /, *inputs: np.ndarray, **named: np.ndarray) -> list[np.ndarray]:
-        """Run on arrays in the order of the model's inputs, or by their names: one mapping, or keywords.
+    @cached_property
+    def _first(self) -> Session:
+        from .arguments import parameter_of_file
+        from .session import Session
 
-        Raises
-        ------
-        UserError
-            If an input is missing, of no use, or of another dtype or shape.
-        """
-        from .arguments import arguments, parameter_of_file
-        from .build import to_numpy
-
-        params = [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in self.manifest["inputs"]]
-        given = arguments("main", params, inputs, named, self.vm.device, lambda array: self.vm.tensors([array])[0])
-        return to_numpy(self.vm["main"](*given))
+        inputs = [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in self.manifest["inputs"]]
+        return Session(self.vm, {"main": inputs})
 
 
 def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:

@@ -273,6 +273,18 @@ class StreamedMachine(Machine):
         """Stop reading and give the memory back; the machine runs nothing any more."""
         self._call.close(self._stream)
 
+    def another(self) -> Machine:
+        """Refuse: a second machine would take a budget of its own.
+
+        Raises
+        ------
+        UserError
+        """
+        raise UserError(
+            "A model with a memory budget has one arena, which one inference at a time runs in: compile it without "
+            "a budget for several at once."
+        )
+
     def __getitem__(self, name: str):
         function = super().__getitem__(name)
         return self._guarded(function) if name == "main" else function

@@ -19,7 +19,7 @@ from ..executor.gpu_turn import LOCK, gpu_turn
 from ..executor.readings import BY_DEVICE_CLOCK, CANDIDATE, Clock, evaluator_clock, host_clock
 from ..executor.workers import Confines, Workers
 from ..target import device_of, has_textures, is_gpu, is_opencl
-from .build import to_numpy
+from .session import to_numpy
 from .device_clock import device_clock
 from .weights import Machine, Weight
 

@@ -12,7 +12,8 @@ from tvm.s_tir import dlight
 
 from ..errors import UserError
 from ..target import has_textures
-from .build import Compiled, generate
+from .build import generate
+from .compiled import Compiled
 from .tvm_texture_mends import SplitByScope, convolve_narrow_groups
 from .weights import lift_weights
 

@@ -81,12 +81,41 @@ class Machine(relax.VirtualMachine):
     ):
         self.device = device if device is not None else tvm.cpu()
         super().__init__(code, [self.device] * (1 + len(SCOPES) if textures else 1))
+        self._code, self._textures = code, textures
         self._weights = tuple(weight.on(self.device) for weight in weights)
         self._functions = frozenset(functions)
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether its kernels run on this machine's CPU."""
+        return self.device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether inferences of machines beside each other must not overlap.
+
+        TVM records CUDA graphs in a mode in which no other thread may call CUDA, and has one stream for all of them.
+        """
+        return self.device.dlpack_device_type() == tvm.cuda().dlpack_device_type()
+
+    def another(self) -> Machine:
+        """A machine beside this one, with the same weights in memory, for another thread.
+
+        Raises
+        ------
+        UserError
+            If the weights are in one arena with the tensors of an inference.
+        """
+        weights = [Weight(tensor) for tensor in self._weights]  # where they are already
+        return Machine(self._code, weights, self.device, self._textures, self._functions)
+
+    def tensor(self, array: np.ndarray) -> tvm.runtime.Tensor:
+        """An array on the device, as functions take it."""
+        return tvm.runtime.tensor(to_bytes(np.asarray(array, order="C")), self.device)
+
     def tensors(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-        """The arrays on the device, as functions take them."""
-        return [tvm.runtime.tensor(to_bytes(np.asarray(array, order="C")), self.device) for array in arrays]
+        """The arrays on the device."""
+        return [self.tensor(array) for array in arrays]
 
     def timed(
         self, tensors: Sequence[tvm.runtime.Tensor], runs: int, function: str = "main", calls: int = 1

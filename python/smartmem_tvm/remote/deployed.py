@@ -13,7 +13,7 @@ import numpy as np
 from tvm.target import Target
 
 from .. import json_data
-from ..deploy.build import to_numpy
+from ..deploy.session import to_numpy
 from ..deploy.compilers import OBJECTS, remedy
 from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest, require_whole_weights
 from ..deploy.kernel_functions import PREFIX

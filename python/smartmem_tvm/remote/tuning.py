@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tvm.target import Target
 
-from ..deploy.build import Compiled
+from ..deploy.compiled import Compiled
 from ..deploy.export import save
 from ..deploy.link import link_for
 from ..deploy.signatures import launched

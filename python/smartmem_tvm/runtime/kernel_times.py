@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 import tvm
 
-from ..deploy.build import Compiled
+from ..deploy.compiled import Compiled
 from ..schedule.schedule_kernels import LIBRARY
 
 

@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from ..deploy.build import Compiled
+from ..deploy.compiled import Compiled
 from ..deploy.device_clock import device_clock
 
 

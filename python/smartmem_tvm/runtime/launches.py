@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from ..deploy.build import Compiled
+from ..deploy.compiled import Compiled
 from ..transform.capture_graphs import RECORD
 
 

@@ -41,6 +41,17 @@ def usable_cores(among: Collection[int] = ()) -> int:
     return len({file.read_text() if file.exists() else cpu for cpu, file in files.items()})
 
 
+def process_cpus() -> list[int]:
+    """Logical CPUs that threads of this process run on: TVM ties the one that runs its kernels to some of them."""
+    if not hasattr(os, "sched_getaffinity"):
+        return list(range(os.cpu_count() or 1))
+    found = set(os.sched_getaffinity(0))
+    for task in Path("/proc/self/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has ended
+            found |= os.sched_getaffinity(int(task.name))
+    return sorted(found)
+
+
 def cores_to_measure(asked: Collection[int] | None) -> Collection[int]:
     """The cores asked for; empty if none were.
 
@@ -76,8 +87,8 @@ def memory_bytes() -> int:
     return min(found)
 
 
-def run_threads() -> int:
-    """Threads that kernels run on unless told otherwise: TVM_NUM_THREADS, else one per core.
+def run_threads(among: Collection[int] = ()) -> int:
+    """Threads that kernels run on unless told otherwise: TVM_NUM_THREADS, else one per core, or per core among some.
 
     Raises
     ------
@@ -87,7 +98,12 @@ def run_threads() -> int:
     told = os.environ.get("TVM_NUM_THREADS") or "0"
     if not told.isdecimal():
         raise UserError(f"TVM_NUM_THREADS is '{told}', which is no number of threads; correct it, or leave it out.")
-    return int(told) or usable_cores()
+    return int(told) or usable_cores(among)
+
+
+def most_threads() -> int:
+    """Threads with which a machine still gets on: TVM's do not sleep while they wait."""
+    return _CROWD * (os.cpu_count() or 1)
 
 
 def thread_count(wanted: int | None) -> int:
@@ -96,9 +112,9 @@ def thread_count(wanted: int | None) -> int:
     Raises
     ------
     UserError
-        If there are so many that they would bring the machine to a halt: TVM's do not sleep while they wait.
+        If there are so many that they would bring the machine to a halt.
     """
-    count, most = wanted or run_threads(), _CROWD * (os.cpu_count() or 1)
+    count, most = wanted or run_threads(), most_threads()
     if count > most:
         raise UserError(
             f"{count} threads (--threads, or TVM_NUM_THREADS) are too many for this machine's {os.cpu_count()} cores: "

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model in this process: its code, its weights, and what is known of it."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import tvm
+
+from ..analysis.texel_reads import TexelReads
+from ..ir.functions import default_function, entry_functions, public_functions
+from ..narrow import as_stated
+from ..target import device_of, has_textures, is_opencl
+from .arguments import Parameter, parameters
+from .runnable import Runnable
+from .session import Session
+from .streamed import StreamedMachine
+from .weights import Machine, Weight, write_weights
+
+
+@dataclass
+class Compiled(Runnable):
+    """A compiled model.
+
+    Attributes
+    ----------
+    executable : tvm.relax.VMExecutable
+        What TVM made; its functions take the inputs and then the weights. `deploy.export.save` saves both.
+    graph : tvm.IRModule
+        The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it. Its
+        large constants are parameters: the values are in `weights`, arranged as kernels want them.
+    weights : list of Weight
+        The large constants and the memory that each goes to, see `deploy.weights`.
+    rules : dict
+        Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
+    tuning : dict
+        Kernel name -> what is known of its record, if there is one, see `tune.apply_records.tuning_of`.
+    kernels_per_graph : list of int
+        Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
+    texel_reads : dict
+        OpenCL kernel -> how much of the texels that it reads it uses, see `analysis.texel_reads`.
+    memory : dict
+        Which memory an inference by the default function takes, and what is in it when, see
+        `deploy.memory_plan.memory_plan`.
+    signatures : dict
+        Kernel -> its parameters, see `deploy.signatures.signatures`.
+    stream : dict
+        With a memory budget what `ir.sizes.STREAM` says of ``main``, which reads `weights` from a file then. Otherwise
+        empty.
+    seconds : dict
+        Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
+    """
+
+    executable: object
+    graph: tvm.IRModule
+    target: tvm.target.Target
+    weights: list[Weight] = field(default_factory=list)
+    rules: dict[str, dict] = field(default_factory=dict)
+    tuning: dict[str, dict] = field(default_factory=dict)
+    kernels_per_graph: list[int] = field(default_factory=list)
+    texel_reads: dict[str, TexelReads] = field(default_factory=dict)
+    memory: dict = field(default_factory=dict)
+    signatures: dict[str, list[tuple]] = field(default_factory=dict)
+    stream: dict = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def vm(self) -> Machine:
+        """A virtual machine on the first device of the target's kind, with the weights.
+
+        Raises
+        ------
+        UserError
+            If this machine has no such device.
+        """
+        return self.machine()
+
+    def machine(self, device: tvm.runtime.Device | None = None) -> Machine:
+        """A new virtual machine on `device`, by default the first one of the target's kind."""
+        if self.stream:
+            return self._streamed()
+        device = device if device is not None else device_of(self.target)
+        takers = entry_functions(self.graph)
+        return Machine(self.executable, self.weights, device, has_textures(self.target), takers)
+
+    def _streamed(self) -> StreamedMachine:
+        """A machine that reads the weights from a file of its own."""
+        folder = tempfile.TemporaryDirectory(prefix="smartmem-weights-")
+        file = Path(folder.name) / "weights.bin"
+        places = write_weights(self.weights, file)
+        return StreamedMachine(self.executable, file, places, self.stream, self.stream["budget"], owned=folder)
+
+    def build_kernels(self, device: tvm.runtime.Device | None = None) -> int:
+        """Have an OpenCL driver compile all kernels now, in parallel, and not one by one at their first launches.
+
+        Returns
+        -------
+        int
+            How many it compiled; the others were cached. 0 for any other target.
+        """
+        if not is_opencl(self.target):
+            return 0
+        device = device if device is not None else device_of(self.target)
+        return int(tvm.get_global_func("smartmem.opencl.build")(self.executable.mod, device.index))
+
+    @cached_property
+    def functions(self) -> dict[str, list[Parameter]]:
+        """Name of each public function, sorted -> its inputs."""
+        return {name: parameters(self.graph, name) for name in public_functions(self.graph)}
+
+    @cached_property
+    def _first(self) -> Session:
+        default = default_function(self.graph)
+        return Session(self.vm, self.functions, default, lambda outputs, name: as_stated(outputs, self.graph, name))

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One virtual machine of a compiled model, with what a caller gives and gets: several of them run at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tvm
+
+from ..errors import UserError
+from ..ir.functions import MAIN
+from .arguments import Parameter, arguments
+from .weights import Machine
+
+_thread = threading.local()
+
+
+@dataclass(frozen=True)
+class Session:
+    """Runs a compiled model, one inference at a time; others that want it meanwhile wait.
+
+    Sessions of one model run at once, on threads of the caller's: each has a virtual machine and tensors between
+    kernels of its own, and all of them read one copy of the weights.
+
+    Attributes
+    ----------
+    vm : Machine
+        Its virtual machine.
+    functions : dict
+        Name of each function -> its inputs.
+    default : str or None
+        The function that `run` runs unless told otherwise.
+    stated : callable
+        ``stated(outputs, function)``: the outputs in the types that the model states.
+    turn : context manager
+        Is held during an inference.
+    """
+
+    vm: Machine
+    functions: Mapping[str, Sequence[Parameter]]
+    default: str | None = MAIN
+    stated: Callable[[list[np.ndarray], str], list[np.ndarray]] = lambda outputs, _: outputs
+    turn: contextlib.AbstractContextManager = field(default_factory=threading.Lock)
+
+    def another(self) -> Session:
+        """A session of the same model beside this one.
+
+        Raises
+        ------
+        UserError
+            If the model has a memory budget.
+        """
+        return replace(self, vm=self.vm.another(), turn=self.turn if self.vm.takes_turns else threading.Lock())
+
+    def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
+        """Run a function of the model; see `Compiled.run`."""
+        name = self._named(function)
+        with self.turn:
+            if self.vm.on_cpu:
+                keep_cores()
+            given = arguments(name, self.functions[name], inputs, named, self.vm.device, self.vm.tensor)
+            return self.stated(to_numpy(self.vm[name](*given)), name)
+
+    def _named(self, name: str | None) -> str:
+        found = name if name is not None else self.default
+        if found is None:
+            raise UserError(f"This model has the functions {quoted(self.functions)}: name one, as function='NAME'.")
+        if found not in self.functions:
+            raise UserError(f"This model has no function '{found}': use {quoted(self.functions)}.")
+        return found
+
+
+def keep_cores() -> None:
+    """Let this thread, if it is not the first one, go on running on the cores that it may run on.
+
+    With the pool of workers that TVM makes for each thread which runs kernels it ties the thread itself to core 0, with
+    all the others.
+    """
+    if hasattr(_thread, "kept") or not hasattr(os, "sched_setaffinity"):
+        return
+    _thread.kept = True
+    if threading.current_thread() is not threading.main_thread():
+        before = os.sched_getaffinity(0)
+        tvm.runtime.num_threads()  # makes the pool
+        os.sched_setaffinity(0, before)
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names for a sentence."""
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def to_numpy(result) -> list[np.ndarray]:
+    """The outputs of a VM call as a flat list of arrays; what is none, as effects of TVM's ``nn``, is in it too."""
+    if hasattr(result, "numpy"):
+        return [result.numpy()]
+    if isinstance(result, bool | int | float):
+        return [np.asarray(result)]
+    if not isinstance(result, Iterable):
+        return [result]
+    return [array for item in result for array in to_numpy(item)]

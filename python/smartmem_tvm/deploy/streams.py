@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several inferences of one compiled model at once: sessions on threads, each with cores of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import tvm
+
+from ..errors import UserError
+from ..tune.host import most_threads, process_cpus, run_threads
+from .runnable import Runnable
+from .session import Session
+
+Result = TypeVar("Result")
+
+_OWN_CORES = -2  # TVM's kSpecifyOneCorePerThread: the pool of the calling thread has as many workers as CPUs are listed
+
+
+class Streams:
+    """Serves requests for one model, so many at a time; to be closed, or used with ``with``.
+
+    Parameters
+    ----------
+    model : Compiled or Loaded
+        What runs; its weights are there once.
+    count : int
+        Sessions, of which each has a thread.
+    threads : int, optional
+        Of each session, which has as many cores for itself as long as there are enough (and TVM_BIND_THREADS is not 0).
+        By default what this process may use (TVM_NUM_THREADS, else its cores) divided by `count`. Of no meaning where
+        kernels run on a GPU.
+
+    Attributes
+    ----------
+    count, threads : int
+        As used.
+
+    Raises
+    ------
+    UserError
+        If a number is not positive, there are too many threads, or the model has a memory budget.
+    """
+
+    def __init__(self, model: Runnable, count: int, threads: int | None = None):
+        cpus = process_cpus()
+        self.count, self.threads = count, share_of_threads(count, threads, cpus)
+        self._mine = threading.local()
+        self._free: queue.SimpleQueue[tuple[Session, list[int]]] = queue.SimpleQueue()
+        for number in range(count):
+            first = number * self.threads
+            own = [cpus[index % len(cpus)] for index in range(first, first + self.threads)]
+            self._free.put((model.session(), own))
+        self._executor = ThreadPoolExecutor(count, "smartmem-stream", self._begin)
+
+    def submit(self, /, *inputs, function: str | None = None, **named) -> Future[list[np.ndarray]]:
+        """Ask for one inference, with arguments as for `Compiled.run`, which the result raises errors of."""
+        return self.call(lambda session: session.run(*inputs, function=function, **named))
+
+    def map(self, requests: Iterable) -> Iterator[list[np.ndarray]]:
+        """The outputs of all requests, in their order.
+
+        Parameters
+        ----------
+        requests : iterable
+            Of each one a mapping of names, a tuple or list of all inputs, or the only input.
+        """
+        futures = [self.submit(*_inputs(each)) for each in requests]
+        return (future.result() for future in futures)
+
+    def call(self, work: Callable[[Session], Result]) -> Future[Result]:
+        """Have a free thread do something with its session."""
+        return self._executor.submit(lambda: work(self._mine.session))
+
+    def close(self) -> None:
+        """Wait for what is asked for, then end the threads."""
+        self._executor.shutdown()
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        """What a new thread does first."""
+        self._mine.session, cpus = self._free.get_nowait()
+        if self._mine.session.vm.on_cpu:
+            tvm.get_global_func("runtime.config_threadpool")(_OWN_CORES, len(cpus), [str(cpu) for cpu in cpus])
+
+
+def share_of_threads(count: int, threads: int | None = None, cpus: Collection[int] = ()) -> int:
+    """Threads of each of `count` inferences at once: those asked for, or an equal share of all.
+
+    Raises
+    ------
+    UserError
+        If a number is not positive, or they are so many that they would bring the machine to a halt.
+    """
+    for what, number in (("streams", count), ("threads", threads)):
+        if number is not None and number < 1:
+            raise UserError(f"{number} is no number of {what}: give 1 or more.")
+    share = threads or max(run_threads(cpus) // count, 1)
+    if count * share > most_threads():
+        raise UserError(
+            f"{count} streams on {share} threads each are too many for this machine, which runs {most_threads()} "
+            f"threads at most: give fewer."
+        )
+    return share
+
+
+def _inputs(request: object) -> tuple:
+    return tuple(request) if isinstance(request, tuple | list) else (request,)
