@@ -23,6 +23,7 @@ from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anythi
 from smartmem_tvm.frontend import baseline, control_flow, dimensions, fold, importer, onnx_file, operators
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import at_most, model_apart
+from smartmem_tvm.frontend.batch import rebatch
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
 from smartmem_tvm.frontend.pools import trim_pools
@@ -49,7 +50,7 @@ Source = str | PathLike | onnx.ModelProto
 Shapes = Mapping[str, Sequence[int]] | None
 
 
-def read_model(source: Source, shapes: Shapes = None) -> Model:
+def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) -> Model:
     """Read an ONNX model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
 
     Parameters
@@ -59,6 +60,8 @@ def read_model(source: Source, shapes: Shapes = None) -> Model:
     shapes
         Input name -> shape, for inputs with dimensions that the model leaves open. A named dimension
         (``dim_param``) given for one input holds for every input that uses the name.
+    batch : int, optional
+        The first dimension of every input, which the model leaves open or has 1 in; see `frontend.batch.rebatch`.
 
     Returns
     -------
@@ -71,10 +74,12 @@ def read_model(source: Source, shapes: Shapes = None) -> Model:
     ------
     UserError
         If the file is missing, truncated or not ONNX; if its external data is missing or outside its folder;
-        if the graph is empty or too new; if a dimension has no value; if `shapes` does not fit; if the weights
-        take more than this machine's memory.
+        if the graph is empty or too new; if a dimension has no value; if `shapes` or `batch` does not fit; if the
+        weights take more than this machine's memory.
     """
     model = onnx_file.read(source)
+    if batch is not None:
+        rebatch(model.proto, batch, model.name)
     dimensions.bind(model.proto, shapes or {}, model.name)
     onnx_file.check_tensors(model)
     return model

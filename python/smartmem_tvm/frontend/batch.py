@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives a model another batch, also where its graph has a batch of 1 written into it."""
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import TypeProto, helper, numpy_helper
+from onnx.shape_inference import InferenceError, infer_node_outputs
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
+
+Shape = tuple[int, ...]
+
+_SIZES = 64  # numbers of a constant that says how large something is, at most
+
+
+def rebatch(model: onnx.ModelProto, count: int, name: str) -> None:
+    """Make the first dimension of every input `count`, in place, and whatever the graph says of it.
+
+    Where the model leaves that dimension open there is nothing more to do. Where it is 1, the sizes written into
+    ``Reshape``, ``Expand`` and ``Resize`` become those of the batch, and what is joined with a tensor of the batch is
+    repeated for it: the batch is followed through the graph as the size that is no longer 1 times what it was.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Without values of its large weights; sizes other than the batch may still be open.
+    name : str
+        What messages call it.
+
+    Raises
+    ------
+    UserError
+        If an input has another first dimension, or an operator cannot be given the batch.
+    """
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    before = {value.name: _copied(value.type) for value in inputs}
+    written = [_widen(value, count, name) for value in inputs]
+    if not any(written) or count == 1:
+        return
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    _Rewriter(model, count, name, before, {value.name: value.type for value in inputs}).rewrite()
+
+
+def _copied(kind: TypeProto) -> TypeProto:
+    copy = TypeProto()
+    copy.CopyFrom(kind)
+    return copy
+
+
+def _widen(value: onnx.ValueInfoProto, count: int, name: str) -> bool:
+    """Write the batch into an input; whether the model had a 1 there."""
+    dims = value.type.tensor_type.shape.dim
+    if not dims:
+        raise UserError(f"Input '{value.name}' of {name} has no dimension for a batch: leave --batch out.")
+    fixed = dims[0].WhichOneof("value") == "dim_value" and dims[0].dim_value >= 0
+    if fixed and dims[0].dim_value not in (1, count):
+        raise UserError(
+            f"Input '{value.name}' of {name} has a first dimension of {dims[0].dim_value}, and a batch takes the place "
+            f"of 1 or of an open one: export the model with an open batch."
+        )
+    is_one = fixed and dims[0].dim_value == 1
+    dims[0].dim_value = count
+    return is_one
+
+
+class _Rewriter:
+    """Goes through a graph with the types of all tensors as they were, and as they become with the batch."""
+
+    def __init__(self, model: onnx.ModelProto, count: int, name: str, before: dict, after: dict):
+        self.model, self.count, self.name = model, count, name
+        self.versions = {each.domain: each.version for each in model.opset_import}
+        self.values = {tensor.name: tensor for tensor in model.graph.initializer}
+        weights = {name: helper.make_tensor_type_proto(t.data_type, t.dims) for name, t in self.values.items()}
+        self.before, self.after = {**weights, **before}, {**weights, **after}
+        self.nodes: list[onnx.NodeProto] = []
+
+    def rewrite(self) -> None:
+        """Change the graph."""
+        for node in self.model.graph.node:
+            if node.op_type == "Constant" and node.attribute[0].name == "value":
+                self.values[node.output[0]] = node.attribute[0].t
+            old = self._types(node, self.before)
+            if any(self._axis(each) is not None for each in node.input):
+                _CHANGES.get(node.op_type, lambda *_: None)(self, node, old)
+            self.before.update(old)
+            self.after.update(self._types(node, self.after))
+            self.nodes.append(node)
+        del self.model.graph.node[:]
+        self.model.graph.node.extend(self.nodes)
+
+    def _types(self, node: onnx.NodeProto, known: dict) -> dict:
+        """What a node gives, as far as ONNX can tell."""
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.versions.get(node.domain, 1), node.domain)
+            inputs = {each: known[each] for each in node.input if each in known}
+            data = {each: self.values[each] for each in node.input if self._is_small(each)}
+            imports = list(self.model.opset_import)
+            return infer_node_outputs(schema, node, inputs, data, opset_imports=imports, ir_version=9)
+        except (InferenceError, onnx.defs.SchemaError) as error:
+            reason = str(error).strip().splitlines()[-1].rstrip(".")
+            raise self._refusal(node, reason) from error
+
+    def _is_small(self, tensor: str) -> bool:
+        """Whether it can be sizes, axes and the like; values of large weights are not here."""
+        return tensor in self.values and prod(self.values[tensor].dims) <= _SIZES
+
+    def _shapes(self, tensor: str) -> tuple[Shape, Shape] | None:
+        """A tensor's sizes as they were and as they are."""
+        both = (self.before.get(tensor), self.after.get(tensor))
+        dims = [each.tensor_type.shape.dim for each in both if each is not None]
+        known = len(dims) == 2 and all(dim.HasField("dim_value") for each in dims for dim in each)
+        return tuple(tuple(dim.dim_value for dim in each) for each in dims) if known else None
+
+    def _axis(self, tensor: str) -> int | None:
+        """The dimension of a tensor that the batch is in, None if there is none."""
+        old, new = self._shapes(tensor) or ((), ())
+        return next((axis for axis, (one, many) in enumerate(zip(old, new)) if one != many), None)
+
+    def _constant(self, node: onnx.NodeProto, place: int) -> list[int]:
+        tensor = self.values.get(node.input[place])
+        if tensor is None:
+            raise self._refusal(node, f"its sizes '{node.input[place]}' are computed")
+        return [int(each) for each in numpy_helper.to_array(tensor)]
+
+    def _give(self, node: onnx.NodeProto, place: int, sizes: Sequence[int] | np.ndarray) -> None:
+        """A constant of this node's own, in the place of one that others may read too."""
+        tensor = numpy_helper.from_array(np.array(sizes, "int64"), self._unused(f"{node.output[0]}_sizes"))
+        self.model.graph.initializer.append(tensor)
+        self.values[tensor.name], self.before[tensor.name] = tensor, helper.make_tensor_type_proto(7, tensor.dims)
+        self.after[tensor.name] = self.before[tensor.name]
+        node.input[place] = tensor.name
+
+    def _unused(self, name: str) -> str:
+        while name in self.before:
+            name += "_"
+        return name
+
+    def _reshape(self, node: onnx.NodeProto, old: dict) -> None:
+        axis = self._axis(node.input[0])
+        if axis is None:
+            return
+        self._constant(node, 1)
+        sizes = [dim.dim_value for dim in old[node.output[0]].tensor_type.shape.dim]
+        inner = prod(self._shapes(node.input[0])[0][axis:])  # numbers of one sample that lie together
+        places = [each for each in range(len(sizes)) if prod(sizes[each:]) == inner]
+        if not places:
+            raise self._refusal(node, "the batch would lie within a dimension")
+        self._give(node, 1, [size * self.count if each == places[0] else size for each, size in enumerate(sizes)])
+
+    def _expand(self, node: onnx.NodeProto, _: dict) -> None:
+        axis, sizes = self._axis(node.input[0]), self._constant(node, 1)
+        place = axis - len(self._shapes(node.input[0])[0]) + len(sizes)
+        if place >= 0:
+            sizes[place] = max(sizes[place], 1) * self.count
+            self._give(node, 1, sizes)
+
+    def _resize(self, node: onnx.NodeProto, _: dict) -> None:
+        axis = self._axis(node.input[0])
+        if len(node.input) > 3 and node.input[3]:
+            sizes = self._constant(node, 3)
+            if len(sizes) == len(self._shapes(node.input[0])[0]):
+                sizes[axis] *= self.count
+                self._give(node, 3, sizes)
+
+    def _gather(self, node: onnx.NodeProto, old: dict) -> None:
+        """Along a dimension that the batch is in: the same places of each sample, as ``as_strided`` needs it."""
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        if self._axis(node.input[0]) is None or axis % len(self._shapes(node.input[0])[0]) != self._axis(node.input[0]):
+            return
+        tensor = self.values.get(node.input[1])
+        if tensor is None or not tensor.ByteSize() or not tensor.dims or tensor.dims[0] != 1 or axis != 0:
+            raise self._refusal(node, "it picks along the batch")
+        indices, size = numpy_helper.to_array(tensor), self._shapes(node.input[0])[0][0]
+        indices = np.where(indices < 0, indices + size, indices)
+        self._give(node, 1, np.concatenate([indices + sample * size for sample in range(self.count)]))
+
+    def _concat(self, node: onnx.NodeProto, _: dict) -> None:
+        axes = {axis for each in node.input if (axis := self._axis(each)) is not None}
+        if len(axes) > 1:
+            raise self._refusal(node, "its inputs have the batch in different dimensions")
+        (axis,) = axes
+        rank = len(next(found for each in node.input if (found := self._shapes(each)) is not None)[0])
+        if node.attribute[0].i % rank == axis:
+            raise self._refusal(node, "it joins along the batch")
+        for place, each in enumerate(node.input):
+            if self._axis(each) is None:
+                node.input[place] = self._repeated(each, axis, rank, node)
+
+    def _repeated(self, tensor: str, axis: int, rank: int, node: onnx.NodeProto) -> str:
+        """A tensor without a batch, for each sample once."""
+        sizes = [self.count if each == axis else 1 for each in range(rank)]
+        wide = helper.make_node("Tile", [tensor, ""], [self._unused(f"{node.output[0]}_{tensor}_batch")])
+        self._give(wide, 1, sizes)
+        self.before[wide.output[0]] = self.before[tensor]
+        self.after.update(self._types(wide, self.after))
+        self.nodes.append(wide)
+        return wide.output[0]
+
+    def _refusal(self, node: onnx.NodeProto, reason: str) -> UserError:
+        return UserError(
+            f"{self.name} cannot be given a batch of {self.count}: {walk.node_label(node)} has a batch of 1 written "
+            f"into it, and {reason}; export the model with an open batch."
+        )
+
+
+_CHANGES = {
+    "Reshape": _Rewriter._reshape,
+    "Expand": _Rewriter._expand,
+    "Resize": _Rewriter._resize,
+    "Gather": _Rewriter._gather,
+    "Concat": _Rewriter._concat,
+}
+"""Operator -> what gives it the batch; all others take what comes."""
+
+
+def check_batch(single: Iterable[list[np.ndarray]], whole: list[np.ndarray], name: str) -> None:
+    """Refuse a model whose outputs for a batch are not those for its samples, one by one.
+
+    Parameters
+    ----------
+    single : iterable of list of numpy.ndarray
+        The outputs for each sample.
+    whole : list of numpy.ndarray
+        The outputs for the batch.
+
+    Raises
+    ------
+    UserError
+    """
+    for number, (parts, batch) in enumerate(zip(zip(*single), whole)):
+        joined = np.concatenate(parts)
+        if joined.shape != batch.shape or not np.allclose(joined, batch, 1e-3, 1e-3 * np.abs(joined).max(initial=0)):
+            raise UserError(
+                f"Output {number} of {name} is another one for a batch than for its samples one by one: this model "
+                f"cannot be given a batch; export it with an open one."
+            )
