@@ -39,6 +39,10 @@ class System(Protocol):
     def run(self) -> None:
         """Run once on the inputs kept."""
 
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        """Run so many times on the inputs kept, several at once; the seconds of all, and those of each."""
+        raise NotImplementedError
+
     def count(self) -> dict[str, Any]:
         """Facts that only a run tells, as the kernels launched; none of a system that shows nothing of them."""
         return {}
@@ -85,7 +89,7 @@ class Child:
         return content if ok else self._fail(content)
 
     def call(self, name: str, *arguments) -> Any:
-        """Have the child do ``feed``, ``run`` (answers its seconds) or ``finish`` (answers the last facts)."""
+        """Have the child do ``feed``, ``run`` (answers its seconds), ``serve``, or ``finish`` (the last facts)."""
         self.ask(name, *arguments)
         return self.answer()
 
@@ -149,6 +153,9 @@ class _Calls:
 
     def run(self) -> float:
         return timed(self.system.run)[0]
+
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        return self.system.serve(count)
 
     def finish(self) -> dict:
         # Read before counting, which is no part of running.

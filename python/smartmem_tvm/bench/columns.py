@@ -66,6 +66,15 @@ def per_graph(kernels: Sequence[int]) -> str:
     return f"{'+'.join(map(str, kernels))}={sum(kernels)}" if len(kernels) > 1 else str(sum(kernels))
 
 
+SERVED = (
+    Column("kernels", "kernels", ("kernels",)),
+    Column("inferences/s", "inferences_per_second", ("throughput", "per_second"), "{:.2f}"),
+    *(Column(f"{each} ms", f"request_ms_{each}", ("throughput", each), "{:.2f}") for each in ("p50", "p90", "p99")),
+    Column("error", "relative_error", ("relative_error",), "{:.1e}"),
+    Column("run MB", "peak_mb_run", ("peak_mb", "run"), "{:.0f}"),
+)
+"""Of requests, several at once."""
+
 # Shown where a system has them.
 _GRAPHS = Column("in graphs", "kernels_per_graph", ("kernels_per_graph",), per_graph)
 _CSV_ONLY = (
@@ -83,6 +92,8 @@ ABLATION_TITLES = ("model", "technique", *(column.title for column in FIGURES[:4
 def columns_of(rows: Sequence[Mapping]) -> tuple[Column, ...]:
     """The figures worth showing of these rows."""
     systems = [facts for row in rows for facts in row.get("systems", {}).values()]
+    if any("throughput" in facts for facts in systems):
+        return SERVED
     graphs = (_GRAPHS,) if any(_GRAPHS.value(facts) is not None for facts in systems) else ()
     return (*FIGURES[:2], *graphs, *FIGURES[2:])
 
@@ -121,7 +132,7 @@ def ablation_cells(row: Mapping) -> list[tuple[str, ...]]:
 def csv_text(rows: Iterable[Mapping]) -> str:
     """One line for each model and system."""
     text = io.StringIO()
-    columns = FIGURES + _CSV_ONLY
+    columns = FIGURES + SERVED[1:5] + _CSV_ONLY
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["model", "system", "threads", "date", *(column.name for column in columns)])
     for row in rows:
@@ -148,6 +159,11 @@ def latency(facts: Mapping) -> float | None:
     return facts.get("latency_ms", {}).get("median")
 
 
+def per_second(facts: Mapping) -> float | None:
+    """Inferences a second."""
+    return facts.get("throughput", {}).get("per_second")
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """The n-th root of the product; values are positive."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
@@ -167,8 +183,10 @@ def one_line(row: Mapping) -> str:
     parts = [f"{facts['kernels']} kernels, {facts['layout_kernels']} layout"]
     if latency(facts) is not None:
         parts.append(f"{latency(facts):.1f} ms")
+    if per_second(facts) is not None:
+        parts.append(f"{per_second(facts):.2f} inferences/s")
     for other in others(row):
-        factor = ratio(row, latency, first, other)
+        factor = ratio(row, per_second if "streams" in row else latency, first, other)
         if factor is not None:
             parts.append(f"{factor:.2f}x {other}")
     return ", ".join([*parts, f"measured in {row['seconds']:.0f} s"])
@@ -186,16 +204,26 @@ def conditions(rows: Sequence[Mapping]) -> list[str]:
         if row.get("target") in devices:
             names = dict.fromkeys(facts["name"] for facts in devices.values())
             where = f"{' and '.join(names)}, inputs and outputs on the device, until it is done"
-        sentences[f"Latencies: medians, 10th and 90th percentile on {where}; runs taken {turns}."] = None
+        batch = f", batch {row['batch']}" if "batch" in row else ""
+        if "streams" in row:
+            sentences[
+                f"Requests: {row['streams']} at a time{batch} on {where}; percentiles of what one takes; in rounds, "
+                f"{turns}."
+            ] = None
+            continue
+        sentences[f"Latencies: medians, 10th and 90th percentile{batch} on {where}; runs taken {turns}."] = None
     return list(sentences)
 
 
+_MEANS = (("activations moved", activations), ("latency", latency), ("inferences a second", per_second))
+
+
 def means(rows: Sequence[Mapping]) -> list[str]:
-    """For each other system a sentence: geometric means of activations moved and latency, relative to it."""
+    """For each other system a sentence: geometric means of activations moved, latency and rate, relative to it."""
     sentences = []
     for other in dict.fromkeys(name for row in rows for name in others(row)):
         parts = []
-        for what, figure in (("activations moved", activations), ("latency", latency)):
+        for what, figure in _MEANS:
             ratios = [ratio(row, figure, next(iter(row.get("systems", {""}))), other) for row in rows]
             known = [each for each in ratios if each is not None]
             if known:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .child import Child, System
-from .turns import RunEffort, in_turns, summary
+from .throughput import RequestEffort
+from .turns import RunEffort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +30,8 @@ class Method:
         ``error(outputs, reference outputs) -> float``.
     reference : str
         The system whose outputs are right.
-    effort : Effort
-        Of timing.
+    effort : RunEffort or RequestEffort
+        How to time: single runs, or requests of which there are several at once.
     together : bool
         All systems at once, their runs taken in turns; else one after the other, which needs less memory.
     patience : float
@@ -43,7 +44,7 @@ class Method:
     prepare: Callable[[dict], System]
     error: Callable[[Outputs, Outputs], float]
     reference: str
-    effort: RunEffort = field(default_factory=RunEffort)
+    effort: RunEffort | RequestEffort = field(default_factory=RunEffort)
     together: bool = True
     patience: float = 3600.0
     side_by_side: bool = False
@@ -61,8 +62,8 @@ def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
     Returns
     -------
     dict
-        System -> its facts with ``latency_ms``, ``relative_error`` and ``peak_mb``, or ``error``, one sentence. If the
-        first cannot be prepared, there is no other.
+        System -> its facts with ``latency_ms`` or ``throughput``, ``relative_error`` and ``peak_mb``, or ``error``, one
+        sentence. If the first cannot be prepared, there is no other.
     """
     run = _Run(method)
     groups = [list(requests)] if method.together else [[request] for request in requests]
@@ -125,13 +126,12 @@ class _Run:
                 child.stop()
         able = [child for child in children if child.failure is None and child.name not in untimed]
         # A system that fails half way takes no time from then on.
-        seconds = in_turns([lambda each=each: each.call("run") or 0.0 for each in able], self.method.effort)
-        for child, times in zip(able, seconds):
+        for child, measured in zip(able, self.method.effort.measure(able)):
             last = child.call("finish")
             if last is not None:
                 facts = self.results[child.name]
                 facts["peak_mb"].update(last.pop("peak_mb"))
-                facts.update(last, latency_ms=summary(times))
+                facts.update(last, **measured)
 
     def _feed(self, children: Sequence[Child]) -> None:
         for group in [children] if self.method.side_by_side else [[child] for child in children]:

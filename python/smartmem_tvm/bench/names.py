@@ -37,6 +37,8 @@ BASELINES = {
 """Name -> what it is, for ``--help``; those with [peers] need the packages of this extra."""
 ON_TARGETS = frozenset({"tvm", TEXTURES, TEXTURES_MATMUL, *TORCH_MODES})
 """The baselines that run on any target; the others know only the CPU."""
+SERVING = frozenset({SMARTMEM, "tvm", TEXTURES, TEXTURES_MATMUL, UNSCHEDULED, ONNXRUNTIME, "openvino"})
+"""What serves several requests at once (`throughput`)."""
 
 CPU = "cpu"
 _WITHOUT = "no-"

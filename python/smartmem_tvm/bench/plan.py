@@ -20,6 +20,7 @@ from .measure import Method, measure
 from .names import CPU, ONNXRUNTIME, SMARTMEM, UNSCHEDULED, SystemSpec, is_defined, switches
 from .results import Results, fingerprint, plain
 from .systems import largest_error, prepare
+from .throughput import RequestEffort
 from .turns import RunEffort
 
 # Without schedules a run takes seconds, beside which no other technique is to be seen: ablated only by name.
@@ -133,6 +134,8 @@ class Plan:
         The profile store that ours are compiled with.
     records : Path or None
         The records of tuning that ours are compiled with.
+    batch : int or None
+        The first dimension of all inputs; None for that of the model.
     """
 
     target: str
@@ -141,11 +144,12 @@ class Plan:
     shapes: Mapping[str, tuple[int, ...]]
     threads: int
     seed: int
-    effort: RunEffort
+    effort: RunEffort | RequestEffort
     patience: float
     devices: Mapping[str, Mapping] = field(default_factory=dict)
     profiles: Path | None = None
     records: Path | None = None
+    batch: int | None = None
 
     @property
     def on_device(self) -> bool:
@@ -191,6 +195,8 @@ class Plan:
             "in_turns": not network.apart,
         }
         row |= {name: path.name for name, path in self._files().items()}
+        row |= {"batch": self.batch} if self.batch else {}
+        row |= {"streams": self.effort.streams} if isinstance(self.effort, RequestEffort) else {}
         if "error" in systems[SMARTMEM]:
             return {**row, "error": systems[SMARTMEM]["error"]}
         graph = {name: systems[SMARTMEM].pop(name) for name in ("onnx_nodes", "onnx_layout_nodes")}
@@ -207,8 +213,10 @@ class Plan:
             wanted |= {name: SystemSpec(name, SMARTMEM, self.target, options) for _, name, options in self._steps()}
         common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed, "count_only": False}
         common |= {name: str(path) for name, path in self._files().items()}
+        common |= {"batch": self.batch} if self.batch else {}
+        common |= {"streams": self.effort.streams} if isinstance(self.effort, RequestEffort) else {}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
-        if not network.compile_only and not self.on_device:
+        if not network.compile_only and not self.on_device and not isinstance(self.effort, RequestEffort):
             for options in ({name: not default} for name, default in switches().items() if name in _BOTH_WAYS):
                 counted = SystemSpec(_name(options), SMARTMEM, self.target, options)
                 requests.setdefault(counted.name, {**common, **counted.request(), "count_only": True})

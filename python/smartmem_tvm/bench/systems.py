@@ -5,23 +5,30 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..tune.host import set_threads
 from .child import System
 from .names import ONNXRUNTIME, TEXTURES, TEXTURES_MATMUL, TORCH_MODES, UNSCHEDULED
+from .peers import model_of
 from .peers.iree import Iree
 from .peers.mnn import Mnn
 from .peers.openvino import OpenVino
 from .peers.torch import TorchSystem
+from .throughput import serve
 from .turns import inference, timed
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..deploy.compiled import Compiled
+    from ..deploy.session import Session
+    from ..deploy.streams import Streams
 
 
 def prepare(request: dict):
@@ -31,7 +38,7 @@ def prepare(request: dict):
     ----------
     request : dict
         ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
-        ``path``, ``shapes``, ``threads``, ``seed``;
+        ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one;
         ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build;
         ``target``: of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the
         files of ours.
@@ -65,7 +72,7 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     spec = input_spec(mod)
     arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
-    return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True)
+    return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True, streams=request.get("streams", 1))
 
 
 def _set_threads(count: int) -> None:
@@ -79,11 +86,11 @@ def _set_threads(count: int) -> None:
 
 def _import(request: dict) -> tuple:
     """The module, the limits of integer inputs, the number of nodes; what was read is let go."""
-    from ..frontend import from_onnx, read_model
+    from ..frontend import from_onnx
     from ..frontend.graph import count_nodes
     from ..frontend.inputs import id_limits
 
-    model = read_model(request["path"], request["shapes"])
+    model = model_of(request)
     return from_onnx(model), id_limits(model.proto), count_nodes(model.proto)
 
 
@@ -94,11 +101,11 @@ def _tvm(request: dict) -> TvmSystem:
     from ..target import as_adreno, parse_target
 
     _set_threads(request["threads"])
-    seconds, mod = timed(lambda: from_onnx_as_tvm(request["path"], request["shapes"]))
-    kind, target = _kind(request), parse_target(request.get("target"))
+    seconds, mod = timed(lambda: from_onnx_as_tvm(model_of(request)))
+    kind, target, streams = _kind(request), parse_target(request.get("target")), request.get("streams", 1)
     if kind in (TEXTURES, TEXTURES_MATMUL):
-        return TvmSystem(compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-")), seconds, {})
-    return TvmSystem(compile_baseline(mod, target, schedule=kind == "tvm"), seconds, {})
+        return TvmSystem(compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-")), seconds, {}, streams=streams)
+    return TvmSystem(compile_baseline(mod, target, schedule=kind == "tvm"), seconds, {}, streams=streams)
 
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
@@ -126,7 +133,7 @@ class Counted:
 class TvmSystem(System):
     """A model compiled by TVM: our graph, or its own."""
 
-    def __init__(self, compiled: Compiled, import_seconds: float, facts: dict, of_ours: bool = False):
+    def __init__(self, compiled: Compiled, import_seconds: float, facts: dict, of_ours: bool = False, streams: int = 1):
         from ..target import is_gpu
 
         seconds = {"import": import_seconds, **compiled.seconds}
@@ -144,8 +151,9 @@ class TvmSystem(System):
             from ..deploy.tuned import tuning_report
 
             self.facts["tuning"] = tuning_report(compiled.tuning, len(compiled.rules))
-        self.compiled, self.of_ours = compiled, of_ours
+        self.compiled, self.of_ours, self.streams = compiled, of_ours, streams
         self.inputs: list = []
+        self.calls: dict[Session, Callable[[], None]] = {}
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run on the arrays, which are in the order of the model's inputs; the first run records CUDA graphs."""
@@ -157,6 +165,26 @@ class TvmSystem(System):
     def run(self) -> None:
         """Run once."""
         self.once()
+
+    @cached_property
+    def served(self) -> Streams:
+        """The sessions that serve requests."""
+        return self.compiled.streams(self.streams)
+
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        """Serve requests; the arrays are on the device already."""
+        return serve(self.served.call, self._of_session, self.streams, count)
+
+    def _of_session(self, session: Session) -> Callable[[], None]:
+        if session not in self.calls:
+            once = inference(session.vm, self.inputs)
+
+            def run() -> None:
+                with session.turn:
+                    once()
+
+            self.calls[session] = run
+        return self.calls[session]
 
     def count(self) -> dict:
         """Kernels launched in one run, and how many of the launches only move data."""
@@ -185,21 +213,39 @@ class OnnxRuntime(System):
     """ONNX Runtime's CPU provider."""
 
     def __init__(self, request: dict):
-        from ..frontend import onnxruntime_session, read_model
+        from ..frontend import onnxruntime_session
 
-        model = read_model(request["path"], request["shapes"])
-        seconds, self.session = timed(lambda: onnxruntime_session(model, request["threads"]))
+        self.request, self.streams = request, request.get("streams", 1)
+        model, threads = model_of(request), max(request["threads"] // self.streams, 1)
+        seconds, self.session = timed(lambda: onnxruntime_session(model, threads))
         self.facts = {"seconds": {"import": seconds}}
         self.inputs: dict = {}
+        self.executor = ThreadPoolExecutor(self.streams)
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run on the arrays."""
         self.inputs = inputs
-        return self.session.run(None, inputs)
+        outputs = self.session.run(None, inputs)
+        if self.request.get("batch"):
+            self._check_batch(outputs)
+        return outputs
+
+    def _check_batch(self, outputs: list[np.ndarray]) -> None:
+        """What the model gives for the batch is what it gives for each sample, read without a batch."""
+        from ..frontend import onnxruntime_session
+        from ..frontend.batch import check_batch
+
+        single = onnxruntime_session(model_of({**self.request, "batch": 1}), self.request["threads"])
+        samples = ({name: array[[n]] for name, array in self.inputs.items()} for n in range(self.request["batch"]))
+        check_batch((single.run(None, sample) for sample in samples), outputs, self.request["path"])
 
     def run(self) -> None:
         """Run once."""
         self.session.run(None, self.inputs)
+
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        """Serve requests: so many threads, one session."""
+        return serve(lambda work: self.executor.submit(work, None), lambda _: self.run, self.streams, count)
 
 
 _MAKERS = {

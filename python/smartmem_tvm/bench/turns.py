@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..deploy.weights import Machine
+    from .child import Child
 
 T = TypeVar("T")
 
@@ -43,6 +44,11 @@ class RunEffort:
     pause: float = 0.002
     settle: int = 0
     warm_up: int = 1
+
+    def measure(self, children: Sequence[Child]) -> list[dict]:
+        """Measure the systems of these processes in turns; facts of each of them."""
+        runs = [lambda each=each: each.call("run") or 0.0 for each in children]
+        return [{"latency_ms": summary(seconds)} for seconds in in_turns(runs, self)]
 
 
 def in_turns(runs: Sequence[Callable[[], float]], effort: RunEffort) -> list[list[float]]:

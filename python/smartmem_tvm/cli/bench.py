@@ -6,15 +6,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..bench.names import BASELINES, CPU, ONNXRUNTIME, SMARTMEM, parse_systems
+from ..bench.names import BASELINES, CPU, ONNXRUNTIME, SERVING, SMARTMEM, SystemSpec, parse_systems
 from ..errors import UserError
 from ..tables.suite import SUITES
 from ..tune.host import RECORDS_VARIABLE, STORE_VARIABLE, thread_count
 from ..whole_file import check_output
 from . import argument_types
+from .argument_types import positive
 from .console import Result, step, table, tuning_text
 from .model import TARGET_HELP, add_threads, parse_shapes
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..bench.plan import Network, Plan
+    from ..bench.throughput import RequestEffort
+    from ..bench.turns import RunEffort
 
 NAME = "bench"
 HELP = "measure kernels, bytes, latency, memory and error against TVM and ONNX Runtime"
@@ -35,6 +39,7 @@ EXAMPLE = """\
   smartmem bench models/swin_t.onnx                            against TVM's graph and ONNX Runtime
   smartmem bench swin_t.onnx vit.onnx --threads 1 --csv b.csv  several models, on one core
   smartmem bench --suite smartmem18 -o results.json            SmartMem's Table 7, as far as it fits in 8 GB
+  smartmem bench swin_t.onnx --requests 200 --streams 2        inferences a second, two at a time
   smartmem bench swin_t.onnx --ablation --plot gains.png       what each technique brings, as SmartMem's Figure 8
   smartmem bench swin_t.onnx --target cuda --against no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,onnxruntime
 
@@ -45,11 +50,16 @@ again what has changed since. The exit code is 2 if a model or a system failed; 
 On a GPU an inference takes from the call until the device is done; inputs, weights and outputs stay on the device. All
 systems are compiled at the same time, and onnxruntime runs once, on the CPU, for the right results.
 
+With --requests a system gets the next request whenever one is done, --streams at a time, and shares --threads among
+them: ours and tvm have a session for each, onnxruntime has threads that call one session, openvino its queue of
+requests (throughput hint). Latencies are then those of requests.
+
 systems to compare with, each for --target or, with @TARGET after its name, for another:
 """ + "\n".join(f"  {name:18} {what}" for name, what in {**_OURS, **BASELINES}.items())
 
 _DEFAULT = f"tvm,{ONNXRUNTIME}"
 _ALL = "all"
+_BUDGET = 5.0
 _TUNE = "tune MODEL -o"  # the command that makes records
 
 
@@ -71,10 +81,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "also compile with none of these techniques (fields of Options, separated by commas), then add one by one"
     group.add_argument("--ablation", nargs="?", const=_ALL, metavar="TECHNIQUES", help=f"{text}; default: {_ALL}")
     add_threads(group)
-    text = "seconds of timed runs for each system of a model, 3 to 50 runs, on a GPU 100 (default: 5)"
-    group.add_argument("--budget", type=_seconds, default=5.0, metavar="SECONDS", help=text)
+    text = f"seconds of timed runs for each system of a model, 3 to 50 runs, on a GPU 100 (default: {_BUDGET:.0f})"
+    group.add_argument("--budget", type=_seconds, metavar="SECONDS", help=text)
     text = "untimed runs of a system before each timed one, so that it finds the device as it left it (default: 0)"
-    group.add_argument("--settle", type=_count, default=0, metavar="RUNS", help=text)
+    group.add_argument("--settle", type=_count, metavar="RUNS", help=text)
+    text = "measure inferences a second with so many requests to each system, in rounds"
+    group.add_argument("--requests", type=positive, metavar="N", help=text)
+    group.add_argument("--streams", type=positive, metavar="S", help="requests at a time (default: 1)")
+    text = "the first dimension of all inputs, also where the model has a batch of 1 written into it"
+    group.add_argument("--batch", type=positive, metavar="B", help=text)
     group.add_argument("--apart", action="store_true", help="measure one system after the other: takes less memory")
     group.add_argument("--seed", type=argument_types.seed, default=0, help="of the random input (default: 0)")
     group.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="for one step of a system")
@@ -139,7 +154,6 @@ def _networks(args: argparse.Namespace) -> list[Network]:
 
 def _plan(args: argparse.Namespace) -> Plan:
     from ..bench.plan import Plan, devices_of, techniques
-    from ..bench.turns import RunEffort
 
     ablation = None
     if args.ablation is not None:
@@ -150,17 +164,51 @@ def _plan(args: argparse.Namespace) -> Plan:
         from ..bench.plot import require_matplotlib
 
         require_matplotlib(Path(args.plot))
+    _refuse_together(args)
     threads = thread_count(args.threads)
     shapes = parse_shapes(args.shape)
     against = parse_systems(args.against, args.target)
     devices = devices_of([args.target, *(system.target for system in against)])
-    # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
-    limits = {"most": 100, "pause": 0.0} if args.target in devices else {}
-    effort = RunEffort(args.budget, settle=args.settle, **limits)
+    effort = _effort(args, args.target in devices)
+    if args.requests is not None:
+        _refuse_not_serving(against)
     files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, _TUNE))
     for system in against:
         _given(system.records, _TUNE)
-    return Plan(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices, *files)
+    return Plan(
+        *(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices, *files), args.batch
+    )
+
+
+def _refuse_together(args: argparse.Namespace) -> None:
+    """`UserError` if one option makes nothing of another."""
+    if args.requests is None and args.streams is not None:
+        raise UserError("--streams says how many requests there are at a time; give --requests too.")
+    if args.requests is None:
+        return
+    for option, given in (("--ablation", args.ablation), ("--budget", args.budget), ("--settle", args.settle)):
+        if given is not None:
+            raise UserError(f"{option} is for single runs, and --requests measures several at a time; leave one out.")
+    if args.requests < (args.streams or 1):
+        raise UserError(f"--requests {args.requests} leaves some of --streams {args.streams} idle; give more requests.")
+
+
+def _refuse_not_serving(against: Sequence[SystemSpec]) -> None:
+    for system in against:
+        if system.kind not in SERVING:
+            known = ", ".join(sorted(SERVING))
+            raise UserError(f"--requests does not measure {system.name}, only {known}; leave it out of --against.")
+
+
+def _effort(args: argparse.Namespace, on_device: bool) -> RunEffort | RequestEffort:
+    from ..bench.throughput import RequestEffort
+    from ..bench.turns import RunEffort
+
+    if args.requests is not None:
+        return RequestEffort(args.requests, args.streams or 1, args.batch or 1)
+    # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
+    limits = {"most": 100, "pause": 0.0} if on_device else {}
+    return RunEffort(args.budget if args.budget is not None else _BUDGET, settle=args.settle or 0, **limits)
 
 
 def _given(file: str | None, remedy: str) -> Path | None:

@@ -54,7 +54,7 @@ class Runnable:
             return self._first.another()
 
     def streams(self, count: int, threads: int | None = None) -> Streams:
-        """So many sessions, each on a thread and on cores of its own.
+        """So many sessions, each on a thread of its own; they share the cores.
 
         Parameters
         ----------

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from .weights import Machine
 _thread = threading.local()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Session:
     """Runs a compiled model, one inference at a time; others that want it meanwhile wait.
 
@@ -61,8 +61,9 @@ class Session:
         """Run a function of the model; see `Compiled.run`."""
         name = self._named(function)
         with self.turn:
-            if self.vm.on_cpu:
-                keep_cores()
+            if self.vm.on_cpu and not hasattr(_thread, "kept"):
+                with kept_cores():
+                    tvm.runtime.num_threads()  # makes this thread's pool
             given = arguments(name, self.functions[name], inputs, named, self.vm.device, self.vm.tensor)
             return self.stated(to_numpy(self.vm[name](*given)), name)
 
@@ -75,19 +76,19 @@ class Session:
         return found
 
 
-def keep_cores() -> None:
-    """Let this thread, if it is not the first one, go on running on the cores that it may run on.
+@contextlib.contextmanager
+def kept_cores() -> Iterator[None]:
+    """Let this thread run on the cores that it may run on now, if it is not the first one, whatever TVM does inside.
 
-    With the pool of workers that TVM makes for each thread which runs kernels it ties the thread itself to core 0, with
-    all the others.
+    With the pool of workers that TVM makes for each thread which runs kernels it ties the thread itself to one core: all
+    of them to core 0, or to the one that it is told, where other processes may run while other cores are idle.
     """
-    if hasattr(_thread, "kept") or not hasattr(os, "sched_setaffinity"):
-        return
-    _thread.kept = True
-    if threading.current_thread() is not threading.main_thread():
-        before = os.sched_getaffinity(0)
-        tvm.runtime.num_threads()  # makes the pool
+    first = threading.current_thread() is threading.main_thread()
+    before = None if first or not hasattr(os, "sched_getaffinity") else os.sched_getaffinity(0)
+    yield
+    if before is not None:
         os.sched_setaffinity(0, before)
+    _thread.kept = True
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several inferences of one compiled model at once: sessions on threads, each with cores of its own."""
+"""Several inferences of one compiled model at once: sessions on threads, which share the cores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tvm
 from ..errors import UserError
 from ..tune.host import most_threads, process_cpus, run_threads
 from .runnable import Runnable
-from .session import Session
+from .session import Session, kept_cores
 
 Result = TypeVar("Result")
 
@@ -32,9 +32,9 @@ class Streams:
     count : int
         Sessions, of which each has a thread.
     threads : int, optional
-        Of each session, which has as many cores for itself as long as there are enough (and TVM_BIND_THREADS is not 0).
-        By default what this process may use (TVM_NUM_THREADS, else its cores) divided by `count`. Of no meaning where
-        kernels run on a GPU.
+        Of each session; by default what this process may use (TVM_NUM_THREADS, else its cores) divided by `count`.
+        From the second one on TVM ties them to cores, other ones for each session as long as there are enough, unless
+        TVM_BIND_THREADS is 0. Of no meaning where kernels run on a GPU.
 
     Attributes
     ----------
@@ -91,7 +91,9 @@ class Streams:
         """What a new thread does first."""
         self._mine.session, cpus = self._free.get_nowait()
         if self._mine.session.vm.on_cpu:
-            tvm.get_global_func("runtime.config_threadpool")(_OWN_CORES, len(cpus), [str(cpu) for cpu in cpus])
+            pool = tvm.get_global_func("runtime.config_threadpool")
+            with kept_cores():
+                pool(_OWN_CORES, len(cpus), [str(cpu) for cpu in cpus])
 
 
 def share_of_threads(count: int, threads: int | None = None, cpus: Collection[int] = ()) -> int:

@@ -40,11 +40,12 @@ def rebatch(model: onnx.ModelProto, count: int, name: str) -> None:
     inputs = [value for value in model.graph.input if value.name not in constants]
     before = {value.name: _copied(value.type) for value in inputs}
     written = [_widen(value, count, name) for value in inputs]
-    if not any(written) or count == 1:
-        return
     del model.graph.value_info[:]
     for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    if not any(written) or count == 1:
+        return
     _Rewriter(model, count, name, before, {value.name: value.type for value in inputs}).rewrite()
 
 
@@ -58,7 +59,7 @@ def _widen(value: onnx.ValueInfoProto, count: int, name: str) -> bool:
     """Write the batch into an input; whether the model had a 1 there."""
     dims = value.type.tensor_type.shape.dim
     if not dims:
-        raise UserError(f"Input '{value.name}' of {name} has no dimension for a batch: leave --batch out.")
+        raise UserError(f"Input '{value.name}' of {name} has no dimension that is known to be the batch: leave it out.")
     fixed = dims[0].WhichOneof("value") == "dim_value" and dims[0].dim_value >= 0
     if fixed and dims[0].dim_value not in (1, count):
         raise UserError(

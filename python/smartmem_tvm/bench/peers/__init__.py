@@ -10,10 +10,25 @@ from ...errors import UserError
 if TYPE_CHECKING:
     import onnx
 
+    from ...frontend import Model
+
 
 def missing_package(system: str, error: ImportError) -> UserError:
     """The sentence for a system whose package is not there."""
     return UserError(f'{system} is not installed ({error}); run `pip install "smartmem-tvm[peers]"`.')
+
+
+def model_of(request: dict) -> Model:
+    """The model of a request, with its batch.
+
+    Raises
+    ------
+    UserError
+        As `frontend.read_model`.
+    """
+    from ...frontend import read_model
+
+    return read_model(request["path"], request["shapes"], request.get("batch"))
 
 
 def complete_model(request: dict) -> onnx.ModelProto:
@@ -24,10 +39,9 @@ def complete_model(request: dict) -> onnx.ModelProto:
     UserError
         As `frontend.read_model`, or if the weights do not fit into one ONNX model.
     """
-    from ...frontend import read_model
     from ...frontend.onnx_file import refuse_more_than_protobuf
 
-    model = read_model(request["path"], request["shapes"])
+    model = model_of(request)
     refuse_more_than_protobuf(model)
     model.weights.fill(model.proto)
     return model.proto
