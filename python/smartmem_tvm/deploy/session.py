@@ -14,6 +14,7 @@ import tvm
 
 from ..errors import UserError
 from ..ir.functions import MAIN
+from ..tune.host import process_cpus
 from .arguments import Parameter, arguments
 from .weights import Machine
 
@@ -63,7 +64,7 @@ class Session:
         with self.turn:
             if self.vm.on_cpu and not hasattr(_thread, "kept"):
                 with kept_cores():
-                    tvm.runtime.num_threads()  # makes this thread's pool
+                    tvm.runtime.num_threads()  # makes the pool
             given = arguments(name, self.functions[name], inputs, named, self.vm.device, self.vm.tensor)
             return self.stated(to_numpy(self.vm[name](*given)), name)
 
@@ -78,16 +79,17 @@ class Session:
 
 @contextlib.contextmanager
 def kept_cores() -> Iterator[None]:
-    """Let this thread run on the cores that it may run on now, if it is not the first one, whatever TVM does inside.
+    """Let this thread, if it is not the first one, run on the cores that it may run on, whatever TVM does inside.
 
-    With the pool of workers that TVM makes for each thread which runs kernels it ties the thread itself to one core: all
+    With the pool of workers that TVM makes for each thread which runs kernels it ties the thread itself to a core: all
     of them to core 0, or to the one that it is told, where other processes may run while other cores are idle.
     """
-    first = threading.current_thread() is threading.main_thread()
-    before = None if first or not hasattr(os, "sched_getaffinity") else os.sched_getaffinity(0)
+    if threading.current_thread() is threading.main_thread() or not hasattr(os, "sched_getaffinity"):
+        yield
+        return
+    own, inherited = os.sched_getaffinity(0), os.sched_getaffinity(os.getpid())
     yield
-    if before is not None:
-        os.sched_setaffinity(0, before)
+    os.sched_setaffinity(0, process_cpus() if own == inherited else own)
     _thread.kept = True
 
 
