@@ -52,6 +52,11 @@ class Adder:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.request.get("seconds", 0))
 
+    def serve(self, count):
+        if self.request.get("trouble") == "dies" and count > 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0.5, [0.1] * count
+
     def count(self):
         return {"kernels": 2}
 

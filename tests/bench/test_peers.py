@@ -69,11 +69,31 @@ def test_openvino_computes_in_float32_on_as_many_threads(monkeypatch, model_path
             return SimpleNamespace(outputs=["y"], create_infer_request=lambda: None)
 
     fake = ModuleType("openvino")
-    fake.Core, fake.__version__ = Core, "1.2.3-45"
+    fake.Core, fake.AsyncInferQueue, fake.__version__ = Core, Queue, "1.2.3-45"
     monkeypatch.setitem(sys.modules, "openvino", fake)
     assert OpenVino(request_for(model_path)).facts["version"] == "openvino 1.2.3"
     assert (asked["INFERENCE_PRECISION_HINT"], asked["INFERENCE_NUM_THREADS"], asked["device"]) == ("f32", 3, "CPU")
+    assert (asked["PERFORMANCE_HINT"], asked["NUM_STREAMS"]) == ("LATENCY", 1)
     assert "weight" in asked["weights"]
+    served = OpenVino(request_for(model_path, streams=2)).serve(5)
+    assert (asked["PERFORMANCE_HINT"], asked["NUM_STREAMS"], Queue.size) == ("THROUGHPUT", 2, 2)
+    assert served[0] > 0 and served[1] == [0.25] * 5, "OpenVINO counts in milliseconds"
+
+
+class Queue:
+    """Stands in for OpenVINO's queue of requests."""
+
+    def __init__(self, _compiled, size):
+        type(self).size = size
+
+    def set_callback(self, callback):
+        self.callback = callback
+
+    def start_async(self, userdata):
+        self.callback(SimpleNamespace(latency=250.0), userdata)
+
+    def wait_all(self):
+        pass
 
 
 # Stands in for MNN: what its worker calls, on a "model" that adds the number of threads to its input.

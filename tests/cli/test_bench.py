@@ -4,8 +4,10 @@
 import csv
 import json
 
+import onnx
 import pytest
 
+from small_network import network
 from smartmem_tvm.bench import plan
 from smartmem_tvm.bench.plan import Plan
 from smartmem_tvm.tables.suite import SUITES, Entry
@@ -147,3 +149,36 @@ def test_bad_arguments(smartmem, monkeypatch, tmp_path, what):
 def test_wrong_usage(smartmem, arguments):
     outcome = smartmem("bench", "m.onnx", *arguments)
     assert outcome.code == 2 and outcome.err.startswith("usage: smartmem bench")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--streams", "2"), "--streams says how many requests there are at a time; give --requests too."),
+        (("--requests", "9", "--ablation"), "--ablation is for single runs"),
+        (("--requests", "9", "--budget", "1"), "--budget is for single runs"),
+        (("--requests", "9", "--settle", "1"), "--settle is for single runs"),
+        (("--requests", "2", "--streams", "3"), "--requests 2 leaves some of --streams 3 idle"),
+        (("--requests", "9", "--against", "tvm,iree"), "--requests does not measure iree, only "),
+        (("--requests", "0"), "--requests"),
+    ],
+)
+def test_options_that_do_not_go_together(smartmem, model_path, options, sentence):
+    outcome = smartmem("bench", model_path, *options)
+    assert outcome.code == 2 and sentence in outcome.err and not outcome.out
+
+
+@pytest.mark.device
+def test_requests_to_two_systems(smartmem, tmp_path):
+    onnx.save(network(), tmp_path / "small.onnx")
+    command = ("bench", tmp_path / "small.onnx", "--requests", "20", "--streams", "2", "--batch", "2", "--threads", "2")
+    outcome = smartmem(*command, "-o", tmp_path / "r.json", "--json")
+    assert outcome.code == 0, outcome.err
+    (row,) = outcome.data["rows"]
+    assert (row["streams"], row["batch"], list(row["systems"])) == (2, 2, ["smartmem", "tvm", "onnxruntime"])
+    assert json.loads((tmp_path / "r.json").read_text())["rows"] == [row]
+    for facts in row["systems"].values():
+        rates = facts["throughput"]
+        assert rates["per_second"] > 0 and 0 < rates["p50"] <= rates["p90"] <= rates["p99"]
+        assert rates["requests"] == 20 and len(rates["by_round"]) == 2
+    assert 0 < row["systems"]["smartmem"]["relative_error"] < 1e-5
