@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -58,6 +58,15 @@ bench-peers: $(VENV)/installed-dev
 	$(INSTALL) ".[peers]"
 	$(BENCH_PEERS) --threads 1 --against $(PEERS),tvm-unscheduled -o benchmarks/peers_1.json
 	$(BENCH_PEERS) --threads 4 --against $(PEERS) -o benchmarks/peers_4.json
+	$(BIN)/python benchmarks/render.py cpu
+
+# The table of docs/cpu.md of requests, one and two at a time: five minutes on two cores of an idle machine.
+BENCH_REQUESTS := $(BENCH) models/swin_t.onnx models/resnext50.onnx models/extra/mobilenetv2.onnx --requests 24 --threads 2
+SERVING := onnxruntime,openvino
+bench-throughput: $(VENV)/installed-dev
+	$(INSTALL) ".[peers]"
+	$(BENCH_REQUESTS) --streams 1 --against $(SERVING) -o benchmarks/throughput_1.json
+	$(BENCH_REQUESTS) --streams 2 --against $(SERVING) -o benchmarks/throughput_2.json
 	$(BIN)/python benchmarks/render.py cpu
 
 # The tables of docs/gpu.md, on a machine with a CUDA device and nvcc: a few minutes.

@@ -27,6 +27,7 @@ from pages import (
     resident_memory,
     shapes,
     textures,
+    throughput,
     tuned,
     tuning,
 )
@@ -43,6 +44,7 @@ PAGES = {
     "compile_time": (Part("docs/compile_time.md", "compile time", compile_time.page),),
     "cpu": (
         Part("docs/cpu.md", "peers", peers.figures),
+        Part("docs/cpu.md", "throughput", throughput.figures),
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
     ),
     "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from smartmem_tvm.bench.names import parse_systems
-from smartmem_tvm.bench.results import failures
+from smartmem_tvm.bench.results import failures, read
 from smartmem_tvm.tables.suite import SUITES
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 RENDER = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "peers.py"))
+SERVED = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "throughput.py"))
 MEASURED = {name: RENDER["rows_of"](name) for name in RENDER["FILES"]}
 PEERS = ["onnxruntime", "openvino", "iree", "mnn", "torch-compile"]
 
@@ -32,6 +33,25 @@ def test_every_system_was_measured_on_every_network_and_agrees(name):
         assert errors.pop("smartmem") <= 1e-4
         assert max(errors.values()) <= 1e-3, "another network, other weights or another precision shows here"
     assert {row["threads"] for row in rows} == {int(re.search(r"\d+", name)[0])}
+
+
+@pytest.mark.parametrize("name", SERVED["FILES"])
+def test_every_system_served_every_network(name):
+    rows = list(read(ROOT / "benchmarks" / name).values())
+    assert {row["name"] for row in rows} == set(SERVED["NAMES"])
+    for row in rows:
+        assert not failures(row) and row["in_turns"] and f"_{row['streams']}." in name
+        assert set(row["systems"]) == set(SERVED["TITLES"])
+        for facts in row["systems"].values():
+            assert facts["throughput"]["per_second"] > 0 and facts.get("relative_error", 0) <= 1e-4
+
+
+def test_the_makefile_serves_what_the_page_shows():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    systems = re.search(r"^SERVING := (\S+)$", text, re.MULTILINE)[1]
+    assert {"smartmem", *(system.kind for system in parse_systems(systems, "cpu"))} == set(SERVED["TITLES"])
+    for name in SERVED["FILES"]:
+        assert f"-o benchmarks/{name}" in text
 
 
 def test_the_makefile_measures_what_the_page_shows():

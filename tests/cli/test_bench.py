@@ -161,11 +161,27 @@ def test_wrong_usage(smartmem, arguments):
         (("--requests", "2", "--streams", "3"), "--requests 2 leaves some of --streams 3 idle"),
         (("--requests", "9", "--against", "tvm,iree"), "--requests does not measure iree, only "),
         (("--requests", "0"), "--requests"),
+        (("--batch", "4", "--against", "tvm"), "--batch is checked with ONNX Runtime's results for each sample"),
     ],
 )
 def test_options_that_do_not_go_together(smartmem, model_path, options, sentence):
     outcome = smartmem("bench", model_path, *options)
     assert outcome.code == 2 and sentence in outcome.err and not outcome.out
+
+
+@pytest.mark.device
+def test_a_batch_that_mixes_its_samples_is_an_error(smartmem, tmp_path):
+    """Found by ONNX Runtime, and no other system's figures are shown for it."""
+    nodes = [onnx.helper.make_node("Softmax", ["x"], ["y"], axis=0)]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "mixes", ends[:1], ends[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    onnx.save(model, tmp_path / "mixes.onnx")
+    command = ("bench", tmp_path / "mixes.onnx", *QUICK, "--batch", "2", "--against", "onnxruntime", "--json")
+    outcome = smartmem(*command)
+    (row,) = outcome.data["rows"]
+    assert outcome.code == 2 and "is another one for a batch than for its samples" in row["error"]
+    assert "systems" not in row
 
 
 @pytest.mark.device

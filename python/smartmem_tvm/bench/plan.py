@@ -197,8 +197,10 @@ class Plan:
         row |= {name: path.name for name, path in self._files().items()}
         row |= {"batch": self.batch} if self.batch else {}
         row |= {"streams": self.effort.streams} if isinstance(self.effort, RequestEffort) else {}
-        if "error" in systems[SMARTMEM]:
-            return {**row, "error": systems[SMARTMEM]["error"]}
+        # Without ONNX Runtime nobody knows whether a batch gives what its samples give.
+        for name in (SMARTMEM, ONNXRUNTIME) if self.batch else (SMARTMEM,):
+            if "error" in systems.get(name, {}):
+                return {**row, "error": systems[name]["error"]}
         graph = {name: systems[SMARTMEM].pop(name) for name in ("onnx_nodes", "onnx_layout_nodes")}
         row |= {**graph, "systems": systems}
         if self.ablation is not None and not network.compile_only:

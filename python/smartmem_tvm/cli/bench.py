@@ -172,6 +172,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     effort = _effort(args, args.target in devices)
     if args.requests is not None:
         _refuse_not_serving(against)
+    if args.batch is not None and ONNXRUNTIME not in (system.kind for system in against):
+        raise UserError("--batch is checked with ONNX Runtime's results for each sample; add onnxruntime to --against.")
     files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, _TUNE))
     for system in against:
         _given(system.records, _TUNE)
