@@ -161,6 +161,7 @@ def test_wrong_usage(smartmem, arguments):
         (("--requests", "2", "--streams", "3"), "--requests 2 leaves some of --streams 3 idle"),
         (("--requests", "9", "--against", "tvm,iree"), "--requests does not measure iree, only "),
         (("--requests", "0"), "--requests"),
+        (("--requests", "9999", "--streams", "9999"), "9999 streams on 1 threads each are too many for this machine"),
         (("--batch", "4", "--against", "tvm"), "--batch is checked with ONNX Runtime's results for each sample"),
     ],
 )

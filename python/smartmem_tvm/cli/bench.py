@@ -154,6 +154,7 @@ def _networks(args: argparse.Namespace) -> list[Network]:
 
 def _plan(args: argparse.Namespace) -> Plan:
     from ..bench.plan import Plan, devices_of, techniques
+    from ..deploy.streams import share_of_threads
 
     ablation = None
     if args.ablation is not None:
@@ -172,6 +173,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     effort = _effort(args, args.target in devices)
     if args.requests is not None:
         _refuse_not_serving(against)
+        share_of_threads(args.streams or 1, max(threads // (args.streams or 1), 1))  # raises if they are too many
     if args.batch is not None and ONNXRUNTIME not in (system.kind for system in against):
         raise UserError("--batch is checked with ONNX Runtime's results for each sample; add onnxruntime to --against.")
     files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, _TUNE))
