@@ -156,6 +156,11 @@ class Plan:
         """Whether ours runs on something other than the CPU."""
         return self.target in self.devices
 
+    @property
+    def serves(self) -> bool:
+        """Whether requests are measured, of which there are several at once."""
+        return isinstance(self.effort, RequestEffort)
+
     def _files(self) -> dict[str, Path]:
         """What was measured earlier, by what it is."""
         named = {"profiles": self.profiles, "records": self.records}
@@ -196,7 +201,7 @@ class Plan:
         }
         row |= {name: path.name for name, path in self._files().items()}
         row |= {"batch": self.batch} if self.batch else {}
-        row |= {"streams": self.effort.streams} if isinstance(self.effort, RequestEffort) else {}
+        row |= {"streams": self.effort.streams} if self.serves else {}
         # Without ONNX Runtime nobody knows whether a batch gives what its samples give.
         for name in (SMARTMEM, ONNXRUNTIME) if self.batch else (SMARTMEM,):
             if "error" in systems.get(name, {}):
@@ -216,9 +221,9 @@ class Plan:
         common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed, "count_only": False}
         common |= {name: str(path) for name, path in self._files().items()}
         common |= {"batch": self.batch} if self.batch else {}
-        common |= {"streams": self.effort.streams} if isinstance(self.effort, RequestEffort) else {}
+        common |= {"streams": self.effort.streams} if self.serves else {}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
-        if not network.compile_only and not self.on_device and not isinstance(self.effort, RequestEffort):
+        if not network.compile_only and not self.on_device and not self.serves:
             for options in ({name: not default} for name, default in switches().items() if name in _BOTH_WAYS):
                 counted = SystemSpec(_name(options), SMARTMEM, self.target, options)
                 requests.setdefault(counted.name, {**common, **counted.request(), "count_only": True})
@@ -228,7 +233,7 @@ class Plan:
 
     def _compared(self, network: Network) -> list[SystemSpec]:
         systems = [each for each in self.against if not network.of_suite or is_defined(each.kind, network.path)]
-        if network.unscheduled and self.against and not self.on_device:
+        if network.unscheduled and self.against and not self.on_device and not self.serves:
             systems.append(SystemSpec(UNSCHEDULED, UNSCHEDULED, CPU))
         return systems
 
