@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,27 @@ def test_threads(monkeypatch):
     monkeypatch.setenv("TVM_NUM_THREADS", "all")
     with pytest.raises(UserError, match="TVM_NUM_THREADS is 'all', which is no number"):
         host.run_threads()
+
+
+def test_cores_are_those_of_all_threads_of_the_process():
+    """TVM ties the first one to one of them."""
+    everywhere, found = set(host.process_cpus()), []
+
+    def work():
+        os.sched_setaffinity(0, [min(everywhere)])
+        found.append(host.process_cpus())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert set(found[0]) == everywhere >= os.sched_getaffinity(0)
+
+
+def test_threads_among_some_cores(monkeypatch):
+    monkeypatch.setenv("TVM_NUM_THREADS", "")
+    assert host.run_threads([min(host.process_cpus())]) == 1
+    monkeypatch.setenv("TVM_NUM_THREADS", "3")
+    assert host.run_threads([min(host.process_cpus())]) == 3
 
 
 def test_tvm_runs_on_as_many(monkeypatch):
