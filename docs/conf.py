@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site of `make docs`: the pages as they are, with a table of contents, search, and the API from docstrings.
 
-Sphinx reads from the root of the repository, so that links between docs/, README.md and benchmarks/ hold on GitHub and on
-the site alike.
+Sphinx reads from the root of the repository, so that links between docs/, README.md and benchmarks/ hold on
+GitHub and on the site alike.
 """
 
 import os
@@ -13,12 +13,12 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 FACTS = runpy.run_path(str(ROOT / "python" / "smartmem_tvm" / "_version.py"))
 NAV = {
-    "Start": ("../README", "commands", "options", "python", "api", "limits"),
-    "Targets": ("cpu", "gpu", "opencl", "android", "runner", "remote"),
-    "How it works": ("design", "passes", "frontend", "torch_compile", "layouts", "layout_plans", "textures", "precision"),
-    "Memory and speed": ("tuning", "throughput", "memory_plan", "memory_budget", "memory_accesses", "compile_time"),
-    "Results and checks": ("figures", "../benchmarks/README", "accuracy", "report", "checking", "testing", "tvm-issues"),
-    "Development": ("../CONTRIBUTING", "../CHANGELOG", "../native/README", "../models/README", "../tuning_logs/README"),
+    "Start": "../README commands options python api limits",
+    "Targets": "cpu gpu opencl android runner remote",
+    "How it works": "design passes frontend torch_compile layouts layout_plans textures precision",
+    "Memory and speed": "tuning throughput memory_plan memory_budget memory_accesses compile_time",
+    "Results and checks": "figures ../benchmarks/README accuracy report checking testing tvm-issues",
+    "Development": "../CONTRIBUTING ../CHANGELOG ../native/README ../models/README ../tuning_logs/README",
 }
 """Section -> its pages, those that there are; a page of docs/ that is in none gets into `REST`."""
 REST = "More"
@@ -35,6 +35,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # rendered tables have headings of the third level on pages without second ones
 
+default_role = "py:obj"  # names in docstrings link to what the page has of them
 autodoc_member_order = "groupwise"
 autodoc_typehints = "none"  # they stand in the docstrings
 numpydoc_show_class_members = False
@@ -51,9 +52,9 @@ def sections() -> dict[str, list[str]]:
     def exists(page: str) -> bool:
         return any((DOCS / f"{page}{suffix}").exists() for suffix in source_suffix)
 
-    known = {page for pages in NAV.values() for page in pages}
+    known = {page for pages in NAV.values() for page in pages.split()}
     rest = [path.stem for path in sorted(DOCS.iterdir()) if path.suffix in source_suffix and path.stem not in known]
-    found = {title: [page for page in pages if exists(page)] for title, pages in NAV.items()}
+    found = {title: [page for page in pages.split() if exists(page)] for title, pages in NAV.items()}
     return {**found, REST: [page for page in rest if page != "index"]}
 
 

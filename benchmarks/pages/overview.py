@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of README.md, docs/figures.md and benchmarks/README.md: every network of the suite, every system, every technique."""
+"""The tables of README.md, docs/figures.md, benchmarks/README.md: all networks, systems and techniques of the suite."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def short(rows: dict[str, Row]) -> str:
     """The README's table: one network of each kind, and what a newcomer asks first."""
     titles = (
         "network",
-        "kernels, TVM's default passes",
-        "kernels, smartmem_tvm",
+        "kernels, of which only move data: TVM's default passes",
+        "the same: smartmem_tvm",
         "bytes of activations moved, against TVM",
         "latency on a CPU, ms: smartmem_tvm / ONNX Runtime",
     )
@@ -57,8 +57,8 @@ def _short_line(entry: Entry, row: Row) -> tuple[str, ...]:
     ours, theirs = row["systems"][OURS], row["systems"][TVM]
     return (
         f"{entry.name} ({SHORT[entry.file]})",
-        f"{theirs['kernels']}, {theirs['layout_kernels']} only move data",
-        f"{ours['kernels']}, {ours['layout_kernels'] or 'none'}",
+        f"{theirs['kernels']}, {theirs['layout_kernels']}",
+        f"**{ours['kernels']}, {ours['layout_kernels']}**",
         figure(ratio(row, activations, OURS, TVM)),
         " / ".join(_ms(milliseconds(row, name)) for name in (OURS, ORT)),
     )
@@ -176,8 +176,8 @@ PAGE = """\
     make bench-ablation  # the picture
 
 Each writes its result file here, one network at a time, goes on where it was interrupted, and then writes this page
-and the tables of the README and of docs/figures.md. Kernels are launches counted while the virtual machine runs; activations moved are the
-bytes read and written at kernel boundaries; the error is the largest deviation from ONNX Runtime relative to the
+and the tables of the README and of docs/figures.md. Kernels are launches counted while the virtual machine runs;
+activations moved are the bytes read and written at kernel boundaries; the error is the largest deviation from ONNX Runtime relative to the
 largest output; peak memory is the resident set of a process that holds only this system (compiling, then running)."""
 SYSTEMS = """\
 `tvm` is TVM's importer and its five default passes with our schedules, so that the latency shows what the graph is

@@ -59,8 +59,9 @@ def picture(found: dict) -> str:
     height = TOP + ROW * len(theirs) + MARGIN
     right = WIDTH - MARGIN - BOX
     each_row = (ROW * len(theirs) + 4 - GAP * (len(ours) - 1)) / len(ours) + GAP
+    size = f'viewBox="0 0 {WIDTH} {height}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(TITLE)}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(TITLE)}">',
         STYLE,
         f'  <rect class="page" width="{WIDTH}" height="{height}" rx="8"/>',
         *_heading(MARGIN, before, "orange: reads a tensor, permutes it, writes it; computes nothing"),

@@ -36,7 +36,8 @@ EXTRAS = {
     "docs": ("sphinx", "myst-parser", "numpydoc", "furo"),
 }
 """Extra -> distributions that only some uses need: tuning; running on another machine; pictures; the exact planner of
-layouts; programs of torch; an OpenCL driver for the CPU; other systems for `bench`; exporting models; the site of `make docs`."""
+layouts; programs of torch; an OpenCL driver for the CPU; other systems for `bench`; exporting models; the site of
+`make docs`."""
 
 ONLY_ON = {"pocl-binary-distribution": ("linux", "x86_64")}
 """Distribution -> the system and the processor that it exists for; elsewhere its extra is without it."""
