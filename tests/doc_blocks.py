@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands and programs that pages show, and a folder in which they run: small networks under the names of models/."""
+"""The commands and programs that pages show, and a folder where they run: small networks with the names of models/."""
 
 import re
 import shlex
@@ -77,7 +77,7 @@ def mentions(page: Path) -> list[str]:
 
 
 def small_model() -> onnx.ModelProto:
-    """An image in, as large as those of models/; some layout operators and one matmul between a convolution and a mean."""
+    """An image in, as large as those of models/; a convolution, layout operators, a matmul and a softmax."""
     random = np.random.default_rng(0)
     weights = {"stem": (16, 3, 32, 32), "dense": (16, 16)}
     constants = [numpy_helper.from_array(random.standard_normal(s).astype("float32"), n) for n, s in weights.items()]

@@ -27,6 +27,7 @@ _MODULES = {
     "pocl-binary-distribution": "pocl_binary_distribution",
     "iree-base-compiler": "iree",
     "iree-base-runtime": "iree",
+    "myst-parser": "myst_parser",
 }
 
 
