@@ -79,7 +79,7 @@ def mentions(page: Path) -> list[str]:
 def small_model() -> onnx.ModelProto:
     """An image in, as large as those of models/; a convolution, layout operators, a matmul and a softmax."""
     random = np.random.default_rng(0)
-    weights = {"stem": (16, 3, 32, 32), "dense": (16, 16)}
+    weights = {"stem": (16, 3, 1, 1), "dense": (16, 16)}
     constants = [numpy_helper.from_array(random.standard_normal(s).astype("float32"), n) for n, s in weights.items()]
     constants.append(numpy_helper.from_array(np.array([1, 16, 49]), "tokens"))
     nodes = [
