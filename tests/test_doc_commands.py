@@ -17,7 +17,7 @@ from smartmem_tvm._version import EXTRAS
 from smartmem_tvm.cli import build_parser, main
 
 COMMANDS = sorted({each for page in PAGES for each in commands(page)}, key=str)
-PROGRAMS = {"adb", "apt-get", "cmake", "export", "git", "cd", "tar", "unzip", "file", "pytest"}
+PROGRAMS = {"adb", "apt-get", "cmake", "export", "git", "cd", "tar", "unzip", "file", "pytest", "cp"}
 """Programs that are not ours: nothing is known of their options."""
 NOT_RUN = {
     r"--tracker|--key| (rpc|phone|devices|measure) ": "devices of other machines: tests/remote, tests/cli/test_rpc.py",
