@@ -53,9 +53,26 @@ def name_of(page: Path) -> str:
 def commands(page: Path) -> list[Command]:
     """All commands in the blocks of a page, in their order."""
     text = page.read_text("utf-8")
-    lines = [line for block in blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
+    lines = [line for block in blocks(page, "sh") for line in whole_lines(block)]
     found = (words(line) for line in (*lines, *_INDENTED.findall(_FENCE.sub("", text))))
     return [Command(name_of(page), each) for each in found if each]
+
+
+def whole_lines(block: str) -> list[str]:
+    """The lines of a block; those that a backslash or an open quotation continues are one."""
+    found: list[str] = []
+    begun = ""
+    for line in block.replace("\\\n", " ").splitlines():
+        begun += line
+        try:
+            shlex.split(begun, comments=True)
+        except ValueError:  # no closing quotation yet
+            begun += " "
+            continue
+        found.append(begun)
+        begun = ""
+    assert not begun, begun
+    return found
 
 
 def words(line: str) -> tuple[str, ...]:
