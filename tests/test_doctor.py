@@ -12,6 +12,7 @@ import _smartmem_opencl
 from fake_driver import fake_library
 from opencl_package import python
 from smartmem_tvm import _version, doctor
+from smartmem_tvm.deploy import link
 from smartmem_tvm.doctor import Check
 from smartmem_tvm.runtime import opencl
 from smartmem_tvm.runtime.opencl import DeviceInfo
@@ -59,6 +60,17 @@ def test_missing_extras_come_with_the_command_that_installs_them(monkeypatch, ex
     assert (check.ok, check.required, check.remedy) == (False, False, f"pip install {first}")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert by_name()[f"extra [{extra}]"].ok
+
+
+def test_what_links_compiled_models_is_named(monkeypatch):
+    from tvm.support import cc
+
+    monkeypatch.setattr(cc, "get_cc", lambda: "/usr/bin/g++")
+    assert (by_name()["linker"].ok, by_name()["linker"].detail) == (True, "/usr/bin/g++")
+    monkeypatch.setattr(cc, "get_cc", lambda: None)
+    monkeypatch.setattr(link, "cross_compiler", lambda triple: None)
+    check = by_name()["linker"]
+    assert (check.ok, check.required) == (False, False) and "pip install ziglang" in check.remedy
 
 
 def test_an_extra_that_is_for_other_machines_is_left_out(monkeypatch):

@@ -2,16 +2,19 @@
 """What `pip install` of a wheel and of a source distribution leaves: a package that works away from its checkout.
 
 The wheel is built from the source distribution, which so is seen to compile; when it is installed itself, it is on a
-machine without a C++ compiler, where the package works too, but for OpenCL.
+machine without a C++ compiler, where the package works too, but for OpenCL. What is installed then runs with no program
+of the system in its path.
 """
 
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import onnx
@@ -21,6 +24,7 @@ from packaging.utils import canonicalize_name
 
 from opencl_package import ROOT
 from small_network import network
+from smartmem_tvm import __version__
 
 DISTRIBUTION = "smartmem-tvm"
 # What a build reads; anything else in a checkout could hide that it is missing from the distribution.
@@ -95,8 +99,24 @@ def model(tmp_path_factory) -> Path:
     return path
 
 
+def test_the_wheel_has_the_libraries_and_is_for_any_python(distributions, tmp_path):
+    """What its libraries need, Linux has had for some years: auditwheel finds a tag that PyPI takes."""
+    wheel = distributions["wheel"]
+    assert wheel.name.startswith(f"smartmem_tvm-{__version__}-py3-none-linux_")
+    libraries = {name for name in zipfile.ZipFile(wheel).namelist() if "/lib/" in name}
+    assert libraries == {"smartmem_tvm/lib/opencl.so", "smartmem_tvm/lib/stream.so"}
+    said = run(sys.executable, "-m", "auditwheel", "show", wheel, cwd=tmp_path)
+    assert re.search(r'platform tag: "manylinux_2_\d+_', " ".join(said.split()))
+
+
+def test_the_version_is_the_one_of_the_file(installed, tmp_path):
+    assert run(installed / "smartmem", "--version", cwd=tmp_path) == f"smartmem {__version__}\n"
+    program = "from importlib.metadata import version; print(version('smartmem-tvm'))"
+    assert run(installed / "python", "-c", program, cwd=tmp_path).strip() == __version__
+
+
 def test_doctor_finds_everything(installed, tmp_path):
-    found = json.loads(run(installed / "smartmem", "doctor", "--json", cwd=tmp_path))
+    found = json.loads(run(installed / "smartmem", "doctor", "--json", cwd=tmp_path, PATH=str(installed)))
     checks = {check["name"]: check for check in found["checks"]}
     assert [check for check in checks.values() if check["required"] and not check["ok"]] == []
     assert str(installed.parent) in checks["smartmem_tvm"]["detail"]
@@ -108,12 +128,13 @@ def test_doctor_finds_everything(installed, tmp_path):
 
 
 def test_stats_counts_kernels(installed, model, tmp_path):
-    found = json.loads(run(installed / "smartmem", "stats", model, "--json", cwd=tmp_path))
+    found = json.loads(run(installed / "smartmem", "stats", model, "--json", cwd=tmp_path, PATH=str(installed)))
     assert found["smartmem"]["layout_kernels"] == 0 < found["tvm_default"]["layout_kernels"]
 
 
 def test_verify_agrees_with_onnxruntime(installed, model, tmp_path):
-    assert json.loads(run(installed / "python", "-m", "smartmem_tvm", "verify", model, "--json", cwd=tmp_path))["ok"]
+    command = ("-m", "smartmem_tvm", "verify", model, "--json")
+    assert json.loads(run(installed / "python", *command, cwd=tmp_path, PATH=str(installed)))["ok"]
 
 
 def test_the_pipeline_is_registered_and_passes_import(installed, tmp_path):

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+import runpy
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+import smartmem_tvm
+from opencl_package import declared
 from smartmem_tvm import _version
+from smartmem_tvm.cli import main
 
 PAIR = dict(_version.TVM_PINS)
 
@@ -21,6 +26,23 @@ except ImportError as err:
     print(err)
 print("tvm" in sys.modules)
 """
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_version_stands_in_one_place(capsys):
+    """The wheel's, the program's and the site's are read from `_version.py`; the log of changes knows it."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"smartmem {_version.__version__}\n"
+    assert declared()["version"] == smartmem_tvm.__version__ == _version.__version__
+    assert runpy.run_path(str(ROOT / "docs" / "conf.py"))["release"] == _version.__version__
+    copies = [name for name in ("setup.py", "pyproject.toml", "docs/conf.py") if _version.__version__ in read(name)]
+    assert copies == [] and _version.__version__ in read("CHANGELOG.md")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def fake_versions(monkeypatch, versions):

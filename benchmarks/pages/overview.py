@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of README.md and benchmarks/README.md: every network of the suite, every system, every technique."""
+"""The tables of README.md, docs/figures.md, benchmarks/README.md: all networks, systems and techniques of the suite."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ from smartmem_tvm.bench.columns import (
 from smartmem_tvm.tables.suite import EXTRA, SMARTMEM18, Entry
 
 RESULTS, ABLATION = HERE / "smartmem18.json", HERE / "figure8.json"
+SHORT = {
+    "cswin_s": "vision transformer",
+    "swin_t": "vision transformer",
+    "vit_b16": "vision transformer",
+    "sd_unet": "diffusion",
+    "convnext_t": "convolutions",
+    "bert_base": "language",
+}
+"""Networks of the README's table, and what they are."""
 OURS, TVM, ORT, PLAIN = "smartmem", "tvm", "onnxruntime", "tvm-unscheduled"
 
 Row = dict
@@ -31,8 +40,32 @@ def pairs(rows: dict[str, Row], entries: Iterable[Entry] = SMARTMEM18 + EXTRA[:1
     return [(entry, row) for entry, row in found if "kernels" in row.get("systems", {}).get(OURS, {})]
 
 
+def short(rows: dict[str, Row]) -> str:
+    """The README's table: one network of each kind, and what a newcomer asks first."""
+    titles = (
+        "network",
+        "kernels, of which only move data: TVM's default passes",
+        "the same: smartmem_tvm",
+        "bytes of activations moved, against TVM",
+        "latency on a CPU, ms: smartmem_tvm / ONNX Runtime",
+    )
+    shown = pairs(rows, [entry for entry in SMARTMEM18 + EXTRA[:1] if entry.file in SHORT])
+    return f"{table(titles, [_short_line(*pair) for pair in shown])}\n\n{_where(shown)}"
+
+
+def _short_line(entry: Entry, row: Row) -> tuple[str, ...]:
+    ours, theirs = row["systems"][OURS], row["systems"][TVM]
+    return (
+        f"{entry.name} ({SHORT[entry.file]})",
+        f"{theirs['kernels']}, {theirs['layout_kernels']}",
+        f"**{ours['kernels']}, {ours['layout_kernels']}**",
+        figure(ratio(row, activations, OURS, TVM)),
+        " / ".join(_ms(milliseconds(row, name)) for name in (OURS, ORT)),
+    )
+
+
 def overview(rows: dict[str, Row]) -> str:
-    """The README's section: kernels, bytes, error, latency and memory of every network."""
+    """The table of docs/figures.md: kernels, bytes, error, latency and memory of every network."""
     titles = (
         "network",
         "paper's kernels: TVM / DNNFusion / SmartMem",
@@ -143,9 +176,10 @@ PAGE = """\
     make bench-ablation  # the picture
 
 Each writes its result file here, one network at a time, goes on where it was interrupted, and then writes this page
-and the tables of the README. Kernels are launches counted while the virtual machine runs; activations moved are the
-bytes read and written at kernel boundaries; the error is the largest deviation from ONNX Runtime relative to the
-largest output; peak memory is the resident set of a process that holds only this system (compiling, then running)."""
+and the tables of the README and of docs/figures.md. Kernels are launches counted while the virtual machine runs;
+activations moved are the bytes read and written at kernel boundaries; the error is the largest deviation from ONNX
+Runtime relative to the largest output; peak memory is the resident set of a process that holds only this system
+(compiling, then running)."""
 SYSTEMS = """\
 `tvm` is TVM's importer and its five default passes with our schedules, so that the latency shows what the graph is
 worth; `tvm-unscheduled` is the same as TVM's code generator compiles it. `-fuse_attention` is ours without that

@@ -30,12 +30,15 @@ EXTRAS = {
     "exact": ("scipy",),
     "torch": ("torch", "onnxscript"),
     "pocl": ("pocl-binary-distribution",),
+    "link": ("ziglang",),
     # MNN is not among them: it gets an environment of its own (bench/peers/mnn.py).
     "peers": ("openvino", "iree-base-compiler", "iree-base-runtime", "torch", "timm"),
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
+    "docs": ("sphinx", "myst-parser", "numpydoc", "furo"),
 }
 """Extra -> distributions that only some uses need: tuning; running on another machine; pictures; the exact planner of
-layouts; programs of torch; an OpenCL driver for the CPU; other systems for `bench`; exporting models."""
+layouts; programs of torch; an OpenCL driver for the CPU; a linker where there is no C++ compiler; other systems for
+`bench`; exporting models; the site of `make docs`."""
 
 ONLY_ON = {"pocl-binary-distribution": ("linux", "x86_64")}
 """Distribution -> the system and the processor that it exists for; elsewhere its extra is without it."""

@@ -27,6 +27,7 @@ _MODULES = {
     "pocl-binary-distribution": "pocl_binary_distribution",
     "iree-base-compiler": "iree",
     "iree-base-runtime": "iree",
+    "myst-parser": "myst_parser",
 }
 
 
@@ -65,7 +66,7 @@ def diagnose() -> list[Check]:
     checks += [_extra(name) for name in EXTRAS if _installable(name)]
     checks.append(_cores())
     if version_problem() is None:
-        checks += [_modules(), _llvm(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
+        checks += [_modules(), _llvm(), _linker(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
     return checks
 
 
@@ -127,6 +128,22 @@ def _llvm() -> Check:
         return Check("llvm target", False, "this TVM has no LLVM code generator", pin_command())
     cpu = codegen.llvm_get_system_cpu()
     return Check("llvm target", True, f"LLVM {codegen.llvm_version_major()}, -mcpu={cpu}")
+
+
+def _linker() -> Check:
+    """What writes a compiled model as a library; verifying and running a model in memory need none."""
+    from tvm.support import cc
+
+    from .deploy.link import link_for
+    from .errors import UserError
+    from .target import parse_target
+
+    try:
+        compiler = link_for(parse_target("cpu")).compiler
+    except UserError:
+        detail = "no C++ compiler: `smartmem compile` writes no library for this machine"
+        return Check("linker", False, detail, "apt-get install g++, or pip install ziglang", required=False)
+    return Check("linker", True, " ".join(compiler.command[1:]) if compiler else cc.get_cc(), required=False)
 
 
 def _device(kind: str) -> Check:

@@ -65,8 +65,8 @@ def test_the_cost_of_one_of_several():
             graph_cost(graph, name)
 
 
-def test_the_readmes_example():
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
+def test_the_example_of_the_documentation():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text("utf-8")
     (example,) = [each for each in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "export_tvm" in each]
     found: dict = {}
     exec(example, found)  # the annotations of its functions have to be types of `nn`

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Libraries for another CPU: objects that a linker of that CPU takes, or a library where a compiler is at hand."""
 
+import importlib.machinery
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import tvm
 from elftools.elf.elffile import ELFFile
+from tvm.support import cc
 
 from helpers import constant, module, op
 from smartmem_tvm import UserError, compile
@@ -47,6 +49,17 @@ def no_compilers(monkeypatch, tmp_path):
     """Neither Debian's compilers nor zig's."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "ziglang", None)
+
+
+def test_a_machine_without_a_compiler_links_with_zigs(no_compilers, monkeypatch):
+    monkeypatch.setattr(cc, "get_cc", lambda: None)
+    with pytest.raises(UserError, match="`pip install ziglang`"):
+        link_for(parse_target("cpu"))
+    spec = importlib.machinery.ModuleSpec("ziglang", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec if name == "ziglang" else None)
+    link = link_for(parse_target("cpu"))
+    assert (link.file, link.how) == ("lib.so", "")
+    assert link.compiler.command[1:4] == ("-m", "ziglang", "cc")
 
 
 def compiled_for(target):

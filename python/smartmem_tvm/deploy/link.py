@@ -75,6 +75,8 @@ def linked(executable, target: tvm.target.Target, folder: str | None = None) -> 
 def link_for(target: tvm.target.Target) -> Link:
     """How code for `target` is linked: by this machine's compiler, or by one for the target's CPU that is found here.
 
+    Where this machine has no compiler for itself, zig's from PyPI will do.
+
     Raises
     ------
     UserError
@@ -87,9 +89,13 @@ def link_for(target: tvm.target.Target) -> Link:
     if is_foreign(triple):
         compiler = cross_compiler(triple)
         return Link(LIBRARY if compiler else OBJECTS, triple, compiler)
-    if cc.get_cc() is None:
-        raise UserError("A compiled model is linked by a C++ compiler and there is none; install g++ or clang.")
-    return Link(LIBRARY)
+    if cc.get_cc() is not None:
+        return Link(LIBRARY)
+    if (compiler := cross_compiler(codegen.llvm_get_system_triple())) is not None:
+        return Link(LIBRARY, compiler=compiler)
+    raise UserError(
+        "A compiled model is linked by a C++ compiler and there is none; install g++, or `pip install ziglang`."
+    )
 
 
 def is_foreign(triple: str) -> bool:
