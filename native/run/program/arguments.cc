@@ -16,7 +16,7 @@ const char* const kUsage =
     "  --repeat N          timed runs (default: 10)\n"
     "  --warmup N          runs before them (default: 2)\n"
     "  --device KIND[:N]   refuse a model that is for another device than cpu or opencl; N is which OpenCL device\n"
-    "  --threads N         of a CPU (default: TVM_NUM_THREADS, else TVM's choice)\n"
+    "  --threads N         of a CPU (default: TVM_NUM_THREADS, else one per core)\n"
     "  --seed N            of random inputs (default: 0); --zeros gives zeros instead\n"
     "  --no-check          do not read all files for their checksums first\n"
     "  --json              print one JSON object\n"

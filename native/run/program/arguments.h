@@ -21,7 +21,7 @@ struct Arguments {
   std::string output;                         // folder, empty for none
   std::string device;                         // "cpu", "opencl" or empty
   int32_t device_index = 0;
-  int32_t threads = 0;  // 0: as TVM_NUM_THREADS says, or TVM's default
+  int32_t threads = 0;  // 0: as TVM_NUM_THREADS says, or one per core
   int64_t repeat = 10, warmup = 2;
   uint64_t seed = 0;
   bool zeros = false, json = false, unchecked = false, help = false;

@@ -5,13 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "arguments.h"
 #include "inputs.h"
@@ -119,9 +123,16 @@ double PeakMegabytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
 }
 
+// TVM's own default is half the logical CPUs, which is wrong where cores have one thread each.
+void SetThreads(int32_t wanted) {
+  if (wanted == 0 && std::getenv("TVM_NUM_THREADS") != nullptr) return;
+  const auto cores = static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+  Check(smartmem_run_set_threads(wanted > 0 ? wanted : cores));
+}
+
 Report Run(const Arguments& arguments) {
   if (!arguments.output.empty()) MakeFolder(arguments.output);
-  if (arguments.threads > 0) Check(smartmem_run_set_threads(arguments.threads));
+  SetThreads(arguments.threads);
   const Clock::time_point begin = Clock::now();
   const Model model = Load(arguments);
   const double load_ms = Milliseconds(begin);
