@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from . import compile as compile_command
 from .console import Result, megabytes, step, table
-from .model import add_compilation, add_memory_budget, add_model
+from .model import add_compilation, add_memory_budget, add_model, add_shapes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,6 +64,7 @@ def execute(args: argparse.Namespace) -> Result:
 def _refuse_compilation(args: argparse.Namespace) -> None:
     """Options for compiling mean nothing for what is compiled."""
     parser = argparse.ArgumentParser(add_help=False)
+    add_shapes(parser)
     add_compilation(parser)
     add_memory_budget(parser)
     for action in parser._actions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ _SORTING, _SORTS = "libtvm_runtime_extra.so", b"tvm.contrib."  # what is needed 
 _PLACES = (".", "lib", "tvm/lib", "tvm_ffi/lib")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PARTS = {"opencl": "SMARTMEM_OPENCL", "stream": "SMARTMEM_STREAM"}  # library -> CMake's option for it
-_SHARED_CXX = "libc++_shared.so"
+_SHARED_CXX, _OLDEST = "libc++_shared.so", 28  # Android's C++ library; the oldest Android that TVM's server is built for
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,10 @@ def export_runner(folder: Path, output: Path, runtime: Path | None = None) -> di
     check_output(output)
     parts = _parts(folder, manifest)
     machine = _machine(folder, manifest, runtime)
+    libraries = _libraries(folder, machine, (folder / LIBRARY).read_bytes())
     with tempfile.TemporaryDirectory() as place:
-        built = _build(machine, parts, Path(place))
-        files = [*built, *_libraries(folder, machine), sources() / "run" / HEADER]
+        built = build(machine, parts, Path(place))
+        files = [*built, *libraries, sources() / "run" / HEADER]
         with whole_folder(output) as partial:
             for file in files:
                 shutil.copy(file, partial / file.name)
@@ -181,9 +183,9 @@ def _toolchain(triple: str) -> tuple[str, ...]:
         home = os.environ.get("ANDROID_NDK_HOME")
         if not home:
             raise UserError(f"The runner for {triple} is built by Android's NDK: let ANDROID_NDK_HOME name it.")
-        level = compiler.command[0].split("android")[-1].split("-")[0]
+        level = re.search(r"android(\d+)-clang", compiler.command[0])
         toolchain = Path(home) / "build" / "cmake" / "android.toolchain.cmake"
-        abi = ("-DANDROID_ABI=arm64-v8a", f"-DANDROID_PLATFORM=android-{level}", "-DANDROID_STL=c++_shared")
+        abi = ("-DANDROID_ABI=arm64-v8a", f"-DANDROID_PLATFORM=android-{level[1] if level else _OLDEST}", "-DANDROID_STL=c++_shared")
         return (f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", *abi)
     if compiler is None or not compiler.command[0].endswith("g++"):
         name = f"g++-{gnu_triple(triple).replace('_', '-')}"
@@ -198,28 +200,54 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=paths)
 
 
-def _build(machine: Machine, parts: Sequence[str], place: Path) -> list[Path]:
-    """The program and the libraries of this package; those that are here are not built again."""
+def build(machine: Machine, parts: Sequence[str], place: Path, kind: str = "Release") -> list[Path]:
+    """Build the program and libraries of this package; those that the package has for this machine are only named.
+
+    Parameters
+    ----------
+    parts : sequence of str
+        Libraries that are needed besides the runner's own: ``opencl``, ``stream``.
+    place : Path
+        A folder for what is built.
+    kind : str
+        CMake's build type.
+
+    Returns
+    -------
+    list of Path
+        The files.
+
+    Raises
+    ------
+    UserError
+        If there is no CMake or compiler, or it refuses.
+    """
+    cmake, tools = _tools(machine)
     ready = {part: _PACKAGE / "lib" / f"{part}.so" for part in parts if not machine.triple}
     ready = {part: file for part, file in ready.items() if file.exists()}
     missing = [part for part in parts if part not in ready]
-    cmake, ninja = _program("cmake"), _program("ninja")
-    compiler = machine.triple or os.environ.get("CXX") or any(map(_program, ("g++", "c++", "clang++")))
-    lacks = "CMake" if cmake is None else "C++ compiler" if not compiler else "make or ninja"
-    if cmake is None or not compiler or not (ninja or _program("make")):
-        raise UserError(
-            f"The runner is built by CMake, make or ninja and a C++ compiler, and there is no {lacks}: install it, "
-            f"`apt-get install cmake make g++` on Debian and Ubuntu."
-        )
     options = [f"-D{option}={'ON' if part in missing else 'OFF'}" for part, option in _PARTS.items()]
     found = (importlib.util.find_spec(name).origin for name in ("tvm", "tvm_ffi"))
     include = ";".join(str(Path(origin).parent / "include") for origin in found)
     libraries = ";".join(map(str, machine.libraries))
-    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
-    facts = [f"-DTVM_INCLUDE={include}", f"-DTVM_LIBRARIES={libraries}", "-DCMAKE_BUILD_TYPE=Release"]
-    _call([cmake, "-S", str(sources() / "run"), "-B", str(place), *generator, *machine.toolchain, *facts, *options])
+    facts = [f"-DTVM_INCLUDE={include}", f"-DTVM_LIBRARIES={libraries}", f"-DCMAKE_BUILD_TYPE={kind}"]
+    _call([cmake, "-S", str(sources() / "run"), "-B", str(place), *tools, *machine.toolchain, *facts, *options])
     _call([cmake, "--build", str(place), "--parallel", str(len(os.sched_getaffinity(0)))])
     return [place / PROGRAM, place / INTERFACE, *ready.values(), *(place / f"{part}.so" for part in missing)]
+
+
+def _tools(machine: Machine) -> tuple[str, list[str]]:
+    """CMake, and what it has to be told about the tool that it calls."""
+    cmake, ninja = _program("cmake"), _program("ninja")
+    compiler = machine.triple or os.environ.get("CXX") or any(map(_program, ("g++", "c++", "clang++")))
+    maker = ninja or _program("make")
+    if not (cmake and compiler and maker):
+        lacks = "CMake" if not cmake else "C++ compiler" if not compiler else "make or ninja"
+        raise UserError(
+            f"The runner is built by CMake, make or ninja and a C++ compiler, and there is no {lacks}: install it, "
+            f"`apt-get install cmake make g++` on Debian and Ubuntu."
+        )
+    return cmake, ["-G", "Ninja" if ninja else "Unix Makefiles", f"-DCMAKE_MAKE_PROGRAM={maker}"]
 
 
 def _call(command: list[str]) -> None:
@@ -231,10 +259,10 @@ def _call(command: list[str]) -> None:
     raise UserError(f"The runner could not be built ({said.rstrip('.:')}): use GCC 10, Clang 12 or newer.")
 
 
-def _libraries(folder: Path, machine: Machine) -> list[Path]:
-    """TVM's libraries that the model needs on a machine, and Android's of C++."""
+def _libraries(folder: Path, machine: Machine, code: bytes) -> list[Path]:
+    """TVM's libraries that a model's code needs on a machine, and Android's of C++."""
     found = [machine.library(name) for name in RUNTIME]
-    if _SORTS in (folder / LIBRARY).read_bytes():
+    if _SORTS in code:
         extra = machine.library(_SORTING)
         if extra is None:
             raise UserError(f"{folder} sorts or draws random numbers, and there is no {_SORTING}: put it to the others.")
