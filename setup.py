@@ -78,7 +78,8 @@ class BuildNative(Command):
 
     def get_outputs(self):
         """Name what `run` leaves behind."""
-        return [str(Path(self.build_lib) / file) for file in (*NATIVE["LIBRARIES"], *self.runner_sources().values())]
+        sources = () if self.editable_mode else self.runner_sources().values()
+        return [str(Path(self.build_lib) / file) for file in (*NATIVE["LIBRARIES"], *sources)]
 
     def get_output_mapping(self):
         """Map outputs to the files they are copies of: none are."""
@@ -131,7 +132,17 @@ setup(
         **{extra: FACTS["requirements"](extra) for extra in FACTS["EXTRAS"]},
         "dev": [
             *(name for extra in ("exact", "plots", "pocl", "tune") for name in FACTS["requirements"](extra)),
-            *("build", "cmake", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4"),
+            *(
+                "build",
+                "cmake",
+                "packaging",
+                "pytest>=8",
+                "pytest-xdist",
+                "hypothesis",
+                "pyelftools",
+                "ruff",
+                "selenium>=4",
+            ),
             "setuptools>=69",
             "tomli; python_version < '3.11'",
         ],

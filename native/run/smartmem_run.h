@@ -8,9 +8,9 @@
 //   }
 //   smartmem_run_close(model);
 //
-// Functions that return int return 0, or -1 and leave a sentence for `smartmem_run_error` of the same thread. A model may
-// be used from any thread; calls on one model wait for each other, and each model that is opened has its own memory for
-// tensors. Models of one folder share the code, and on a CPU the pages of the weights.
+// Functions that return int return 0, or -1 and leave a sentence for `smartmem_run_error` of the same thread. A model
+// may be used from any thread; calls on one model wait for each other, and each model that is opened has its own memory
+// for tensors. Models of one folder share the code, and on a CPU the pages of the weights.
 #ifndef SMARTMEM_RUN_H_
 #define SMARTMEM_RUN_H_
 
@@ -30,7 +30,7 @@ typedef struct smartmem_run_model smartmem_run_model;
 
 typedef struct {
   const char* name;      // the model's
-  const char* dtype;     // "float32", "int64", "bool", "bfloat16", ...; fewer than eight bits have a byte for each number
+  const char* dtype;     // "float32", "int64", "bool", "bfloat16", ...; less than eight bits take a byte each
   int32_t rank;          // 0 for a scalar
   const int64_t* shape;  // `rank` sizes
   uint64_t bytes;        // of all numbers, one behind the other, the last dimension fastest

@@ -81,7 +81,8 @@ bool Fits(const WeightPlace& place, uint64_t bytes) {
 std::vector<Tensor> LoadWeights(const Manifest& manifest, DLDevice device) {
   std::vector<Tensor> tensors;
   const std::string path = manifest.folder + "/" + kWeights;
-  const bool empty = std::all_of(manifest.weights.begin(), manifest.weights.end(), [](const WeightPlace& each) { return each.bytes == 0; });
+  const bool empty = std::all_of(manifest.weights.begin(), manifest.weights.end(),
+                                 [](const WeightPlace& each) { return each.bytes == 0; });
   const auto file = empty ? nullptr : std::make_shared<Mapping>(path);
   for (const WeightPlace& place : manifest.weights) {
     if (!empty && !Fits(place, file->bytes())) {

@@ -115,6 +115,7 @@ def test_built_as_users_have_it_and_on_opencl(target, smartmem, model_path, tmp_
     wrong = call(out / "model", "--device", "opencl:7", program=out / "smartmem_run")
     assert "there is no OpenCL device 7" in wrong.sentence
     (out / "opencl.so").unlink()
-    assert "opencl.so, with which OpenCL runs, cannot be opened" in call(
-        out / "model", program=out / "smartmem_run"
-    ).sentence
+    assert (
+        "opencl.so, with which OpenCL runs, cannot be opened"
+        in call(out / "model", program=out / "smartmem_run").sentence
+    )

@@ -62,7 +62,9 @@ def copied(folder, tmp_path):
 
 def test_the_same_bits_as_in_python(folder, arrays, files, tmp_path):
     out = tmp_path / "out"
-    outcome = call(folder, *files, "--output", out, "--json", "--repeat", "7", "--warmup", "0", "--device", "cpu", "--threads", "2")
+    outcome = call(
+        folder, *files, "--output", out, "--json", "--repeat", "7", "--warmup", "0", "--device", "cpu", "--threads", "2"
+    )
     assert outcome.code == 0, outcome.err
     expected = export.load(folder).run(arrays)
     assert sorted(path.name for path in out.iterdir()) == ["a_rows.npy", "sum.npy"]

@@ -61,7 +61,7 @@ def test_a_compiler_for_the_board_is_called_by_cmake(monkeypatch):
 
 def test_without_a_compiler_for_the_board_it_says_which(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name, **_: None)
-    with pytest.raises(UserError, match="no g[+][+] for it is here: `apt-get install g[+][+]-aarch64-linux-gnu`"):
+    with pytest.raises(UserError, match=r"no g[+][+] for it is here: `apt-get install g[+][+]-aarch64-linux-gnu`"):
         runner._toolchain("aarch64-linux-gnu")
 
 

@@ -58,7 +58,8 @@ File Open(const std::string& path, uint64_t* bytes) {
 
 std::vector<char> ReadAll(FILE* file, uint64_t bytes, const std::string& path) {
   std::vector<char> data(bytes);
-  if (std::fread(data.data(), 1, bytes, file) != bytes) throw Mistake(path + " cannot be read to its end: see the disk.");
+  const bool whole = std::fread(data.data(), 1, bytes, file) == bytes;
+  if (!whole) throw Mistake(path + " cannot be read to its end: see whether the disk is well.");
   return data;
 }
 

@@ -10,8 +10,8 @@
 
 namespace smartmem::run {
 
-// The bytes that an input takes; a file that does not end in .npy has nothing else in it. Throws a `Mistake` if there is
-// no such file, or one of another type, shape or size.
+// The bytes that an input takes; a file that does not end in .npy has nothing else in it. Throws a `Mistake` if there
+// is no such file, or one of another type, shape or size.
 std::vector<char> ReadArray(const std::string& path, const smartmem_run_tensor& input);
 
 // Writes a .npy file, to another name first. Throws a `Mistake` if it cannot.

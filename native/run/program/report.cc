@@ -46,8 +46,8 @@ std::string Sizes(const std::vector<int64_t>& shape, const char* between) {
 
 std::string OutputJson(const OutputReport& output) {
   return "{\"name\": " + Quoted(output.name) + ", \"shape\": [" + Sizes(output.shape, ", ") +
-         "], \"dtype\": " + Quoted(output.dtype) + ", \"file\": " + (output.file.empty() ? "null" : Quoted(output.file)) +
-         "}";
+         "], \"dtype\": " + Quoted(output.dtype) +
+         ", \"file\": " + (output.file.empty() ? "null" : Quoted(output.file)) + "}";
 }
 
 }  // namespace

@@ -28,7 +28,10 @@ _SORTING, _SORTS = "libtvm_runtime_extra.so", b"tvm.contrib."  # what is needed 
 _PLACES = (".", "lib", "tvm/lib", "tvm_ffi/lib")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PARTS = {"opencl": "SMARTMEM_OPENCL", "stream": "SMARTMEM_STREAM"}  # library -> CMake's option for it
-_SHARED_CXX, _OLDEST = "libc++_shared.so", 28  # Android's C++ library; the oldest Android that TVM's server is built for
+_SHARED_CXX, _OLDEST = (
+    "libc++_shared.so",
+    28,
+)  # Android's C++ library; the oldest Android that TVM's server is built for
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,11 @@ def _toolchain(triple: str) -> tuple[str, ...]:
             raise UserError(f"The runner for {triple} is built by Android's NDK: let ANDROID_NDK_HOME name it.")
         level = re.search(r"android(\d+)-clang", compiler.command[0])
         toolchain = Path(home) / "build" / "cmake" / "android.toolchain.cmake"
-        abi = ("-DANDROID_ABI=arm64-v8a", f"-DANDROID_PLATFORM=android-{level[1] if level else _OLDEST}", "-DANDROID_STL=c++_shared")
+        abi = (
+            "-DANDROID_ABI=arm64-v8a",
+            f"-DANDROID_PLATFORM=android-{level[1] if level else _OLDEST}",
+            "-DANDROID_STL=c++_shared",
+        )
         return (f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", *abi)
     if compiler is None or not compiler.command[0].endswith("g++"):
         name = f"g++-{gnu_triple(triple).replace('_', '-')}"
@@ -265,7 +272,9 @@ def _libraries(folder: Path, machine: Machine, code: bytes) -> list[Path]:
     if _SORTS in code:
         extra = machine.library(_SORTING)
         if extra is None:
-            raise UserError(f"{folder} sorts or draws random numbers, and there is no {_SORTING}: put it to the others.")
+            raise UserError(
+                f"{folder} sorts or draws random numbers, and there is no {_SORTING}: put it to the others."
+            )
         found.append(extra)
     if "android" in machine.triple:
         arch = machine.triple.split("-")[0]
