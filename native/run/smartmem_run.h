@@ -39,7 +39,7 @@ typedef struct {
 
 typedef struct {
   int32_t device_index;  // which of the OpenCL devices
-  int32_t unchecked;     // not 0: do not read all files for their checksums, which takes a second for half a gigabyte
+  int32_t unchecked;     // not 0: do not read all files for their checksums, two seconds for half a gigabyte
 } smartmem_run_options;
 
 // Why the last call in this thread failed; empty if none has.

@@ -24,8 +24,8 @@ EXAMPLE = """\
   swin_runner/smartmem_run swin_runner/model --repeat 100         latency with percentiles
 
 The program and its C interface (smartmem_run.h) are built by CMake and a C++ compiler for the machine that the model
-was compiled for, against TVM's runtime library alone. For another kind of machine than this one, --runtime names a folder
-with libtvm_runtime.so and libtvm_ffi.so for it. Nothing in the folder depends on where it is: copy it."""
+was compiled for, against TVM's runtime library alone. For another kind of machine than this one, --runtime names a
+folder with libtvm_runtime.so and libtvm_ffi.so for it. Nothing in the result depends on where it is: copy it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
