@@ -339,3 +339,10 @@ def test_memory_is_used_as_it_should_be_and_given_back(one_input, folder, files,
     assert outcome.code == 0 and "Sanitizer" not in outcome.err and "runtime error" not in outcome.err
     wrong = call(folder, "--input", f"ids={tmp_path / 'x.npy'}", program=place / "smartmem_run")
     assert "numbers of type <f4" in wrong.sentence
+
+
+def test_every_file_is_described():
+    listed = (ROOT / "native" / "README.md").read_text(encoding="utf-8")
+    run = ROOT / "native" / "run"
+    stems = {str(path.relative_to(ROOT / "native").with_suffix("")) for path in run.rglob("*.*")}
+    assert {stem for stem in stems if f"`{stem}`" not in listed} == {"run/CMakeLists"}
