@@ -77,6 +77,7 @@ def test_the_same_bits_as_in_python(folder, arrays, files, tmp_path):
     latency = facts["latency_ms"]
     assert 0 < latency["min"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
     assert latency["min"] <= latency["mean"] <= latency["max"]
+    assert 1 < facts["peak_mb"] < 60  # its own and not that of this process, which started it
 
 
 def test_inputs_that_are_not_given_are_random_and_the_same_for_a_seed(folder, tmp_path):
