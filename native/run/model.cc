@@ -80,18 +80,25 @@ void CheckBytes(const TensorInfo& tensor, uint64_t bytes, const char* what) {
                             << " were given: give all its numbers of type " << tensor.dtype << ", and nothing else.";
 }
 
+void NeedDevice(DLDevice device, const std::string& folder) {
+  Any exists;
+  tvm::runtime::DeviceAPI::Get(device)->GetAttr(device, tvm::runtime::kExist, &exists);
+  if (exists.cast<int>() != 0) return;
+  // Our library knows more than that there is none.
+  const auto ask = Function::GetGlobal("smartmem.opencl.problem");
+  const std::string problem = ask.has_value() ? std::string((*ask)().cast<String>()) : "";
+  if (!problem.empty()) TVM_FFI_THROW(RuntimeError) << problem;
+  TVM_FFI_THROW(ValueError) << "there is no OpenCL device " << device.device_id << ", and " << folder
+                            << " was compiled for one: give the number of another, or install the device's driver.";
+}
+
 }  // namespace
 
 Model::Model(const std::string& folder, int device_index, bool check) : manifest_(ReadManifest(folder)) {
   if (check) CheckSums(manifest_);
   OpenLibraries(manifest_);
   device_ = {manifest_.device, manifest_.device == kDLCPU ? 0 : device_index};
-  Any exists;
-  tvm::runtime::DeviceAPI::Get(device_)->GetAttr(device_, tvm::runtime::kExist, &exists);
-  if (exists.cast<int>() == 0) {
-    TVM_FFI_THROW(ValueError) << "there is no OpenCL device " << device_index << ", and " << folder << " was compiled "
-                              << "for one: install the device's driver, give another number, or compile for a CPU.";
-  }
+  NeedDevice(device_, folder);
   code_ = Code::Open(folder + "/" + manifest_.library);
   Start();
   given_.assign(manifest_.inputs.size(), false);

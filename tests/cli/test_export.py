@@ -117,6 +117,8 @@ def test_built_as_users_have_it_and_on_opencl(smartmem, model_path, tmp_path):
     assert same_numbers(out, buffers, tmp_path)["device"] == "opencl"
     wrong = call(out / "model", "--device", "opencl:7", program=out / "smartmem_run")
     assert "there is no OpenCL device 7" in wrong.sentence
+    none = call(out / "model", program=out / "smartmem_run", SMARTMEM_OPENCL_LIBRARY="/no/library.so")
+    assert "the OpenCL library /no/library.so cannot be opened" in none.sentence
     (out / "opencl.so").unlink()
     without = call(out / "model", program=out / "smartmem_run")
     assert "opencl.so, with which OpenCL runs, cannot be opened" in without.sentence

@@ -97,6 +97,12 @@ def test_text_for_people(folder):
     assert "Latency in ms: min " in outcome.out and "Output a/rows: 4x3 float32\n" in outcome.out
 
 
+def test_what_cannot_be_printed_is_a_sentence(folder):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([built() / "smartmem_run", folder], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and "cannot be printed" in done.stderr
+
+
 def save_as(array, version=None, **changes):
     def write(path):
         if version is None:

@@ -169,7 +169,8 @@ int Main(int count, char** texts) {
     }
     const Report report = Run(arguments);
     std::fputs((arguments.json ? AsJson(report) : AsText(report)).c_str(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : kWrong;
+    if (std::fflush(stdout) != 0) throw Mistake("what was found cannot be printed: see where the output goes.");
+    return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "smartmem_run: error: %s\n", error.what());
     return kWrong;
