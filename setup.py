@@ -132,19 +132,10 @@ setup(
         **{extra: FACTS["requirements"](extra) for extra in FACTS["EXTRAS"]},
         "dev": [
             *(name for extra in ("exact", "plots", "pocl", "tune") for name in FACTS["requirements"](extra)),
-            *(
-                "build",
-                "cmake",
-                "packaging",
-                "pytest>=8",
-                "pytest-xdist",
-                "hypothesis",
-                "pyelftools",
-                "ruff",
-                "selenium>=4",
-            ),
+            *("build", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff", "selenium>=4"),
             "setuptools>=69",
             "tomli; python_version < '3.11'",
+            "cmake",
         ],
     },
     entry_points={
