@@ -2,6 +2,7 @@
 """Packaging: metadata, dependencies, the `smartmem` command, the native libraries. Tools' settings: pyproject.toml."""
 
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -47,6 +48,17 @@ class BuildNative(Command):
             target, objects = Path(self.build_lib), Path(self.build_temp)
         for library, sources in NATIVE["LIBRARIES"].items():
             self.build(target / library, objects / "native", sources)
+        if not self.editable_mode:
+            for source, copy in self.runner_sources().items():
+                (target / copy).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, target / copy)
+
+    def runner_sources(self):
+        """What `smartmem export --runner` builds for other machines -> where it is installed."""
+        folders = (Path("native"), *(Path("native", name) for name in ("compat", "run", "stream")))
+        files = [Path(name) for name in self.get_source_files() if not name.endswith((".py", ".md"))]
+        kept = [file for file in files if file.parent == folders[0] or any(f in file.parents for f in folders[1:])]
+        return {file: Path("smartmem_tvm") / file for file in kept}
 
     def build(self, library, objects, sources):
         """Build one library."""
@@ -62,12 +74,13 @@ class BuildNative(Command):
 
     def get_source_files(self):
         """Name what belongs into a source distribution."""
-        files = (path for path in (ROOT / "native").rglob("*") if path.suffix in (".cc", ".h", ".md", ".py"))
+        files = (path for path in (ROOT / "native").rglob("*") if path.suffix in (".cc", ".h", ".md", ".py", ".txt"))
         return sorted(str(path.relative_to(ROOT)) for path in files)
 
     def get_outputs(self):
         """Name what `run` leaves behind."""
-        return [str(Path(self.build_lib) / library) for library in NATIVE["LIBRARIES"]]
+        sources = () if self.editable_mode else self.runner_sources().values()
+        return [str(Path(self.build_lib) / file) for file in (*NATIVE["LIBRARIES"], *sources)]
 
     def get_output_mapping(self):
         """Map outputs to the files they are copies of: none are."""
@@ -131,6 +144,7 @@ setup(
             *("auditwheel", "build", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff"),
             *("selenium>=4", "setuptools>=70.1"),
             "tomli; python_version < '3.11'",
+            "cmake",
         ],
     },
     entry_points={

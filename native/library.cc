@@ -14,7 +14,11 @@
 namespace smartmem::opencl {
 namespace {
 
+#if defined(__ANDROID__)
+constexpr const char* kSystemLoader = "libOpenCL.so";
+#else
 constexpr const char* kSystemLoader = "libOpenCL.so.1";
+#endif
 
 // The driver of the extra [pocl]; empty without it. Set when the package is loaded, see _smartmem_opencl.py.
 std::string& ExtraDriver() {

@@ -37,15 +37,15 @@ void ForEach(size_t count, size_t jobs, const Work& work) {
       if (failure == nullptr) failure = std::current_exception();
     }
   };
-  {
-    std::vector<std::jthread> helpers;
-    try {
-      for (size_t i = 1; i < std::min(count, jobs); ++i) helpers.emplace_back(run);
-    } catch (const std::system_error&) {
-      // No more threads to be had: those there are do the work.
-    }
-    run();  // this thread works too, and joins the others at the end of the block
+  std::vector<std::thread> helpers;  // no std::jthread, which Android's C++ library lacks
+  helpers.reserve(std::min(count, jobs));
+  try {
+    while (helpers.size() + 1 < std::min(count, jobs)) helpers.emplace_back(run);
+  } catch (const std::system_error&) {
+    // No more threads to be had: those there are do the work.
   }
+  run();  // this thread works too
+  for (std::thread& each : helpers) each.join();
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 

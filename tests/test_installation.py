@@ -127,6 +127,12 @@ def test_doctor_finds_everything(installed, tmp_path):
         assert "/no/compiler could not be started" in library["detail"] and not library["ok"]
 
 
+def test_the_sources_of_the_runner_are_there(installed, tmp_path):
+    program = "from smartmem_tvm.remote.runner import sources; print(sources() / 'run' / 'CMakeLists.txt')"
+    found = Path(run(installed / "python", "-c", program, cwd=tmp_path).strip())
+    assert found.is_file() and installed.parent in found.parents
+
+
 def test_stats_counts_kernels(installed, model, tmp_path):
     found = json.loads(run(installed / "smartmem", "stats", model, "--json", cwd=tmp_path, PATH=str(installed)))
     assert found["smartmem"]["layout_kernels"] == 0 < found["tvm_default"]["layout_kernels"]

@@ -135,8 +135,18 @@ def test_a_source_distribution_holds_every_source_of_the_library():
     command = arguments["cmdclass"]["build_native"](setuptools.Distribution())
     needed = {str(path.relative_to(ROOT)) for path in (ROOT / "native").rglob("*.*") if path.suffix in (".cc", ".h")}
     files = set(command.get_source_files())
-    assert needed and needed | {"native/build.py"} <= files
+    assert needed and needed | {"native/build.py", "native/run/CMakeLists.txt"} <= files
     assert not [file for file in files if "__pycache__" in file]
+
+
+def test_an_installation_holds_what_the_runner_is_built_from(tmp_path):
+    command = [sys.executable, "setup.py", "-q", "build_native", f"--build-lib={tmp_path}", f"--build-temp={tmp_path}"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "CXX": "false"}, capture_output=True, check=True)
+    native = tmp_path / "smartmem_tvm" / "native"
+    for folder in (".", "run", "run/program", "stream"):
+        names = {path.name for path in (ROOT / "native" / folder).iterdir() if path.suffix in (".cc", ".h", ".txt")}
+        assert names == {path.name for path in (native / folder).iterdir() if path.is_file()}
+    assert (native / "compat" / "tvm" / "support" / "io.h").is_file()
 
 
 def test_tvm_and_the_shell_find_us():

@@ -290,7 +290,7 @@ def test_failed_rename_keeps_the_old_folder(smartmem, model_path, compiled_folde
 
     fail_once.done = False
     # As on a file system that cannot exchange two names in one step.
-    monkeypatch.setattr("smartmem_tvm.deploy.export._exchanged", lambda folder, new: False)
+    monkeypatch.setattr("smartmem_tvm.whole_folder._exchanged", lambda folder, new: False)
     monkeypatch.setattr(Path, "rename", fail_once)
     assert_refused(smartmem("compile", model_path, "-o", folder), folder, "Input/output error")
     assert (folder / "manifest.json").read_text() == manifest

@@ -30,7 +30,7 @@ def test_a_folder_that_is_written_again_is_loaded_again(tmp_path):
 
 
 def test_where_names_cannot_be_exchanged_the_folder_is_replaced_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "_exchanged", lambda *_: False)
+    monkeypatch.setattr("smartmem_tvm.whole_folder._exchanged", lambda *_: False)
     for function in (op.exp, op.abs):
         save(tmp_path / "out", function)
     assert export.load(tmp_path / "out").run(X)[0].tolist() == X.tolist()

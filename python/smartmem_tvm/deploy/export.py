@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import hashlib
 import json
-import os
 import shutil
 import tempfile
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +16,7 @@ from typing import TYPE_CHECKING
 from .. import json_data
 from .._version import TVM_PINS, __version__, installed_version
 from ..errors import UserError
+from ..whole_folder import make_sibling, replace_folder, writable
 from .compilers import LIBRARY, OBJECTS
 from .runnable import Runnable
 
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 
 FORMAT = 5
 _LOADED: dict[Path, int] = {}  # libraries of this process, and the number of the file that each was
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 PLAN = "stream.plan"
 """The file with the plan within a memory budget, as ``native/stream/plan_file.h`` describes it."""
@@ -138,8 +134,8 @@ def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
 
     folder = Path(folder).resolve()
     _refuse_foreign(folder)
-    with _writable(folder):
-        _make_sibling(folder).rmdir()
+    with writable(folder):
+        make_sibling(folder).rmdir()
     link_for(target)
     return folder
 
@@ -177,8 +173,8 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
             f"them, called 'main'."
         )
     folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
-    with _writable(folder):
-        partial = _make_sibling(folder)
+    with writable(folder):
+        partial = make_sibling(folder)
         try:
             link.write(compiled.executable, partial)
             places = write_weights(compiled.weights, partial / WEIGHTS)
@@ -200,7 +196,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS, EXPLANATION)},
             }
             _write_json(partial / MANIFEST, full)
-            _replace(folder, partial)
+            replace_folder(folder, partial)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return full
@@ -342,47 +338,3 @@ def _refuse_foreign(folder: Path) -> None:
         raise UserError(
             f"Output folder {folder} exists and holds more or other than a compiled model; give another name."
         )
-
-
-@contextlib.contextmanager
-def _writable(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as err:
-        raise UserError(
-            f"Output folder {folder} cannot be written ({err.strerror or err}); give a folder that can."
-        ) from err
-
-
-def _make_sibling(folder: Path) -> Path:
-    """A new hidden folder in the nearest folder above that exists: on the same disk, so that renaming is one step."""
-    sibling = next(parent for parent in folder.parents if parent.exists()) / f".{folder.name}.{uuid.uuid4().hex}"
-    sibling.mkdir()
-    return sibling
-
-
-def _exchanged(folder: Path, new: Path) -> bool:
-    """Give two folders each other's names in one step, so that a process that is killed leaves one of both in place.
-
-    Linux can, on most file systems.
-    """
-    exchange = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
-    names = (os.fsencode(path) for path in (folder, new))
-    return exchange is not None and exchange(*(part for name in names for part in (_HERE, name)), _EXCHANGE) == 0
-
-
-def _replace(folder: Path, new: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if not folder.exists():
-        new.rename(folder)
-        return
-    if _exchanged(folder, new):
-        return
-    old = _make_sibling(folder)
-    folder.rename(old)
-    try:
-        new.rename(folder)
-    except BaseException:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface: no exception leaves it.
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "model.h"
+#include "smartmem_run.h"
+
+struct smartmem_run_model {
+  smartmem::run::Model model;
+};
+
+namespace {
+
+using smartmem::run::TensorInfo;
+using tvm::ffi::Function;
+
+std::string& Problem() {
+  thread_local std::string problem;
+  return problem;
+}
+
+// One line, with the sentence of the innermost error: TVM puts what it was doing in front of it, line by line.
+std::string Sentence(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+template <typename Work>
+int Guarded(const Work& work) {
+  try {
+    work();
+    return 0;
+  } catch (const tvm::ffi::Error& error) {
+    Problem() = Sentence(error.message());
+  } catch (const std::bad_alloc&) {
+    Problem() = "there is not enough memory for the model: use a smaller one, or compile it with a memory budget.";
+  } catch (const std::exception& error) {
+    Problem() = Sentence(error.what());
+  }
+  return -1;
+}
+
+void Need(bool holds, const char* what) {
+  if (!holds) TVM_FFI_THROW(ValueError) << what << " is null: give what the function asks for.";
+}
+
+void Describe(const TensorInfo& info, smartmem_run_tensor* tensor) {
+  tensor->name = info.name.c_str();
+  tensor->dtype = info.dtype.c_str();
+  tensor->rank = static_cast<int32_t>(info.shape.size());
+  tensor->shape = info.shape.data();
+  tensor->bytes = info.bytes;
+  tensor->ids_below = info.ids_below;
+}
+
+void CheckIndex(int32_t index, size_t count, const char* what) {
+  if (index >= 0 && static_cast<size_t>(index) < count) return;
+  TVM_FFI_THROW(ValueError) << "there is no " << what << " " << index << " among the " << count << " of the model: "
+                            << "count from 0.";
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* smartmem_run_error(void) { return Problem().c_str(); }
+
+int smartmem_run_set_threads(int32_t count) {
+  return Guarded([&] {
+    if (count < 1) TVM_FFI_THROW(ValueError) << "a CPU computes on 1 thread or more, not " << count << ".";
+    setenv("TVM_NUM_THREADS", std::to_string(count).c_str(), 1);
+    constexpr int kBig = 1;  // cores
+    Function::GetGlobalRequired("runtime.config_threadpool")(kBig, count);
+  });
+}
+
+int32_t smartmem_run_threads(void) {
+  int32_t count = 0;
+  Guarded([&] { count = Function::GetGlobalRequired("runtime.NumThreads")().cast<int32_t>(); });
+  return count;
+}
+
+int smartmem_run_open(const char* folder, const smartmem_run_options* options, smartmem_run_model** model) {
+  return Guarded([&] {
+    Need(model != nullptr, "the place for the model");
+    *model = nullptr;
+    Need(folder != nullptr, "the folder");
+    const smartmem_run_options chosen = options == nullptr ? smartmem_run_options{} : *options;
+    *model = new smartmem_run_model{{folder, chosen.device_index, chosen.unchecked == 0}};
+  });
+}
+
+void smartmem_run_close(smartmem_run_model* model) {
+  Guarded([&] { delete model; });
+}
+
+const char* smartmem_run_device(const smartmem_run_model* model) { return model->model.device(); }
+
+int32_t smartmem_run_input_count(const smartmem_run_model* model) {
+  return static_cast<int32_t>(model->model.inputs().size());
+}
+
+int smartmem_run_describe_input(const smartmem_run_model* model, int32_t index, smartmem_run_tensor* tensor) {
+  return Guarded([&] {
+    Need(tensor != nullptr, "the description");
+    CheckIndex(index, model->model.inputs().size(), "input");
+    Describe(model->model.inputs()[index], tensor);
+  });
+}
+
+int32_t smartmem_run_output_count(const smartmem_run_model* model) {
+  return static_cast<int32_t>(model->model.output_count());
+}
+
+int smartmem_run_describe_output(smartmem_run_model* model, int32_t index, smartmem_run_tensor* tensor) {
+  return Guarded([&] {
+    Need(tensor != nullptr, "the description");
+    CheckIndex(index, model->model.output_count(), "output");
+    Describe(model->model.Output(index), tensor);
+  });
+}
+
+int smartmem_run_set_input(smartmem_run_model* model, const char* name, const void* data, uint64_t bytes) {
+  return Guarded([&] {
+    Need(name != nullptr && (data != nullptr || bytes == 0), "a name or the data");
+    model->model.SetInput(name, data, bytes);
+  });
+}
+
+int smartmem_run_run(smartmem_run_model* model) {
+  return Guarded([&] { model->model.Run(); });
+}
+
+int smartmem_run_get_output(smartmem_run_model* model, const char* name, void* data, uint64_t bytes) {
+  return Guarded([&] {
+    Need(name != nullptr && (data != nullptr || bytes == 0), "a name or the place for the data");
+    model->model.GetOutput(name, data, bytes);
+  });
+}
+
+}  // extern "C"

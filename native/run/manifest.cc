@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manifest.h"
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/runtime/base.h>
+
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "sha256.h"
+
+namespace smartmem::run {
+namespace {
+
+using tvm::ffi::Any;
+using tvm::ffi::String;
+namespace json = tvm::ffi::json;
+
+constexpr int64_t kFormat = 5;
+constexpr const char* kName = "manifest.json";
+constexpr int kDeepest = 32;  // of brackets within each other: the parser calls itself for each
+constexpr int64_t kMost = 64 << 20;
+
+#if defined(__aarch64__)
+constexpr std::string_view kCpu = "aarch64";
+#elif defined(__x86_64__)
+constexpr std::string_view kCpu = "x86_64";
+#else
+constexpr std::string_view kCpu = "";
+#endif
+#if defined(__ANDROID__)
+constexpr bool kAndroid = true;
+#else
+constexpr bool kAndroid = false;
+#endif
+
+[[noreturn]] void Refuse(const std::string& folder) {
+  TVM_FFI_THROW(ValueError) << folder << "/" << kName << " is not the one that was written: compile the model again.";
+  __builtin_unreachable();
+}
+
+// A value of the file; every question about it throws where the answer is of another kind.
+class Value {
+ public:
+  Value(Any value, const std::string* folder) : value_(std::move(value)), folder_(folder) {}
+
+  template <typename T>
+  T As() const {
+    if (std::optional<T> found = value_.try_cast<T>()) return *std::move(found);
+    Refuse(*folder_);
+  }
+
+  std::optional<Value> Find(const char* key) const {
+    const auto object = As<json::Object>();
+    const auto found = object.find(String(key));
+    if (found == object.end() || (*found).second == nullptr) return std::nullopt;
+    return Value((*found).second, folder_);
+  }
+
+  Value operator[](const char* key) const {
+    if (std::optional<Value> found = Find(key)) return *found;
+    Refuse(*folder_);
+  }
+
+  std::string Text() const { return As<String>(); }
+
+  uint64_t Size() const {
+    const int64_t size = As<int64_t>();
+    if (size < 0) Refuse(*folder_);
+    return static_cast<uint64_t>(size);
+  }
+
+  template <typename Work>
+  void ForEach(const Work& work) const {
+    for (const Any& each : As<json::Array>()) work(Value(each, folder_));
+  }
+
+  DLDataType DType(const std::string& name) const {
+    try {
+      return tvm::ffi::StringToDLDataType(String(name));
+    } catch (const tvm::ffi::Error&) {
+      Refuse(*folder_);
+    }
+  }
+
+  uint64_t Bytes(const std::vector<int64_t>& shape, DLDataType dtype) const {
+    uint64_t bytes = (static_cast<uint64_t>(dtype.bits) * dtype.lanes + 7) / 8;
+    for (const int64_t size : shape) {
+      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) Refuse(*folder_);
+    }
+    return bytes;
+  }
+
+  std::vector<int64_t> Shape() const {
+    std::vector<int64_t> shape;
+    ForEach([&](const Value& size) { shape.push_back(static_cast<int64_t>(size.Size())); });
+    return shape;
+  }
+
+ private:
+  Any value_;
+  const std::string* folder_;
+};
+
+// Whether brackets are deeper within each other than any that was written.
+bool TooDeep(const std::string& text) {
+  int depth = 0;
+  for (const char each : text) {
+    if (each == '[' || each == '{') ++depth;
+    if (each == ']' || each == '}') --depth;
+    if (depth > kDeepest) return true;
+  }
+  return false;
+}
+
+Value Parsed(const std::string& folder) {
+  std::ifstream file(folder + "/" + kName, std::ios::binary);
+  if (!file) {
+    TVM_FFI_THROW(ValueError) << folder << " holds no compiled model: make one with `smartmem compile MODEL -o "
+                              << folder << "`.";
+  }
+  file.seekg(0, std::ios::end);
+  const int64_t size = file.tellg();
+  if (size < 0 || size > kMost) Refuse(folder);
+  file.seekg(0);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (TooDeep(text)) Refuse(folder);
+  String problem;
+  Any value = json::Parse(String(text), &problem);
+  if (!problem.empty()) Refuse(folder);
+  return Value(std::move(value), &folder);
+}
+
+bool StartsWith(const std::string& text, std::string_view start) { return text.compare(0, start.size(), start) == 0; }
+
+// As `smartmem_tvm.narrow.storage_of`.
+std::string KeptAs(const std::string& dtype) {
+  if (dtype == "int4" || dtype == "int2") return "int8";
+  if (dtype == "uint4" || dtype == "uint2") return "uint8";
+  const bool narrow = StartsWith(dtype, "float8_") || StartsWith(dtype, "float6_") || StartsWith(dtype, "float4_");
+  return narrow ? "uint8" : dtype;
+}
+
+TensorInfo Input(const Value& value) {
+  TensorInfo info;
+  info.name = value["name"].Text();
+  info.dtype = value["dtype"].Text();
+  info.kept = value.DType(KeptAs(info.dtype));
+  info.shape = value["shape"].Shape();
+  info.bytes = value.Bytes(info.shape, info.kept);
+  const std::optional<Value> below = value.Find("ids_below");
+  info.ids_below = below ? static_cast<int64_t>(below->Size()) : 0;
+  return info;
+}
+
+WeightPlace Weight(const Value& value) {
+  WeightPlace place;
+  place.offset = value["offset"].Size();
+  place.shape = value["shape"].Shape();
+  place.dtype = value.DType(value["dtype"].Text());
+  place.bytes = value.Bytes(place.shape, place.dtype);
+  place.scope = value["scope"].Text();
+  return place;
+}
+
+void CheckVersions(const std::string& folder, const Value& all) {
+  if (const int64_t format = all["format"].As<int64_t>(); format != kFormat) {
+    TVM_FFI_THROW(ValueError) << folder << " was written in format " << format << ", and this program reads format "
+                              << kFormat << ": compile the model again, or build the program of that version.";
+  }
+  const std::string tvm = all["apache-tvm"].Text();
+  if (!StartsWith(tvm, TVM_VERSION)) {
+    TVM_FFI_THROW(ValueError) << folder << " was compiled by TVM " << tvm << ", and this program was built for TVM "
+                              << TVM_VERSION << ": compile the model again, or build the program for that TVM.";
+  }
+}
+
+void CheckMachine(const std::string& folder, const Value& all) {
+  const std::string host = all["host"].Text();
+  const bool android = host.find("android") != std::string::npos;
+  if (!host.empty() && (host.substr(0, host.find('-')) != kCpu || android != kAndroid)) {
+    TVM_FFI_THROW(ValueError) << folder << " was compiled for the CPU " << host << ", and this is a program for "
+                              << kCpu << (kAndroid ? " and Android" : "") << ": build the program for that CPU.";
+  }
+  if (all["library"].Text() != "lib.so") {
+    TVM_FFI_THROW(ValueError) << folder << " holds code that is not linked yet: "
+                              << (all.Find("link") ? all["link"].Text() : "compile it where there is a linker.");
+  }
+}
+
+// Of the target: the device, and whether there are textures.
+void ReadTarget(const std::string& folder, const Value& all, Manifest* manifest) {
+  String problem;
+  Any parsed = json::Parse(String(all["target"].Text()), &problem);
+  if (!problem.empty()) Refuse(folder);
+  const Value target(std::move(parsed), &folder);
+  const std::string kind = target["kind"].Text();
+  if (kind != "llvm" && kind != "opencl") {
+    TVM_FFI_THROW(ValueError) << folder << " was compiled for " << kind << ", and this program runs on CPUs and OpenCL "
+                              << "devices: compile it for one of these.";
+  }
+  manifest->device = kind == "llvm" ? kDLCPU : kDLOpenCL;
+  manifest->textures = false;
+  target["keys"].ForEach([&](const Value& key) { manifest->textures |= key.Text() == "texture"; });
+}
+
+}  // namespace
+
+Manifest ReadManifest(const std::string& folder) {
+  const Value all = Parsed(folder);
+  CheckVersions(folder, all);
+  CheckMachine(folder, all);
+  Manifest manifest;
+  manifest.folder = folder;
+  manifest.library = all["library"].Text();
+  ReadTarget(folder, all, &manifest);
+  manifest.streamed = all.Find("stream").has_value();
+  all["inputs"].ForEach([&](const Value& each) { manifest.inputs.push_back(Input(each)); });
+  all["outputs"].ForEach([&](const Value& each) { manifest.outputs.push_back(each.Text()); });
+  all["weights"].ForEach([&](const Value& each) { manifest.weights.push_back(Weight(each)); });
+  for (const auto& [file, sum] : all["sha256"].As<json::Object>()) {
+    manifest.sums[Value(file, &folder).Text()] = Value(sum, &folder).Text();
+  }
+  return manifest;
+}
+
+void CheckSums(const Manifest& manifest) {
+  for (const std::string& file : {manifest.library, std::string(kWeights)}) {
+    const auto sum = manifest.sums.find(file);
+    const std::string path = manifest.folder + "/" + file;
+    if (sum == manifest.sums.end() || Sha256OfFile(path) != sum->second) {
+      TVM_FFI_THROW(ValueError) << path << " is missing or not the one that was compiled: compile the model again, or "
+                                << "copy the folder again.";
+    }
+  }
+}
+
+}  // namespace smartmem::run

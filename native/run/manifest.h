@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is written about a compiled model beside its code.
+#pragma once
+
+#include <tvm/ffi/dtype.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace smartmem::run {
+
+struct TensorInfo {
+  std::string name, dtype;  // as the model states it
+  DLDataType kept;          // as kernels take it: a byte for each number of fewer than eight bits
+  std::vector<int64_t> shape;
+  uint64_t bytes;
+  int64_t ids_below;
+};
+
+struct WeightPlace {
+  uint64_t offset, bytes;
+  std::vector<int64_t> shape;
+  DLDataType dtype;
+  std::string scope;
+};
+
+struct Manifest {
+  std::string folder, library;
+  DLDeviceType device;  // kDLCPU or kDLOpenCL
+  bool textures, streamed;
+  std::vector<TensorInfo> inputs;
+  std::vector<std::string> outputs;
+  std::vector<WeightPlace> weights;
+  std::map<std::string, std::string> sums;  // file -> SHA-256
+};
+
+inline constexpr const char* kWeights = "weights.bin";
+
+// Throws if the folder holds no compiled model, or one that was made for another kind of machine, device or TVM.
+Manifest ReadManifest(const std::string& folder);
+
+// Throws if one of the files that run is not the one that the manifest is of; reads all of them.
+void CheckSums(const Manifest& manifest);
+
+}  // namespace smartmem::run

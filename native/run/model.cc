@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model.h"
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/device_api.h>
+
+#include <utility>
+
+#include "weights.h"
+
+namespace smartmem::run {
+namespace {
+
+using tvm::ffi::Any;
+using tvm::ffi::AnyView;
+using tvm::ffi::Array;
+using tvm::ffi::Function;
+using tvm::ffi::Module;
+using tvm::ffi::String;
+using tvm::runtime::Tensor;
+
+constexpr int kPooled = 2;         // TVM's allocator that keeps what it has
+constexpr int kTextureScopes = 3;  // TVM numbers them like devices (transform/check_textures.py)
+
+Any Call(const Function& function, const std::vector<Any>& arguments) {
+  const std::vector<AnyView> views(arguments.begin(), arguments.end());
+  Any result;
+  function.CallPacked(views.data(), static_cast<int32_t>(views.size()), &result);
+  return result;
+}
+
+Function Method(const Module& module, const char* name, const std::string& folder) {
+  if (auto found = module->GetFunction(String(name))) return *found;
+  TVM_FFI_THROW(ValueError) << folder << " holds a library without " << name << ": compile the model again.";
+  __builtin_unreachable();
+}
+
+void Flatten(const Any& result, std::vector<Tensor>* tensors) {
+  if (auto tensor = result.try_cast<tvm::ffi::Tensor>()) {
+    tensors->push_back(*tensor);
+  } else if (auto several = result.try_cast<Array<Any>>()) {
+    for (const Any& each : *several) Flatten(each, tensors);
+  } else {
+    TVM_FFI_THROW(TypeError) << "the model returns a " << result.GetTypeKey() << ", and this program takes tensors: "
+                             << "run it in Python.";
+  }
+}
+
+TensorInfo Described(const std::string& name, const Tensor& tensor) {
+  TensorInfo info;
+  info.name = name;
+  info.kept = tensor.DataType();
+  info.dtype = tvm::ffi::DLDataTypeToString(info.kept);
+  info.shape.assign(tensor.Shape().begin(), tensor.Shape().end());
+  info.bytes = tvm::ffi::GetDataSize(*tensor.operator->());
+  info.ids_below = 0;
+  return info;
+}
+
+std::string Names(const std::vector<TensorInfo>& tensors) {
+  std::string text;
+  for (const TensorInfo& each : tensors) text += (text.empty() ? "'" : ", '") + each.name + "'";
+  return text.empty() ? "none" : text;
+}
+
+size_t Index(const std::vector<TensorInfo>& tensors, const std::string& name, const char* what) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].name == name) return i;
+  }
+  TVM_FFI_THROW(ValueError) << "the model has no " << what << " '" << name << "': use one of its names, "
+                            << Names(tensors) << ".";
+  __builtin_unreachable();
+}
+
+void CheckBytes(const TensorInfo& tensor, uint64_t bytes, const char* what) {
+  if (bytes == tensor.bytes) return;
+  TVM_FFI_THROW(ValueError) << what << " '" << tensor.name << "' has " << tensor.bytes << " bytes, and " << bytes
+                            << " were given: give all its numbers of type " << tensor.dtype << ", and nothing else.";
+}
+
+void NeedDevice(DLDevice device, const std::string& folder) {
+  Any exists;
+  tvm::runtime::DeviceAPI::Get(device)->GetAttr(device, tvm::runtime::kExist, &exists);
+  if (exists.cast<int>() != 0) return;
+  // Our library knows more than that there is none.
+  const auto ask = Function::GetGlobal("smartmem.opencl.problem");
+  const std::string problem = ask.has_value() ? std::string((*ask)().cast<String>()) : "";
+  if (!problem.empty()) TVM_FFI_THROW(RuntimeError) << problem;
+  TVM_FFI_THROW(ValueError) << "there is no OpenCL device " << device.device_id << ", and " << folder
+                            << " was compiled for one: give the number of another, or install the device's driver.";
+}
+
+}  // namespace
+
+Model::Model(const std::string& folder, int device_index, bool check) : manifest_(ReadManifest(folder)) {
+  if (check) CheckSums(manifest_);
+  OpenLibraries(manifest_);
+  device_ = {manifest_.device, manifest_.device == kDLCPU ? 0 : device_index};
+  NeedDevice(device_, folder);
+  code_ = Code::Open(folder + "/" + manifest_.library);
+  Start();
+  given_.assign(manifest_.inputs.size(), false);
+}
+
+void Model::Start() {
+  machine_ = Method(code_->module(), "vm_load_executable", manifest_.folder)().cast<Module>();
+  std::vector<Any> devices;
+  const int same = manifest_.textures ? 1 + kTextureScopes : 1;
+  for (int i = 0; i < same; ++i) {
+    for (const int each : {static_cast<int>(device_.device_type), device_.device_id, kPooled}) devices.push_back(each);
+  }
+  if (device_.device_type != kDLCPU) {
+    for (const int each : {static_cast<int>(kDLCPU), 0, kPooled}) devices.push_back(each);
+  }
+  Call(Method(*machine_, "vm_initialization", manifest_.folder), devices);
+  main_ = Method(*machine_, "main", manifest_.folder);
+  for (const TensorInfo& input : manifest_.inputs) {
+    const tvm::ffi::Shape shape(input.shape.begin(), input.shape.end());
+    arguments_.push_back(Tensor::Empty(shape, input.kept, device_));
+  }
+  if (manifest_.streamed) {
+    arguments_.push_back(Function::GetGlobalRequired("smartmem.stream.load")(String(manifest_.folder)));
+  } else {
+    for (Tensor& weight : LoadWeights(manifest_, device_)) arguments_.push_back(std::move(weight));
+  }
+  CheckArity();
+}
+
+void Model::CheckArity() const {
+  const auto takes = Method(*machine_, "get_function_arity", manifest_.folder)(String("main")).cast<int64_t>();
+  if (takes == static_cast<int64_t>(arguments_.size())) return;
+  TVM_FFI_THROW(ValueError) << manifest_.folder << " has code for " << takes << " inputs and weights and lists "
+                            << arguments_.size() << ": compile the model again.";
+}
+
+void Model::SetInput(const std::string& name, const void* data, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const size_t index = Index(manifest_.inputs, name, "input");
+  CheckBytes(manifest_.inputs[index], bytes, "input");
+  if (bytes > 0) arguments_[index].cast<Tensor>().CopyFromBytes(data, bytes);
+  given_[index] = true;
+}
+
+void Model::Run() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t i = 0; i < given_.size(); ++i) {
+    if (given_[i]) continue;
+    TVM_FFI_THROW(ValueError) << "input '" << manifest_.inputs[i].name << "' was not given: set all inputs before the "
+                              << "first run.";
+  }
+  results_.clear();  // what they hold may be used again
+  outputs_.clear();
+  std::vector<Tensor> results;
+  Flatten(Call(main_, arguments_), &results);
+  tvm::runtime::DeviceAPI::Get(device_)->StreamSync(device_, nullptr);
+  if (results.size() != manifest_.outputs.size()) {
+    TVM_FFI_THROW(ValueError) << manifest_.folder << " lists " << manifest_.outputs.size() << " outputs, and its code "
+                              << "returns " << results.size() << ": compile the model again.";
+  }
+  for (size_t i = 0; i < results.size(); ++i) outputs_.push_back(Described(manifest_.outputs[i], results[i]));
+  results_ = std::move(results);
+}
+
+void Model::NeedRun() const {
+  if (outputs_.size() == manifest_.outputs.size()) return;
+  TVM_FFI_THROW(ValueError) << "outputs are known after a run, and there was none or it failed: run the model before.";
+}
+
+const TensorInfo& Model::Output(size_t index) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  NeedRun();
+  return outputs_[index];
+}
+
+void Model::GetOutput(const std::string& name, void* data, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  NeedRun();
+  const size_t index = Index(outputs_, name, "output");
+  CheckBytes(outputs_[index], bytes, "output");
+  if (bytes > 0) results_[index].CopyToBytes(data, bytes);
+}
+
+}  // namespace smartmem::run

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program prints.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "latency.h"
+
+namespace smartmem::run {
+
+struct OutputReport {
+  std::string name, dtype, file;  // no file if it was not asked for
+  std::vector<int64_t> shape;
+};
+
+struct Report {
+  std::string folder, device;
+  int32_t threads;
+  int64_t warmup, repeat;
+  double load_ms, first_ms, peak_mb;
+  Latency latency_ms;
+  std::vector<OutputReport> outputs;
+};
+
+std::string AsText(const Report& report);
+std::string AsJson(const Report& report);
+
+}  // namespace smartmem::run
