@@ -153,6 +153,13 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
     return lifted if changed else mod, [Weight(each.value, _scope(each.ty)) for each in found.values()]
 
 
+def constant_bytes(mod: tvm.IRModule) -> int:
+    """Bytes of the constants that `lift_weights` leaves in the code; one that is read twice counts once."""
+    functions = [mod[name].body for name in entry_functions(mod)]
+    constants = [each for body in functions for each in collect(body, GenericConst) if not _is_lifted(each)]
+    return sum(map(_nbytes, {each.value for each in constants if isinstance(each.value, tvm.runtime.Tensor)}))
+
+
 def _with_parameters(func: relax.Function, found: dict[tuple, GenericConst], same: dict) -> relax.Function:
     params = {key: relax.Var(f"weight_{number}", each.ty) for number, (key, each) in enumerate(found.items())}
 

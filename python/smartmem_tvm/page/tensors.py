@@ -70,8 +70,9 @@ def memory(plan: Mapping, manifest: Mapping) -> dict:
     -------
     dict
         The plan with ``planned_bytes`` (of all storages), ``live`` (bytes of tensors in use at each step),
-        ``live_bytes`` (their maximum), ``weight_bytes``; None where the folder does not say. Each storage with the
-        number of its ``tensors``, and ``live_bytes``, the most of its bytes that are in use at once.
+        ``live_bytes`` (their maximum), ``weight_bytes``, those of small constants in the code included; None where the
+        folder does not say. Each storage with the number of its ``tensors``, and ``live_bytes``, the most of its bytes
+        that are in use at once.
     """
     steps, found = plan.get("steps", []), plan.get("tensors", [])
     live = _live(len(steps), found)
@@ -87,8 +88,12 @@ def memory(plan: Mapping, manifest: Mapping) -> dict:
         "live": live,
         "planned_bytes": sum(each["bytes"] for each in plan.get("storages", [])) if plan else None,
         "live_bytes": max(live) if live else None,
-        "weight_bytes": None if weights is None else sum(prod(w["shape"]) * _item(w["dtype"]) for w in weights),
+        "weight_bytes": None if weights is None else _weight_bytes(weights, manifest),
     }
+
+
+def _weight_bytes(weights: Iterable[Mapping], manifest: Mapping) -> int:
+    return sum(prod(each["shape"]) * _item(each["dtype"]) for each in weights) + manifest.get("constant_bytes", 0)
 
 
 def _live(steps: int, tensors: Iterable[Mapping]) -> list[int]:
