@@ -50,7 +50,7 @@ systems to compare with, each for --target or, with @TARGET after its name, for 
 
 _DEFAULT = f"tvm,{ONNXRUNTIME}"
 _ALL = "all"
-_TUNE = "tune MODEL -o"  # the command that makes records
+_TUNE = "tune MODEL --records"  # the command that makes records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +157,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
     limits = {"most": 100, "pause": 0.0} if args.target in devices else {}
     effort = RunEffort(args.budget, settle=args.settle, **limits)
-    files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, _TUNE))
+    files = (_given(args.profiles, "profile MODEL --profiles"), _given(args.records, _TUNE))
     for system in against:
         _given(system.records, _TUNE)
     return Plan(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices, *files)

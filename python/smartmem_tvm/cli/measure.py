@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", required=True, help="which kind of device")
     parser.add_argument("--model", metavar="FILE", help="the ONNX file (default: where it was when compiled)")
     add_input(parser)
-    parser.add_argument("--runs", type=positive, default=50, metavar="N", help="timed inferences (default: 50)")
+    text = "timed inferences (default: 50)"
+    parser.add_argument("--repeat", "--runs", dest="runs", type=positive, default=50, metavar="N", help=text)
     parser.add_argument("--warm-up", type=positive, default=5, metavar="N", help="before them (default: 5)")
     text = "inferences whose outputs have to be the same, bit by bit (default: 5)"
     parser.add_argument("--replays", type=positive, default=5, metavar="N", help=text)

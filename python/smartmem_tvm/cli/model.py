@@ -236,7 +236,7 @@ def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
     if path is None or (named is None and not path.exists()):
         return None
     if not path.exists():
-        raise UserError(f"Profile store {path} does not exist; `smartmem profile MODEL --store {path}` makes one.")
+        raise UserError(f"Profile store {path} does not exist; `smartmem profile MODEL --profiles {path}` makes one.")
     return open_store(path, target)
 
 
@@ -256,7 +256,7 @@ def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
     if path is None or (named is None and not path.exists()):
         return None
     if not path.exists():
-        raise UserError(f"Records {path} do not exist; `smartmem tune MODEL -o {path}` makes them.")
+        raise UserError(f"Records {path} do not exist; `smartmem tune MODEL --records {path}` makes them.")
     return open_tuned(path, target, getattr(args, "threads", None))
 
 

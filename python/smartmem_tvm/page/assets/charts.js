@@ -48,7 +48,7 @@ function memorySection(model, number) {
 
 function tuningSection(data) {
   const lead = "How many times faster than untuned the best candidate of each kernel was after each one tried; a dot is the winner, measured in turns with the untuned kernel.";
-  if (!data.curves.length) return section("tuning", "Tuning", null, "No records of tuning: `smartmem tune MODEL -o FILE.records.jsonl` searches; give its file to this command too.");
+  if (!data.curves.length) return section("tuning", "Tuning", null, "No records of tuning: `smartmem tune MODEL --records FILE.records.jsonl` searches; give its file to this command too.");
   const reference = (each) => each.untuned || each.best.find((best) => best !== null);
   const drawn = data.curves.map((each, at) => [each, at]).filter(([each]) => reference(each));
   const box = { left: 50, right: 900, top: 20, bottom: 330 };
