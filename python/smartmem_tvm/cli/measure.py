@@ -134,6 +134,15 @@ def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], e
     return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(manifest["outputs"], got, expected, strict=True)}
 
 
+def _exceeding(data: dict) -> str:
+    """What it means that the parts take longer than the whole."""
+    return (
+        f"Warning: kernels by themselves add up to {data['kernels_ms']:.2f} ms, more than the whole inference takes. "
+        f"Each was timed alone, with a launch of its own and other data in the caches, and a device may lower its "
+        f"clock between them: go by the median of the inference, and take the shares for an order of kernels only."
+    )
+
+
 def _render(console: Console, data: dict) -> None:
     device, latency = data["device"], data["latency_ms"]
     rows = [
@@ -151,6 +160,8 @@ def _render(console: Console, data: dict) -> None:
         f"{data['key']}).\n"
         f"{data['replays']} runs on the same input {'agree' if data['deterministic'] else 'DIFFER'}, bit by bit."
     )
+    if data["kernels_exceed"]:
+        console.print(_exceeding(data))
     if "layers" in data:
         wrong = _wrong(data)
         console.print(f"Kernels by themselves: {len(data['layers'])}, of which wrong: {len(wrong)}.")

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import tvm
@@ -100,10 +102,21 @@ def planned(
         ) from why
 
 
+def _own_plan(description: Mapping) -> tuple[Problem, PreloadPlan]:
+    """The plan of the budget that a model was compiled for, which a compilation shows and then writes: made once."""
+    return _plan_of(json.dumps(description, sort_keys=True))
+
+
+@lru_cache(maxsize=1)
+def _plan_of(text: str) -> tuple[Problem, PreloadPlan]:
+    description = json.loads(text)
+    problem = problem_of(description)
+    return problem, planned(description, problem, description["budget"], time_limit=0.0)
+
+
 def streamed_memory(description: Mapping) -> dict:
     """The plan within the budget that a model was compiled for, as `deploy.memory_plan.memory_plan` describes one."""
-    problem = problem_of(description)
-    plan = planned(description, problem, description["budget"], time_limit=0.0)
+    problem, plan = _own_plan(description)
     tensors = [
         {"offset": offset, "kind": "workspace" if each.first == each.last else "activation", "bytes": each.bytes}
         | {"first": each.first, "last": each.last}
@@ -132,8 +145,7 @@ def _loads(problem: Problem, plan: PreloadPlan, places: Sequence[Mapping]) -> tu
 
 def write_plan(description: Mapping, weights: Path, places: Sequence[Mapping]) -> None:
     """Write the plan of the budget that a model was compiled for beside its weights, for programs without Python."""
-    problem = problem_of(description)
-    plan = planned(description, problem, description["budget"], time_limit=0.0)
+    problem, plan = _own_plan(description)
     numbers, names = _loads(problem, plan, places)
     lines = [
         "smartmem stream 1",

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
+from ..planner.arena import Block, live_bytes
+
 
 def tensors(after: Mapping, explanation: Mapping) -> list[dict]:
     """Inputs, what kernels write, and the weights that a pass placed.
@@ -98,11 +100,8 @@ def _weight_bytes(weights: Iterable[Mapping], manifest: Mapping) -> int:
 
 def _live(steps: int, tensors: Iterable[Mapping]) -> list[int]:
     """Bytes in use at each step."""
-    live = [0] * steps
-    for tensor in tensors:
-        for step in range(tensor["first"], tensor["last"] + 1):
-            live[step] += tensor["bytes"]
-    return live
+    live = live_bytes([Block(each["bytes"], each["first"], each["last"]) for each in tensors]).tolist()
+    return live + [0] * (steps - len(live))
 
 
 def _item(dtype: str) -> int:
