@@ -32,7 +32,6 @@ CASES = [
     (["stats", "m.onnx", "--repeat", "3"], "--repeat", "give --run"),
     (["bench", "m.onnx", "--large"], "--large", "--suite"),
     (["tune", "m.onnx", "--timeout", "3"], "--timeout", "no device of a tracker"),
-    (["opt", "m.json", "--pass", "fold-fills", "--shape", "x:1"], "--shape", "m.json has its shapes"),
     (["opt", "--list", "--print"], "--print", "--list"),
     (["phone", "--stop", "--key", "pixel"], "--key", "no server is started"),
 ]

@@ -98,9 +98,6 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
             ("passes", "output", "print_module", "shape", "profiles", "records", "check", "simplify"),
             "--list only says what there is",
         ),
-        Ignored(
-            lambda args: Path(args.model or "").suffix in (".json", ".py"), ("shape",), "{model} has its shapes in it"
-        ),
     ),
     "phone": (
         Ignored(
