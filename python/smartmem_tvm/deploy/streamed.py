@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -25,6 +24,8 @@ ALIGNMENT = 64  # bytes, of tensors in the arena
 _FLOPS, _BANDWIDTH = 2e10, 2e9  # a second
 _PIECE, _PIECES = 2**22, 4  # bytes that are read to see how fast that is
 _SEARCHED = 0.3  # seconds
+# A plan without a time limit is the same each time, and a compilation shows it before it writes it.
+_plan_once = lru_cache(maxsize=1)(plan_preload)
 _PATIENCE = 60_000  # milliseconds without a byte from the file, after which an inference gives up
 
 
@@ -92,7 +93,7 @@ def planned(
         If there is none; it names the layer and the least budget.
     """
     try:
-        return plan_preload(problem, budget, bandwidth, time_limit=time_limit)
+        return (plan_preload if time_limit else _plan_once)(problem, budget, bandwidth, time_limit=time_limit)
     except OverBudget as why:
         least, kernel = least_budget(problem), description["steps"][why.step]["kernel"]
         raise BudgetTooSmall(
@@ -102,21 +103,10 @@ def planned(
         ) from why
 
 
-def _own_plan(description: Mapping) -> tuple[Problem, PreloadPlan]:
-    """The plan of the budget that a model was compiled for, which a compilation shows and then writes: made once."""
-    return _plan_of(json.dumps(description, sort_keys=True))
-
-
-@lru_cache(maxsize=1)
-def _plan_of(text: str) -> tuple[Problem, PreloadPlan]:
-    description = json.loads(text)
-    problem = problem_of(description)
-    return problem, planned(description, problem, description["budget"], time_limit=0.0)
-
-
 def streamed_memory(description: Mapping) -> dict:
     """The plan within the budget that a model was compiled for, as `deploy.memory_plan.memory_plan` describes one."""
-    problem, plan = _own_plan(description)
+    problem = problem_of(description)
+    plan = planned(description, problem, description["budget"], time_limit=0.0)
     tensors = [
         {"offset": offset, "kind": "workspace" if each.first == each.last else "activation", "bytes": each.bytes}
         | {"first": each.first, "last": each.last}
@@ -145,7 +135,8 @@ def _loads(problem: Problem, plan: PreloadPlan, places: Sequence[Mapping]) -> tu
 
 def write_plan(description: Mapping, weights: Path, places: Sequence[Mapping]) -> None:
     """Write the plan of the budget that a model was compiled for beside its weights, for programs without Python."""
-    problem, plan = _own_plan(description)
+    problem = problem_of(description)
+    plan = planned(description, problem, description["budget"], time_limit=0.0)
     numbers, names = _loads(problem, plan, places)
     lines = [
         "smartmem stream 1",
