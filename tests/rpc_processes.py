@@ -10,8 +10,10 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import smartmem_tvm
+from smartmem_tvm.remote import session
 
 PYTHON = Path(smartmem_tvm.__file__).resolve().parent.parent
 COMMAND = ("-m", "smartmem_tvm")
@@ -128,3 +130,9 @@ def device(folder: Path, tracker: Started, key: str, **given):
     with server(folder, "--tracker", tracker.address, "--key", key, **given) as started:
         until(lambda: "Registered" in started.log.read_text())
         yield started
+
+
+def connect(server: Started, address: str = "") -> session.Session:
+    """A session, by default at the server's own address; a busy machine may take long to import TVM for the first."""
+    with patch.object(session, "_CONNECT_SECONDS", _SECONDS):
+        return session.Session(session.parse_address(address or server.address), "", "")

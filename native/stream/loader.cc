@@ -128,14 +128,9 @@ void Loader::Rows(int64_t offset, int64_t count, const tvm::ffi::Tensor& ids, co
       TVM_FFI_THROW(ValueError) << "row " << places[i] << " of a table that has " << count
                                 << " is read: pass indices from 0 to " << count - 1 << ".";
     }
-    for (int64_t have = 0; have < row;) {
-      const ssize_t got = file_->Read(to + i * row + have, row - have, offset + places[i] * row + have);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) {
-        TVM_FFI_THROW(RuntimeError) << "the weights " << file_->path() << " end, or cannot be read, within a table: "
-                                    << "put back the file that was written with the model.";
-      }
-      have += got;
+    if (file_->ReadAll(to + i * row, row, offset + places[i] * row) < row) {
+      TVM_FFI_THROW(RuntimeError) << "the weights " << file_->path() << " end, or cannot be read, within a table: "
+                                  << "put back the file that was written with the model.";
     }
   }
   Guard lock = Lock();
@@ -309,10 +304,6 @@ bool Loader::LoadPiece(Guard& lock, size_t load, int64_t have, int64_t* got) {
   if (*got > 0) {
     loaded_bytes_ += *got;
     last_byte_ = Clock::now();
-    return true;
-  }
-  if (error == EINTR) {
-    *got = 0;
     return true;
   }
   const std::string at = " at byte " + std::to_string(each.file_offset + have);

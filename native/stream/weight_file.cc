@@ -82,7 +82,21 @@ std::string WeightFile::Change() const {
 }
 
 ssize_t WeightFile::Read(char* to, int64_t bytes, int64_t offset) const {
-  return pread(descriptor_, to, static_cast<size_t>(bytes), offset);
+  ssize_t got = 0;
+  do {
+    got = pread(descriptor_, to, static_cast<size_t>(bytes), offset);
+  } while (got < 0 && errno == EINTR);
+  return got;
+}
+
+int64_t WeightFile::ReadAll(char* to, int64_t bytes, int64_t offset) const {
+  int64_t have = 0;
+  while (have < bytes) {
+    const ssize_t got = Read(to + have, bytes - have, offset + have);
+    if (got <= 0) break;
+    have += got;
+  }
+  return have;
 }
 
 }  // namespace smartmem::stream

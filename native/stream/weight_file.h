@@ -23,8 +23,11 @@ class WeightFile {
   // What has happened to the file since it was opened and what to do, in one sentence; empty if nothing has.
   std::string Change() const;
 
-  // As pread: how many bytes it got, 0 at the end of the file, negative for an error in errno.
+  // As pread, but begun anew after a signal: how many bytes it got, 0 at the end of the file, negative for an error.
   ssize_t Read(char* to, int64_t bytes, int64_t offset) const;
+
+  // Reads until it has them all; fewer if the file ends or fails there.
+  int64_t ReadAll(char* to, int64_t bytes, int64_t offset) const;
 
  private:
   std::string path_;  // absolute: the folder that the process is in may change

@@ -124,6 +124,7 @@ def _summary(documented: object) -> str:
 _ENTRIES = (
     # Of operators, before they are legalized.
     _ours(transform.DropEmpty),
+    _ours(transform.WidenBfloat16),
     _ours(transform.FoldFills),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
     _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
@@ -165,6 +166,7 @@ _ENTRIES = (
     _ours(transform.WrapCasts),
     _ours(transform.WrapIntegers, needs_target=True),
     _ours(transform.ClampIndices),
+    _ours(transform.StoreBound),
     _ours(transform.CheckTextures),
     _ours(transform.CheckImages),
     _ours(transform.StageTexels),

@@ -121,6 +121,7 @@ _PLAN_MEMORY = (
     "wrap-casts",
     "wrap-integers",
     "clamp-indices",
+    "store-bound",
     "relax.ToNonDataflow",
     "relax.RemovePurityChecking",
     "relax.CallTIRRewrite",
@@ -149,6 +150,7 @@ PHASES = (
         # No other pass has to think of tensors without elements.
         (
             "drop-empty",
+            "widen-bfloat16",
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
             "fold-fills",

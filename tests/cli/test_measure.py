@@ -60,6 +60,17 @@ def test_what_it_prints_and_other_weights_are_wrong(smartmem, compiled, address,
     assert wrong.code == 1 and not wrong.data["correct"] and wrong.data["outputs"]["y1"]["max_rel_err"] > 0.1
 
 
+def test_kernels_that_take_longer_than_the_network(smartmem, compiled, address, monkeypatch):
+    launch = "smartmem_tvm.remote.deployed.Deployed._launch_seconds"
+    where = ("--tracker", address, "--key", "here", *SMALL)
+    folder = compiled("cpu")
+    for seconds, said in ((1.0, True), (1e-9, False)):
+        monkeypatch.setattr(launch, lambda *_, seconds=seconds: seconds)
+        shown = smartmem("measure", folder, *where)
+        assert shown.code == 0
+        assert ("Warning: kernels by themselves add up to 2000.00 ms, more than" in " ".join(shown.out.split())) is said
+
+
 @pytest.mark.device
 def test_refusals_name_the_remedy(smartmem, compiled, address, tmp_path):
     where = ("--tracker", address, "--key", "here")

@@ -145,4 +145,4 @@ def test_no_store_at_all(smartmem, model_path, monkeypatch):
     monkeypatch.setenv(host.STORE_VARIABLE, "")
     outcome = smartmem("profile", model_path)
     assert outcome.code == 2
-    assert "name one with --store FILE" in outcome.err
+    assert "name one with --profiles FILE" in outcome.err

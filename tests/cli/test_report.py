@@ -202,6 +202,17 @@ def test_nothing_is_wider_than_the_window(full, width):
 
 
 @pytest.mark.device
+def test_a_small_graph_leaves_no_blank(full):
+    driver = full[0]
+    driver.set_window_size(1500, 1400)
+    driver.find_element(By.CLASS_NAME, "kernel").click()
+    size = "return document.querySelector(arguments[0]).getBoundingClientRect().height"
+    graph, canvas, answer = (driver.execute_script(size, each) for each in (".graph", ".canvas", "aside"))
+    assert canvas <= graph <= canvas + 20  # a scroll bar, if it is too wide
+    assert answer <= max(graph, 322)
+
+
+@pytest.mark.device
 def test_eliminated_operators_are_struck_out_beside_the_kernel_that_they_went_into(full):
     driver, _ = full
     model = data_of(driver)["models"][0]

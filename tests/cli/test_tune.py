@@ -241,7 +241,8 @@ def test_lists_of_cores(text, cores):
 def test_records_that_are_not_there_are_named(smartmem, model_path, tmp_path):
     result = smartmem("compile", model_path, "-o", tmp_path / "out", "--records", "missing.jsonl")
     assert (
-        result.code == 2 and "Records missing.jsonl do not exist; `smartmem tune MODEL -o missing.jsonl`" in result.err
+        result.code == 2
+        and "Records missing.jsonl do not exist; `smartmem tune MODEL --records missing.jsonl`" in result.err
     )
 
 

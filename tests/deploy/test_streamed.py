@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ import tvm
 from helpers import constant, module, op
 from smartmem_tvm import Options, UserError, compile
 from smartmem_tvm.deploy.export import load, save
+from smartmem_tvm.deploy.streamed import streamed_memory
 from smartmem_tvm.memory_size import memory_bytes
-from smartmem_tvm.planner.preload import check_preload
+from smartmem_tvm.planner.preload import check_preload, plan_preload
 
 SHAPE = (4, 256)
 WIDTH = 256
@@ -202,3 +204,15 @@ def test_sizes(text, count):
 def test_what_is_no_size(text):
     with pytest.raises(UserError, match="is no memory size"):
         memory_bytes(text)
+
+
+def test_a_plan_that_is_shown_and_written_is_made_once(monkeypatch):
+    calls = []
+    once = lru_cache(maxsize=1)(lambda *args, **options: calls.append(args) or plan_preload(*args, **options))
+    monkeypatch.setattr("smartmem_tvm.deploy.streamed._plan_once", once)
+    steps = [{"kernel": "matmul", "flops": 1000}]
+    description = {"budget": 4096, "steps": steps, "tensors": [], "uses": [{"weight": 0, "bytes": 64, "step": 0}]}
+    assert streamed_memory(description) == streamed_memory(description)
+    assert len(calls) == 1
+    streamed_memory({**description, "budget": 2048})
+    assert len(calls) == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import tvm
 
-from rpc_processes import COMMAND, PYTHON, device, marked, server, started, tracker, until
+from rpc_processes import COMMAND, PYTHON, connect, device, marked, server, started, tracker, until
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.remote import wire
 from smartmem_tvm.remote.keys import tracker_state
@@ -30,10 +30,6 @@ def state_of(tracker, key):
 
 def free(tracker, key):
     return (state := state_of(tracker, key)) is not None and state.free == state.total == 1
-
-
-def connect(server) -> Session:
-    return Session(wire.parse_address(server.address), "", "")
 
 
 def test_it_listens_on_loopback_alone(shared_device):

@@ -16,13 +16,13 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from cutting_proxy import cutting
-from rpc_processes import PYTHON, Started, device, server, started, tracker, until
+from rpc_processes import PYTHON, Started, connect, device, server, started, tracker, until
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.remote import session as session_module
 from smartmem_tvm.remote.about import tvm_version
 from smartmem_tvm.remote.borrow import DeviceBusy, DeviceLost
 from smartmem_tvm.remote.keys import tracker_state
-from smartmem_tvm.remote.session import Session, request
+from smartmem_tvm.remote.session import request
 from smartmem_tvm.remote.wire import listen, parse_address
 
 
@@ -91,10 +91,6 @@ def test_a_device_that_is_not_there_is_named(tmp_path):
             session.device("opencl")
         with pytest.raises(UserError, match=r"has no function no\.such"):
             session.function("no.such")
-
-
-def connect(process: Started, address: str = "") -> Session:
-    return Session(parse_address(address or process.address), "", "")
 
 
 def test_an_error_there_is_an_error_here_and_the_session_goes_on(shared_tracker, shared_device):

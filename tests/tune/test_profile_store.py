@@ -281,7 +281,7 @@ def test_unreadable_file_is_named(tmp_path):
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     store = store_at(tmp_path / "file" / "store.jsonl")
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot be written \(File exists\).*--store"):
+    with pytest.raises(UserError, match=r"cannot be written \(File exists\).*--profiles"):
         store.add(RELU, 1.0)
 
 

@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 import traceback
+from functools import partial
 from types import ModuleType
 
 from .._version import __version__, version_problem
@@ -44,6 +45,7 @@ from . import (
 )
 from . import compile as compile_command
 from .console import emit
+from .ignored_options import refuse_ignored
 from .session import session
 
 COMMANDS: tuple[ModuleType, ...] = (
@@ -114,7 +116,9 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(sub)
         sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else on stdout")
-        sub.set_defaults(execute=module.execute, needs_tvm=module is not doctor)
+        sub.set_defaults(
+            execute=module.execute, needs_tvm=module is not doctor, refuse=partial(refuse_ignored, module.NAME, sub)
+        )
     return parser
 
 
@@ -145,6 +149,7 @@ def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
     except SystemExit as done:  # --help, --version, or wrong usage
         sys.stdout.flush()
         return int(done.code or 0)
+    args.refuse(args)
     if args.needs_tvm and version_problem() is not None:
         raise UserError(version_problem())
     with session(show_warnings=args.traceback):

@@ -60,7 +60,7 @@ systems to compare with, each for --target or, with @TARGET after its name, for 
 _DEFAULT = f"tvm,{ONNXRUNTIME}"
 _ALL = "all"
 _BUDGET = 5.0
-_TUNE = "tune MODEL -o"  # the command that makes records
+_TUNE = "tune MODEL --records"  # the command that makes records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -176,7 +176,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         share_of_threads(args.streams or 1, max(threads // (args.streams or 1), 1))  # raises if they are too many
     if args.batch is not None and ONNXRUNTIME not in (system.kind for system in against):
         raise UserError("--batch is checked with ONNX Runtime's results for each sample; add onnxruntime to --against.")
-    files = (_given(args.profiles, "profile MODEL --store"), _given(args.records, _TUNE))
+    files = (_given(args.profiles, "profile MODEL --profiles"), _given(args.records, _TUNE))
     for system in against:
         _given(system.records, _TUNE)
     return Plan(

@@ -46,6 +46,7 @@ def execute(args: argparse.Namespace) -> Result:
     from ..deploy.record_graph import record_graph
     from ..deploy.signatures import launched
     from ..deploy.tuned import tuning_report
+    from ..deploy.weights import constant_bytes
     from ..frontend import input_spec, output_names
     from ..frontend.inputs import id_limits
     from ..report import explain, graph_cost
@@ -58,7 +59,7 @@ def execute(args: argparse.Namespace) -> Result:
     del model  # and with it the weights that the module has in another form
     before = record_graph(mod)
     compiled = compile_model(args, mod)
-    cost = graph_cost(compiled.graph)
+    cost, inside = graph_cost(compiled.graph), constant_bytes(compiled.graph)
     facts = {
         "model": args.model,
         "inputs": [
@@ -73,8 +74,9 @@ def execute(args: argparse.Namespace) -> Result:
         "tuning": tuning_report(compiled.tuning, len(compiled.rules)),
         "memory_bytes": {
             "activations": sum(each["bytes"] for each in compiled.memory.get("storages", ())),
-            "weights": sum(each.nbytes for each in compiled.weights),
+            "weights": sum(each.nbytes for each in compiled.weights) + inside,
         },
+        "constant_bytes": inside,
     }
     explanation = {
         **explain(compiled.graph),

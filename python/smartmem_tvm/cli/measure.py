@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", required=True, help="which kind of device")
     parser.add_argument("--model", metavar="FILE", help="the ONNX file (default: where it was when compiled)")
     add_input(parser)
-    parser.add_argument("--runs", type=positive, default=50, metavar="N", help="timed inferences (default: 50)")
+    text = "timed inferences (default: 50)"
+    parser.add_argument("--repeat", "--runs", dest="runs", type=positive, default=50, metavar="N", help=text)
     parser.add_argument("--warm-up", type=positive, default=5, metavar="N", help="before them (default: 5)")
     text = "inferences whose outputs have to be the same, bit by bit (default: 5)"
     parser.add_argument("--replays", type=positive, default=5, metavar="N", help=text)
@@ -133,6 +134,15 @@ def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], e
     return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(manifest["outputs"], got, expected, strict=True)}
 
 
+def _exceeding(data: dict) -> str:
+    """What it means that the parts take longer than the whole."""
+    return (
+        f"Warning: kernels by themselves add up to {data['kernels_ms']:.2f} ms, more than the whole inference takes. "
+        f"Each was timed alone, with a launch of its own and other data in the caches, and a device may lower its "
+        f"clock between them: go by the median of the inference, and take the shares for an order of kernels only."
+    )
+
+
 def _render(console: Console, data: dict) -> None:
     device, latency = data["device"], data["latency_ms"]
     rows = [
@@ -150,6 +160,8 @@ def _render(console: Console, data: dict) -> None:
         f"{data['key']}).\n"
         f"{data['replays']} runs on the same input {'agree' if data['deterministic'] else 'DIFFER'}, bit by bit."
     )
+    if data["kernels_exceed"]:
+        console.print(_exceeding(data))
     if "layers" in data:
         wrong = _wrong(data)
         console.print(f"Kernels by themselves: {len(data['layers'])}, of which wrong: {len(wrong)}.")

@@ -171,10 +171,11 @@ def read_model(args: argparse.Namespace) -> Model:
 def make_inputs(args: argparse.Namespace, spec: Spec, limits: Mapping[str, int]) -> list[np.ndarray]:
     """Checked arrays in the order of the model's inputs: those of ``--input``, else random ones."""
     from ..frontend import check_inputs
-    from ..frontend.inputs import random_inputs, read_arrays
+    from ..frontend.inputs import as_stated, random_inputs, read_arrays
 
-    arrays = random_inputs(spec, limits, args.seed) if args.input is None else read_arrays(args.input, list(spec))
-    return check_inputs(spec, arrays)
+    if args.input is None:
+        return check_inputs(spec, random_inputs(spec, limits, args.seed))
+    return check_inputs(spec, as_stated(spec, read_arrays(args.input, list(spec))))
 
 
 def import_model(args: argparse.Namespace, model: Model | None = None) -> tvm.IRModule:
@@ -235,7 +236,7 @@ def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
     if path is None or (named is None and not path.exists()):
         return None
     if not path.exists():
-        raise UserError(f"Profile store {path} does not exist; `smartmem profile MODEL --store {path}` makes one.")
+        raise UserError(f"Profile store {path} does not exist; `smartmem profile MODEL --profiles {path}` makes one.")
     return open_store(path, target)
 
 
@@ -255,7 +256,7 @@ def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
     if path is None or (named is None and not path.exists()):
         return None
     if not path.exists():
-        raise UserError(f"Records {path} do not exist; `smartmem tune MODEL -o {path}` makes them.")
+        raise UserError(f"Records {path} do not exist; `smartmem tune MODEL --records {path}` makes them.")
     return open_tuned(path, target, getattr(args, "threads", None))
 
 

@@ -81,6 +81,7 @@ def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
     """The same of an ONNX file, as far as it is needed here."""
     from ..deploy.build import lower, optimize, sliced_to_fit
     from ..deploy.memory_plan import PLANNED, memory_plan
+    from ..deploy.weights import constant_bytes
     from ..ir.graph import read_log
     from ..target import parse_target
 
@@ -100,7 +101,8 @@ def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
     with step("Running the passes"):
         plans, graph, weights = sliced_to_fit(options(args), planned)
     held = [{"shape": list(each.tensor.shape), "dtype": str(each.tensor.dtype)} for each in weights]
-    return {"target": str(target), "weights": held}, plans[0], read_log(graph)
+    manifest = {"target": str(target), "weights": held, "constant_bytes": constant_bytes(graph)}
+    return manifest, plans[0], read_log(graph)
 
 
 def _sentence(data: dict) -> str:

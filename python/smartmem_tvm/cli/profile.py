@@ -50,7 +50,8 @@ with textures each kernel is measured as often as its tensors may be placed diff
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model(parser)
-    parser.add_argument("--store", metavar="FILE", help="file to add to (default: tuning_logs/<device>.jsonl here)")
+    text = "file to add to, as all commands take it (default: tuning_logs/<device>.jsonl here)"
+    parser.add_argument("--profiles", "--store", dest="store", metavar="FILE", help=text)
     parser.add_argument(
         "--budget", type=_seconds, default=float("inf"), metavar="SECONDS", help="measure for this long (default: all)"
     )
@@ -226,7 +227,7 @@ def _path(text: str | None, names: _Names) -> Path:
     """
     path = Path(text) if text is not None else default_store(names.device or names.cpu)
     if path is None:
-        raise UserError("SMARTMEM_PROFILES is empty, which means no profile store; name one with --store FILE.")
+        raise UserError("SMARTMEM_PROFILES is empty, which means no profile store; name one with --profiles FILE.")
     return path
 
 

@@ -111,7 +111,7 @@ def _export(args: argparse.Namespace) -> Result:
 
 def _existing(file: str) -> Path:
     if not Path(file).exists():
-        raise UserError(f"Records {file} do not exist; `smartmem tune MODEL -o {file}` makes them.")
+        raise UserError(f"Records {file} do not exist; `smartmem tune MODEL --records {file}` makes them.")
     return Path(file)
 
 

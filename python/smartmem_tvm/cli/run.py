@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model(parser, "a folder made by `smartmem compile`, or an ONNX file")
     add_input(parser)
-    parser.add_argument("--output", metavar="FILE", help="write the outputs to this .npz file")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the outputs to this .npz file")
     parser.add_argument("--repeat", type=positive, default=10, metavar="N", help="timed runs (default: 10)")
     add_threads(parser)
     text = "with a memory budget: draw what was read and computed when in the last run (.svg, .png or .pdf)"
@@ -68,8 +68,6 @@ def execute(args: argparse.Namespace) -> Result:
         require_matplotlib(Path(args.timeline), "--timeline")
         check_output(Path(args.timeline), source=Path(args.model))
     threads = set_threads(args.threads)
-    if args.bounds and Path(args.model).is_dir():
-        raise UserError(f"--check-bounds is for an ONNX file, and {args.model} is compiled already; give the file.")
     model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
     with step("Running"):
         outputs = dict(zip(names, model.run(*arrays)))

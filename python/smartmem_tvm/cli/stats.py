@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
 from ..bench.turns import inference, medians
+from ..errors import UserError, reason_of
 from ..tune.host import set_threads
 from .argument_types import positive
 from .console import Result, peak_text, step, table
@@ -112,7 +115,7 @@ def _default_graph(args: argparse.Namespace, mod):
     from ..pipeline import BASELINE_PHASES, Options, run_phases
     from ..target import parse_target
 
-    with step("TVM's default passes"), parse_target(args.target):
+    with step("TVM's default passes"), parse_target(args.target), _tvm_refuses(args):
         return run_phases(mod, BASELINE_PHASES, Options())
 
 
@@ -120,8 +123,22 @@ def _compile_default(args: argparse.Namespace, mod):
     from ..deploy.build import compile_baseline
     from ..target import parse_target
 
-    with step("Compiling TVM's default graph"):
+    with step("Compiling TVM's default graph"), _tvm_refuses(args):
         return compile_baseline(mod, parse_target(args.target), schedule=options(args).schedule)
+
+
+@contextlib.contextmanager
+def _tvm_refuses(args: argparse.Namespace) -> Iterator[None]:
+    """Say it where the comparison fails, and not this package."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of many kinds
+        raise UserError(
+            f"TVM's default pipeline cannot compile {args.model} ({reason_of(error)}), so there is nothing to compare "
+            f"with; `smartmem explain` shows the kernels that it has here."
+        ) from error
 
 
 def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list) -> None:

@@ -58,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, or folders of them")
     add_shapes(parser)
     parser.add_argument("--target", default="cpu", help=TARGET_HELP)
-    parser.add_argument("-o", "--output", metavar="FILE", help="file to add to (default: in tuning_logs/ here)")
+    text = "file to add to, as all commands take it (default: in tuning_logs/ here)"
+    parser.add_argument("--records", "-o", "--output", dest="output", metavar="FILE", help=text)
     text = "how long to go on: 32, 192 or 1024 candidates of a kernel, for 5 minutes, 30, or as long as it takes"
     parser.add_argument("--effort", choices=EFFORTS, default="normal", help=f"{text} (default: normal)")
     parser.add_argument(
@@ -153,11 +154,12 @@ def _files(args: argparse.Namespace, target: Target) -> tuple[Path, Path | None]
     from ..deploy.tuned import default_records
     from ..tune.json_lines import append
 
-    path = Path(args.output) if args.output is not None else default_records(target)
+    path = default_records(target) if args.output is None else Path(args.output) if args.output else None
     if path is None:
-        raise UserError("SMARTMEM_RECORDS is empty, which means no records; name a file with --output FILE.")
+        what = "SMARTMEM_RECORDS" if args.output is None else "--records"
+        raise UserError(f"{what} is empty, which means no records; name a file with --records FILE.")
     if path.is_dir():
-        raise UserError(f"Records {path} are a folder; name a file with --output FILE.")
+        raise UserError(f"Records {path} are a folder; name a file with --records FILE.")
     there = importlib.util.find_spec("matplotlib") is not None
     plot = Path(args.plot) if args.plot is not None else path.with_suffix(".svg") if there else None
     if args.plot is not None:

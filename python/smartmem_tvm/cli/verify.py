@@ -36,6 +36,7 @@ booleans must be equal, NaN and infinities in the same places. The exit code is 
 
 USUAL = {"float32": 1e-4, "half-storage": 3e-3, "half": 1e-2}
 """Precision -> the relative error that is allowed."""
+_BFLOAT16 = 5e-2  # has three bits less than a half; ONNX Runtime computes in float32
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
 
 
@@ -55,7 +56,7 @@ def add_tolerances(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         type=argument_types.tolerance,
         help="error allowed relative to the output's largest magnitude (default: 1e-4, 3e-3 with half-storage, "
-        "and 1e-2 for what computes in half precision)",
+        "1e-2 for what computes in half precision, and 5e-2 in bfloat16)",
     )
     text = "absolute error allowed on top (default: 0)"
     parser.add_argument("--atol", type=argument_types.tolerance, default=0.0, help=text)
@@ -64,9 +65,12 @@ def add_tolerances(parser: argparse.ArgumentParser) -> None:
 def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> float:
     """The relative error that is allowed: ``--rtol``, else what is usual for the numbers that the model computes in."""
     from ..frontend.graph import computes_in_half
+    from ..frontend.without_bfloat16 import has_bfloat16
 
     if args.rtol is not None:
         return args.rtol
+    if has_bfloat16(proto):
+        return _BFLOAT16
     return 1e-2 if computes_in_half(proto) else USUAL[args.precision]
 
 

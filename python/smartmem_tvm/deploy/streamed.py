@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import tvm
@@ -23,6 +24,8 @@ ALIGNMENT = 64  # bytes, of tensors in the arena
 _FLOPS, _BANDWIDTH = 2e10, 2e9  # a second
 _PIECE, _PIECES = 2**22, 4  # bytes that are read to see how fast that is
 _SEARCHED = 0.3  # seconds
+# A plan without a time limit is the same each time, and a compilation shows it before it writes it.
+_plan_once = lru_cache(maxsize=1)(plan_preload)
 _PATIENCE = 60_000  # milliseconds without a byte from the file, after which an inference gives up
 
 
@@ -90,7 +93,7 @@ def planned(
         If there is none; it names the layer and the least budget.
     """
     try:
-        return plan_preload(problem, budget, bandwidth, time_limit=time_limit)
+        return (plan_preload if time_limit else _plan_once)(problem, budget, bandwidth, time_limit=time_limit)
     except OverBudget as why:
         least, kernel = least_budget(problem), description["steps"][why.step]["kernel"]
         raise BudgetTooSmall(

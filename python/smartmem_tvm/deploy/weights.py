@@ -20,9 +20,10 @@ from tvm.ir import GenericConst
 
 from ..errors import UserError
 from ..ir.functions import MAIN, entry_functions
-from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT
+from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT, data_bytes, number_bytes
 from ..ir.walk import collect
 from ..narrow import to_bytes
+from ..tensor_arrays import array_of, tensor_of
 from ..transform.check_textures import SCOPES
 
 
@@ -181,6 +182,13 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
     return lifted if changed else mod, [Weight(each.value, _scope(each.ty)) for each in found.values()]
 
 
+def constant_bytes(mod: tvm.IRModule) -> int:
+    """Bytes of the constants that `lift_weights` leaves in the code; one that is read twice counts once."""
+    functions = [mod[name].body for name in entry_functions(mod)]
+    constants = [each for body in functions for each in collect(body, GenericConst) if not _is_lifted(each)]
+    return sum(map(_nbytes, {each.value for each in constants if isinstance(each.value, tvm.runtime.Tensor)}))
+
+
 def _with_parameters(func: relax.Function, found: dict[tuple, GenericConst], same: dict) -> relax.Function:
     params = {key: relax.Var(f"weight_{number}", each.ty) for number, (key, each) in enumerate(found.items())}
 
@@ -213,7 +221,7 @@ def _first_of_equals(tensors: Sequence[tvm.runtime.Tensor]) -> dict[tvm.runtime.
     found = {}
     for tensor in dict.fromkeys(tensors):
         if _nbytes(tensor):
-            digest = hashlib.sha256(np.ascontiguousarray(np.from_dlpack(tensor)).data.cast("B")).digest()
+            digest = hashlib.sha256(np.ascontiguousarray(array_of(tensor)).reshape(-1).view("uint8")).digest()
             found[tensor] = first.setdefault((str(tensor.dtype), tuple(map(int, tensor.shape)), digest), tensor)
     return found
 
@@ -224,7 +232,7 @@ def _scope(ty: relax.TensorType) -> str:
 
 
 def _nbytes(tensor: tvm.runtime.Tensor) -> int:
-    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize if tensor.dtype in STORABLE else 0
+    return data_bytes(tensor) if tensor.dtype in STORABLE else 0
 
 
 def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
@@ -235,7 +243,7 @@ def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
             file.write(bytes(-file.tell() % WEIGHT_ALIGNMENT))
             shape, dtype = [*map(int, weight.tensor.shape)], str(weight.tensor.dtype)
             places.append({"offset": file.tell(), "shape": shape, "dtype": dtype, "scope": weight.scope})
-            np.from_dlpack(weight.tensor).tofile(file)
+            array_of(weight.tensor).tofile(file)
     return places
 
 
@@ -248,8 +256,8 @@ def map_weights(path: Path, places: Sequence[dict]) -> list[Weight]:
     there = path.stat().st_size
     for each in places:
         known = each["dtype"] in STORABLE and each["scope"] in ("global", *SCOPES)
-        if not known or each["offset"] + prod(each["shape"]) * np.dtype(each["dtype"]).itemsize > there:
+        if not known or each["offset"] + prod(each["shape"]) * number_bytes(each["dtype"]) > there:
             raise UserError(f"{path} does not hold the weights that are listed beside it; compile the model again.")
     # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
     arrays = (_mapped(path, each["dtype"], each["offset"], tuple(each["shape"])) for each in places)
-    return [Weight(tvm.runtime.from_dlpack(array), each["scope"]) for array, each in zip(arrays, places, strict=True)]
+    return [Weight(tensor_of(array), each["scope"]) for array, each in zip(arrays, places, strict=True)]

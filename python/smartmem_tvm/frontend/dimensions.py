@@ -2,12 +2,11 @@
 """Gives every dimension of every model input a number: from the model, from the user, or refuses."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import onnx
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend.spec import MOST_NUMBERS
+from smartmem_tvm.frontend.spec import MOST_NUMBERS, more_than_most
 
 Dim = onnx.TensorShapeProto.Dimension
 
@@ -144,8 +143,7 @@ def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
 
 def _refuse_huge(graph: onnx.GraphProto, name: str) -> None:
     for value in graph.input:
-        # Sizes of 0 are left out: no array has such others beside one.
-        if (count := prod(dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim)) > MOST_NUMBERS:
+        if count := more_than_most(dim.dim_value for dim in value.type.tensor_type.shape.dim):
             raise UserError(
                 f"Input '{value.name}' of {name} has {count} numbers ({_text(value)}), and {MOST_NUMBERS} is the most "
                 f"that kernels index; give smaller sizes."

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.functions import Types, opset_of, types_of
-from smartmem_tvm.frontend.spec import MOST_NUMBERS
+from smartmem_tvm.frontend.spec import MOST_NUMBERS, more_than_most
 from smartmem_tvm.light import has_data
 
 LARGEST = 2**20  # numbers in a tensor; shape arithmetic and masks have fewer
@@ -103,7 +103,7 @@ def _empty(types: Types) -> Iterator[tuple[str, tuple[list[int], np.dtype]]]:
     """Name, sizes and type of each tensor that has no elements."""
     for name, kind in types.items():
         shape = shape_of(kind)
-        if shape is None or 0 not in shape or prod(size or 1 for size in shape) > MOST_NUMBERS:
+        if shape is None or 0 not in shape or more_than_most(shape):
             continue  # the importer refuses such sizes
         if kind.tensor_type.elem_type in _NUMBERS:
             yield name, (shape, onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))

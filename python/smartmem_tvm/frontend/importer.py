@@ -6,7 +6,6 @@ import io
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from math import prod
 
 import numpy as np
 import onnx
@@ -26,7 +25,7 @@ from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
 from smartmem_tvm.frontend.functions import copy_of, opset_of
 from smartmem_tvm.frontend.operand_types import misfit
 from smartmem_tvm.frontend.operators import converter_name
-from smartmem_tvm.frontend.spec import MOST_NUMBERS, with_names
+from smartmem_tvm.frontend.spec import MOST_NUMBERS, more_than_most, with_names
 from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
@@ -187,7 +186,7 @@ class _Importer(WeightsImporter):
     def _refuse_huge(self, result: relax.Expr, op_name: str, label: str) -> None:
         """The sizes are whatever the file says: nobody has memory for 10**15 numbers, nor is an index of 32 bits."""
         for ty in filter(_is_static, _tensor_types(result.ty)):
-            if (count := prod(int(size) or 1 for size in ty.shape)) > MOST_NUMBERS:
+            if count := more_than_most(ty.shape):
                 raise UserError(
                     f"{self.model_name}: operator {op_name} (node {label}) makes a tensor of {count} numbers, and "
                     f"{MOST_NUMBERS} is the most that kernels index; give smaller sizes."

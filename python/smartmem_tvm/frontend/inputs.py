@@ -49,6 +49,16 @@ def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
     return {names[0]: content}
 
 
+def as_stated(spec: Spec, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays of a file, whose numbers of bfloat16 or of eight bits and less numpy knows as so many bytes only."""
+    return {name: _as_stated(array, spec[name][1]) if name in spec else array for name, array in arrays.items()}
+
+
+def _as_stated(array: np.ndarray, dtype: str) -> np.ndarray:
+    unknown = array.dtype.kind == "V" and array.dtype.fields is None
+    return array.view(dtype) if unknown and array.dtype.itemsize == np.dtype(dtype).itemsize else array
+
+
 def random_inputs(spec: Spec, limits: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
     """Arrays a model can make sense of.
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 import onnx
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.onnx_file import Model, one_line
+from smartmem_tvm.frontend.without_bfloat16 import has_bfloat16, without_bfloat16
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -61,16 +63,30 @@ def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = F
 def run_onnxruntime(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return what ONNX Runtime computes, in little memory (see `onnxruntime_session`, ``lean``).
 
+    What is bfloat16 in a model it computes in float32; the outputs that are bfloat16 are rounded to it at the end.
+
     Raises
     ------
     UserError
         If ONNX Runtime refuses the model or the input.
     """
-    session = onnxruntime_session(model, lean=True)
+    wide = has_bfloat16(model.proto)
+    session = onnxruntime_session(without_bfloat16(model) if wide else model, lean=True)
     try:
-        return session.run(None, dict(arrays))
+        given = {name: array.astype(np.float32) if _is_bfloat16(array) else array for name, array in arrays.items()}
+        outputs = session.run(None, given)
     except Exception as err:
         raise _refusal(model, err) from err
+    stated = [value.type.tensor_type.elem_type for value in model.proto.graph.output]
+    bfloat16 = onnx.TensorProto.BFLOAT16
+    return [
+        array.astype(ml_dtypes.bfloat16) if kind == bfloat16 else array
+        for array, kind in zip(outputs, stated, strict=True)
+    ]
+
+
+def _is_bfloat16(array: np.ndarray) -> bool:
+    return array.dtype == ml_dtypes.bfloat16
 
 
 def _refusal(model: Model, err: Exception) -> UserError:

@@ -16,6 +16,7 @@ import tvm
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.light import Recipe, has_data
+from smartmem_tvm.tensor_arrays import array_of, tensor_of
 
 _ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it
 
@@ -71,13 +72,18 @@ class Weights(Mapping[str, tvm.runtime.Tensor]):
         return self._weights[name].nbytes
 
     @property
+    def all(self) -> Mapping[str, Weight]:
+        """The weights by name, as they were given; nothing is loaded."""
+        return self._weights
+
+    @property
     def room(self) -> int:
         """Bytes that a model with these weights may take while it is imported, whatever sizes are written in it."""
         return max(_memory() // 2, 4 * sum(map(self.nbytes, self)))
 
     def array(self, name: str) -> np.ndarray:
         """The values of one weight: a view of its tensor, not a copy."""
-        return np.from_dlpack(self[name])
+        return array_of(self[name])
 
     def hold(self, tensor: onnx.TensorProto) -> bool:
         """Return whether the values of an initializer are here (a step on the graph may have given it others)."""
@@ -120,7 +126,7 @@ def stored(tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype) ->
 
 def as_tensor(array: np.ndarray) -> tvm.runtime.Tensor:
     """The array as TVM's tensor: itself where it is aligned as TVM's kernels expect, otherwise a copy."""
-    return tvm.runtime.tensor(array) if array.ctypes.data % _ALIGNMENT else tvm.runtime.from_dlpack(array)
+    return tvm.runtime.tensor(array) if array.ctypes.data % _ALIGNMENT else tensor_of(array)
 
 
 def _memory() -> int:

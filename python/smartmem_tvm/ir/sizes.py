@@ -21,8 +21,8 @@ ROWS = "smartmem.rows"
 """The packed call that looks rows up in a table, which a stream reads from a file."""
 LARGE = 2**16
 """Bytes; smaller constants stay in the library, larger ones are kept apart from the code."""
-STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd")
-"""Types that numpy has of its own: the others have no array to write to a file."""
+STORABLE = frozenset(str(np.dtype(code)) for code in "?bhilBHILefd") | {"bfloat16"}
+"""Types that are written to a file of weights: those that numpy has of its own, and bfloat16 by its bits."""
 WEIGHT_ALIGNMENT = 64
 """Bytes that the place of a weight in a file is a multiple of: TVM's vector instructions count on it in memory."""
 STREAMED_FROM = 2**12

@@ -78,7 +78,7 @@ def _json(path: Path) -> object:
 def _lines(path: Path) -> list[dict]:
     lines = [line for line in json_lines.read(path)[0] if kind_of(line) is not None]
     if not lines:
-        raise UserError(f"{path} has no line of tuning records; `smartmem tune MODEL -o {path}` makes some.")
+        raise UserError(f"{path} has no line of tuning records; `smartmem tune MODEL --records {path}` makes some.")
     return lines
 
 

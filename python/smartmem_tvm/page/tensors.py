@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
+from ..planner.arena import Block, live_bytes
+
 
 def tensors(after: Mapping, explanation: Mapping) -> list[dict]:
     """Inputs, what kernels write, and the weights that a pass placed.
@@ -70,8 +72,9 @@ def memory(plan: Mapping, manifest: Mapping) -> dict:
     -------
     dict
         The plan with ``planned_bytes`` (of all storages), ``live`` (bytes of tensors in use at each step),
-        ``live_bytes`` (their maximum), ``weight_bytes``; None where the folder does not say. Each storage with the
-        number of its ``tensors``, and ``live_bytes``, the most of its bytes that are in use at once.
+        ``live_bytes`` (their maximum), ``weight_bytes``, those of small constants in the code included; None where the
+        folder does not say. Each storage with the number of its ``tensors``, and ``live_bytes``, the most of its bytes
+        that are in use at once.
     """
     steps, found = plan.get("steps", []), plan.get("tensors", [])
     live = _live(len(steps), found)
@@ -87,17 +90,18 @@ def memory(plan: Mapping, manifest: Mapping) -> dict:
         "live": live,
         "planned_bytes": sum(each["bytes"] for each in plan.get("storages", [])) if plan else None,
         "live_bytes": max(live) if live else None,
-        "weight_bytes": None if weights is None else sum(prod(w["shape"]) * _item(w["dtype"]) for w in weights),
+        "weight_bytes": None if weights is None else _weight_bytes(weights, manifest),
     }
+
+
+def _weight_bytes(weights: Iterable[Mapping], manifest: Mapping) -> int:
+    return sum(prod(each["shape"]) * _item(each["dtype"]) for each in weights) + manifest.get("constant_bytes", 0)
 
 
 def _live(steps: int, tensors: Iterable[Mapping]) -> list[int]:
     """Bytes in use at each step."""
-    live = [0] * steps
-    for tensor in tensors:
-        for step in range(tensor["first"], tensor["last"] + 1):
-            live[step] += tensor["bytes"]
-    return live
+    live = live_bytes([Block(each["bytes"], each["first"], each["last"]) for each in tensors]).tolist()
+    return live + [0] * (steps - len(live))
 
 
 def _item(dtype: str) -> int:

@@ -19,6 +19,7 @@ from .devices import inspect
 from .session import Session
 
 PERCENTILES = (10, 50, 90, 99)
+_EXCESS = 1.1  # of the median: clocks and caches differ by that much between a kernel alone and one among others
 
 
 def measure(
@@ -52,7 +53,7 @@ def measure(
         ``address``, ``key``, ``device``: facts of the device; ``threads`` of a CPU; ``latency_ms``: ``median``,
         ``p10`` ..., ``runs``; ``deterministic``; ``replays``; with `kernels` ``kernels``: ``kernel``, ``launches``,
         ``seconds`` of all of them, ``share`` of the sum, ``layout`` (it only moves data) of each, the slowest first,
-        and ``layout_share``.
+        ``kernels_ms``, their sum, ``kernels_exceed`` (`exceeds`), and ``layout_share``.
     list of numpy.ndarray
         The outputs.
     """
@@ -70,6 +71,8 @@ def measure(
     }
     if kernels:
         facts |= shares(model.explanation["launched"], model.kernel_seconds())
+        facts["kernels_ms"] = sum(each["seconds"] for each in facts["kernels"]) * 1e3
+        facts["kernels_exceed"] = exceeds(facts["kernels_ms"], facts["latency_ms"])
     return facts, outputs[0]
 
 
@@ -107,6 +110,11 @@ def shares(launched: Sequence[Mapping], seconds: Mapping[str, float]) -> dict:
         for each in sorted(times, key=lambda each: -each["seconds"])
     ]
     return {"kernels": kernels, "layout_share": sum(each["share"] for each in kernels if each["layout"])}
+
+
+def exceeds(kernels_ms: float, latency_ms: Mapping[str, float]) -> bool:
+    """Whether single kernels take longer than the inference that they are parts of, by more than it varies itself."""
+    return kernels_ms > max(latency_ms["p90"], _EXCESS * latency_ms["median"])
 
 
 def _digest(outputs: Sequence[np.ndarray]) -> str:

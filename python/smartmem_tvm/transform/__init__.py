@@ -41,9 +41,11 @@ from .slice_weights import SliceWeights
 from .split_reductions import SplitReductions
 from .split_transposed import SplitTransposed
 from .stage_texels import StageTexels
+from .store_bound import StoreBound
 from .store_half import StoreHalf
 from .stream_weights import StreamWeights
 from .vectorize_math import VectorizeMath
+from .widen_bfloat16 import WidenBfloat16
 from .widen_sums import WidenSums
 from .wrap_casts import WrapCasts
 from .wrap_integers import WrapIntegers
@@ -89,9 +91,11 @@ __all__ = [
     "SplitReductions",
     "SplitTransposed",
     "StageTexels",
+    "StoreBound",
     "StoreHalf",
     "StreamWeights",
     "VectorizeMath",
+    "WidenBfloat16",
     "WidenSums",
     "WrapCasts",
     "WrapIntegers",

@@ -7,10 +7,10 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.compute_wider import WIDE, computed_wider, is_half
 from ..ir.rewrite_calls import rewrite_calls
 
 HALVES = ("float16", "bfloat16")
-WIDE = "float32"
 
 # Products that are summed up, in a type that they state.
 _PRODUCTS = {"relax.matmul": relax.op.matmul} | {
@@ -56,20 +56,10 @@ class _Widened(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         name = call.op.name if isinstance(call.op, ir.Op) else ""
-        if (name not in _PRODUCTS and name not in _SUMS) or not _is_half(call.ty):
+        if (name not in _PRODUCTS and name not in _SUMS) or not is_half(call.ty, HALVES):
             return call
-        if name in _PRODUCTS and all(map(_is_half, (arg.ty for arg in call.args))):
+        if name in _PRODUCTS and all(is_half(arg.ty, HALVES) for arg in call.args):
             attributes = {each: getattr(call.attrs, each) for each in _OF_CONVOLUTIONS if hasattr(call.attrs, each)}
             wide = _PRODUCTS[name](*call.args, **attributes, out_dtype=WIDE)
-        else:
-            wide = ir.Call(call.op, [self._wide(arg) for arg in call.args], call.attrs)
-        return relax.op.astype(self.builder_.emit(wide), str(call.ty.dtype.dtype))
-
-    def _wide(self, arg: relax.Expr) -> relax.Expr:
-        if isinstance(arg, relax.Tuple):
-            return relax.Tuple([self._wide(field) for field in arg.fields])
-        return self.builder_.emit(relax.op.astype(arg, WIDE)) if _is_half(arg.ty) else arg
-
-
-def _is_half(ty) -> bool:
-    return isinstance(ty, relax.TensorType) and ty.dtype is not None and str(ty.dtype.dtype) in HALVES
+            return relax.op.astype(self.builder_.emit(wide), str(call.ty.dtype.dtype))
+        return computed_wider(self.builder_, call, HALVES)

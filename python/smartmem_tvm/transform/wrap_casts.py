@@ -7,11 +7,11 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from ..ir.bounds import NO_BOUND
 from ..ir.map_functions import map_functions
 from ..ir.walk import collect
 
 _BITS = {f"{sign}int{bits}": bits for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_WIDE = 1 << 62  # bounds beyond are no bounds
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.WrapCasts")
@@ -55,7 +55,7 @@ def _may_wrap(cast: tirx.Cast) -> bool:
     least, most = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     bound = sym.Analyzer().const_int_bound(cast.value)
     ends = bound.min_value, bound.max_value
-    return any(abs(end) < _WIDE and not least <= end <= most for end in ends)
+    return any(abs(end) < NO_BOUND and not least <= end <= most for end in ends)
 
 
 def _wrap(cast: tirx.Cast) -> tirx.Cast:

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from ..ir.bounds import NO_BOUND
 from ..ir.hidden_loads import hide_loads
 from ..ir.map_functions import map_functions
 from ..ir.walk import contains, loads
@@ -17,7 +18,6 @@ from ..target import is_cpu
 _BITS = {"int32": 32, "int64": 64, "uint32": 32, "uint64": 64}
 _OPERATIONS = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}
 _OPERATORS = tuple(_OPERATIONS)
-_UNKNOWN = 1 << 62  # bounds beyond are no bounds
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.WrapIntegers")
@@ -84,7 +84,7 @@ def _may_wrap(value, hidden: dict) -> bool:
     a, b = (analyzer.const_int_bound(each) for each in (value.a, value.b))
     ends = [_OPERATIONS[type(value)](x, y) for x in (a.min_value, a.max_value) for y in (b.min_value, b.max_value)]
     least, most = (0, 1 << bits) if dtype.startswith("u") else (-1 << (bits - 1), 1 << (bits - 1))
-    return min(ends) < max(least, -_UNKNOWN) or max(ends) >= min(most, _UNKNOWN)
+    return min(ends) < max(least, -NO_BOUND) or max(ends) >= min(most, NO_BOUND)
 
 
 def _wrap(value):

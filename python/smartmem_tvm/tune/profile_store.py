@@ -281,4 +281,5 @@ def _open(path: Path) -> int:
 
 
 def _unwritable(path: Path, err: OSError) -> UserError:
-    return UserError(f"Profile store {path} cannot be written ({err.strerror or err}); give another file with --store.")
+    why = err.strerror or err
+    return UserError(f"Profile store {path} cannot be written ({why}); give another file with --profiles.")

@@ -73,3 +73,9 @@ def test_large_determinants_are_refused(agree):
 def test_running_products(agree, reverse, exclusive):
     node = _one("CumProd", "xa", reverse=reverse, exclusive=exclusive)
     agree(node, {"x": X}, {"a": np.array(-2)}, opset=26, by_reference=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
+def test_a_reduction_along_no_axes_in_any_type(agree, dtype):
+    node = _one("ReduceSum", "xa", noop_with_empty_axes=1)
+    agree(node, {"x": X.astype(dtype)}, {"a": np.zeros(0, "int64")}, by_reference=True)

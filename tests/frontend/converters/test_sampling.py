@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import ml_dtypes  # noqa: F401 (numpy knows bfloat16 by its name then)
 import numpy as np
 import pytest
 from onnx import helper
@@ -44,3 +45,27 @@ def test_one_row_reflects_into_itself(agree, mode):
 def test_cubes_of_reflections_are_refused(agree):
     with pytest.raises(UserError, match=r"sampled.*cubic"):
         agree(_node(mode="cubic"), {"x": PICTURE, "g": GRID})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("padding", ["zeros", "reflection"])
+def test_halves_stay_halves(agree, dtype, padding):
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], padding_mode=padding)
+    halves = {"x": PICTURE.astype(dtype), "g": (GRID / 8).astype(dtype)}
+    run = _compiled(node, {name: value.shape for name, value in halves.items()}, dtype)
+    wanted = _compiled(node, {name: value.shape for name, value in halves.items()}, "float32")
+    got, want = run(*halves.values()), wanted(*(value.astype("float32") for value in halves.values()))
+    assert str(got.dtype) == dtype
+    np.testing.assert_allclose(got.astype("float32"), want, rtol=0, atol=2**-7 * np.abs(want).max())
+
+
+def _compiled(node, shapes, dtype):
+    from smartmem_tvm import compile as compile_
+    from smartmem_tvm.frontend import from_onnx
+
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+    result = helper.make_tensor_value_info("y", kind, (2, 3, 6, 3))
+    graph = helper.make_graph([node], "sampled", inputs, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return lambda *arrays: compile_(from_onnx(model)).run(*arrays)[0]

@@ -16,7 +16,8 @@ def reduction(node: Node) -> relax.Expr | None:
         x = node.inputs[0]
         alone = node.emit(relax.op.expand_dims(x, -1))
         node = node.with_inputs(alone, constant([-1], "int64"), keepdims=0, noop_with_empty_axes=0)
-        return _BY_TYPE.get(node.op, lambda _: None)(node) or node.by_tvm()
+        result = _BY_TYPE.get(node.op, lambda _: None)(node)
+        return node.by_tvm() if result is None else result
     return _BY_TYPE.get(node.op, lambda _: None)(node)
 
 

@@ -115,10 +115,13 @@ def _flat(places, sizes, column_major: int) -> np.ndarray:
 
 
 def roi_align(node: Node) -> relax.Expr | None:
-    """RoiAlign of maxima is refused: ONNX takes them of weighted neighbours, TVM of interpolated numbers."""
+    """RoiAlign of halves, of which TVM's gives float32; refused is that of maxima.
+
+    ONNX takes maxima of weighted neighbours, TVM of interpolated numbers.
+    """
     if node.text("mode", "avg") == "max":
         raise ValueError("its attribute mode is max, which TVM computes otherwise; use avg")
-    return None
+    return in_float32(node) if dtype_of(node.inputs[0]) in ("float16", "bfloat16") else None
 
 
 def max_unpool(node: Node) -> relax.Expr | None:

@@ -9,7 +9,7 @@ function ticks(most, count, least = 0) {
   const raw = (most - least) / count, power = 10 ** Math.floor(Math.log10(raw || 1));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw) || raw;
   const first = Math.ceil(least / step - 1e-9), last = Math.floor(most / step + 1e-9);
-  return Array.from({ length: last - first + 1 }, (_, at) => (first + at) * step);
+  return Array.from({ length: last - first + 1 }, (_, at) => +((first + at) * step).toPrecision(12));
 }
 
 function axes(picture, box, xs, ys, xText, yText) {
@@ -29,7 +29,7 @@ function memorySection(model, number) {
   const most = Math.max(plan.planned_bytes, 1);
   const x = (step) => box.left + ((box.right - box.left) * step) / steps, y = (bytes) => box.bottom - ((box.bottom - box.top) * bytes) / most;
   const picture = s("svg", { class: "chart", viewBox: "0 0 1380 366" });
-  axes(picture, box, ticks(steps, 12).map((at) => [x(at), at]), ticks(most, 5).map((bytes) => [y(bytes), `${+(bytes / 1e6).toPrecision(3)} MB`]), "launches, in the order of execution", "bytes planned; each block is a tensor in its storage");
+  axes(picture, box, ticks(steps, Math.min(steps, 12)).map((at) => [x(at), at]), ticks(most, 5).map((bytes) => [y(bytes), `${+(bytes / 1e6).toPrecision(3)} MB`]), "launches, in the order of execution", "bytes planned; each block is a tensor in its storage");
   let base = 0;
   plan.storages.forEach((storage, at) => {
     picture.append(s("rect", { x: box.left, y: y(base + storage.bytes), width: box.right - box.left, height: y(base) - y(base + storage.bytes), fill: COLORS[at % 8], opacity: 0.1 }));
@@ -48,7 +48,7 @@ function memorySection(model, number) {
 
 function tuningSection(data) {
   const lead = "How many times faster than untuned the best candidate of each kernel was after each one tried; a dot is the winner, measured in turns with the untuned kernel.";
-  if (!data.curves.length) return section("tuning", "Tuning", null, "No records of tuning: `smartmem tune MODEL -o FILE.records.jsonl` searches; give its file to this command too.");
+  if (!data.curves.length) return section("tuning", "Tuning", null, "No records of tuning: `smartmem tune MODEL --records FILE.records.jsonl` searches; give its file to this command too.");
   const reference = (each) => each.untuned || each.best.find((best) => best !== null);
   const drawn = data.curves.map((each, at) => [each, at]).filter(([each]) => reference(each));
   const box = { left: 50, right: 900, top: 20, bottom: 330 };
@@ -59,7 +59,7 @@ function tuningSection(data) {
   const least = Math.max(0, Math.min(1, ...values) - 0.15 * (most - Math.min(1, ...values)));
   const x = (trial) => box.left + ((box.right - box.left) * trial) / longest, y = (value) => box.bottom - ((box.bottom - box.top) * (value - least)) / (most - least);
   const picture = s("svg", { class: "chart", viewBox: "0 0 1380 366" });
-  axes(picture, box, ticks(longest, 10).map((at) => [x(at), at]), ticks(most, 6, least).map((value) => [y(value), `${+value.toPrecision(3)}×`]), "candidates tried", "times as fast as untuned");
+  axes(picture, box, ticks(longest, Math.min(longest, 10)).map((at) => [x(at), at]), ticks(most, 6, least).map((value) => [y(value), `${+value.toPrecision(3)}×`]), "candidates tried", "times as fast as untuned");
   picture.append(s("line", { x1: box.left, x2: box.right, y1: y(1), y2: y(1), stroke: "var(--ink)", "stroke-dasharray": "2 3" }));
   drawn.slice().reverse().forEach(([each, at]) => {
     const named = at < COLORS.length, stroke = named ? COLORS[at] : "var(--line)";

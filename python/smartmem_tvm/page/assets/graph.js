@@ -89,6 +89,7 @@ function drawGraph(model, number) {
     picture.setAttribute("height", y);
     canvas.style.width = `${width}px`;
     canvas.style.height = `${y}px`;
+    aside.style.setProperty("--tall", `${Math.max(y + 2, 320)}px`); // no longer than the graph beside it, unless that is tiny
     canvas.prepend(picture);
     scroller.replaceChildren(canvas);
     find(input.value);

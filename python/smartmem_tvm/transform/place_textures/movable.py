@@ -6,7 +6,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
-import numpy as np
 import tvm
 from tvm import ir, relax
 
@@ -16,6 +15,7 @@ from ...ir.kernel import Kernel, shape_of
 from ...ir.storage import beside_results, textured
 from ...ir.walk import collect
 from ...planner.texture_form import ImageLimits, TextureForm, texture_form
+from ...tensor_arrays import array_of
 
 _OPAQUE = "it is made or read by something without loop structure"
 
@@ -148,7 +148,7 @@ class MovableWeight(Movable):
     def settle(self, form: TextureForm, vdevice: relax.VDevice) -> None:
         """A constant whose numbers lie in texels takes the place of the old one."""
         tensor = tvm.runtime.empty(form.shape, str(self.buffer.dtype))
-        form.fill(np.from_dlpack(tensor), np.from_dlpack(self.value.value))
+        form.fill(array_of(tensor), array_of(self.value.value))
         constant = ir.GenericConst(tensor, self._type(form, vdevice))
         for node, positions in self.users.items():
             node.args = [constant if i in positions else arg for i, arg in enumerate(node.args)]
