@@ -25,6 +25,23 @@ from ..transform.check_textures import CheckTextures
 _CONVOLUTION = "conv2d_NCHWc_OIHWo"
 
 
+@tvm.transform.module_pass(opt_level=0, name="smartmem.NewVariables")
+class NewVariables:
+    """Work-around: a copy of each Relax function with variables of its own, for passes to write into.
+
+    TVM's pass writes memory scopes into the variables that it finds. Those of the parameters are the caller's, whose
+    module could be compiled once, and for no other target afterwards.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every Relax function of `mod`."""
+        new = mod.clone()
+        for gvar, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                new[gvar] = relax.utils.copy_with_new_vars(func)
+        return new
+
+
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SplitByScope")
 class SplitByScope:
     """Work-around: calls that want tensors in other memory get a kernel of their own.
