@@ -13,7 +13,7 @@ from tvm.s_tir import dlight
 from ..errors import UserError
 from ..target import has_textures
 from .build import Compiled, generate
-from .tvm_texture_mends import NewVariables, SplitByScope, convolve_narrow_groups
+from .tvm_texture_mends import OwnNodes, SplitByScope, convolve_narrow_groups
 from .weights import lift_weights
 
 PIPELINES = ("default", "textures", "textures-matmul")
@@ -91,7 +91,7 @@ def _passes(target: tvm.target.Target, pipeline: str) -> list[tvm.transform.Pass
     # of these and leaves it out.
     rules = [dlight.adreno.Fallback(), *([dlight.gpu.Matmul()] if pipeline == "textures-matmul" else [])]
     _insert(passes, "ApplyDefaultSchedule", dlight.ApplyDefaultSchedule(*rules))
-    return [NewVariables(), *gpu_generic.library_dispatch_passes(target), *passes]
+    return [OwnNodes(), *gpu_generic.library_dispatch_passes(target), *passes]
 
 
 def _insert(passes: list[tvm.transform.Pass], name: str, new: tvm.transform.Pass) -> None:
