@@ -39,7 +39,9 @@ class OwnNodes:
         new = mod.clone()
         for gvar, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                apart = tvm_ffi.structural_map(func, (ir.GenericConst, lambda each: ir.GenericConst(each.value, each.ty)))
+                apart = tvm_ffi.structural_map(
+                    func, (ir.GenericConst, lambda each: ir.GenericConst(each.value, each.ty))
+                )
                 new[gvar] = relax.utils.copy_with_new_vars(apart)
         return new
 
