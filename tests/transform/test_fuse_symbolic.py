@@ -110,8 +110,9 @@ def test_other_functions_keep_the_kernels_that_our_passes_made():
     mod["fixed"] = module(lambda x: op.exp(op.nn.softmax(op.exp(x))), (4, 8))["main"]
     before = relax.transform.LegalizeOps()(mod)
     after = FuseSymbolic()(before)
-    assert kernels(after, "main") == ["fused_add_tir_exp1"]
-    assert kernels(after, "fixed") == kernels(before, "fixed") == ["exp1", "softmax", "exp1"]
+    (together,) = kernels(after, "main")
+    assert together.startswith("fused_add")
+    assert kernels(after, "fixed") == kernels(before, "fixed") and len(kernels(after, "fixed")) == 3
     assert not [gvar for gvar, func in after.functions_items() if "op_pattern" in (func.attrs or {})]
     (entry,) = read_log(after)
     assert (entry["pass"], entry["operator"]) == ("FuseSymbolic", "function main")
@@ -131,7 +132,8 @@ def test_sums_over_known_sizes_stay_as_our_passes_made_them():
 
     before = FuseOperators()(EliminateLayout()(legal(build, (N, 8), (4, 4))))
     ours = [name for name in kernels(before, "main") if "softmax" in name]
-    assert len(ours) == 1 and kernels(FuseSymbolic()(before), "main") == ["fused_add_tir_exp", *ours]
+    (fused, *rest) = kernels(FuseSymbolic()(before), "main")
+    assert len(ours) == 1 and fused.startswith("fused_add") and rest == ours
 
 
 def test_reshapes_of_unknown_size_take_no_memory_of_their_own():
