@@ -127,10 +127,8 @@ def test_alone(name, seen):
         assert_taken(mod, seen)
 
 
-ON_CPUS = pytest.param(host_target(), marks=pytest.mark.device)
-
-
-@pytest.mark.parametrize("target", [ON_CPUS, CUDA], ids=["llvm", "cuda"])
+@pytest.mark.device
+@pytest.mark.parametrize("target", [host_target(), CUDA], ids=["llvm", "cuda"])
 def test_in_the_order_of_the_pipeline(target, seen):
     mod, asked = module(network, (8, 16)), 0
     for phase in phases_of(target):
