@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -222,6 +222,12 @@ wheel: $(VENV)/installed-dev
 docs: $(VENV)/installed-dev
 	$(INSTALL) ".[docs]"
 	$(BIN)/python -m sphinx -c docs -W --keep-going --quiet . build/site
+
+# TVM's own tests of its Adreno backend, from a checkout of TVM's source (v0.27), on this machine's first OpenCL device.
+# The first time a driver compiles some hundred kernels for minutes.
+TVM ?= ../tvm
+test-tvm-adreno: $(VENV)/installed-dev
+	$(TEST_ENV) $(BIN)/python scripts/tvm_adreno_tests.py $(TVM) --skipped
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import pytest
 import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.relax import op
+from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
 
 from smartmem_tvm import _tvm
@@ -80,7 +81,7 @@ class TestPipeline:
 
     def test_tvm_registers_a_pass_where_it_wants_three(self):
         with pytest.raises((TypeError, ValueError), match="unpack"):
-            tvm.tirx.build(write(), TARGET, pipeline="adreno")
+            tvm.tirx.build(write(), TARGET, pipeline=register("tvms", adreno_pipeline.default_tir_pipeline))
             pytest.fail(unnecessary("texture_tir_pipeline, but for its passes"))
 
     def test_tvm_indexes_an_image_like_a_buffer_in_its_plain_pipeline(self):

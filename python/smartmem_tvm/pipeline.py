@@ -175,7 +175,7 @@ PHASES = (
         ),
     ),
     Phase("eliminate", ("eliminate-layout",)),
-    Phase("fuse", ("fuse-rows", "fuse-operators")),
+    Phase("fuse", ("fuse-rows", "fuse-operators", "fuse-symbolic")),
     # Late: what element-wise work there is has joined the matmuls by now.
     Phase("fuse_attention", ("fuse-attention",)),
     # After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
@@ -81,11 +83,12 @@ def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
 _HALVES = (HalfStorage(), ComputeSingle(), HalfStorage(last=True))
 
 
-def _pipeline():
-    before = [ScheduleTexels(), CheckTextures(), StageTexels(), MendVectors(textures=True)]
+def lower_textures(refuse: bool = True) -> tuple[tvm.transform.Pass, Callable, Callable]:
+    """What lowers kernels with textures, as of `texture_tir_pipeline`; `refuse` as of `CheckTextures`."""
+    before = [ScheduleTexels(), CheckTextures(refuse), StageTexels(), MendVectors(textures=True)]
     return texture_tir_pipeline(before=before, on_device=_HALVES)
 
 
-compilation_pipeline.register_tir_pipeline(TIR_PIPELINE, _pipeline)
+compilation_pipeline.register_tir_pipeline(TIR_PIPELINE, lower_textures)
 compilation_pipeline.register_tir_pipeline(BUFFERS_PIPELINE, lambda: opencl_tir_pipeline(_HALVES))
 compilation_pipeline.register_tir_pipeline(CUDA_PIPELINE, lambda: cuda_tir_pipeline([LeaveFastMath()]))

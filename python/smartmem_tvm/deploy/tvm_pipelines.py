@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..target import has_textures
 from .build import generate
 from .compiled import Compiled
-from .tvm_texture_mends import SplitByScope, convolve_narrow_groups
+from .tvm_texture_mends import OwnNodes, SplitByScope, convolve_narrow_groups
 from .weights import lift_weights
 
 PIPELINES = ("default", "textures", "textures-matmul")
@@ -48,13 +48,27 @@ def compile_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "d
     start = time.perf_counter()
     with target:
         before, schedules = _halves(target, pipeline)
-        graph = tvm.transform.Sequential(before)(mod)  # not twice from `mod`: the Adreno passes leave traces in it
+        graph = tvm.transform.Sequential(before)(mod)
         passes = gpu_generic.dataflow_lower_passes(target) + gpu_generic.finalize_passes(target)
         lowered = tvm.transform.Sequential([*schedules, *passes])(graph.clone())  # TVM's schedules change it
     middle = time.perf_counter()
     executable = generate(lowered, target)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     return Compiled(executable, lift_weights(graph)[0], target, seconds=seconds)
+
+
+def network_passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
+    """From operators to scheduled kernels, as TVM does it for an Adreno target, with textures if it has them.
+
+    To be run, and this to be called, with `target` as the current one.
+    """
+    if has_textures(target):
+        return adreno.library_dispatch_passes(target) + _passes(target, "textures")
+    return [
+        *adreno.library_dispatch_passes(target),
+        *gpu_generic.library_dispatch_passes(target),
+        *adreno.legalize_passes(target),
+    ]
 
 
 def _halves(target: tvm.target.Target, pipeline: str) -> tuple[list, list]:
@@ -78,7 +92,7 @@ def _passes(target: tvm.target.Target, pipeline: str) -> list[tvm.transform.Pass
     # of these and leaves it out.
     rules = [dlight.adreno.Fallback(), *([dlight.gpu.Matmul()] if pipeline == "textures-matmul" else [])]
     _insert(passes, "ApplyDefaultSchedule", dlight.ApplyDefaultSchedule(*rules))
-    return gpu_generic.library_dispatch_passes(target) + passes
+    return [OwnNodes(), *gpu_generic.library_dispatch_passes(target), *passes]
 
 
 def _insert(passes: list[tvm.transform.Pass], name: str, new: tvm.transform.Pass) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tvm
-from tvm import relax, te, tirx, topi
+import tvm_ffi
+from tvm import ir, relax, te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlock, SBlockRealize
 
@@ -23,6 +24,26 @@ from ..transform.check_textures import CheckTextures
 
 # By this name TVM's schedule knows a convolution in textures.
 _CONVOLUTION = "conv2d_NCHWc_OIHWo"
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.OwnNodes")
+class OwnNodes:
+    """Work-around: a copy of each Relax function with variables and constants of its own, for passes to write into.
+
+    TVM's pass writes memory scopes into the parameters and constants that it finds. They are the caller's, whose module
+    could be compiled once, and for no other target afterwards. What is in the constants is not copied.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every Relax function of `mod`."""
+        new = mod.clone()
+        for gvar, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                apart = tvm_ffi.structural_map(
+                    func, (ir.GenericConst, lambda each: ir.GenericConst(each.value, each.ty))
+                )
+                new[gvar] = relax.utils.copy_with_new_vars(apart)
+        return new
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SplitByScope")

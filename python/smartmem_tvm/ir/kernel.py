@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import IRModule, ir, s_tir, tirx
 
 from .index_map import is_identity
+from .regions import access_regions, reads_apart
 from .walk import collect, loads, stores
 
 SPATIAL, REDUCE = 0, 2  # tirx.IterVar.iter_type: DataPar, CommReduce
@@ -231,14 +232,14 @@ def emit(kernel: Kernel, attrs: dict | None = None) -> tirx.PrimFunc:
     Parameters, iterators and intermediate buffers are renamed canonically, so that equal kernels become
     structurally equal functions whatever they were made from.
     """
-    nests = [_emit_stage(stage) for stage in kernel.stages]
+    nests = [_emit_stage(stage, kernel.inputs) for stage in kernel.stages]
     body = nests[0] if len(nests) == 1 else tirx.SeqStmt(nests)
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(kernel.intermediates))
     func = tirx.PrimFunc([*kernel.inputs, *kernel.outputs], s_tir.SBlockRealize([], True, root))
     return func.with_attrs({"tirx.noalias": True, "s_tir": True, **(attrs or {})})
 
 
-def _emit_stage(stage: Stage) -> tirx.Stmt:
+def _emit_stage(stage: Stage, inputs: tuple) -> tirx.Stmt:
     loops = [tirx.Var(it.var.name.removeprefix("v_"), it.var.ty) for it in stage.iters]
     # A function that is fused twice brings the variables of its body twice.
     bound = [bind.var for bind in collect(stage.body, tirx.Bind)]
@@ -247,8 +248,9 @@ def _emit_stage(stage: Stage) -> tirx.Stmt:
     body = substitute(stage.body, fresh)
     init = substitute(stage.init, fresh) if stage.init is not None else None
     block = s_tir.SBlock(iters, [], [], stage.name, body, init, annotations=stage.annotations)
-    buffers = {b: b for b in (*stage.outputs, *(load.source for load in stage.loads))}
-    reads, writes, _ = s_tir.analysis.get_sblock_access_region(block, buffers)
+    buffers = dict.fromkeys((*stage.outputs, *(load.source for load in stage.loads)))
+    reads, writes = access_regions(block, buffers)
+    reads = reads_apart(block, reads, inputs)
     block = s_tir.SBlock(iters, reads, writes, stage.name, body, init, annotations=stage.annotations)
     nest: tirx.Stmt = s_tir.SBlockRealize(loops, True, block)
     for it, loop in reversed(list(zip(stage.iters, loops, strict=True))):

@@ -16,6 +16,7 @@ from .fold_scales.fold_scales import FoldScales
 from .fuse_attention import FuseAttention
 from .fuse_operators import FuseOperators
 from .fuse_rows import FuseRows
+from .fuse_symbolic import FuseSymbolic
 from .gather_rows import GatherRows
 from .guard_divisions import GuardDivisions
 from .half_storage import HalfStorage
@@ -66,6 +67,7 @@ __all__ = [
     "FuseAttention",
     "FuseOperators",
     "FuseRows",
+    "FuseSymbolic",
     "GatherRows",
     "GuardDivisions",
     "HalfStorage",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import tvm
 from tvm import ir, relax, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
@@ -14,6 +16,7 @@ from ..ir.texels import is_texture
 from ..ir.walk import collect, stores
 from ..planner.texture_form import TEXEL
 
+_logger = logging.getLogger(__name__)
 CHANNELS = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")
 # Memory scope -> the least number of dimensions: those of the image that the scope tells apart, and the texel.
 SCOPES = {"global.texture": 3, "global.texture-weight": 2, "global.texture-nhwc": 3}
@@ -26,7 +29,15 @@ class CheckTextures:
     A texture is a parameter of a kernel, its innermost dimension is one texel of four numbers, its element type is one
     that images have (`CHANNELS`), and whoever writes it writes whole texels: of a single number TVM would print
     ``write_imagef(B, xyz, x)``, which fills the texel with it. Nor is it reshaped: that would be the same image.
+
+    Parameters
+    ----------
+    refuse : bool
+        Otherwise there is a warning for each kernel that breaks a rule: it is not ours to refuse what TVM made.
     """
+
+    def __init__(self, refuse: bool = True):
+        self.refuse = refuse
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Check every PrimFunc of `mod`, all of them scheduled; `mod` is returned as it is.
@@ -34,18 +45,27 @@ class CheckTextures:
         Raises
         ------
         UserError
-            For the first texture that breaks a rule.
+            For the first texture that breaks a rule, if that is refused.
         """
         for gvar, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                _check_views(func)
-            if isinstance(func, tirx.PrimFunc):
-                for param in func.params:
-                    if isinstance(param.ty, tirx.BufferType) and is_texture(param):
-                        _check(gvar.name_hint, param)
-                _check_locals(gvar.name_hint, func)
-                _check_stores(gvar.name_hint, func)
+            try:
+                _check_function(gvar.name_hint, func)
+            except UserError as error:
+                if self.refuse:
+                    raise
+                _logger.warning("its result may be wrong: %s", error)
         return mod
+
+
+def _check_function(name: str, func: relax.Function | tirx.PrimFunc) -> None:
+    if isinstance(func, relax.Function):
+        _check_views(func)
+    if isinstance(func, tirx.PrimFunc):
+        for param in func.params:
+            if isinstance(param.ty, tirx.BufferType) and is_texture(param):
+                _check(name, param)
+        _check_locals(name, func)
+        _check_stores(name, func)
 
 
 def _check_views(func: relax.Function) -> None:

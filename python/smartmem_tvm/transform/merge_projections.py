@@ -9,6 +9,7 @@ from tvm import ir, relax
 
 from ..ir.block import as_constant
 from ..ir.graph import append_log
+from ..ir.rewrite_calls import is_static
 
 MATMUL, ADD = ir.Op.get("relax.matmul"), ir.Op.get("relax.add")
 
@@ -29,8 +30,8 @@ class MergeProjections:
         k = strided_slice(y)
 
     DNNFusion's graph rewriting (distributive law). Refused are matmuls whose weight is not a constant matrix, whose
-    operand is one too, or whose dtypes differ. A constant bias is taken along when the addition is the only reader.
-    What is merged is recorded on the module.
+    operand is one too or of unknown size (the slices would be kernels then), or whose dtypes differ. A constant bias
+    is taken along when the addition is the only reader. What is merged is recorded on the module.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -87,7 +88,8 @@ def _is_projection(binding) -> bool:
     if not isinstance(value, ir.Call) or value.op != MATMUL:
         return False
     operand, weight = value.args
-    return isinstance(operand, ir.Var) and isinstance(weight, ir.Constant) and weight.ty.ndim == 2
+    constant = isinstance(weight, ir.Constant) and weight.ty.ndim == 2
+    return constant and isinstance(operand, ir.Var) and is_static(operand.ty)
 
 
 def _with_bias(matmul, binding_of: dict, uses) -> tuple:

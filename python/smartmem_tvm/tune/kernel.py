@@ -15,6 +15,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ..ir.kernel import CONSTANTS, emit
+from ..ir.regions import reads_joined
 from ..schedule import ScheduleKernels
 from ..schedule.core.decisions import DECISIONS, RULE_GENE, Decision, deciding
 from ..schedule.core.rivals import NUMBERED, RIVALS
@@ -150,7 +151,7 @@ def _distinct(body: tirx.Stmt) -> tirx.Stmt:
 
 def workload(func: tirx.PrimFunc) -> tvm.IRModule:
     """A kernel as the workload of MetaSchedule's tasks and databases."""
-    return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return tvm.IRModule({"main": reads_joined(func).with_attr("global_symbol", "main")})
 
 
 def _with_decisions(func: tirx.PrimFunc, genome: Mapping[str, Value]) -> tirx.PrimFunc:

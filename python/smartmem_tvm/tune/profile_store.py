@@ -29,6 +29,7 @@ from .. import json_data
 from .._version import PREPARATION, SCHEDULES, installed_version
 from ..errors import UserError
 from ..ir.kernel import CONSTANTS, DECISIONS
+from ..ir.regions import reads_joined
 from . import json_lines
 from .host import cpu_name, run_threads
 
@@ -54,7 +55,8 @@ def kernel_key(func: tirx.PrimFunc) -> str:
 
     Behind it is what attributes say of constants and of decisions that are given, if they do.
     """
-    key = f"{tvm_ffi.structural_hash(tirx.PrimFunc(func.params, func.body, func.ret_type)) & (2**64 - 1):016x}"
+    plain = tirx.PrimFunc(func.params, reads_joined(func).body, func.ret_type)
+    key = f"{tvm_ffi.structural_hash(plain) & (2**64 - 1):016x}"
     attrs = func.attrs or {}
     for place in attrs.get(CONSTANTS) or ():
         key += f" constant {place}"
