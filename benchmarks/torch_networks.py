@@ -63,6 +63,7 @@ def of_transformers(
     """A network of transformers: the class `kind` with its configuration, changed by `settings`."""
 
     def build() -> torch.nn.Module:
+        import_timm()  # before transformers, which wants torchvision too
         import transformers
 
         network = getattr(transformers, kind)

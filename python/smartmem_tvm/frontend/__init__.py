@@ -28,7 +28,7 @@ from smartmem_tvm.frontend.apart import at_most, model_apart
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
 from smartmem_tvm.frontend.pools import trim_pools
-from smartmem_tvm.frontend.reference import onnxruntime_session, run_onnxruntime
+from smartmem_tvm.frontend.reference import onnxruntime_session, reference_name, run_onnxruntime, run_reference
 from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
 from smartmem_tvm.frontend.torch_program import from_torch
 from smartmem_tvm.frontend.torch_sizes import check_sizes
@@ -44,7 +44,9 @@ __all__ = [
     "onnxruntime_session",
     "output_names",
     "read_model",
+    "reference_name",
     "run_onnxruntime",
+    "run_reference",
     "unsupported_operators",
 ]
 

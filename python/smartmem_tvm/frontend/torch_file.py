@@ -8,10 +8,6 @@ not data. Nothing of it is read before its name says what it is.
 from __future__ import annotations
 
 import importlib.util
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,8 +71,10 @@ def read(path: Path) -> Model:
 def _load(path: Path) -> ExportedProgram:
     import torch.export
 
+    from smartmem_tvm.frontend.torch_onnx import silence
+
     try:
-        with _silence():
+        with silence():
             return torch.export.load(path)
     except PermissionError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
@@ -85,19 +83,6 @@ def _load(path: Path) -> ExportedProgram:
             f"{path} is damaged, holds no program or one of another version of torch than {torch.__version__}; write "
             f"it again with {_REMEDY}."
         ) from error
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep torch from logging whole tracebacks of what becomes one sentence here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _is_installed(name: str) -> bool:

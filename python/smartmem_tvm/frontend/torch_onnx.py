@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,12 +64,24 @@ def cause_of(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep torch from logging what it leaves out, and whole tracebacks of what becomes one sentence here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
 def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
     """Without torch's optimizations, as the front end has its own."""
     import torch.onnx
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about its own deprecations
+    with silence():
         exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False)
     with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
         path = Path(folder) / "model.onnx"
