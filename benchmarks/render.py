@@ -27,6 +27,7 @@ from pages import (
     resident_memory,
     shapes,
     textures,
+    torch_doors,
     tuned,
     tuning,
 )
@@ -45,6 +46,7 @@ PAGES = {
         Part("docs/cpu.md", "peers", peers.figures),
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
     ),
+    "frontend": (Part("docs/frontend.md", "torch doors", torch_doors.figures),),
     "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),
     "memory_budget": (
         Part("docs/memory_budget.md", "memory budget", memory_budget.latencies),

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,12 @@ def network(name: str) -> dict:
     row |= {"from_torch": {**costs(mod), "seconds": seconds}, "tvm": _tvm(program)}
     exporter, mod_of_file = _through_file(module, chosen, program)
     row["onnx"] = {**costs(mod_of_file), "exporter": exporter}
-    return row | {"error": error(module, chosen, mod), "torch": torch.__version__, "machine": machine(os.cpu_count())}
+    return row | {
+        "error": error(module, chosen, mod),
+        "torch": torch.__version__,
+        "date": str(date.today()),
+        "machine": machine(os.cpu_count()),
+    }
 
 
 def _drawn(module: torch.nn.Module) -> torch.nn.Module:

@@ -65,6 +65,8 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
     try:
         return from_onnx(model)
     except UserError as error:
+        if exported_program.range_constraints:
+            raise  # TVM's importer gives no numbers to open sizes
         _log.info("What torch's exporter writes is refused: %s", error)
         return _by_tvm(exported_program)
 

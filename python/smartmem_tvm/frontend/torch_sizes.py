@@ -27,9 +27,7 @@ def check_sizes(program: ExportedProgram, inputs: Spec, name: str) -> None:
     for tensor, axis, size, value in stated:
         wanted = size.subs(known)
         if wanted.is_number and int(wanted) != value:
-            raise UserError(
-                f"{name}: dimension {axis} of '{tensor}' is {value}, and must be {size} = {wanted}; give that."
-            )
+            raise UserError(f"{name}: dimension {axis} of '{tensor}' is {value}, and must be {size}: give {wanted}.")
         bounds = program.range_constraints.get(size)
         # Where torch was told no bounds it writes 2, and takes 1 all the same.
         if bounds is not None and not (bounds.lower <= max(value, 2) and value <= bounds.upper):
