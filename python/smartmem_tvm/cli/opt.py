@@ -185,7 +185,7 @@ def _read(args: argparse.Namespace) -> tvm.IRModule:
     if path.suffix not in (_SCRIPT, _MODULE):
         return import_model(args)
     if args.shape:
-        raise UserError(f"--shape is for ONNX files and torch's, and the shapes in {path} are settled: leave --shape out.")
+        raise UserError(f"--shape is for ONNX files and torch's, and {path} has settled shapes: leave --shape out.")
     with step(f"Reading {path}"):
         return read_module(path)
 
