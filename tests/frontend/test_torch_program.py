@@ -21,9 +21,7 @@ def test_a_program_becomes_what_its_onnx_file_becomes(translate, relu_model):
     mod = from_torch(program)
     assert mod.script() == from_onnx(relu_model).script()
     assert (input_spec(mod), output_names(mod)) == (input_spec(from_onnx(relu_model)), ["y"])
-    # This package has its own optimizations.
-    assert translate.exports == [(program, {"dynamo": True, "verbose": False, "optimize": False})]
-    assert not translate.calls
+    assert translate.exports == [(program, {"dynamo": True, "verbose": False})] and not translate.calls
 
 
 @pytest.mark.parametrize("missing", ["onnxscript", "operator"])

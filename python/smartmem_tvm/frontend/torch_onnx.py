@@ -78,11 +78,11 @@ def silence() -> Iterator[None]:
 
 
 def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
-    """Without torch's optimizations, as the front end has its own."""
+    """With torch's optimizations: what they fold, with the weights at hand, takes the steps after them longer."""
     import torch.onnx
 
     with silence():
-        exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False)
+        exported = torch.onnx.export(program, dynamo=True, verbose=False)
     with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
         path = Path(folder) / "model.onnx"
         exported.save(path, include_initializers=False)
