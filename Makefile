@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -145,6 +145,12 @@ bench-resident-memory: $(VENV)/installed-dev
 bench-memory-budget: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/memory_budget.py
 	$(BIN)/python benchmarks/render.py memory_budget
+
+# The table of docs/frontend.md, programs of torch through both doors: twenty minutes, any machine will do.
+bench-torch-doors: $(VENV)/installed-dev
+	$(INSTALL) ".[models]"
+	$(BIN)/python benchmarks/torch_doors.py
+	$(BIN)/python benchmarks/render.py frontend
 
 # Halves on this CPU, with sums in float32 and in halves; a minute.
 bench-half-sums: $(VENV)/installed-dev

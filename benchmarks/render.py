@@ -29,6 +29,7 @@ from pages import (
     swin_block,
     textures,
     throughput,
+    torch_doors,
     tuned,
     tuning,
 )
@@ -50,6 +51,7 @@ PAGES = {
         Part("docs/cpu.md", "throughput", throughput.figures),
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
     ),
+    "frontend": (Part("docs/frontend.md", "torch doors", torch_doors.figures),),
     "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),
     "memory_budget": (
         Part("docs/memory_budget.md", "memory budget", memory_budget.latencies),

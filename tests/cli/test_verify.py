@@ -8,8 +8,10 @@ from onnx import helper
 
 from smartmem_tvm import light
 from smartmem_tvm.deploy.compiled import Compiled
+from smartmem_tvm.frontend import read_model, run_onnxruntime
+from torch_stand_in import SAVED, Program, Tensor, install
 
-KEYS = {"model", "ok", "max_abs_err", "max_rel_err", "rtol", "atol", "peak_mb", "outputs"}
+KEYS = {"model", "reference", "ok", "max_abs_err", "max_rel_err", "rtol", "atol", "peak_mb", "outputs"}
 
 
 def test_agrees(smartmem, model_path):
@@ -17,7 +19,7 @@ def test_agrees(smartmem, model_path):
     assert outcome.code == 0, outcome.err
     data = outcome.data
     assert set(data) == KEYS
-    assert data["ok"] is True and data["rtol"] == 1e-4 and data["atol"] == 0
+    assert data["reference"] == "ONNX Runtime" and data["ok"] is True and data["rtol"] == 1e-4 and data["atol"] == 0
     assert data["max_abs_err"] > 0 and data["max_rel_err"] < 1e-4
     assert data["outputs"]["y"]["max_abs_err"] == data["max_abs_err"]
 
@@ -26,6 +28,19 @@ def test_table(smartmem, model_path):
     outcome = smartmem("verify", model_path)
     assert outcome.code == 0
     assert "2x4x8" in outcome.out and "The same within rtol 0.0001" in outcome.out
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1, 0), (1.001, 1)])
+def test_a_program_of_torch_is_compared_with_torch(smartmem, model_path, tmp_path, monkeypatch, factor, code):
+    def compute(x, none):
+        (y,) = run_onnxruntime(read_model(model_path), {"x": x.array})
+        return Tensor(y * np.float32(factor))
+
+    install(monkeypatch, model_path).program = Program(compute=compute)
+    (tmp_path / "m.pt2").write_bytes(SAVED)
+    outcome = smartmem("verify", tmp_path / "m.pt2", "--json")
+    assert outcome.code == code, outcome.err
+    assert outcome.data["reference"] == "torch"
 
 
 @pytest.mark.parametrize("flag", ["--rtol", "--tolerance"])

@@ -77,8 +77,9 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 _DESCRIPTION = """\
-Compile ONNX models with TVM without a single layout kernel: reshapes, transposes, slices and the like are
-eliminated into the kernels around them, and what is left is fused and scheduled for this machine's CPU."""
+Compile ONNX models and torch's exported programs (.pt2) with TVM without a single layout kernel: reshapes, transposes,
+slices and the like are eliminated into the kernels around them, and what is left is fused and scheduled for this
+machine's CPU."""
 _EXAMPLES = """\
 first steps:
   smartmem doctor                                is everything installed that is needed?

@@ -65,7 +65,9 @@ _TUNE = "tune MODEL --records"  # the command that makes records
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("model", metavar="MODEL", nargs="*", help="ONNX files; with --suite, its models to measure")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="*", help="ONNX and .pt2 files; with --suite, its models to measure"
+    )
     parser.add_argument("--suite", choices=SUITES, help="measure the models of a suite")
     parser.add_argument("--models", metavar="DIR", default="models", help="where they are (default: models)")
     parser.add_argument("--large", action="store_true", help="of the suite only those that take up to 20 GB of memory")

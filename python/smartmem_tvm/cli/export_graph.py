@@ -30,7 +30,7 @@ and shape. The file is for looking at: it holds no weights and no code, and noth
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    add_model(parser, "an ONNX file, or a folder of `smartmem compile`")
+    add_model(parser, "an ONNX or .pt2 file, or a folder of `smartmem compile`")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
     text = "times of kernels: the JSON of `smartmem measure` or of `smartmem explain --schedules`"
     parser.add_argument("--times", metavar="FILE", help=text)

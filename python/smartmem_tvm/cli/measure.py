@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder made by `smartmem compile`")
     parser.add_argument("--tracker", required=True, metavar="ADDRESS", help="host:port of a tracker")
     parser.add_argument("--key", required=True, help="which kind of device")
-    parser.add_argument("--model", metavar="FILE", help="the ONNX file (default: where it was when compiled)")
+    parser.add_argument("--model", metavar="FILE", help="the ONNX or .pt2 file (default: where it was when compiled)")
     add_input(parser)
     text = "timed inferences (default: 50)"
     parser.add_argument("--repeat", "--runs", dest="runs", type=positive, default=50, metavar="N", help=text)
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> Result:
     """Measure, and compare with this machine."""
     from ..deploy.export import read_manifest, require_whole_weights
-    from ..frontend import read_model, run_onnxruntime
+    from ..frontend import read_model, reference_name, run_reference
     from ..frontend.inputs import id_limits
     from ..remote.measure import measure
     from ..remote.tracked_devices import TrackedDevices
@@ -69,8 +69,8 @@ def execute(args: argparse.Namespace) -> Result:
     shapes = {each["name"]: tuple(each["shape"]) for each in manifest["inputs"]}
     model = read_model(_model_file(args, manifest), shapes)
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
-    with step("Running ONNX Runtime"):
-        expected = run_onnxruntime(model, dict(zip(model.inputs, arrays)))
+    with step(f"Running {reference_name(model)}"):
+        expected = run_reference(model, dict(zip(model.inputs, arrays)))
 
     def work(session: Session) -> tuple[dict, list[np.ndarray]]:
         counts = {"warm_up": args.warm_up, "runs": args.runs, "replays": args.replays}

@@ -46,7 +46,7 @@ PLANNERS = ("reduction-dimension", "fluid", "exact")  # and these
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
 
 
-def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file") -> None:
+def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file, or a .pt2 file of torch.export.save") -> None:
     """Add MODEL and ``--shape``."""
     parser.add_argument("model", metavar="MODEL", help=what)
     add_shapes(parser)

@@ -37,8 +37,9 @@ EXAMPLE = """\
   smartmem opt dump/04_eliminate.json --pass fuse-rows,fuse-operators -o fused.json
   smartmem opt fused.json --pass 'fuse-attention{on_chip_bytes=65536}' --json
 
-FILE is an ONNX file, a module as --dump-dir writes it (.json), or TVMScript (.py), expressions in which are executed
-as Python. Passes such as relax.FoldConstant run parts of a module: open modules of others only if you trust them.
+FILE is an ONNX file, a program of torch (.pt2), a module as --dump-dir writes it (.json), or TVMScript (.py),
+expressions in which are executed as Python. Passes such as relax.FoldConstant run parts of a module: open modules of
+others only if you trust them.
 In the .json files of --dump-dir, the numbers of large weights are drawn anew, with their mean, spread and bounds."""
 
 # How the command line switches a pass off, where it is not by --no- and the name of the option.
@@ -48,7 +49,8 @@ _SCRIPT, _MODULE = ".py", ".json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("model", nargs="?", metavar="FILE", help="an ONNX file, or a module (.json, .py)")
+    text = "an ONNX or .pt2 file, or a module (.json, .py)"
+    parser.add_argument("model", nargs="?", metavar="FILE", help=text)
     text = "passes, or phases of the target's pipeline, in the order in which they run (see --list)"
     parser.add_argument("--pass", dest="passes", metavar="NAME,...", help=text)
     text = "print all passes, with --target the pipeline of the target"
@@ -183,7 +185,7 @@ def _read(args: argparse.Namespace) -> tvm.IRModule:
     if path.suffix not in (_SCRIPT, _MODULE):
         return import_model(args)
     if args.shape:
-        raise UserError(f"--shape is for ONNX files, and the shapes in {path} are settled: leave --shape out.")
+        raise UserError(f"--shape is for ONNX files and torch's, and {path} has settled shapes: leave --shape out.")
     with step(f"Reading {path}"):
         return read_module(path)
 

@@ -37,7 +37,7 @@ _LARGEST = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    add_model(parser, "an ONNX file, or a folder of `smartmem compile`")
+    add_model(parser, "an ONNX or .pt2 file, or a folder of `smartmem compile`")
     parser.add_argument("-o", "--output", metavar="FILE", help="draw a picture: .svg, .png or .pdf")
     parser.add_argument("--all", action="store_true", help=f"show every tensor, and not the {_LARGEST} largest only")
     add_compilation(parser)

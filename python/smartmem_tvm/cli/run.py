@@ -47,7 +47,7 @@ _COLUMNS = ("output", "shape", "dtype", "min", "mean", "max")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    add_model(parser, "a folder made by `smartmem compile`, or an ONNX file")
+    add_model(parser, "a folder made by `smartmem compile`, or an ONNX or .pt2 file")
     add_input(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the outputs to this .npz file")
     parser.add_argument("--repeat", type=positive, default=10, metavar="N", help="timed runs (default: 10)")

@@ -55,7 +55,7 @@ _logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, or folders of them")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX and .pt2 files, or folders of them")
     add_shapes(parser)
     parser.add_argument("--target", default="cpu", help=TARGET_HELP)
     text = "file to add to, as all commands take it (default: in tuning_logs/ here)"

@@ -39,18 +39,18 @@ def models_of(arguments: Sequence[str]) -> dict[str, Path]:
     Raises
     ------
     UserError
-        If one of them does not exist, or a folder has no ONNX file.
+        If one of them does not exist, or a folder has no model.
     """
     found: list[Path] = []
     for each in map(Path, arguments):
-        files = sorted(each.glob("*.onnx")) if each.is_dir() else [each]
+        files = sorted((*each.glob("*.onnx"), *each.glob("*.pt2"))) if each.is_dir() else [each]
         if not files:
-            raise UserError(f"Folder {each} has no file that ends with .onnx; name a model, or another folder.")
+            raise UserError(f"Folder {each} has no file that ends with .onnx or .pt2; name a model, or another folder.")
         found += files
     found = list(dict.fromkeys(found))
     missing = next((each for each in found if not each.exists()), None)
     if missing is not None:
-        raise UserError(f"Model {missing} does not exist; name an ONNX file, or a folder of them.")
+        raise UserError(f"Model {missing} does not exist; name an ONNX or .pt2 file, or a folder of them.")
     stems = [each.stem for each in found]
     return {each.stem if stems.count(each.stem) == 1 else str(each.with_suffix("")): each for each in found}
 

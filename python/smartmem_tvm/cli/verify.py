@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem verify``: whether the numbers are those of ONNX Runtime."""
+"""``smartmem verify``: whether the numbers are those of ONNX Runtime, or of torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NAME = "verify"
-HELP = "check that the compiled model computes what ONNX Runtime computes"
+HELP = "check that the compiled model computes what ONNX Runtime computes, and torch for its own programs"
 EXAMPLE = """\
   smartmem verify models/swin_t.onnx                       on random input, within 1e-4 (half precision: 1e-2)
   smartmem verify model.onnx --input x.npz --rtol 1e-3     on your input, less strictly
@@ -77,25 +77,27 @@ def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> float:
 def execute(args: argparse.Namespace) -> Result:
     """Run both on the same input and compare output by output."""
     from ..comparison import compare
-    from ..frontend import output_names, run_onnxruntime
+    from ..frontend import output_names, reference_name, run_reference
     from ..frontend.inputs import id_limits
 
     model = read_model(args)
     mod = import_model(args, model)  # first: ONNX Runtime crashes on some files that are refused here
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
     rtol = usual_tolerance(args, model.proto)
-    with step("Running ONNX Runtime"):
-        expected = run_onnxruntime(model, dict(zip(model.inputs, arrays)))
+    reference = reference_name(model)
+    with step(f"Running {reference}"):
+        expected = run_reference(model, dict(zip(model.inputs, arrays)))
     del model  # and with it the weights that the module has in another form
     compiled = compile_model(args, mod)
     with step("Running the compiled model"):
         got = compiled.run(*arrays)
     names = output_names(mod)
     if not len(got) == len(expected) == len(names):
-        raise UserError(f"{args.model} has {len(expected)} outputs for ONNX Runtime and {len(got)} compiled.")
+        raise UserError(f"{args.model} has {len(expected)} outputs for {reference} and {len(got)} compiled.")
     outputs = {name: compare(*pair, rtol, args.atol) for name, *pair in zip(names, got, expected)}
     data = {
         "model": args.model,
+        "reference": reference,
         "ok": all(each["ok"] for each in outputs.values()),
         "max_abs_err": _worst(outputs, "max_abs_err"),
         "max_rel_err": _worst(outputs, "max_rel_err"),
@@ -123,7 +125,7 @@ def _render(console: Console, data: dict) -> None:
         )
         for name, each in data["outputs"].items()
     ]
-    console.print(table(f"{data['model']} against ONNX Runtime", _COLUMNS, rows, numbers=(3, 4)))
+    console.print(table(f"{data['model']} against {data['reference']}", _COLUMNS, rows, numbers=(3, 4)))
     verdict = "The same within" if data["ok"] else "NOT the same within"
     console.print(
         f"{verdict} rtol {data['rtol']:g} (of the largest magnitude), atol {data['atol']:g}; {peak_text(data)}."

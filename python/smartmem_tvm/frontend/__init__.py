@@ -3,6 +3,7 @@
 
 The steps of `from_onnx`, one module each, in this order::
 
+    torch_file  read a program of torch: `torch_onnx` makes an ONNX graph of it (`torch_sizes` knows its bounds)
     onnx_file   read the file: the graph now, its large weights (`weights`) when they are looked at
     dimensions  give every input dimension a number; then onnx_file checks the graph
     operators   inline functions
@@ -16,20 +17,22 @@ The steps of `from_onnx`, one module each, in this order::
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 
 import onnx
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
-from smartmem_tvm.frontend import baseline, control_flow, dimensions, fold, importer, onnx_file, operators
+from smartmem_tvm.frontend import baseline, control_flow, dimensions, fold, importer, onnx_file, operators, torch_file
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import at_most, model_apart
 from smartmem_tvm.frontend.batch import rebatch
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
 from smartmem_tvm.frontend.pools import trim_pools
-from smartmem_tvm.frontend.reference import onnxruntime_session, run_onnxruntime
+from smartmem_tvm.frontend.reference import onnxruntime_session, reference_name, run_onnxruntime, run_reference
 from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
 from smartmem_tvm.frontend.torch_program import from_torch
+from smartmem_tvm.frontend.torch_sizes import check_sizes
 
 __all__ = [
     "Model",
@@ -42,7 +45,9 @@ __all__ = [
     "onnxruntime_session",
     "output_names",
     "read_model",
+    "reference_name",
     "run_onnxruntime",
+    "run_reference",
     "unsupported_operators",
 ]
 
@@ -51,12 +56,13 @@ Shapes = Mapping[str, Sequence[int]] | None
 
 
 def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) -> Model:
-    """Read an ONNX model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
+    """Read a model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
 
     Parameters
     ----------
     source
-        A file, or a model in memory (which is not changed).
+        An ONNX file, a model in memory (which is not changed), or a ``.pt2`` file of ``torch.export.save``, which
+        torch's exporter turns into ONNX. torch unpickles such a file: it may do anything, so trust whoever made it.
     shapes
         Input name -> shape, for inputs with dimensions that the model leaves open. A named dimension
         (``dim_param``) given for one input holds for every input that uses the name.
@@ -73,14 +79,25 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) 
     Raises
     ------
     UserError
-        If the file is missing, truncated or not ONNX; if its external data is missing or outside its folder;
-        if the graph is empty or too new; if a dimension has no value; if `shapes` or `batch` does not fit; if the
-        weights take more than this machine's memory.
+        If the file is missing, truncated or neither ONNX nor a program of torch; if its external data is missing or
+        outside its folder; if the graph is empty or too new; if a dimension has no value; if `shapes` or `batch` does
+        not fit; if the weights take more than this machine's memory.
     """
-    model = onnx_file.read(source)
+    model = torch_file.read(Path(source)) if torch_file.is_of_torch(source) else onnx_file.read(source)
     if batch is not None:
+        if model.program is not None:
+            raise UserError(
+                f"{model.name}: a program of torch has the batch that it was exported with; export another."
+            )
         rebatch(model.proto, batch, model.name)
+    return bound(model, shapes)
+
+
+def bound(model: Model, shapes: Shapes = None) -> Model:
+    """Give each input dimension of a model a number, in place, and check what it stores; see `read_model`."""
     dimensions.bind(model.proto, shapes or {}, model.name)
+    if model.program is not None:
+        check_sizes(model.program, model.inputs, model.name)
     onnx_file.check_tensors(model)
     return model
 

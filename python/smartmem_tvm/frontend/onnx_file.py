@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads an ONNX model: the file, its external data, the weights of a light model, the checks."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -17,6 +20,9 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.spec import Spec
 from smartmem_tvm.frontend.weights import Weight, Weights, drawn, mapped, refuse_more_than_memory, stored
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 LARGE = 2**16  # bytes; smaller tensors cost nothing to carry along
 _LONGEST_NAME = 100  # characters of a name in a message
@@ -48,11 +54,14 @@ class Model:
         The model. Initializers named in `weights` have a name, a type and a shape here, but no data.
     weights : Weights
         Their values, loaded when they are looked at.
+    program : torch.export.ExportedProgram or None
+        What torch's exporter has made the model of.
     """
 
     name: str
     proto: onnx.ModelProto
     weights: Weights
+    program: ExportedProgram | None = None
 
     @property
     def inputs(self) -> Spec:

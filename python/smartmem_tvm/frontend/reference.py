@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime on the same model and the same memory: the reference for results."""
+"""The reference for results: ONNX Runtime on the same model and the same memory; torch for a program of torch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import onnx
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.onnx_file import Model, one_line
+from smartmem_tvm.frontend.torch_reference import run_torch
 from smartmem_tvm.frontend.without_bfloat16 import has_bfloat16, without_bfloat16
 
 if TYPE_CHECKING:
@@ -87,6 +88,24 @@ def run_onnxruntime(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.n
 
 def _is_bfloat16(array: np.ndarray) -> bool:
     return array.dtype == ml_dtypes.bfloat16
+
+
+def run_reference(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Return what a model computes: torch says it of its own programs, ONNX Runtime of all else (`reference_name`).
+
+    Raises
+    ------
+    UserError
+        If the reference refuses the model or the input.
+    """
+    if model.program is None:
+        return run_onnxruntime(model, arrays)
+    return run_torch(model.program, [arrays[name] for name in model.inputs], model.name)
+
+
+def reference_name(model: Model) -> str:
+    """What messages call the reference of a model."""
+    return "ONNX Runtime" if model.program is None else "torch"
 
 
 def _refusal(model: Model, err: Exception) -> UserError:

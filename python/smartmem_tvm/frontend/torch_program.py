@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import tempfile
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from smartmem_tvm.errors import UserError, reason_of
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import torch_file
 from smartmem_tvm.frontend.spec import with_names
+from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
 
 if TYPE_CHECKING:
     import tvm
     from torch.export import ExportedProgram
 
 _log = logging.getLogger(__name__)
+_NAME = "The torch program"
 
 
-def from_torch(exported_program: ExportedProgram) -> tvm.IRModule:
+def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None = None) -> tvm.IRModule:
     """Convert a torch ExportedProgram to a Relax module.
 
     Through torch's own exporter and `smartmem_tvm.frontend.from_onnx`: a network becomes the same kernels through both
@@ -28,63 +30,51 @@ def from_torch(exported_program: ExportedProgram) -> tvm.IRModule:
     Parameters
     ----------
     exported_program : torch.export.ExportedProgram
-        What ``torch.export.export(model.eval(), args)`` returns, exported without dynamic shapes.
+        What ``torch.export.export(model.eval(), args)`` returns.
+    shapes : mapping from str to sequence of int, optional
+        Input name -> shape, for inputs whose sizes the program leaves open (``dynamic_shapes``). A size given for one
+        input holds wherever the program has the same.
 
     Returns
     -------
     tvm.IRModule
-        As `smartmem_tvm.frontend.from_onnx` gives it: function ``main``, weights as constants.
+        As `smartmem_tvm.frontend.from_onnx` gives it: function ``main``, weights as constants, static shapes.
 
     Raises
     ------
     UserError
-        If torch is not installed, the argument is no ExportedProgram, a dimension is symbolic or nobody can translate
-        an operator.
+        If torch is not installed, the argument is no ExportedProgram, a size has no number or one that the program was
+        not exported for, or nobody can translate an operator.
     """
-    try:
-        from torch.export import ExportedProgram
-    except ImportError as err:
-        raise UserError("from_torch needs torch: run `pip install torch onnxscript`.") from err
+    torch_file.require_torch()
+    from torch.export import ExportedProgram
+
+    from smartmem_tvm.frontend import bound, from_onnx
+
     if not isinstance(exported_program, ExportedProgram):
         raise UserError(f"from_torch takes what torch.export.export returns, not {type(exported_program).__name__}.")
-    _refuse_symbolic(exported_program)
     if importlib.util.find_spec("onnxscript") is None:
         _log.warning("torch's exporter needs onnxscript (`pip install onnxscript`): TVM's leaves more kernels.")
         return _by_tvm(exported_program)
-    for prepared in (lambda program: program, _with_plain_attention):
-        try:
-            return _by_onnx(prepared(exported_program))
-        except Exception as error:  # torch's exporter raises many kinds, and what it writes may be refused here
-            _log.info("torch's exporter is of no use here: %s.", reason_of(error).rstrip("."))
-    return _by_tvm(exported_program)
-
-
-def _by_onnx(program: ExportedProgram) -> tvm.IRModule:
-    """In a folder, with the weights in a file beside: they may be more than a model can hold."""
-    import torch.onnx
-
-    from smartmem_tvm.frontend import from_onnx
-
-    with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
-        path = Path(folder) / "model.onnx"
-        torch.onnx.export(program, dynamo=True, verbose=False).save(path, external_data=True)
-        return from_onnx(path)
-
-
-def _with_plain_attention(program: ExportedProgram) -> ExportedProgram:
-    """Attention as products and a softmax: torch's exporter knows the operator with four dimensions only."""
-    import torch
-
-    aten, table = torch.ops.aten, torch.export.default_decompositions()
-    table[aten.scaled_dot_product_attention.default] = lambda *args, **options: aten._scaled_dot_product_attention_math(
-        *args, **options
-    )[0]
-    return program.run_decompositions(table)
+    try:
+        model = model_of(exported_program, _NAME)
+    except Exception as error:  # of many kinds
+        _log.info("torch's exporter is of no use here: %s.", cause_of(error))
+        return _by_tvm(exported_program)
+    model = bound(model, shapes)
+    try:
+        return from_onnx(model)
+    except UserError as error:
+        if exported_program.range_constraints:
+            raise  # TVM's importer gives no numbers to open sizes
+        _log.info("What torch's exporter writes is refused: %s", error)
+        return _by_tvm(exported_program)
 
 
 def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
     from tvm.relax.frontend.torch import from_exported_program
 
+    _refuse_symbolic(program)
     try:
         mod = from_exported_program(program, unwrap_unit_return_tuple=True)
     except Exception as err:
@@ -95,7 +85,7 @@ def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
 
 
 def _refuse_symbolic(program: ExportedProgram) -> None:
-    """Refuse dynamic shapes: kernels are compiled for fixed sizes."""
+    """Refuse dynamic shapes: kernels are compiled for fixed sizes, and TVM's importer binds none."""
     if program.range_constraints:
         symbols = ", ".join(sorted(map(str, program.range_constraints)))
         raise UserError(

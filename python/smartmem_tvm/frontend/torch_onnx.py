@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A torch program as the ONNX model that torch's own exporter makes of it, without a copy of its weights."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import tvm
+
+from smartmem_tvm.frontend.onnx_file import LARGE, Model
+from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+_log = logging.getLogger(__name__)
+
+
+def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
+    """Translate a program with torch's exporter.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    keep : bool
+        Whether nobody changes the program's weights from now on, so that the model may share their memory.
+
+    Returns
+    -------
+    Model
+        As read from a file; sizes that the program leaves open are named dimensions of its inputs.
+
+    Raises
+    ------
+    Exception
+        What torch's exporter raises, of many kinds, if it does not know an operator.
+    """
+    attempts = (_with_plain_attention,) if _has_unknown_attention(program) else (_as_it_is, _with_plain_attention)
+    for number, prepare in enumerate(attempts, 1):
+        try:
+            return replace(_translated(prepare(program), name, keep), program=program)
+        except Exception as error:
+            if number == len(attempts):
+                raise
+            _log.info("Attention is taken apart for torch's exporter: %s.", cause_of(error))
+    raise AssertionError("no attempt")
+
+
+def cause_of(error: BaseException) -> str:
+    """What made torch's exporter fail, in a line without a full stop: its own words are a page of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep torch from logging what it leaves out, and whole tracebacks of what becomes one sentence here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
+    """With torch's optimizations: what they fold, with the weights at hand, takes the steps after them longer."""
+    import torch.onnx
+
+    with silence():
+        exported = torch.onnx.export(program, dynamo=True, verbose=False)
+    with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
+        path = Path(folder) / "model.onnx"
+        exported.save(path, include_initializers=False)
+        proto = onnx.load_model(path)
+    weights = {}
+    for key, value in exported.model.graph.initializers.items():
+        array = value.const_value.numpy()
+        if array.nbytes > LARGE and array.dtype.kind in "biuf":
+            proto.graph.initializer.add(name=key, data_type=_number(array.dtype), dims=array.shape)
+            weights[key] = Weight(array.shape, array.dtype, _loader(array, keep))
+        else:
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array, key))
+    return Model(name, proto, Weights(weights))
+
+
+def _number(dtype: np.dtype) -> int:
+    return onnx.helper.np_dtype_to_tensor_dtype(dtype)
+
+
+def _loader(array: np.ndarray, keep: bool) -> Callable[[], tvm.runtime.Tensor]:
+    def load() -> tvm.runtime.Tensor:
+        values = np.ascontiguousarray(array)
+        return as_tensor(values) if keep or values is not array else tvm.runtime.tensor(values)
+
+    return load
+
+
+def _as_it_is(program: ExportedProgram) -> ExportedProgram:
+    return program
+
+
+def _has_unknown_attention(program: ExportedProgram) -> bool:
+    """Whether it has attention of other than four dimensions, the only one that torch's exporter knows."""
+    return any(
+        str(node.target) == "aten.scaled_dot_product_attention.default" and node.args[0].meta["val"].ndim != 4
+        for node in program.graph.nodes
+    )
+
+
+def _with_plain_attention(program: ExportedProgram) -> ExportedProgram:
+    """Attention as products and a softmax, whose result has another order in memory than that of torch's kernel."""
+    import torch
+
+    aten, table = torch.ops.aten, torch.export.default_decompositions()
+
+    def attention(*args: Any, **options: Any) -> torch.Tensor:
+        return aten._scaled_dot_product_attention_math(*args, **options)[0]
+
+    def view(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
+        return NotImplemented if tensor.is_contiguous() else aten.view(tensor.contiguous(), shape)
+
+    table[aten.scaled_dot_product_attention.default], table[aten.view.default] = attention, view
+    return program.run_decompositions(table)

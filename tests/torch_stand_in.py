@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stand-ins for torch, its exporter and TVM's importer of its programs: torch is too large to install for a test."""
+
+import contextlib
+import importlib.util
+import logging
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import onnx
+
+from smartmem_tvm.frontend import from_onnx
+
+SAVED = b"a program"
+ATTENTION = "aten.scaled_dot_product_attention.default"
+
+
+class Tensor:
+    """What is used of torch.Tensor."""
+
+    def __init__(self, array):
+        self.array, self.dtype = array, str(array.dtype)
+
+    def numpy(self):
+        """Its numbers."""
+        return self.array
+
+
+class Size:
+    """What is used of torch.SymInt: an expression of sympy, here of one symbol times a factor."""
+
+    def __init__(self, symbol, factor=1):
+        self.node = SimpleNamespace(expr=Expression(symbol, factor))
+
+
+class Expression:
+    """What is used of sympy.Expr."""
+
+    def __init__(self, symbol, factor):
+        self.symbol, self.factor, self.is_Symbol, self.is_number = symbol, factor, factor == 1, False
+
+    def subs(self, known):
+        """Its value where the symbol is known, else itself."""
+        value = {each.symbol: number for each, number in known.items()}.get(self.symbol)
+        return self if value is None else _Number(value * self.factor)
+
+    def __eq__(self, other):
+        return str(self) == str(other)
+
+    def __hash__(self):
+        return hash(str(self))
+
+    def __str__(self):
+        return self.symbol if self.is_Symbol else f"{self.factor}*{self.symbol}"
+
+
+class _Number(int):
+    is_number = True
+
+
+class Program:
+    """What is used of torch.export.ExportedProgram: its inputs, and what its module computes."""
+
+    def __init__(self, inputs=None, range_constraints=None, rank=4, compute=None):
+        self.range_constraints = range_constraints or {}
+        self.inputs, self.rank, self.compute = inputs or {}, rank, compute
+        self.graph_signature = SimpleNamespace(user_inputs=("image",), user_outputs=("softmax",))
+        self.example_inputs = ((Tensor(np.zeros(1)), None), {})
+        self.decompositions = None
+        query = SimpleNamespace(meta={"val": SimpleNamespace(ndim=rank)})
+        nodes = [SimpleNamespace(op="call_function", name="attention", target=ATTENTION, args=(query,))]
+        nodes += [
+            SimpleNamespace(op="placeholder", name=name, target=name, meta={"val": SimpleNamespace(shape=shape)})
+            for name, shape in self.inputs.items()
+        ]
+        self.graph = SimpleNamespace(nodes=nodes)
+
+    def run_decompositions(self, table):
+        """Another program, which says what it was made with."""
+        new = Program(self.inputs, self.range_constraints, self.rank, self.compute)
+        new.decompositions = table
+        return new
+
+    def module(self):
+        """What computes its results."""
+        return lambda *args: {"a": self.compute(*args), "b": None}
+
+
+def bounds(lower, upper):
+    """What is used of torch's ranges."""
+    return SimpleNamespace(lower=lower, upper=upper)
+
+
+def install(monkeypatch, model):
+    """Put the stand-ins where torch would be; programs are translated into `model`.
+
+    Returns what was called, and what to raise or to return instead.
+    """
+    state = SimpleNamespace(calls=[], exports=[], program=Program())
+    state.error = state.refusal = state.missing = None
+    state.refused_always = True
+    proto = model if isinstance(model, onnx.ModelProto) else onnx.load(model)
+    state.values = {each.name: np.array(onnx.numpy_helper.to_array(each)) for each in proto.graph.initializer}
+
+    def from_exported_program(program, **options):
+        state.calls.append((program, options))
+        if state.error:
+            raise state.error
+        return from_onnx(model)
+
+    def export(program, **options):
+        state.exports.append((program, options))
+        if state.refusal and (state.refused_always or program.decompositions is None):
+            raise RuntimeError("a page of advice") from state.refusal
+        return _exported(proto, state.values)
+
+    def load(path):
+        logging.getLogger("torch").warning("a page of advice")
+        if path.read_bytes() != SAVED:
+            raise RuntimeError("PytorchStreamReader failed reading zip archive")
+        return state.program
+
+    modules = _modules(export, load, from_exported_program)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    known = importlib.util.find_spec
+
+    def find_spec(name, *more):
+        return (None if state.missing == name else True) if name in ("torch", "onnxscript") else known(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    return state
+
+
+def _exported(proto, values):
+    """An ONNXProgram: its file goes without initializers, which are tensors of torch."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(proto)
+    del bare.graph.initializer[:]
+    initializers = {
+        name: SimpleNamespace(const_value=SimpleNamespace(numpy=lambda a=array: a)) for name, array in values.items()
+    }
+
+    def save(path, include_initializers):
+        assert not include_initializers
+        onnx.save(bare, path)
+
+    return SimpleNamespace(save=save, model=SimpleNamespace(graph=SimpleNamespace(initializers=initializers)))
+
+
+def _modules(export, load, from_exported_program):
+    names = ("torch", "torch.export", "torch.onnx", "torch.utils", "torch.utils._pytree", "tvm.relax.frontend.torch")
+    modules = {name: ModuleType(name) for name in names}
+    torch = modules["torch"]
+    torch.onnx, torch.export, torch.utils = (modules[f"torch.{name}"] for name in ("onnx", "export", "utils"))
+    torch.utils._pytree = modules["torch.utils._pytree"]
+    torch.utils._pytree.tree_map_only = _map_only
+    torch.utils._pytree.tree_leaves = lambda tree: list(tree.values())
+    torch.Tensor, torch.from_numpy, torch.bfloat16, torch.__version__ = Tensor, Tensor, "bfloat16", "2.13"
+    torch.no_grad = contextlib.nullcontext
+    torch.ops = SimpleNamespace(
+        aten=SimpleNamespace(
+            scaled_dot_product_attention=SimpleNamespace(default="attention"),
+            view=SimpleNamespace(default="view"),
+            _scaled_dot_product_attention_math=lambda *given: (given, "weights"),
+        )
+    )
+    torch.export.default_decompositions = lambda: {"other": "rule"}
+    torch.export.load, torch.export.ExportedProgram, torch.onnx.export = load, Program, export
+    modules["tvm.relax.frontend.torch"].from_exported_program = from_exported_program
+    return modules
+
+
+def _map_only(kind, change, tree):
+    if isinstance(tree, tuple):
+        return tuple(_map_only(kind, change, each) for each in tree)
+    return change(tree) if isinstance(tree, kind) else tree
