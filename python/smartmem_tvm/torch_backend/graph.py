@@ -9,12 +9,13 @@ from threading import RLock
 from typing import Any
 
 import torch
+from torch._dynamo.backends.common import aot_autograd
 
 from ..errors import UserError, reason_of
 from .counts import count, left_to_torch
 from .kernels import Kernels
 from .program import read_program
-from .refusals import Refusal, check_program, strange_tensors, training
+from .refusals import NotFunctional, Refusal, check_program, strange_tensors, training
 from .request import Request
 from .snapshot import Snapshot
 
@@ -25,13 +26,29 @@ MOST_CHANGES = 2  # of weights: afterwards they are inputs, so that a loop of tr
 
 def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
     """What `torch_backend.smartmem` returns."""
-    inputs = [_as_number(each) for each in inputs]
+    given, inputs = inputs, [_as_number(each) for each in inputs]
     reason = training(graph) or strange_tensors(inputs)
     if reason is not None:
         return _left(graph, reason)
     made = Graph(graph, request, inputs, _weights(graph, inputs) if request.freeze else ())
-    made.prepare(inputs)
+    try:
+        made.prepare(inputs)
+    except NotFunctional as error:
+        _logger.info("a graph is made functional first: %s", error)
+        return _made_functional(graph, given, request)
     return made
+
+
+def _made_functional(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
+    """By torch: the graph inside returns what is written and what views are of, and torch writes and makes views.
+
+    Weights are inputs of that graph, for torch does not say which of them are.
+    """
+
+    def compiler(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable:
+        return Graph(inner, request, [_as_number(each) for each in examples], functional=True)
+
+    return aot_autograd(fw_compiler=compiler)(graph, inputs)
 
 
 class Graph:
@@ -43,14 +60,23 @@ class Graph:
         Such as it is called with.
     weights : collection of int
         Places of those inputs that are to be compiled in.
+    functional : bool
+        The graph neither writes into its inputs nor returns views.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule, request: Request, inputs: Sequence[Any], weights: Collection[int]):
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        request: Request,
+        inputs: Sequence[Any],
+        weights: Collection[int] = (),
+        functional: bool = False,
+    ):
         self._graph, self._request, self._weights = graph, request, tuple(weights)
         self._own = [*graph.parameters(), *graph.buffers()]
         self._made: dict[tuple, tuple[Kernels, Snapshot] | None] = {}
         self._numbers = [at for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)]
-        self._changes = 0
+        self._functional, self._changes = functional, 0
         self._lock = RLock()
 
     def __call__(self, *inputs: Any) -> Sequence:
@@ -75,12 +101,12 @@ class Graph:
         return [*(inputs[at] for at in self._weights), *self._own]
 
     def _again(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
-        """With weights that have changed."""
+        """With weights that have changed, for whatever shape."""
+        self._made = {key: made for key, made in self._made.items() if made is None}
         self._changes += 1
         if self._changes > MOST_CHANGES:
             _logger.info("weights have changed %d times: they are inputs of kernels from now on", self._changes)
             self._weights = ()
-            self._made.clear()
             if self._own:
                 left_to_torch("constants of the graph itself change again and again")
                 return None
@@ -92,8 +118,13 @@ class Graph:
         if len(self._made) < MOST_SHAPES:
             try:
                 made = self._compiled(inputs)
+                self._functional = True
                 count("compiled")
                 return made
+            except NotFunctional as error:
+                if not self._functional:
+                    raise
+                reason = str(error)
             except Exception as error:  # whatever torch's exporter, TVM or this package have against it
                 reason = str(error) if isinstance(error, Refusal | UserError) else reason_of(error)
                 _logger.debug("why a graph is left to torch", exc_info=True)
