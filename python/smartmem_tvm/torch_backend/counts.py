@@ -30,7 +30,7 @@ class Counts:
         Why graphs were left to torch -> how many, the most frequent first.
     graph_breaks : dict
         Why torch split a function into several graphs, with Python in between -> how often: torch's own count, for all
-        backends, until ``torch._dynamo.reset()``.
+        backends, until ``torch._dynamo.utils.counters.clear()``.
     """
 
     compiled: int = 0

@@ -37,7 +37,7 @@ class _Fixed(torch.nn.Module):
 
     def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], frozen: Collection[int], remember: Callable):
         super().__init__()
-        self.graph = graph
+        self.captured = graph  # a program has a `graph` of its own
         self.places = tuple(at for at, each in enumerate(inputs) if isinstance(each, torch.Tensor) and at not in frozen)
         self.rest = {at: each for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)}
         self.count, self.frozen = len(inputs), tuple(frozen)
@@ -49,7 +49,7 @@ class _Fixed(torch.nn.Module):
         """The results that are tensors."""
         given = {**self.rest, **dict(zip(self.places, tensors, strict=True))}
         given |= {at: getattr(self, f"weight_{at}") for at in self.frozen}
-        results = self.graph(*(given[at] for at in range(self.count)))
+        results = self.captured(*(given[at] for at in range(self.count)))
         self.remember(results)  # no attribute: the exporter puts those back
         return tuple(each for each in results if isinstance(each, torch.Tensor))
 

@@ -53,25 +53,35 @@ def check_program(program: torch.export.ExportedProgram) -> None:
     NotFunctional
         If the program writes into its inputs, or results share memory with them or with each other.
     Refusal
-        If it draws random numbers, or returns no tensor.
+        If it draws random numbers, moves the statistics of a norm, or returns no tensor.
     """
     for node in program.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise Refusal(f"{node.target} draws random numbers")
+        if _moves_statistics(node):
+            raise Refusal(f"{node.target} is in training mode, and torch's exporter computes it as in inference")
     with outside_of_torch_compile():
         signature = program.run_decompositions({}).graph_signature
     written = [spec for spec in signature.output_specs if spec.kind.name != "USER_OUTPUT"]
     if written:
         raise NotFunctional(f"it writes into {len(written)} of its inputs")
-    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
     results = _results(program)
     if not results:
         raise Refusal("it returns no tensor")
-    taken = {_storage(each) for each in values if isinstance(each, torch.Tensor)}
-    for each in results:
-        if _storage(each) in taken:
-            raise NotFunctional("a result shares memory with an input or another result")
-        taken.add(_storage(each))
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    taken = [each for each in values if isinstance(each, torch.Tensor)]
+    if any(_storage(each) == _storage(other) for each in results for other in taken):
+        raise NotFunctional("a result shares memory with an input")
+    if any(_overlap(each, other) for at, each in enumerate(results) for other in results[:at]):
+        raise NotFunctional("two results share memory")
+
+
+def _moves_statistics(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or "batch_norm" not in schema.name:
+        return False
+    given = {**{each.name: value for each, value in zip(schema.arguments, node.args)}, **node.kwargs}
+    return bool(given.get("training", given.get("train"))) and given.get("running_mean") is not None
 
 
 def _results(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
@@ -88,3 +98,16 @@ def _example_results(graph: torch.fx.GraphModule) -> list[torch.Tensor]:
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether some number is in both: the parts of a tensor that was split have a storage in common, and no number."""
+    if _storage(one) != _storage(other) or one.dtype != other.dtype:
+        return _storage(one) == _storage(other)
+    marks = torch.zeros(one.untyped_storage().nbytes() // one.itemsize, dtype=torch.bool)
+    _part(marks, one).fill_(True)
+    return bool(_part(marks, other).any())
+
+
+def _part(numbers: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    return numbers.as_strided(view.shape, view.stride(), view.storage_offset())

@@ -21,7 +21,8 @@ class Snapshot:
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
         self._seen = [(weakref.ref(each), each._version, each.data_ptr()) for each in tensors]
-        self._samples = [(_middle(each), _middle(each).tolist()) for each in tensors if _is_sampled(each)]
+        samples = [(_middle(each), _middle(each).tolist()) for each in tensors if _is_sampled(each)]
+        self._samples = [(place, number) for place, number in samples if number == number]  # not a number: no sample
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether these are the same tensors, in the same place, with the same numbers as far as is known."""
