@@ -136,6 +136,15 @@ def test_random_numbers_are_drawn_by_torch():
     assert "draws random numbers" in reason
 
 
+def test_dropout_and_attention_draw_nothing_in_inference():
+    def function(x):
+        y = nn.functional.dropout(x, 0.5, False)
+        return nn.functional.scaled_dot_product_attention(y, y, y)
+
+    found = agrees(function, torch.randn(1, 2, 4, 8))
+    assert found.compiled == 1 and not found.eager
+
+
 def written(x, y):
     x.mul_(2)
     y[0] = 7

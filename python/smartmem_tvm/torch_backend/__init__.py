@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UserError
 from .counts import Counts, counts, reset_counts
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ def smartmem(graph: torch.fx.GraphModule, inputs: Sequence[Any], **given: Any) -
     UserError
         If torch is not installed, an option does not exist, or this machine has no such device.
     """
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise UserError("backend 'smartmem' needs torch: run `pip install smartmem-tvm[torch]`.") from error
     from .graph import compile_graph
     from .request import read_request
 
