@@ -28,6 +28,13 @@ def test_a_target_may_be_one_of_tvm():
     assert read_request(options={"target": target}).target is target
 
 
+def test_a_precision_that_the_target_has_not_is_refused():
+    request = read_request(options={"precision": "half-storage"})
+    assert request.target_for("cuda") is not None
+    with pytest.raises(UserError, match="half"):
+        request.target_for("cpu")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

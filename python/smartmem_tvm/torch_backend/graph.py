@@ -30,6 +30,9 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: R
     reason = training(graph) or strange_tensors(inputs)
     if reason is not None:
         return _left(graph, reason)
+    request.target_for(
+        _device(inputs).type
+    )  # what is wrong with the options is an error, and nothing to fall back from
     made = Graph(graph, request, inputs, _weights(graph, inputs) if request.freeze else ())
     try:
         made.prepare(inputs)
@@ -135,8 +138,7 @@ class Graph:
         snapshot = Snapshot(self._watched(inputs))  # before numbers are read: a write from now on is a change
         program = read_program(self._graph, inputs, self._weights)
         check_program(program.exported)
-        (device, *_) = (each.device for each in inputs if isinstance(each, torch.Tensor))
-        return Kernels(program, self._request, device), snapshot
+        return Kernels(program, self._request, _device(inputs)), snapshot
 
 
 def _left(graph: torch.fx.GraphModule, reason: str) -> Callable:
@@ -158,6 +160,11 @@ def _weights(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[int]:
         for at, (static, each) in enumerate(zip(kept, inputs, strict=True))
         if static and isinstance(each, torch.Tensor) and not each.is_inference()
     ]
+
+
+def _device(inputs: Sequence[Any]) -> torch.device:
+    """Of all tensors, see `refusals.strange_tensors`."""
+    return next(each.device for each in inputs if isinstance(each, torch.Tensor))
 
 
 def _as_number(value: Any) -> Any:

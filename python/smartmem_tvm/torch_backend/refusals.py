@@ -38,7 +38,7 @@ def strange_tensors(inputs: Sequence[Any]) -> str | None:
     if len(devices) > 1:
         return f"its inputs are on several devices ({', '.join(devices)})"
     for each in tensors:
-        if type(each) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or each.layout != torch.strided:
+        if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.layout != torch.strided:
             return f"an input is a {type(each).__name__} in layout {each.layout}, and kernels take plain tensors"
         if each.is_complex() or each.is_quantized:
             return f"an input has dtype {each.dtype}, which kernels here do not take"

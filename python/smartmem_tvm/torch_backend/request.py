@@ -11,6 +11,7 @@ import tvm
 
 from ..errors import UserError
 from ..options import Options
+from ..pipeline import require_precision
 from ..target import device_of, parse_target
 
 _TARGETS = {"cpu": "cpu", "cuda": "cuda"}  # the kind of torch's device -> what kernels are compiled for by default
@@ -35,10 +36,19 @@ class Request:
     options: Options = field(default_factory=Options)
 
     def target_for(self, device: str) -> tvm.target.Target | None:
-        """The target for tensors on a kind of torch's devices; None if nothing is compiled for those."""
-        if self.target is not None or device not in _TARGETS:
-            return self.target
-        return parse_target(_TARGETS[device])
+        """The target for tensors on a kind of torch's devices; None if nothing is compiled for those.
+
+        Raises
+        ------
+        UserError
+            If the target does not compute in the precision that is asked for.
+        """
+        target = self.target
+        if target is None and device in _TARGETS:
+            target = parse_target(_TARGETS[device])
+        if target is not None:
+            require_precision(target, self.options.precision)
+        return target
 
 
 def read_request(options: Mapping[str, Any] | None = None, **others: Any) -> Request:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,15 +22,16 @@ class Snapshot:
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
         self._seen = [(weakref.ref(each), each._version, each.data_ptr()) for each in tensors]
-        samples = [(_middle(each), _middle(each).tolist()) for each in tensors if _is_sampled(each)]
-        self._samples = [(place, number) for place, number in samples if number == number]  # not a number: no sample
+        self._middles = [_middle(each) for each in tensors if _is_sampled(each)]  # they keep the memory
+        places = [(ctypes.c_char * each.element_size()).from_address(each.data_ptr()) for each in self._middles]
+        self._samples = [(place, place.raw) for place in places]
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether these are the same tensors, in the same place, with the same numbers as far as is known."""
         for each, (seen, version, address) in zip(tensors, self._seen, strict=True):
             if seen() is not each or each._version != version or each.data_ptr() != address:
                 return False
-        return all(place.tolist() == before for place, before in self._samples)
+        return all(place.raw == before for place, before in self._samples)
 
 
 def _is_sampled(tensor: torch.Tensor) -> bool:
