@@ -23,7 +23,7 @@ class Counts:
     recompiled : int
         Those of them that came of changed weights.
     eager : int
-        Graphs, or shapes of one, that were left to torch.
+        Graphs, or some shapes of one, that were left to torch.
     calls, eager_calls : int
         Calls of kernels of this package, and calls of what was left to torch.
     reasons : dict

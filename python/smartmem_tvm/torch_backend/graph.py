@@ -30,9 +30,8 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: R
     reason = training(graph) or strange_tensors(inputs)
     if reason is not None:
         return _left(graph, reason)
-    request.target_for(
-        _device(inputs).type
-    )  # what is wrong with the options is an error, and nothing to fall back from
+    # What is wrong with the options is an error, and no reason to let torch run the graph.
+    request.target_for(_device(inputs).type)
     made = Graph(graph, request, inputs, _weights(graph, inputs) if request.freeze else ())
     try:
         made.prepare(inputs)
@@ -79,7 +78,7 @@ class Graph:
         self._own = [*graph.parameters(), *graph.buffers()]
         self._made: dict[tuple, tuple[Kernels, Snapshot] | None] = {}
         self._numbers = [at for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)]
-        self._functional, self._changes = functional, 0
+        self._functional, self._changes, self._full = functional, 0, False
         self._lock = RLock()
 
     def __call__(self, *inputs: Any) -> Sequence:
@@ -94,11 +93,18 @@ class Graph:
         key = tuple(inputs[at] for at in self._numbers)
         with self._lock:
             if key not in self._made:
+                if len(self._made) == MOST_SHAPES:
+                    return self._too_many()
                 self._made[key] = self._make(inputs)
             made = self._made[key]
             if made is not None and not made[1].holds(self._watched(inputs)):
                 made = self._made[key] = self._again(inputs)
             return made and made[0]
+
+    def _too_many(self) -> None:
+        if not self._full:
+            left_to_torch(f"it is called with more than {MOST_SHAPES} shapes, of which the others are left to torch")
+        self._full = True
 
     def _watched(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         return [*(inputs[at] for at in self._weights), *self._own]
@@ -117,20 +123,18 @@ class Graph:
         return self._make(inputs)
 
     def _make(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
-        reason = f"it is called with more than {MOST_SHAPES} shapes"
-        if len(self._made) < MOST_SHAPES:
-            try:
-                made = self._compiled(inputs)
-                self._functional = True
-                count("compiled")
-                return made
-            except NotFunctional as error:
-                if not self._functional:
-                    raise
-                reason = str(error)
-            except Exception as error:  # whatever torch's exporter, TVM or this package have against it
-                reason = str(error) if isinstance(error, Refusal | UserError) else reason_of(error)
-                _logger.debug("why a graph is left to torch", exc_info=True)
+        try:
+            made = self._compiled(inputs)
+            self._functional = True
+            count("compiled")
+            return made
+        except NotFunctional as error:
+            if not self._functional:
+                raise
+            reason = str(error)
+        except Exception as error:  # whatever torch's exporter, TVM or this package have against it
+            reason = str(error) if isinstance(error, Refusal | UserError) else reason_of(error)
+            _logger.debug("why a graph is left to torch", exc_info=True)
         left_to_torch(reason)
         return None
 
