@@ -23,6 +23,10 @@ _logger = logging.getLogger(__package__)
 MOST_SHAPES = 8  # of one graph, as torch compiles a function at most so often (torch._dynamo.config.recompile_limit)
 MOST_CHANGES = 2  # of weights: afterwards they are inputs, so that a loop of training and validation compiles no more
 
+# While any thread exports a program, torch notes in a variable that all threads share what every compiled function is
+# called, and fails where two threads do; functions of this name it leaves out.
+_UNNOTED = "__torch_dispatch__"
+
 
 def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
     """What `torch_backend.smartmem` returns."""
@@ -80,6 +84,7 @@ class Graph:
         self._numbers = [at for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)]
         self._functional, self._changes, self._full = functional, 0, False
         self._lock = RLock()
+        self.__name__ = _UNNOTED
 
     def __call__(self, *inputs: Any) -> Sequence:
         """Run on the inputs, with kernels where there are some."""
@@ -152,6 +157,7 @@ def _left(graph: torch.fx.GraphModule, reason: str) -> Callable:
         count("eager_calls")
         return graph(*inputs)
 
+    run.__name__ = _UNNOTED
     return run
 
 
