@@ -197,7 +197,7 @@ test-torch: .torch/installed
 
 .torch/installed: $(PACKAGING) $(SOURCES)
 	test -x .torch/bin/python || $(PYTHON) -m venv .torch
-	.torch/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH_PACKAGE)" ".[torch]" "pytest>=8"
+	.torch/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH_PACKAGE)" ".[torch,dev]"
 	touch $@
 
 # Random graphs beside ONNX Runtime for so many minutes, with JOBS processes; the next call goes on with the next seeds.
