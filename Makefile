@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -204,6 +204,17 @@ test-aarch64: $(VENV)/installed-dev .aarch64/installed
 	scripts/aarch64_root.sh .aarch64 $(BIN)/python
 	touch $@
 
+# torch.compile(backend="smartmem") beside torch itself, in an environment of its own: a few minutes once it is there.
+# PIP_EXTRA_INDEX_URL may name torch's index of builds for CPUs, and TORCH_PACKAGE one of these: the default brings CUDA along.
+TORCH_PACKAGE ?= torch
+test-torch: .torch/installed
+	$(TEST_ENV) .torch/bin/python -m pytest tests/with_torch
+
+.torch/installed: $(PACKAGING) $(SOURCES)
+	test -x .torch/bin/python || $(PYTHON) -m venv .torch
+	.torch/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH_PACKAGE)" ".[torch,dev]"
+	touch $@
+
 # Random graphs beside ONNX Runtime for so many minutes, with JOBS processes; the next call goes on with the next seeds.
 # FUZZ_TARGET: llvm, opencl, opencl-texture, cuda.
 MINUTES ?= 10
@@ -240,7 +251,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check --quiet .
 
 clean:
-	rm -rf $(VENV) .aarch64 build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .aarch64 .torch build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The stamps say what is installed, so that an interrupted installation is done again.
 $(BIN)/python:

@@ -155,5 +155,7 @@ setup(
             "smartmem_opencl = _smartmem_opencl:autoload",
             "smartmem_pipeline = _smartmem_pipeline:autoload",
         ],
+        # torch.compile(model, backend="smartmem")
+        "torch_dynamo_backends": ["smartmem = smartmem_tvm.torch_backend:smartmem"],
     },
 )

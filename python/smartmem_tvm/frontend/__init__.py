@@ -22,6 +22,7 @@ from pathlib import Path
 import onnx
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
+from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import baseline, control_flow, dimensions, fold, importer, onnx_file, operators, torch_file
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import at_most, model_apart

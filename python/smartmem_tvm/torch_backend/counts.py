@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of the graphs of ``torch.compile``, in this process: compiled here or left to torch, and why."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from threading import Lock
+
+_logger = logging.getLogger(__package__)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What happened since the start of the process or `reset_counts`.
+
+    Attributes
+    ----------
+    compiled : int
+        Compilations: one for each graph, shape and, where weights are compiled in, change of weights.
+    recompiled : int
+        Those of them that came of changed weights.
+    eager : int
+        Graphs, or some shapes of one, that were left to torch.
+    calls, eager_calls : int
+        Calls of kernels of this package, and calls of what was left to torch.
+    reasons : dict
+        Why graphs were left to torch -> how many, the most frequent first.
+    graph_breaks : dict
+        Why torch split a function into several graphs, with Python in between -> how often: torch's own count, for all
+        backends, until ``torch._dynamo.utils.counters.clear()``.
+    """
+
+    compiled: int = 0
+    recompiled: int = 0
+    eager: int = 0
+    calls: int = 0
+    eager_calls: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    graph_breaks: dict[str, int] = field(default_factory=dict)
+
+
+_lock = Lock()
+_events: Counter[str] = Counter()
+_reasons: Counter[str] = Counter()
+
+
+def count(event: str) -> None:
+    """Add one to an attribute of `Counts`."""
+    with _lock:
+        _events[event] += 1
+
+
+def left_to_torch(reason: str) -> None:
+    """Count a graph that is left to torch; the first one of the process, or since `reset_counts`, is a warning."""
+    reason = " ".join(reason.split()).rstrip(".")
+    with _lock:
+        first = not _events["eager"]
+        _events["eager"] += 1
+        _reasons[reason] += 1
+    log = _logger.warning if first else _logger.info
+    log(
+        "A graph of torch.compile runs as torch runs it, not as kernels of smartmem: %s. "
+        "smartmem_tvm.torch_backend.counts() counts them all.",
+        reason,
+    )
+
+
+def counts() -> Counts:
+    """What happened so far, see `Counts`."""
+    with _lock:
+        return Counts(**_events, reasons=dict(_reasons.most_common()), graph_breaks=_graph_breaks())
+
+
+def reset_counts() -> None:
+    """Count from zero on; torch's count of graph breaks is left alone."""
+    with _lock:
+        _events.clear()
+        _reasons.clear()
+
+
+def _graph_breaks() -> dict[str, int]:
+    utils = sys.modules.get("torch._dynamo.utils")  # without it nothing was compiled
+    breaks = utils.counters["graph_break"] if utils is not None else {}
+    return {_first_line(reason): times for reason, times in breaks.items()}
+
+
+def _first_line(reason: str) -> str:
+    return (reason.strip().splitlines() or [reason])[0]

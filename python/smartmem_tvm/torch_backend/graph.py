@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One graph of ``torch.compile``: kernels for each shape it is called with, or torch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from threading import RLock
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+from ..errors import UserError, reason_of
+from .counts import count, left_to_torch
+from .kernels import Kernels
+from .program import read_program
+from .refusals import NotFunctional, Refusal, check_program, strange_tensors, training
+from .request import Request
+from .snapshot import Snapshot
+
+_logger = logging.getLogger(__package__)
+MOST_SHAPES = 8  # of one graph, as torch compiles a function at most so often (torch._dynamo.config.recompile_limit)
+MOST_CHANGES = 2  # of weights: afterwards they are inputs, so that a loop of training and validation compiles no more
+
+# While any thread exports a program, torch notes in a variable that all threads share what every compiled function is
+# called, and fails where two threads do; functions of this name it leaves out.
+_UNNOTED = "__torch_dispatch__"
+
+
+def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
+    """What `torch_backend.smartmem` returns."""
+    given, inputs = inputs, [_as_number(each) for each in inputs]
+    reason = training(graph) or strange_tensors(inputs)
+    if reason is not None:
+        return _left(graph, reason)
+    # What is wrong with the options is an error, and no reason to let torch run the graph.
+    request.target_for(_device(inputs).type)
+    made = Graph(graph, request, inputs, _weights(graph, inputs) if request.freeze else ())
+    try:
+        made.prepare(inputs)
+    except NotFunctional as error:
+        _logger.info("a graph is made functional first: %s", error)
+        return _made_functional(graph, given, request)
+    return made
+
+
+def _made_functional(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
+    """By torch: the graph inside returns what is written and what views are of, and torch writes and makes views.
+
+    Weights are inputs of that graph, for torch does not say which of them are.
+    """
+
+    def compiler(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable:
+        return Graph(inner, request, [_as_number(each) for each in examples], functional=True)
+
+    return aot_autograd(fw_compiler=compiler)(graph, inputs)
+
+
+class Graph:
+    """A graph with kernels for each of the shapes and numbers that it was called with.
+
+    Parameters
+    ----------
+    inputs : sequence
+        Such as it is called with.
+    weights : collection of int
+        Places of those inputs that are to be compiled in.
+    functional : bool
+        The graph neither writes into its inputs nor returns views.
+    """
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        request: Request,
+        inputs: Sequence[Any],
+        weights: Collection[int] = (),
+        functional: bool = False,
+    ):
+        self._graph, self._request, self._weights = graph, request, tuple(weights)
+        self._own = [*graph.parameters(), *graph.buffers()]
+        self._made: dict[tuple, tuple[Kernels, Snapshot] | None] = {}
+        self._numbers = [at for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)]
+        self._functional, self._changes, self._full = functional, 0, False
+        self._lock = RLock()
+        self.__name__ = _UNNOTED
+
+    def __call__(self, *inputs: Any) -> Sequence:
+        """Run on the inputs, with kernels where there are some."""
+        kernels = self.prepare(inputs)
+        count("calls" if kernels else "eager_calls")
+        return kernels(inputs) if kernels else self._graph(*inputs)
+
+    def prepare(self, inputs: Sequence[Any]) -> Kernels | None:
+        """The kernels for such inputs, compiled if there are none yet; None: torch is to run the graph."""
+        # Sizes that may change are inputs of their own; torch guards all other properties of tensors.
+        key = tuple(inputs[at] for at in self._numbers)
+        with self._lock:
+            if key not in self._made:
+                if len(self._made) == MOST_SHAPES:
+                    return self._too_many()
+                self._made[key] = self._make(inputs)
+            made = self._made[key]
+            if made is not None and not made[1].holds(self._watched(inputs)):
+                made = self._made[key] = self._again(inputs)
+            return made and made[0]
+
+    def _too_many(self) -> None:
+        if not self._full:
+            left_to_torch(f"it is called with more than {MOST_SHAPES} shapes, of which the others are left to torch")
+        self._full = True
+
+    def _watched(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        return [*(inputs[at] for at in self._weights), *self._own]
+
+    def _again(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
+        """With weights that have changed, for whatever shape."""
+        self._made = {key: made for key, made in self._made.items() if made is None}
+        self._changes += 1
+        if self._changes > MOST_CHANGES:
+            _logger.info("weights have changed %d times: they are inputs of kernels from now on", self._changes)
+            self._weights = ()
+            if self._own:
+                left_to_torch("constants of the graph itself change again and again")
+                return None
+        count("recompiled")
+        return self._make(inputs)
+
+    def _make(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
+        try:
+            made = self._compiled(inputs)
+            self._functional = True
+            count("compiled")
+            return made
+        except NotFunctional as error:
+            if not self._functional:
+                raise
+            reason = str(error)
+        except Exception as error:  # whatever torch's exporter, TVM or this package have against it
+            reason = str(error) if isinstance(error, Refusal | UserError) else reason_of(error)
+            _logger.debug("why a graph is left to torch", exc_info=True)
+        left_to_torch(reason)
+        return None
+
+    def _compiled(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot]:
+        snapshot = Snapshot(self._watched(inputs))  # before numbers are read: a write from now on is a change
+        program = read_program(self._graph, inputs, self._weights)
+        check_program(program.exported)
+        return Kernels(program, self._request, _device(inputs)), snapshot
+
+
+def _left(graph: torch.fx.GraphModule, reason: str) -> Callable:
+    left_to_torch(reason)
+
+    def run(*inputs: Any) -> Sequence:
+        count("eager_calls")
+        return graph(*inputs)
+
+    run.__name__ = _UNNOTED
+    return run
+
+
+def _weights(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[int]:
+    """Places of inputs that are parameters and buffers of modules, of which torch can tell whether they change."""
+    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    kept = ((node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type") for node in nodes)
+    return [
+        at
+        for at, (static, each) in enumerate(zip(kept, inputs, strict=True))
+        if static and isinstance(each, torch.Tensor) and not each.is_inference()
+    ]
+
+
+def _device(inputs: Sequence[Any]) -> torch.device:
+    """Of all tensors, see `refusals.strange_tensors`."""
+    return next(each.device for each in inputs if isinstance(each, torch.Tensor))
+
+
+def _as_number(value: Any) -> Any:
+    """A size that may change as the number that it is in the first call."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.hint
+    return value

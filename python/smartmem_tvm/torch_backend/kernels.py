@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled program that takes and returns tensors of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from threading import Lock
+from typing import Any
+
+import torch
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ..deploy.arguments import TensorKind
+from ..deploy.build import Compiled, compile
+from ..frontend import from_torch
+from ..ir.functions import MAIN
+from ..target import device_kind, device_of
+from .program import Program, outside_of_torch_compile
+from .refusals import Refusal
+from .request import Request
+
+_ALIGNMENT = 64  # of the memory that TVM's kernels take; torch's allocators give that, views begin anywhere
+
+
+class Kernels:
+    """A compiled program.
+
+    Parameters
+    ----------
+    program : Program
+        Which `refusals.check_program` has nothing against.
+    device : torch.device
+        That its tensors are on.
+
+    Raises
+    ------
+    Refusal, UserError
+        If it cannot be compiled, or what is compiled takes or returns something else.
+    """
+
+    def __init__(self, program: Program, request: Request, device: torch.device):
+        target = request.target_for(device.type)
+        if target is None or (device.type != "cpu" and device_kind(target) != device.type):
+            raise Refusal(f"its tensors are on {device}, and kernels here are for {target or 'CPUs and CUDA'}")
+        with outside_of_torch_compile():
+            compiled = compile(from_torch(program.exported), target, request.options)
+        _require_same_types(compiled, program)
+        self._inputs, self._results = program.inputs, program.results
+        self._copied = _not_of_their_own(compiled.graph[MAIN])
+        self._lock = Lock()  # a virtual machine runs one call at a time
+        self._stream: Callable = tvm_ffi.use_torch_stream if device.type == "cuda" else nullcontext
+        shared = device_kind(target) == device.type  # one memory for both
+        self._machine = compiled.machine(device_of(target, device.index or 0) if shared else None)
+        self._run = self._machine[MAIN]
+        self._read, self._write = (_shared, _shared_back) if shared else (self._moved, _moved_back)
+
+    def __call__(self, inputs: Sequence[Any]) -> list:
+        """Run on the inputs of the graph; returns its results."""
+        tensors = [self._read(inputs[at]) for at in self._inputs]
+        with self._lock, self._stream():
+            found = self._run(*tensors)
+        found = [found] if isinstance(found, tvm.runtime.Tensor) else found
+        tensors = iter(self._write(each, copied) for each, copied in zip(found, self._copied, strict=True))
+        return [next(tensors) if each is None else each for each in self._results]
+
+    def _moved(self, tensor: torch.Tensor) -> tvm.runtime.Tensor:
+        return self._machine.tensors([tensor.detach().resolve_neg().numpy()])[0]
+
+
+def _shared(tensor: torch.Tensor) -> tvm.runtime.Tensor:
+    """The same memory, or a copy where kernels could not read it."""
+    tensor = tensor.detach().resolve_neg().contiguous()
+    return tvm.runtime.from_dlpack(tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone())
+
+
+def _shared_back(tensor: tvm.runtime.Tensor, copied: bool) -> torch.Tensor:
+    found = torch.from_dlpack(tensor)
+    return found.clone() if copied else found
+
+
+def _moved_back(tensor: tvm.runtime.Tensor, copied: bool) -> torch.Tensor:
+    return torch.from_numpy(tensor.numpy())
+
+
+def _require_same_types(compiled: Compiled, program: Program) -> None:
+    """Names and narrow types are lost on the way through ONNX, and an exporter may drop inputs."""
+    taken = [param.kind for param in compiled.functions[MAIN]]
+    given = [node.meta["val"] for node in program.exported.graph.nodes if node.name in _user_inputs(program)]
+    if [*map(_kind, taken)] != [*map(_type, given)]:
+        raise Refusal(f"it takes {_listing(given)}, and what is compiled {', '.join(map(str, taken))}")
+    (output,) = (node for node in program.exported.graph.nodes if node.op == "output")
+    expected = [node.meta["val"] for node in output.args[0]]
+    ty = compiled.graph[MAIN].ret_ty
+    found = [(tuple(map(int, each.shape)), str(each.dtype.dtype)) for each in getattr(ty, "fields", [ty])]
+    if found != [*map(_type, expected)]:
+        raise Refusal(f"it returns {_listing(expected)}, and what is compiled {found}")
+
+
+def _user_inputs(program: Program) -> set[str]:
+    return set(program.exported.graph_signature.user_inputs)
+
+
+def _kind(kind: object) -> tuple | None:
+    is_plain = isinstance(kind, TensorKind) and not kind.stated and kind.dims is not None
+    return (kind.dims, kind.dtype) if is_plain else None
+
+
+def _type(tensor: torch.Tensor) -> tuple:
+    return tuple(map(int, tensor.shape)), str(tensor.dtype).removeprefix("torch.")
+
+
+def _listing(tensors: Sequence[torch.Tensor]) -> str:
+    return ", ".join(f"{'x'.join(map(str, each.shape)) or 'scalar'} {each.dtype}" for each in tensors)
+
+
+def _not_of_their_own(function: relax.Function) -> list[bool]:
+    """Of each result whether its memory is an input's, a constant's or another result's, so that a caller gets a copy.
+
+    torch promises memory of its own for each result that is no view, and a pass may have found that nothing is left to
+    compute of it.
+    """
+    values = {b.var: b.value for block in function.body.blocks for b in block.bindings}
+    result = _followed(function.body.body, values)
+    seen: set = set()
+    copied = []
+    for field in result.fields if isinstance(result, relax.Tuple) else [result]:
+        root = _root(field, values)
+        copied.append(root is None or root in seen)
+        seen.add(root)
+    return copied
+
+
+def _followed(expr: relax.Expr, values: dict) -> relax.Expr:
+    """What a variable stands for, through variables."""
+    while isinstance(expr, relax.Var) and isinstance(values.get(expr), relax.Var | relax.Tuple):
+        expr = values[expr]
+    return expr
+
+
+def _root(expr: relax.Expr, values: dict) -> tuple | None:
+    """The kernel and the number of its result that a value is, None for a value that no kernel wrote."""
+    index = 0
+    while True:
+        value = values.get(expr) if isinstance(expr, relax.Var) else expr
+        if isinstance(value, relax.TupleGetItem):
+            index, expr = value.index, value.tuple_value
+        elif isinstance(value, relax.Call) and value.op.name == "relax.call_tir":
+            return expr, index
+        elif isinstance(value, relax.Var):
+            expr = value
+        else:
+            return None

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a graph of torch is left to torch for: each function gives the reason, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .program import outside_of_torch_compile
+
+
+class Refusal(Exception):
+    """A graph is left to torch; the message is the reason."""
+
+
+class NotFunctional(Refusal):
+    """It writes into its inputs, or its results share memory: torch can make a graph of it that does not."""
+
+
+def training(graph: torch.fx.GraphModule) -> str | None:
+    """Whether torch will ask for derivatives."""
+    if any(each.requires_grad for each in _example_results(graph)):
+        return (
+            "its results need gradients, and kernels here have none: call the model in torch.inference_mode(), or "
+            "torch.no_grad()"
+        )
+    return None
+
+
+def strange_tensors(inputs: Sequence[Any]) -> str | None:
+    """Whether inputs are other things than numbers and plain tensors of one device."""
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+    if not tensors:
+        return "it takes no tensors"
+    devices = sorted({str(each.device) for each in tensors})
+    if len(devices) > 1:
+        return f"its inputs are on several devices ({', '.join(devices)})"
+    for each in tensors:
+        if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.layout != torch.strided:
+            return f"an input is a {type(each).__name__} in layout {each.layout}, and kernels take plain tensors"
+        if each.is_complex() or each.is_quantized:
+            return f"an input has dtype {each.dtype}, which kernels here do not take"
+    return None
+
+
+def check_program(program: torch.export.ExportedProgram) -> None:
+    """Refuse what kernels would compute wrongly or not at all.
+
+    Raises
+    ------
+    NotFunctional
+        If the program writes into its inputs, or results share memory with them or with each other.
+    Refusal
+        If it draws random numbers, moves the statistics of a norm, or returns no tensor.
+    """
+    for node in program.graph.nodes:
+        if _draws(node):
+            raise Refusal(f"{node.target} draws random numbers")
+        if _moves_statistics(node):
+            raise Refusal(f"{node.target} is in training mode, and torch's exporter computes it as in inference")
+    with outside_of_torch_compile():
+        signature = program.run_decompositions({}).graph_signature
+    written = [spec for spec in signature.output_specs if spec.kind.name != "USER_OUTPUT"]
+    if written:
+        raise NotFunctional(f"it writes into {len(written)} of its inputs")
+    results = _results(program)
+    if not results:
+        raise Refusal("it returns no tensor")
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    taken = [each for each in values if isinstance(each, torch.Tensor)]
+    if any(_storage(each) == _storage(other) for each in results for other in taken):
+        raise NotFunctional("a result shares memory with an input")
+    if any(_overlap(each, other) for at, each in enumerate(results) for other in results[:at]):
+        raise NotFunctional("two results share memory")
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    """Whether it draws random numbers; dropout and attention do so in training only."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = _arguments(node)
+    return given.get("train", True) is not False and given.get("dropout_p") != 0
+
+
+def _moves_statistics(node: torch.fx.Node) -> bool:
+    given = _arguments(node) if "batch_norm" in str(node.target) else {}
+    return bool(given.get("training", given.get("train"))) and given.get("running_mean") is not None
+
+
+def _arguments(node: torch.fx.Node) -> dict[str, object]:
+    """What an operator of torch is called with, by name, defaults included."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return {}
+    known = {each.name: each.default_value for each in schema.arguments if each.has_default_value()}
+    return {**known, **{each.name: value for each, value in zip(schema.arguments, node.args)}, **node.kwargs}
+
+
+def _results(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    return [node.meta["val"] for node in output.args[0] if isinstance(node, torch.fx.Node)]
+
+
+def _example_results(graph: torch.fx.GraphModule) -> list[torch.Tensor]:
+    """The results that torch has computed without numbers while it captured a graph."""
+    (output,) = (node for node in graph.graph.nodes if node.op == "output")
+    values = [node.meta.get("example_value") for node in output.args[0] if isinstance(node, torch.fx.Node)]
+    return [each for each in values if isinstance(each, torch.Tensor)]
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether some number is in both: the parts of a tensor that was split have a storage in common, and no number."""
+    if _storage(one) != _storage(other) or one.dtype != other.dtype:
+        return _storage(one) == _storage(other)
+    marks = torch.zeros(one.untyped_storage().nbytes() // one.itemsize, dtype=torch.bool)
+    _part(marks, one).fill_(True)
+    return bool(_part(marks, other).any())
+
+
+def _part(numbers: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    return numbers.as_strided(view.shape, view.stride(), view.storage_offset())

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of ``torch.compile(model, backend="smartmem", options={...})``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import tvm
+
+from ..errors import UserError
+from ..options import Options
+from ..pipeline import require_precision
+from ..target import device_of, parse_target
+
+_TARGETS = {"cpu": "cpu", "cuda": "cuda"}  # the kind of torch's device -> what kernels are compiled for by default
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user of ``torch.compile`` asks for.
+
+    Attributes
+    ----------
+    target : tvm.target.Target or None
+        A device of this machine; None: the one that a graph's inputs are on.
+    freeze : bool
+        Weights are compiled in, arranged as kernels want them; otherwise they are inputs, read where torch has them.
+    options : Options
+        As for `smartmem_tvm.compile`.
+    """
+
+    target: tvm.target.Target | None = None
+    freeze: bool = True
+    options: Options = field(default_factory=Options)
+
+    def target_for(self, device: str) -> tvm.target.Target | None:
+        """The target for tensors on a kind of torch's devices; None if nothing is compiled for those.
+
+        Raises
+        ------
+        UserError
+            If the target does not compute in the precision that is asked for.
+        """
+        target = self.target
+        if target is None and device in _TARGETS:
+            target = parse_target(_TARGETS[device])
+        if target is not None:
+            require_precision(target, self.options.precision)
+        return target
+
+
+def read_request(options: Mapping[str, Any] | None = None, **others: Any) -> Request:
+    """Read what ``torch.compile`` passes on to a backend.
+
+    Raises
+    ------
+    UserError
+        If there is no such option, a value is of no use, or this machine has no such device.
+    """
+    for name in others:
+        raise UserError(f"torch.compile's '{name}' is not for backend 'smartmem': leave it out, and use options.")
+    given = dict(options or {})
+    target, freeze = given.pop("target", None), given.pop("freeze", True)
+    known = [each.name for each in fields(Options)]
+    for name in sorted(given.keys() - set(known), key=str):
+        raise UserError(f"backend 'smartmem' has no option '{name}': use {', '.join(['target', 'freeze', *known])}.")
+    if not isinstance(freeze, bool):
+        raise UserError(f"option 'freeze' of backend 'smartmem' is True or False, not {freeze!r}.")
+    return Request(None if target is None else _target(target), freeze, Options(**given))
+
+
+def _target(given: tvm.target.Target | str) -> tvm.target.Target:
+    if not isinstance(given, str | tvm.target.Target):
+        raise UserError(
+            f"option 'target' of backend 'smartmem' is a name as of --target, not {type(given).__name__}: use 'cpu'."
+        )
+    target = parse_target(given) if isinstance(given, str) else given
+    device_of(target)  # says so if this machine has none
+    return target
