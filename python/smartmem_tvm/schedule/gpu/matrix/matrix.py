@@ -33,12 +33,15 @@ from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch,
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import GpuRule, launch, registers, when
 from ..matmul.group_order import place_of
+from ..matmul.parts import add_parts
 from ..matmul.product import MatmulProduct, product_of
 from ..occupancy import VECTOR, WARP
 from ..sums import product_type
 from . import instructions as ptx
 from .staged_operand import StagedOperand
-from .tile import MatrixTile
+from .tile import MatrixParams, MatrixTile, best_matrix_tile, fits
+
+_ADDING = 128  # threads of a group that adds parts
 
 
 class GpuMatrix(GpuRule):
@@ -50,7 +53,11 @@ class GpuMatrix(GpuRule):
 
     def runs_on(self, target) -> bool:
         """Whether the target is an NVIDIA GPU of compute capability 8.0 or more."""
-        return is_cuda(target)
+        return is_cuda(target) and MatrixParams.of(target) is not None
+
+    def params_of(self, target) -> MatrixParams:
+        """What is known of the target."""
+        return MatrixParams.of(target)
 
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
         """The nest of a folded kernel, or None if it is no product of halves, or no tile is worth it."""
@@ -59,7 +66,12 @@ class GpuMatrix(GpuRule):
             return None
         if any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
             return None
-        return _Emitter(product, self.tile).kernel()
+        extents = (product.batch, product.rows, product.columns, product.depth)
+        tile = self.tile or best_matrix_tile(*extents, params)
+        if tile is None:
+            return None
+        facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
+        return _Emitter(product, decide("gpu_matrix", tile, lambda other: fits(other, params), **facts)).kernel()
 
 
 class _Emitter:
@@ -86,7 +98,10 @@ class _Emitter:
 
     def kernel(self) -> tirx.Stmt:
         """The whole nest."""
-        return self._product()
+        if self.tile.splits == 1:
+            return self._product()
+        adding = add_parts(self.product, self.parts, _ADDING, self.scope)
+        return allocate([self.parts], block(self._product(), adding))
 
     def _product(self) -> tirx.Stmt:
         tile, scope, product = self.tile, self.scope, self.product
