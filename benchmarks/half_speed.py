@@ -69,7 +69,8 @@ def main() -> int:
     running: dict[str, tuple[subprocess.Popen, float]] = {}
     while waiting or running:
         while waiting and len(running) < args.jobs:
-            running[waiting[0]] = _started(args, waiting.pop(0))
+            name = waiting.pop(0)
+            running[name] = _started(args, name)
         time.sleep(0.2)
         for name in [name for name, (process, _) in running.items() if _ended(process, args.timeout, running[name][1])]:
             process, _ = running.pop(name)
@@ -130,6 +131,8 @@ def measure(name: str, batch: int, modes: list[str], into: Path) -> dict:
         return float(np.abs(output.astype("float64") - expected).max() / np.abs(expected).max())
 
     runs = {}
+    lock = open(f"{into}.lock", "w")  # noqa: SIM115: held until the process ends
+    fcntl.flock(lock, fcntl.LOCK_SH)  # nobody is timed while others compile
     for precision in ("float32", "half"):
         start = time.perf_counter()
         compiled = _compiled(model, image, precision)
@@ -149,9 +152,9 @@ def measure(name: str, batch: int, modes: list[str], into: Path) -> dict:
                 run(given)
         row["seconds"][mode] = time.perf_counter() - start
         runs[mode] = lambda run=run: run(given)
-    with open(f"{into}.lock", "w") as lock:  # others compile, and one is timed
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        row["milliseconds"] = _in_turns(runs, torch)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    row["milliseconds"] = _in_turns(runs, torch)
     row["device"] = torch.cuda.get_device_name()
     row["torch"] = torch.__version__
     return row
