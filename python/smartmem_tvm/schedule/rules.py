@@ -26,5 +26,5 @@ def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
     families = [Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
-    on_gpu = [*windows_rules(), GpuMatrix(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
+    on_gpu = [GpuMatrix(), *windows_rules(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
     return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *dlight_rules()]

@@ -21,6 +21,7 @@ registers. The epilogue is evaluated where results are stored.
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 from tvm import tirx
 
@@ -38,9 +39,10 @@ from ..matmul.product import MatmulProduct, product_of
 from ..occupancy import VECTOR, WARP
 from ..sums import product_type
 from . import instructions as ptx
-from .staged_operand import StagedOperand
-from .tile import MatrixParams, MatrixTile, best_matrix_tile, fits
+from .staged_operand import StagedOperand, goes_by_itself
+from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits
 
+_LEAST = 8  # rows and columns: of fewer, most of what an instruction computes is thrown away
 _ADDING = 128  # threads of a group that adds parts
 
 
@@ -66,11 +68,14 @@ class GpuMatrix(GpuRule):
             return None
         if any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
             return None
-        extents = (product.batch, product.rows, product.columns, product.depth)
-        tile = self.tile or best_matrix_tile(*extents, params)
+        if min(product.rows, product.columns) < _LEAST:
+            return None
+        held = [not goes_by_itself(each) for each in (product.left, product.right)]
+        shape = Shape(product.batch, product.rows, product.columns, product.depth, *held)
+        tile = self.tile or best_matrix_tile(shape, params)
         if tile is None:
             return None
-        facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
+        facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
         return _Emitter(product, decide("gpu_matrix", tile, lambda other: fits(other, params), **facts)).kernel()
 
 

@@ -27,6 +27,13 @@ _BYTES = 2  # of a half
 _LEAST = 2  # halves that an asynchronous copy moves
 
 
+def goes_by_itself(operand: Operand) -> bool:
+    """Whether asynchronous copies bring an operand: it is read as it is, and some neighbours at a time."""
+    value = operand.value(index(0), index(0), index(0))
+    alone = isinstance(value, ir.TensorLoad)
+    return alone and any(operand.run(along_depth, _LEAST) == _LEAST for along_depth in (True, False))
+
+
 class StagedOperand:
     """`size` lanes and `depth` terms of an operand, for each of `stages` steps, brought by `threads` threads.
 

@@ -14,8 +14,9 @@ from ..occupancy import ADDRESSES, WARP, Processor
 from . import instructions as ptx
 
 _FLOAT, _HALF = 4, 2  # bytes
-_SPLITS = (1, 2, 4, 8)
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LEAST_TERMS = 256  # of a part of a divided product
+_LEAST_HELD = 128  # the same, where each stage takes long
 _FEW_GROUPS = 2  # for each processor: a product that has them is not divided
 _GROUP_RATE, _WARP_RATE = 1600.0, 560.0  # multiplications of a processor per cycle that are reached
 _OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of shared memory of a group
@@ -176,6 +177,9 @@ class MatrixParams:
     processor : Processor
     cache_bytes_per_cycle : float
         From the last cache, for each processor while all read.
+    held, held_busy, held_wait : float
+        Cycles that a thread takes for an element that passes through its registers, a processor for one while many
+        groups run, and what each stage waits for them.
     begin, wave, result, add : float
         Cycles until the first product begins, of each group that a processor takes after others, of a thousand results,
         and of the kernel that adds parts.
@@ -186,6 +190,9 @@ class MatrixParams:
     shared_bytes: int = 48 * 1024
     processor: Processor = Processor()
     cache_bytes_per_cycle: float = 34.0
+    held: float = 10.0
+    held_busy: float = 0.12
+    held_wait: float = 700.0
     begin: float = 4670.0
     wave: float = 120.0
     result: float = 69.0
@@ -209,24 +216,57 @@ def _architecture(target: Target) -> tuple[int, bool]:
     return (int(digits), name != digits) if digits.isdigit() else (0, False)
 
 
-def cycles(candidate: Candidate, batch: int, rows: int, columns: int, depth: int, params: MatrixParams) -> float:
+@dataclass(frozen=True)
+class Shape:
+    """A product, as far as its time goes.
+
+    Attributes
+    ----------
+    batch, rows, columns, depth : int
+        Extents.
+    left_held, right_held : bool
+        Operands that pass through registers on their way to shared memory.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    left_held: bool = False
+    right_held: bool = False
+
+    def groups(self, tile: MatrixTile) -> int:
+        """Groups of one part."""
+        return self.batch * -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
+
+    def held(self, tile: MatrixTile) -> int:
+        """Elements of a stage that pass through registers."""
+        return tile.depth * (tile.rows * self.left_held + tile.columns * self.right_held)
+
+
+def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
     """Estimated time of a product."""
     tile, processors = candidate.tile, params.limits.processors
-    groups = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
-    rounds = -(-depth // (tile.depth * tile.splits))
+    groups = shape.groups(tile) * tile.splits
+    rounds = -(-shape.depth // (tile.depth * tile.splits))
+    held = shape.held(tile)
+    alone, busy = candidate.alone, candidate.busy
+    if held:
+        alone += params.held_wait + params.held * held / tile.threads
+        busy += params.held_busy * held
     mine = -(-groups // processors)
-    held = params.processor.resident(tile.threads, tile.shared_bytes + 1024, tile.values + ADDRESSES)
-    waves = -(-mine // max(1, min(mine, held)))
+    at_once = params.processor.resident(tile.threads, tile.shared_bytes + 1024, tile.values + ADDRESSES)
+    waves = -(-mine // max(1, min(mine, at_once)))
     loaded = groups * rounds * _HALF * (tile.rows + tile.columns) * tile.depth
     work = max(
-        waves * rounds * candidate.alone,
-        mine * rounds * candidate.busy,
+        waves * rounds * alone,
+        mine * rounds * busy,
         loaded / (params.cache_bytes_per_cycle * processors),
     )
     finish = params.result * mine * tile.rows * tile.columns * tile.slices / 1000
     adding = 0.0
     if tile.splits > 1:
-        moved = 2 * tile.splits * _FLOAT * batch * rows * columns
+        moved = 2 * tile.splits * _FLOAT * shape.batch * shape.rows * shape.columns
         adding = params.add + moved / (params.cache_bytes_per_cycle * processors)
     return params.begin + waves * params.wave + work + finish + adding
 
@@ -242,19 +282,18 @@ def fits(tile: MatrixTile, params: MatrixParams) -> bool:
     return within and rows and columns and depth
 
 
-def _divided(candidate: Candidate, batch: int, rows: int, columns: int, depth: int, processors: int) -> Iterator:
-    tile = candidate.tile
-    groups = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
+def _divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Candidate]:
+    tile, least = candidate.tile, _LEAST_HELD if shape.left_held or shape.right_held else _LEAST_TERMS
     for splits in _SPLITS:
-        if splits == 1 or (depth >= _LEAST_TERMS * splits and groups <= _FEW_GROUPS * processors):
+        worth = shape.depth >= least * splits and shape.groups(tile) <= _FEW_GROUPS * processors
+        if splits == 1 or worth:
             yield replace(candidate, tile=replace(tile, splits=splits))
 
 
 @cache
-def best_matrix_tile(batch: int, rows: int, columns: int, depth: int, params: MatrixParams) -> MatrixTile | None:
-    """The cheapest tile for `batch` products of `rows` x `depth` and `depth` x `columns`; None if none fits."""
+def best_matrix_tile(shape: Shape, params: MatrixParams) -> MatrixTile | None:
+    """The cheapest tile for a product; None if none fits."""
     able = [each for each in params.candidates if fits(each.tile, params)]
-    processors = params.limits.processors
-    choices = [one for each in able for one in _divided(each, batch, rows, columns, depth, processors)]
-    best = min(choices, key=lambda one: cycles(one, batch, rows, columns, depth, params), default=None)
+    choices = [one for each in able for one in _divided(each, shape, params.limits.processors)]
+    best = min(choices, key=lambda one: cycles(one, shape, params), default=None)
     return best.tile if best is not None else None
