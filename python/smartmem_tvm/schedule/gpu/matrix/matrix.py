@@ -138,10 +138,9 @@ class _Emitter:
             step = part * index(rounds) + step
             return [self.left.put(scope, number, step), self.right.put(scope, number, step)]
 
-        def first(step: int):
-            if step >= rounds:
-                return ptx.commit()
-            return block(start(index(step)), *put(index(step)), ptx.commit())
+        def first(step):
+            brought = block(start(step), *put(step))
+            return block(brought if rounds >= ahead else when(step < index(rounds), brought), ptx.commit())
 
         def round_(step):
             later = step + index(ahead)
@@ -154,8 +153,8 @@ class _Emitter:
             return block(ptx.wait(ahead - 1), seen, ptx.barrier(), begin, ptx.commit(), multiply, after)
 
         zero = scope.loop(tile.sums, lambda i: store(self.sums, tirx.const(0, "float32"), i), "i", UNROLL)
-        begin = [first(step) for step in range(ahead)]
-        body = block(ptx.whole(self.memory), zero, *begin, scope.loop(rounds, round_, "step"), ptx.wait_group(0) if tile.group else None, ptx.wait(0), ptx.barrier(), self._finish(place, number))
+        begin = scope.loop(ahead, first, "begin")
+        body = block(ptx.whole(self.memory), zero, begin, scope.loop(rounds, round_, "step"), ptx.wait_group(0) if tile.group else None, ptx.wait(0), ptx.barrier(), self._finish(place, number))
         buffers = [self.memory, self.sums, self.lines]
         buffers += [] if tile.group else [self.down, self.across]
         buffers += [each.held for each in (self.left, self.right) if not each.copied]
