@@ -131,8 +131,9 @@ def measure(name: str, batch: int, modes: list[str], into: Path) -> dict:
         return float(np.abs(output.astype("float64") - expected).max() / np.abs(expected).max())
 
     runs = {}
-    lock = open(f"{into}.lock", "w")  # noqa: SIM115: held until the process ends
-    fcntl.flock(lock, fcntl.LOCK_SH)  # nobody is timed while others compile
+    # Held until the process ends: nobody is timed while others compile.
+    lock = os.open(f"{into}.lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_SH)
     for precision in ("float32", "half"):
         start = time.perf_counter()
         compiled = _compiled(model, image, precision)
@@ -166,7 +167,7 @@ def _compiled(model, image, precision: str):
     import smartmem_tvm as sm
 
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.onnx")
+        path = Path(folder, "model.onnx")
         torch.onnx.export(model, (image,), path, opset_version=17, dynamo=False)
         mod = sm.from_onnx(path)
     return sm.compile(mod, "cuda", sm.Options(precision=precision))

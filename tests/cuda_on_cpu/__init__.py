@@ -19,7 +19,10 @@ _NAMES = (
     (r"tvm_builtin_ptx_mma_sync_aligned_m16n8k16_\w+", "mma"),
     (r"tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_trans_\w+", "ldmatrix<true>"),
     (r"tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_\w+", "ldmatrix<false>"),
-    (r"tvm_builtin_ptx_wgmma_f16_ss_mma_async_sync_aligned_m64n(\d+)k16_f32_f16_f16_1_1_(\d)_(\d)", r"wgmma<\1, \2, \3>"),
+    (
+        r"tvm_builtin_ptx_wgmma_f16_ss_mma_async_sync_aligned_m64n(\d+)k16_f32_f16_f16_1_1_(\d)_(\d)",
+        r"wgmma<\1, \2, \3>",
+    ),
     (r"tvm_builtin_ptx_cp_async_c[ag](?:_src_size)?_async_c[ag]_shared_global_(\d+)", r"cp_async<\1>"),
     (r"tvm_builtin_ptx_cp_async_commit_group\w*", "commit_copies"),
     (r"tvm_builtin_ptx_cp_async_wait_group_async_wait_group_(\d+)\(\)", r"wait_copies(\1)"),

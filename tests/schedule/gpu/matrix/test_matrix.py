@@ -6,10 +6,9 @@ import pytest
 import tvm
 from tvm import te, tirx, topi
 
+from cuda_on_cpu import run, source_of
 from smartmem_tvm.schedule.gpu.matrix.matrix import GpuMatrix
 from smartmem_tvm.schedule.gpu.matrix.tile import MatrixTile
-
-from cuda_on_cpu import run, source_of
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")
@@ -35,7 +34,9 @@ def product(shape, left=False, right=False, finish=lambda total, *_: total, more
     k = te.reduce_axis((0, depth), "k")
 
     def term(b, i, j):
-        return te.sum(((x[b, k, i] if left else x[b, i, k]) * (w[b, j, k] if right else w[b, k, j])).astype("float32"), k)
+        return te.sum(
+            ((x[b, k, i] if left else x[b, i, k]) * (w[b, j, k] if right else w[b, k, j])).astype("float32"), k
+        )
 
     total = te.compute((batch, rows, columns), term, "total")
     out = te.compute(

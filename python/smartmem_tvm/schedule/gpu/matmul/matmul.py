@@ -28,7 +28,7 @@ from ....ir.texels import is_texture
 from ...core.decisions import decide
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
-from ..launch import GpuRule, launch, registers, shared, when
+from ..launch import GpuRule, launch, registers, shared
 from ..occupancy import VECTOR
 from ..sums import Sums, product_type
 from .group_order import place_of
@@ -98,7 +98,9 @@ class _Emitter:
         """The whole nest."""
         if self.tile.splits == 1:
             return self._product()
-        return allocate([self.parts], block(self._product(), add_parts(self.product, self.parts, self.adding, self.scope)))
+        return allocate(
+            [self.parts], block(self._product(), add_parts(self.product, self.parts, self.adding, self.scope))
+        )
 
     def _product(self) -> tirx.Stmt:
         tile, scope, product = self.tile, self.scope, self.product

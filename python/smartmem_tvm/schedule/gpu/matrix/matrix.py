@@ -90,7 +90,9 @@ class _Emitter:
         self.down = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
         self.across = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
         # Each number has a register of its own: TVM's code generator reads what looks the same only once.
-        vectors = self.fragment_rows * tile.slices * -(-tile.warps_down * ptx.ROWS * tile.columns // VECTOR // tile.threads)
+        vectors = (
+            self.fragment_rows * tile.slices * -(-tile.warps_down * ptx.ROWS * tile.columns // VECTOR // tile.threads)
+        )
         self.lines = registers(vectors * VECTOR, "float32", "lines")
         stages = tile.stages * (self.left.elements + self.right.elements)
         results = 2 * tile.result_rows * tile.result_pitch
@@ -154,7 +156,16 @@ class _Emitter:
 
         zero = scope.loop(tile.sums, lambda i: store(self.sums, tirx.const(0, "float32"), i), "i", UNROLL)
         begin = scope.loop(ahead, first, "begin")
-        body = block(ptx.whole(self.memory), zero, begin, scope.loop(rounds, round_, "step"), ptx.wait_group(0) if tile.group else None, ptx.wait(0), ptx.barrier(), self._finish(place, number))
+        body = block(
+            ptx.whole(self.memory),
+            zero,
+            begin,
+            scope.loop(rounds, round_, "step"),
+            ptx.wait_group(0) if tile.group else None,
+            ptx.wait(0),
+            ptx.barrier(),
+            self._finish(place, number),
+        )
         buffers = [self.memory, self.sums, self.lines]
         buffers += [] if tile.group else [self.down, self.across]
         buffers += [each.held for each in (self.left, self.right) if not each.copied]
@@ -221,7 +232,9 @@ class _Emitter:
         first = (part * index(tile.warps_down) + row) * index(ptx.ROWS) + tirx.floordiv(lane, index(4))
         stores = []
         for j in range(self.fragment_columns):
-            across = column * index(tile.warp_columns) + index(j * ptx.COLUMNS) + tirx.floormod(lane, index(4)) * index(2)
+            across = (
+                column * index(tile.warp_columns) + index(j * ptx.COLUMNS) + tirx.floormod(lane, index(4)) * index(2)
+            )
             at = (i * self.fragment_columns + j) * ptx.SUMS
             for half in range(2):
                 where = (first + index(half * 8)) * index(tile.result_pitch) + across
@@ -241,7 +254,9 @@ class _Emitter:
             first = (index(i * rounds) + c) * index(tile.slices * VECTOR)
             read = [self._read(first, other, held, column) for other in range(tile.slices)]
             warp, inside = tirx.floordiv(held, index(ptx.ROWS)), tirx.floormod(held, index(ptx.ROWS))
-            row = scope.analyzer.simplify(place[2] * index(tile.rows) + warp * index(tile.warp_rows) + index(i * ptx.ROWS) + inside)
+            row = scope.analyzer.simplify(
+                place[2] * index(tile.rows) + warp * index(tile.warp_rows) + index(i * ptx.ROWS) + inside
+            )
             column = scope.analyzer.simplify(place[3] * index(tile.columns) + column)
             finish = self._results(place, row, column, first, run)
             if product.rows % tile.rows:

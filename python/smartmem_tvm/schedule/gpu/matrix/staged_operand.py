@@ -17,7 +17,7 @@ from functools import cached_property
 
 from tvm import ir, tirx
 
-from ...core.nest import SERIAL, UNROLL, Scope, block, index, store
+from ...core.nest import SERIAL, UNROLL, Scope, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, when
 from ..matmul.shared_tile import Operand
@@ -170,7 +170,7 @@ class StagedOperand:
         return simplify(lane), simplify(k + step * index(self.depth))
 
     def _at(self, row, vec, step):
-        """Where element `vec` of a row is: vectors of a block are exchanged, so that those of eight rows differ in bank."""
+        """Where element `vec` of a row is: those of eight rows differ in bank, as vectors of a block are exchanged."""
         vectors = self.block // ptx.ROW
         vector = tirx.floordiv(tirx.floormod(vec, index(self.block)), index(ptx.ROW))
         turn = tirx.floormod(tirx.floordiv(row, index(8 // vectors)), index(vectors))
@@ -205,7 +205,7 @@ class StagedOperand:
         return loads
 
     def matrix(self, lane, k, step):
-        """The descriptor of the lanes from `lane` on and 16 terms from `k` on; both begin with a vector of the stage."""
+        """The descriptor of the lanes from `lane` on and 16 terms from `k` on, which both begin with a vector."""
         row, vec = (lane, k) if self.along_depth else (k, lane)
         first = self._block_at(tirx.floordiv(vec, index(self.block)), step)
         # Eight rows are where one exchange of vectors begins again: their first vector stays where it is.

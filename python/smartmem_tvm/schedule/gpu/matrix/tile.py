@@ -14,6 +14,7 @@ from ..occupancy import ADDRESSES, WARP, Processor
 from . import instructions as ptx
 
 _FLOAT, _HALF = 4, 2  # bytes
+_PROCESSOR = Processor()
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LEAST_TERMS = 256  # of a part of a divided product
 _LEAST_HELD = 128  # the same, where each stage takes long
@@ -188,7 +189,7 @@ class MatrixParams:
     limits: Limits
     candidates: tuple[Candidate, ...] = _WARPS
     shared_bytes: int = 48 * 1024
-    processor: Processor = Processor()
+    processor: Processor = _PROCESSOR
     cache_bytes_per_cycle: float = 34.0
     held: float = 10.0
     held_busy: float = 0.12
