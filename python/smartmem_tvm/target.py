@@ -209,9 +209,16 @@ def parse_target(text: str | None) -> tvm.target.Target:
 def _cuda_target() -> tvm.target.Target:
     """The first CUDA device of this machine, or the limits that every device since compute capability 8.0 keeps."""
     if tvm.cuda(0).exist:
-        return tvm.target.Target.from_device(tvm.cuda(0)).with_host("llvm")
+        return _for_itself(tvm.target.Target.from_device(tvm.cuda(0))).with_host("llvm")
     limits = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
     return tvm.target.Target({"kind": "cuda", "arch": "sm_80", **limits}, host="llvm")
+
+
+def _for_itself(target: tvm.target.Target) -> tvm.target.Target:
+    """The same target with the instructions that only its own architecture has, such as those of groups of warps."""
+    if str(target.attrs.get("arch")) != "sm_90":
+        return target
+    return tvm.target.Target({**target.export(), "arch": "sm_90a"})
 
 
 def _opencl_target() -> tvm.target.Target:

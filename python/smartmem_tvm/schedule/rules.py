@@ -16,6 +16,7 @@ from .gpu.attention.attention import GpuRowChains
 from .gpu.dlight_rules import dlight_rules
 from .gpu.elementwise import GpuElementwise
 from .gpu.matmul.matmul import GpuMatmul
+from .gpu.matrix.matrix import GpuMatrix
 from .gpu.rows.rows import GpuRows
 from .gpu.sequence import GpuSequence
 from .gpu.window.window import windows_rules
@@ -25,5 +26,5 @@ def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
     families = [Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
-    on_gpu = [*windows_rules(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
+    on_gpu = [GpuMatrix(), *windows_rules(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
     return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *dlight_rules()]

@@ -206,6 +206,20 @@ def _gpu_matmul(kind: Kind) -> None:
         kind.requires(lambda own: own % 4 == 0, "thread_columns")
 
 
+def _gpu_matrix(kind: Kind) -> None:
+    """Tiles of warps; what a group may have, and what its numbers must divide, the rule says itself."""
+    kind.number("rows", (16, 32, 64, 128, 256))
+    kind.number("columns", (16, 32, 48, 64, 96, 128, 192, 256))
+    kind.number("depth", (16, 32, 64, 128, 256))
+    kind.number("warp_rows", (16, 32, 64))
+    kind.number("warp_columns", (16, 32, 48, 64, 96, 128, 192, 256))
+    kind.number("stages", (2, 3, 4, 5, 6, 8))
+    kind.number("slices", (1, 2, 4))
+    kind.number("splits", (1, 2, 3, 4, 6, 8, 12, 16), max(1, kind["depth"] // 64))
+    kind.number("band", (0, 1, 2, 4, 8, 16), kind["columns"] // 16)
+    kind.requires(lambda columns, band: band * columns < kind["columns"], "columns", "band")
+
+
 def _gpu_window_product(kind: Kind) -> None:
     _thread_tile(kind)
     kind.number("depth", {4, 8, 12, 16, 24, 32, kind["window"], 2 * kind["window"]}, min(64, kind["depth"]))
@@ -275,6 +289,7 @@ _KINDS: dict[str, Callable[[Kind], None]] = {
     "elementwise": _elementwise,
     "transpose": _transpose,
     "gpu_matmul": _gpu_matmul,
+    "gpu_matrix": _gpu_matrix,
     "gpu_window_product": _gpu_window_product,
     "gpu_window_slide": _gpu_window_slide,
     "gpu_texel_reduction": _taps,

@@ -13,6 +13,7 @@ RIVALS: dict[str, tuple[str, ...]] = {
     "Slide": ("Matmul", "Window"),
     "WindowProduct": ("WindowSlide", "GpuMatmul"),
     "WindowSlide": ("GpuMatmul",),
+    "GpuMatrix": ("WindowProduct", "WindowSlide", "GpuMatmul"),
 }
 """The rule that takes a kernel -> those that it could be left to; rules that are slower wherever they can are not."""
 
@@ -23,5 +24,6 @@ NUMBERED = (
     "WindowProduct",
     "WindowSlide",
     "GpuMatmul",
+    "GpuMatrix",
 )
 """Records name rules by their places here, which do not change."""

@@ -201,7 +201,8 @@ def _taken(nest: tirx.For) -> tuple[int, int]:
         if tag.startswith("threadIdx"):  # how many work-groups there are may be known at run time only
             extents[tag] = max(int(loop.extent), extents.get(tag, 1))
     allocated = [buffer for each in collect(nest, s_tir.SBlock) for buffer in each.alloc_buffers]
-    shared = [buffer for buffer in allocated if buffer.scope().startswith("shared")]
+    # A rule that asks for a size at launch time, beyond what every group may have, knows the device's limit itself.
+    shared = [buffer for buffer in allocated if buffer.scope() == "shared"]
     threads = prod(extents.values())
     sizes = (prod(map(int, buffer.shape)) * DataType(str(buffer.dtype)).itemsize for buffer in shared)
     return threads, sum(sizes)

@@ -28,10 +28,11 @@ from ....ir.texels import is_texture
 from ...core.decisions import decide
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
-from ..launch import GpuRule, launch, registers, shared, when
+from ..launch import GpuRule, launch, registers, shared
 from ..occupancy import VECTOR
 from ..sums import Sums, product_type
 from .group_order import place_of
+from .parts import add_parts
 from .product import MatmulProduct, product_of
 from .shared_tile import SharedTile
 from .tile import GpuMatmulParams, GpuTile, best_gpu_tile
@@ -97,7 +98,9 @@ class _Emitter:
         """The whole nest."""
         if self.tile.splits == 1:
             return self._product()
-        return allocate([self.parts], block(self._product(), self._add_parts()))
+        return allocate(
+            [self.parts], block(self._product(), add_parts(self.product, self.parts, self.adding, self.scope))
+        )
 
     def _product(self) -> tirx.Stmt:
         tile, scope, product = self.tile, self.scope, self.product
@@ -254,29 +257,3 @@ class _Emitter:
         if self.tile.splits > 1:
             return store(self.parts, value, part, batch, row, column)
         return self.product.result(value, batch, row, column)
-
-    def _add_parts(self) -> tirx.Stmt:
-        """A kernel of its own, each thread of which adds the parts of a vector of results and finishes them."""
-        product, scope = self.product, self.scope
-        run = product.result_run(VECTOR)
-        across = product.columns // run
-        vectors = product.batch * product.rows * across
-
-        def finish(number):
-            j = scope.analyzer.simplify(tirx.floormod(number, index(across)) * index(run))
-            i = scope.analyzer.simplify(tirx.floormod(tirx.floordiv(number, index(across)), index(product.rows)))
-            batch = scope.analyzer.simplify(tirx.floordiv(number, index(across * product.rows)))
-
-            def result(v):
-                total = product.reduction.init
-                for part in range(self.tile.splits):
-                    total = total + self.parts[index(part), batch, i, j + v]
-                return product.result(total, batch, i, j + v)
-
-            return self._vector(run, result)
-
-        def thread(group, t):
-            number = group * index(self.adding) + t
-            return when(None if vectors % self.adding == 0 else number < index(vectors), finish(number))
-
-        return launch(scope, -(-vectors // self.adding), self.adding, thread)

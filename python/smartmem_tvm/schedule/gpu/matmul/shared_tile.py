@@ -49,10 +49,10 @@ class Operand:
         at = (lambda k: self.value(b, other, k)) if along_depth else (lambda lane: self.value(b, lane, other))
         return at, mine, {b: self.batch, other: others}
 
-    def run(self, along_depth: bool) -> int:
-        """Elements that one vector load brings along the depth, or along the lanes."""
+    def run(self, along_depth: bool, most: int = VECTOR) -> int:
+        """Elements that one vector load brings along the depth, or along the lanes; `most` at most."""
         value, extent, outer = self._along(along_depth)
-        return vector_run(lambda at: places_of(value(at)), extent, outer, VECTOR)
+        return vector_run(lambda at: places_of(value(at)), extent, outer, most)
 
     def closeness(self, along_depth: bool) -> tuple[int, int]:
         """How well neighbouring threads read in that direction: vectors first, then elements next to each other."""

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PTX instructions that a matrix product is made of, as statements, and what part of a matrix each lane holds.
+
+``mma.sync.m16n8k16`` multiplies 16 rows by 8 columns over 16 terms. The fragments of its 32 lanes, with
+``g = lane // 4`` and ``t = lane % 4`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+
+    left   four registers of two halves   rows g, g + 8; terms 2t, 2t + 1, and these + 8
+    right  two registers of two halves    terms 2t, 2t + 1, and these + 8; column g
+    sums   four floats                    rows g, g + 8; columns 2t, 2t + 1
+
+``ldmatrix`` brings fragments from shared memory: each lane names one row of eight halves.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.backend.cuda.op import cuda_cvta_generic_to_shared
+from tvm.script import tirx as T
+
+from ...core.nest import index
+
+ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
+LEFT, RIGHT, SUMS = 4, 2, 4  # registers of a lane
+ROW = 8  # halves that ldmatrix reads in one go, and that the widest copy moves
+_TYPES = {"float16": "f16", "bfloat16": "bf16"}
+
+
+def multiply(sums, left, right, dtype: str) -> tirx.Stmt:
+    """``sums += left @ right``; each a list of a lane's registers."""
+    kind = _TYPES[dtype]
+    return _do(f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32", *sums, *left, *right, *sums)
+
+
+def load_fragments(words, place, transposed: bool) -> tirx.Stmt:
+    """Two or four registers from the row of shared memory whose address is `place`, one of each lane."""
+    across = ".trans" if transposed else ""
+    return _do(f"ldmatrix.sync.aligned.m8n8.x{len(words)}{across}.shared.b16", *words, place)
+
+
+def copy(to, source, size: int, there) -> tirx.Stmt:
+    """Start to copy `size` bytes (4, 8, 16) from global to shared memory; zeros unless `there`."""
+    kind = "cg" if size == 16 else "ca"  # the widest copies go past the first cache
+    length = () if there is None else (tirx.Select(there, tirx.const(size, "uint32"), tirx.const(0, "uint32")),)
+    return _do(f"cp.async.{kind}.shared.global", to, source, tirx.const(size, "int32"), *length)
+
+
+def commit() -> tirx.Stmt:
+    """What was started so far is one group of copies."""
+    return _do("cp.async.commit_group")
+
+
+def wait(pending: int) -> tirx.Stmt:
+    """Wait until no more than `pending` groups of copies are on their way."""
+    return _do("cp.async.wait_group", tirx.const(pending, "int32"))
+
+
+def multiply_group(sums, left, right, dtype: str, transposed: tuple[bool, bool]) -> tirx.Stmt:
+    """``sums += left @ right`` by the four warps of a group, 64 rows; begun, not finished.
+
+    Parameters
+    ----------
+    sums : sequence
+        A lane's registers, half as many as there are columns.
+    left, right : expression
+        Descriptors (`matrix`) of both operands in shared memory.
+    transposed : (bool, bool)
+        Whether rows and columns, not terms, lie next to each other there.
+    """
+    kind, columns = _TYPES[dtype], 2 * len(sums)
+    trans = [tirx.const(int(each), "int32") for each in transposed]
+    one = tirx.const(1, "int32")
+    text = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}"
+    return _do(text, *sums, left, right, tirx.const(True, "bool"), one, one, *trans)
+
+
+def matrix(place, swizzle: int, leading: int, stride: int):
+    """The descriptor of a matrix in shared memory (PTX ISA, "Matrix descriptor format").
+
+    Parameters
+    ----------
+    place : expression
+        Address of its first element.
+    swizzle : int
+        Bytes over which vectors are exchanged: 32, 64, 128.
+    leading, stride : int
+        Bytes from block to block of a row, and from eight rows to the next eight.
+    """
+    mode = {128: 1, 64: 2, 32: 3}[swizzle]
+    constant = (leading >> 4) << 16 | (stride >> 4) << 32 | mode << 62
+    at = cuda_cvta_generic_to_shared(place).astype("uint64")
+    low = tirx.bitwise_and(tirx.shift_right(at, tirx.const(4, "uint64")), tirx.const(0x3FFF, "uint64"))
+    return tirx.bitwise_or(low, tirx.const(constant, "uint64"))
+
+
+def begin_group() -> tirx.Stmt:
+    """Registers are as the next products of a group of warps expect them."""
+    return _do("wgmma.fence.sync.aligned")
+
+
+def end_group() -> tirx.Stmt:
+    """The products begun so far belong together."""
+    return _do("wgmma.commit_group.sync.aligned")
+
+
+def wait_group(pending: int) -> tirx.Stmt:
+    """Wait until at most `pending` such sets of products are unfinished."""
+    return _do("wgmma.wait_group.sync.aligned", tirx.const(pending, "int32"))
+
+
+def publish() -> tirx.Stmt:
+    """What this thread has put into shared memory is seen by products of groups of warps after the next barrier."""
+    return _do("fence.proxy.async.shared::cta")
+
+
+def barrier() -> tirx.Stmt:
+    """All threads of a group."""
+    return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))
+
+
+def write_pair(place, first, second) -> tirx.Stmt:
+    """Two floats into shared memory."""
+    return _do("st.shared.v2.f32", place, first, second)
+
+
+def read_vector(numbers, place) -> tirx.Stmt:
+    """Two or four floats from shared memory."""
+    return _do(f"ld.shared.v{len(numbers)}.f32", *numbers, place)
+
+
+def address(buffer, at):
+    """Where an element lies."""
+    return tirx.address_of(buffer[at if not isinstance(at, int) else index(at)])
+
+
+def whole(buffer) -> tirx.Stmt:
+    """Nothing, but TVM, which cuts a buffer off behind the last address that it sees, leaves it as it is."""
+    return tirx.Evaluate(address(buffer, int(buffer.shape[0]) - 1))
+
+
+def _do(text: str, *operands) -> tirx.Stmt:
+    return tirx.Evaluate(T.ptx[text](*operands))

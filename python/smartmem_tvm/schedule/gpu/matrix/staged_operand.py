@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One operand of a matrix product on its way: global memory -> a stage of shared memory -> fragments in registers.
+
+    start(step)    copies tile `step` into its stage; where something is computed on the way, or elements do not lie
+                   next to each other, into registers first, and put(step) stores them
+    fragments(k)   what one instruction multiplies
+
+A stage is a row per lane if the operand's terms lie next to each other in memory, else a row per term. Rows are padded
+by one vector: the eight rows that `ldmatrix` reads at a time then lie in different banks. Lanes past the end are the
+last one again, and their results are not stored. Terms past the end are zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from tvm import ir, tirx
+
+from ...core.nest import SERIAL, UNROLL, Scope, index, store
+from ...core.nest import VECTOR as VECTORIZED
+from ..launch import registers, when
+from ..matmul.shared_tile import Operand
+from . import instructions as ptx
+
+_BYTES = 2  # of a half
+_LEAST = 2  # halves that an asynchronous copy moves
+
+
+def goes_by_itself(operand: Operand) -> bool:
+    """Whether asynchronous copies bring an operand: it is read as it is, and some neighbours at a time."""
+    value = operand.value(index(0), index(0), index(0))
+    alone = isinstance(value, ir.TensorLoad)
+    return alone and any(operand.run(along_depth, _LEAST) == _LEAST for along_depth in (True, False))
+
+
+class StagedOperand:
+    """`size` lanes and `depth` terms of an operand, for each of `stages` steps, brought by `threads` threads.
+
+    Parameters
+    ----------
+    buffer, start : buffer, int
+        Shared memory of the group, and where the stages begin in it.
+    """
+
+    def __init__(self, name: str, operand: Operand, size: int, depth: int, threads: int, stages: int):
+        self.name, self.operand, self.size, self.depth = name, operand, size, depth
+        self.threads, self.stages = threads, stages
+        self.buffer, self.start_at = None, 0
+
+    @cached_property
+    def along_depth(self) -> bool:
+        """Whether a row in shared memory is a lane with its terms."""
+        return self.operand.closeness(True) >= self.operand.closeness(False)
+
+    @cached_property
+    def width(self) -> int:
+        """Elements of a load."""
+        inner = self.depth if self.along_depth else self.size
+        run = self.operand.run(self.along_depth, ptx.ROW)
+        while inner % run:
+            run //= 2
+        return run
+
+    @cached_property
+    def copied(self) -> bool:
+        """Whether copies go to shared memory by themselves."""
+        value = self.operand.value(index(0), index(0), index(0))
+        return self.width >= _LEAST and isinstance(value, ir.TensorLoad)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a stage."""
+        return self.size if self.along_depth else self.depth
+
+    @property
+    def block(self) -> int:
+        """Elements of a row that lie together: rows are cut into blocks of 128, 64 or 32 bytes."""
+        inner = self.depth if self.along_depth else self.size
+        return next(width for width in (64, 32, 16) if inner % width == 0)
+
+    @property
+    def elements(self) -> int:
+        """Elements of one stage."""
+        return self.size * self.depth
+
+    @cached_property
+    def held(self):
+        """Registers for what does not go by itself."""
+        return registers(self._rounds * self.width, self.dtype, f"{self.name}_held")
+
+    @cached_property
+    def dtype(self) -> str:
+        """The type of the elements."""
+        return str(self.operand.value(index(0), index(0), index(0)).ty.dtype)
+
+    @property
+    def _vectors(self) -> int:
+        return self.size * self.depth // self.width
+
+    @property
+    def _rounds(self) -> int:
+        return -(-self._vectors // self.threads)
+
+    # -- into shared memory ------------------------------------------------------------------------------------------
+
+    def start(self, scope: Scope, thread, batch, tile, step, whole: bool) -> tirx.Stmt:
+        """Begin to bring tile number `tile`, terms ``[step * depth, ...)``; `whole` if all of them exist."""
+
+        def vector(c, number):
+            row, vec = self._place(number)
+            lane, k = self._lane_and_term(scope, row, vec, tile, step)
+            there = None if whole else k < index(self.operand.depth)
+            if self.copied:
+                load = self.operand.value(batch, lane, k)
+                source = tirx.address_of(scope.simplify(load))
+                return ptx.copy(ptx.address(self.buffer, self._at(row, vec, step)), source, self.width * _BYTES, there)
+            return self._hold(scope, c, batch, lane, k, there)
+
+        return self._each(scope, thread, vector)
+
+    def _hold(self, scope: Scope, c, batch, lane, k, there) -> tirx.Stmt:
+        def element(v):
+            at = (lane, k + v) if self.along_depth else (lane + v, k)
+            return scope.simplify(store(self.held, self.operand.value(batch, *at), c * index(self.width) + v))
+
+        def zero(v):
+            return store(self.held, tirx.const(0, self.dtype), c * index(self.width) + v)
+
+        kind = VECTORIZED if self.width > 1 else SERIAL
+        load = scope.loop(self.width, element, "v", kind)
+        return load if there is None else tirx.IfThenElse(there, load, scope.loop(self.width, zero, "v", kind))
+
+    def put(self, scope: Scope, thread, step) -> tirx.Stmt | None:
+        """Store what was held; None where copies go by themselves."""
+        if self.copied:
+            return None
+        kind = VECTORIZED if self.width > 1 else SERIAL
+
+        def vector(c, number):
+            at = self._at(*self._place(number), step)
+
+            def element(v):
+                return scope.simplify(store(self.buffer, self.held[c * index(self.width) + v], at + v))
+
+            return scope.loop(self.width, element, "v", kind)
+
+        return self._each(scope, thread, vector)
+
+    def _each(self, scope: Scope, thread, body: Callable) -> tirx.Stmt:
+        def vector(c):
+            number = scope.analyzer.simplify(c * index(self.threads) + thread)
+            inside = body(c, number)
+            return inside if self._vectors % self.threads == 0 else when(number < index(self._vectors), inside)
+
+        return scope.loop(self._rounds, vector, "c", UNROLL)
+
+    def _place(self, number) -> tuple:
+        """(row of a stage, first element in it) of vector `number`."""
+        across = index((self.depth if self.along_depth else self.size) // self.width)
+        return tirx.floordiv(number, across), tirx.floormod(number, across) * index(self.width)
+
+    def _lane_and_term(self, scope: Scope, row, vec, tile, step) -> tuple:
+        lane, k = (row, vec) if self.along_depth else (vec, row)
+        lane, lanes = lane + tile * index(self.size), self.operand.lanes
+        if lanes % self.size:
+            last = lanes - 1 if self.along_depth else lanes - self.width
+            lane = tirx.min(lane, index(last))
+        simplify = scope.analyzer.simplify
+        return simplify(lane), simplify(k + step * index(self.depth))
+
+    def _at(self, row, vec, step):
+        """Where element `vec` of a row is: those of eight rows differ in bank, as vectors of a block are exchanged."""
+        vectors = self.block // ptx.ROW
+        vector = tirx.floordiv(tirx.floormod(vec, index(self.block)), index(ptx.ROW))
+        turn = tirx.floormod(tirx.floordiv(row, index(8 // vectors)), index(vectors))
+        vector = tirx.bitwise_xor(vector, turn)
+        inside = row * index(self.block) + vector * index(ptx.ROW) + tirx.floormod(vec, index(ptx.ROW))
+        return self._block_at(tirx.floordiv(vec, index(self.block)), step) + inside
+
+    def _block_at(self, number, step):
+        stage = tirx.floormod(step, index(self.stages)) * index(self.elements)
+        return index(self.start_at) + stage + number * index(self.rows * self.block)
+
+    # -- out of it -----------------------------------------------------------------------------------------------------
+
+    def fragments(self, words, first: int, lane, lane_of_warp, k, step, pairs: int, left: bool) -> list[tirx.Stmt]:
+        """Load `pairs` times 16 lanes from `lane` on, and the 16 terms from `k` on, four registers each.
+
+        The four matrices of eight rows by eight are (lanes, terms) in the order (0, 0), (8, 0), (0, 8), (8, 8) for the
+        left operand, and (0, 0), (0, 8), (8, 0), (8, 8) for the right one, which makes two fragments of it.
+        """
+        part, row = tirx.floordiv(lane_of_warp, index(8)), tirx.floormod(lane_of_warp, index(8))
+        fast, slow = tirx.floormod(part, index(2)) * index(8), tirx.floordiv(part, index(2)) * index(8)
+        over_lanes, over_terms = (fast, slow) if left else (slow, fast)
+        loads = []
+        for pair in range(pairs):
+            at = lane + index(pair * 16)
+            if self.along_depth:
+                place = self._at(at + over_lanes + row, k + over_terms, step)
+            else:
+                place = self._at(k + over_terms + row, at + over_lanes, step)
+            four = [words[index(first + pair * 4 + i)] for i in range(4)]
+            loads.append(ptx.load_fragments(four, ptx.address(self.buffer, place), not self.along_depth))
+        return loads
+
+    def matrix(self, lane, k, step):
+        """The descriptor of the lanes from `lane` on and 16 terms from `k` on, which both begin with a vector."""
+        row, vec = (lane, k) if self.along_depth else (k, lane)
+        first = self._block_at(tirx.floordiv(vec, index(self.block)), step)
+        # Eight rows are where one exchange of vectors begins again: their first vector stays where it is.
+        place = first + row * index(self.block) + tirx.floormod(vec, index(self.block))
+        wide = _BYTES * self.block
+        return ptx.matrix(ptx.address(self.buffer, place), wide, self.rows * wide, 8 * wide)

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles of a product by matrix instructions, as data, and the cost model that chooses one for a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from tvm.target import Target
+
+from ....target import Limits
+from ..occupancy import ADDRESSES, WARP, Processor
+from . import instructions as ptx
+
+_FLOAT, _HALF = 4, 2  # bytes
+_PROCESSOR = Processor()
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+_LEAST_TERMS = 256  # of a part of a divided product
+_LEAST_HELD = 128  # the same, where each stage takes long
+_FEW_GROUPS = 2  # for each processor: a product that has them is not divided
+_GROUP_RATE, _WARP_RATE = 1600.0, 560.0  # multiplications of a processor per cycle that are reached
+_OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of shared memory of a group
+
+
+@dataclass(frozen=True)
+class MatrixTile:
+    """How a group of warps computes its part of a product.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Results of a group.
+    depth : int
+        Terms of a stage.
+    warp_rows, warp_columns : int
+        Results of a warp; multiples of 16.
+    stages : int
+        Tiles of terms that are in shared memory or on their way at a time.
+    slices : int
+        Parts into which a group divides the terms of a stage, each with warps of its own for all results.
+    splits : int
+        Groups among which the terms of one tile are divided; above 1, a second kernel adds their sums.
+    band : int
+        Tiles along the columns of a band (`gpu_group_order`); 0 for all of them.
+    group : bool
+        Four warps multiply together (``wgmma``); each has 16 rows.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warp_rows: int
+    warp_columns: int
+    stages: int = 3
+    slices: int = 1
+    splits: int = 1
+    band: int = 0
+    group: bool = False
+
+    @property
+    def warps_down(self) -> int:
+        """Warps of a slice along the rows."""
+        return self.rows // self.warp_rows
+
+    @property
+    def warps_across(self) -> int:
+        """Warps of a slice along the columns."""
+        return self.columns // self.warp_columns
+
+    @property
+    def warps(self) -> int:
+        """Warps of a group."""
+        return self.warps_down * self.warps_across * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads of a group."""
+        return self.warps * WARP
+
+    @property
+    def steps(self) -> int:
+        """Instructions along the terms of a stage that each slice takes."""
+        return self.depth // (ptx.TERMS * self.slices)
+
+    @property
+    def sums(self) -> int:
+        """Sums that each thread keeps."""
+        return self.warp_rows * self.warp_columns // WARP
+
+    @property
+    def values(self) -> int:
+        """Registers of a thread that hold values: sums, and the fragments of a step."""
+        return self.sums + self.warp_rows // ptx.ROWS * ptx.LEFT + self.warp_columns // ptx.COLUMNS * ptx.RIGHT
+
+    @property
+    def result_pitch(self) -> int:
+        """Floats from row to row where results pass through shared memory."""
+        return self.columns + 8
+
+    @property
+    def result_rows(self) -> int:
+        """Rows that pass through shared memory at a time, of all slices."""
+        return self.slices * self.warps_down * ptx.ROWS
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a group: the stages of both operands, later results."""
+        stage = (self.rows + self.columns) * self.depth
+        return max(_HALF * stage * self.stages, _FLOAT * self.result_rows * self.result_pitch)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tile, and the cycles that one of its stages takes, measured on an H200.
+
+    Attributes
+    ----------
+    alone : float
+        With one group on a processor: what groups that run at the same time can hide.
+    busy : float
+        With many: what they cannot.
+    """
+
+    tile: MatrixTile
+    alone: float
+    busy: float
+
+
+def _group(rows: int, columns: int, depth: int, stages: int, alone: float, slices: int = 1) -> Candidate:
+    tile = MatrixTile(rows, columns, depth, ptx.ROWS, columns, stages, slices, group=True)
+    return Candidate(tile, alone, rows * columns * depth / _GROUP_RATE)
+
+
+def _warps(tile: MatrixTile, alone: float) -> Candidate:
+    return Candidate(tile, alone, tile.rows * tile.columns * tile.depth / _WARP_RATE)
+
+
+_GROUPS = (
+    _group(64, 16, 128, 4, 600),
+    _group(64, 32, 64, 6, 370),
+    _group(64, 32, 128, 5, 476),
+    _group(64, 32, 256, 4, 847, slices=2),
+    _group(64, 64, 64, 6, 280),
+    _group(64, 64, 64, 4, 304),
+    _group(64, 64, 128, 4, 548, slices=2),
+    _group(64, 96, 64, 4, 377),
+    _group(64, 128, 64, 6, 376),
+    _group(64, 128, 64, 4, 375),
+    _group(64, 192, 64, 5, 552),
+    _group(128, 64, 64, 5, 611),
+    _group(128, 96, 64, 5, 832),
+    _group(128, 128, 64, 4, 853),
+    _group(128, 256, 64, 4, 1207),
+)
+_WARPS = (
+    _warps(MatrixTile(16, 32, 128, 16, 16, 5, slices=4), 389),
+    _warps(MatrixTile(16, 64, 128, 16, 32, 5, slices=2), 371),
+    _warps(MatrixTile(32, 32, 128, 32, 32, 5, slices=4), 378),
+    _warps(MatrixTile(32, 64, 64, 32, 16, 6), 440),
+    _warps(MatrixTile(64, 64, 64, 32, 32, 5), 586),
+    _warps(MatrixTile(64, 96, 64, 32, 48, 4), 750),
+    _warps(MatrixTile(128, 128, 32, 64, 32, 4), 700),
+    _warps(MatrixTile(128, 128, 64, 64, 64, 3), 1400),
+)
+
+
+@dataclass(frozen=True)
+class MatrixParams:
+    """What the rule for matrix instructions may know of a GPU; the numbers are those of an H200.
+
+    Attributes
+    ----------
+    limits : Limits
+    candidates : tuple of Candidate
+    shared_bytes : int
+        Of a group that asks for more than every group may have.
+    processor : Processor
+    cache_bytes_per_cycle : float
+        From the last cache, for each processor while all read.
+    held, held_busy, held_wait : float
+        Cycles that a thread takes for an element that passes through its registers, a processor for one while many
+        groups run, and what each stage waits for them.
+    begin, wave, result, add : float
+        Cycles until the first product begins, of each group that a processor takes after others, of a thousand results,
+        and of the kernel that adds parts.
+    """
+
+    limits: Limits
+    candidates: tuple[Candidate, ...] = _WARPS
+    shared_bytes: int = 48 * 1024
+    processor: Processor = _PROCESSOR
+    cache_bytes_per_cycle: float = 34.0
+    held: float = 10.0
+    held_busy: float = 0.12
+    held_wait: float = 700.0
+    begin: float = 4670.0
+    wave: float = 120.0
+    result: float = 69.0
+    add: float = 2740.0
+
+    @classmethod
+    def of(cls, target: Target) -> MatrixParams | None:
+        """What is known of a target; None where it has no such instructions."""
+        capability, own = _architecture(target)
+        if capability < 80:
+            return None
+        shared = _OPT_IN.get(capability, 48) * 1024
+        candidates = (*_GROUPS, *_WARPS) if capability == 90 and own else _WARPS
+        return cls(Limits.of(target), candidates, shared)
+
+
+def _architecture(target: Target) -> tuple[int, bool]:
+    """(compute capability times ten, whether code may be for this architecture alone)."""
+    name = str(target.attrs.get("arch") or "").removeprefix("sm_")
+    digits = name.rstrip("af")
+    return (int(digits), name != digits) if digits.isdigit() else (0, False)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A product, as far as its time goes.
+
+    Attributes
+    ----------
+    batch, rows, columns, depth : int
+        Extents.
+    left_held, right_held : bool
+        Operands that pass through registers on their way to shared memory.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    left_held: bool = False
+    right_held: bool = False
+
+    def groups(self, tile: MatrixTile) -> int:
+        """Groups of one part."""
+        return self.batch * -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
+
+    def held(self, tile: MatrixTile) -> int:
+        """Elements of a stage that pass through registers."""
+        return tile.depth * (tile.rows * self.left_held + tile.columns * self.right_held)
+
+
+def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
+    """Estimated time of a product."""
+    tile, processors = candidate.tile, params.limits.processors
+    groups = shape.groups(tile) * tile.splits
+    rounds = -(-shape.depth // (tile.depth * tile.splits))
+    held = shape.held(tile)
+    alone, busy = candidate.alone, candidate.busy
+    if held:
+        alone += params.held_wait + params.held * held / tile.threads
+        busy += params.held_busy * held
+    mine = -(-groups // processors)
+    at_once = params.processor.resident(tile.threads, tile.shared_bytes + 1024, tile.values + ADDRESSES)
+    waves = -(-mine // max(1, min(mine, at_once)))
+    loaded = groups * rounds * _HALF * (tile.rows + tile.columns) * tile.depth
+    work = max(
+        waves * rounds * alone,
+        mine * rounds * busy,
+        loaded / (params.cache_bytes_per_cycle * processors),
+    )
+    finish = params.result * mine * tile.rows * tile.columns * tile.slices / 1000
+    adding = 0.0
+    if tile.splits > 1:
+        moved = 2 * tile.splits * _FLOAT * shape.batch * shape.rows * shape.columns
+        adding = params.add + moved / (params.cache_bytes_per_cycle * processors)
+    return params.begin + waves * params.wave + work + finish + adding
+
+
+def fits(tile: MatrixTile, params: MatrixParams) -> bool:
+    """Whether a group may have what a tile takes, and its numbers divide each other."""
+    within = tile.threads <= 1024 and tile.shared_bytes <= params.shared_bytes and tile.values + ADDRESSES <= 255
+    columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
+    rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
+    if tile.group:
+        rows = rows and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0
+    depth = tile.depth % (ptx.TERMS * tile.slices) == 0 and tile.stages > 1 + tile.group
+    return within and rows and columns and depth
+
+
+def _divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Candidate]:
+    tile, least = candidate.tile, _LEAST_HELD if shape.left_held or shape.right_held else _LEAST_TERMS
+    for splits in _SPLITS:
+        worth = shape.depth >= least * splits and shape.groups(tile) <= _FEW_GROUPS * processors
+        if splits == 1 or worth:
+            yield replace(candidate, tile=replace(tile, splits=splits))
+
+
+@cache
+def best_matrix_tile(shape: Shape, params: MatrixParams) -> MatrixTile | None:
+    """The cheapest tile for a product; None if none fits."""
+    able = [each for each in params.candidates if fits(each.tile, params)]
+    choices = [one for each in able for one in _divided(each, shape, params.limits.processors)]
+    best = min(choices, key=lambda one: cycles(one, shape, params), default=None)
+    return best.tile if best is not None else None

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the CUDA of matrix kernels on a CPU: its source, with the instructions of PTX as functions of `cuda_on_cpu.h`."""
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from smartmem_tvm.deploy.gpu_build import _lower
+from smartmem_tvm.deploy.textures import CUDA_PIPELINE
+
+HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+_NAMES = (
+    (r"tvm_builtin_ptx_mma_sync_aligned_m16n8k16_\w+", "mma"),
+    (r"tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_trans_\w+", "ldmatrix<true>"),
+    (r"tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_\w+", "ldmatrix<false>"),
+    (
+        r"tvm_builtin_ptx_wgmma_f16_ss_mma_async_sync_aligned_m64n(\d+)k16_f32_f16_f16_1_1_(\d)_(\d)",
+        r"wgmma<\1, \2, \3>",
+    ),
+    (r"tvm_builtin_ptx_cp_async_c[ag](?:_src_size)?_async_c[ag]_shared_global_(\d+)", r"cp_async<\1>"),
+    (r"tvm_builtin_ptx_cp_async_commit_group\w*", "commit_copies"),
+    (r"tvm_builtin_ptx_cp_async_wait_group_async_wait_group_(\d+)\(\)", r"wait_copies(\1)"),
+    (r"tvm_builtin_ptx_wgmma_commit_group\w*", "commit_products"),
+    (r"tvm_builtin_ptx_wgmma_wait_group\w*_(\d+)\(\)", r"wait_products(\1)"),
+    (r"tvm_builtin_ptx_(?:wgmma_fence|fence_proxy)\w*\(\);", ""),
+    (r"tvm_builtin_ptx_st_vec_shared_v2_f32", "write_pair"),
+    (r"tvm_builtin_ptx_ld_vec_shared_v4_f32", "read_four"),
+    (r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", r"SHARED(\1, \2);"),
+)
+
+
+def source_of(func: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, list[tirx.PrimFunc]]:
+    """The CUDA of a scheduled kernel, and its kernels as the code generator got them."""
+    _, (kernels,) = _lower(tvm.IRModule({"main": func}), target, CUDA_PIPELINE)
+    source = tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source()
+    return source, [each for _, each in kernels.functions_items()]
+
+
+def run(func: tirx.PrimFunc, target: tvm.target.Target, arrays: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Run a scheduled kernel on arrays, by the names of its buffers; it writes into those of its results."""
+    source, kernels = source_of(func, target)
+    program, library = folder / "kernel.cc", folder / "kernel.so"
+    program.write_text(_program(source, kernels, list(arrays)))
+    command = ["g++", "-std=c++20", "-O1", "-w", "-pthread", "-shared", "-fPIC", str(program), "-o", str(library)]
+    subprocess.run([*command, f"-I{HEADER.parent}"], check=True)
+    ctypes.CDLL(str(library)).all_kernels(*(ctypes.c_void_p(array.ctypes.data) for array in arrays.values()))
+
+
+def _program(source: str, kernels: Sequence[tirx.PrimFunc], names: list[str]) -> str:
+    """The kernels one after the other, in a function of the arrays; what is between them has room of its own."""
+    bodies = source[source.index('extern "C" __global__') :]
+    for name, emulated in _NAMES:
+        bodies = re.sub(name, emulated, bodies)
+    calls, between = [], set()
+    for kernel in sorted(kernels, key=lambda each: str(each.attrs["global_symbol"])):
+        name, text = str(kernel.attrs["global_symbol"]), kernel.script()
+        given = re.search(rf"__launch_bounds__\(\d+\) {name}\(([^)]*)\)", source).group(1).split(",")
+        buffers = [each.split()[-1].removesuffix("_ptr") for each in given]
+        between |= set(buffers) - set(names)
+        arguments = ", ".join(f"({each.split('*')[0]}*){buffer}" for each, buffer in zip(given, buffers, strict=True))
+        extents = ", ".join(_extent(text, f"{tag}Idx.x") for tag in ("block", "thread"))
+        calls.append(f"  run({extents}, [=] {{ {name}({arguments}); }});")
+    rooms = "".join(f"static unsigned char {name}[1 << 24];\n" for name in sorted(between))
+    parameters = ", ".join(f"void* {name}" for name in names)
+    steps = "\n".join(calls)
+    return f'#include "cuda_on_cpu.h"\n{bodies}\n{rooms}extern "C" void all_kernels({parameters}) {{\n{steps}\n}}\n'
+
+
+def _extent(text: str, tag: str) -> str:
+    found = re.search(rf'launch_thread\("{tag}", (?:T\.int64\()?(\d+)', text)
+    return found.group(1) if found else "1"

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CUDA of a matrix kernel needs to run on a CPU: a thread for each of CUDA's, and the instructions of PTX that
+// TVM calls by name. Copies that run by themselves are made when they are waited for and no sooner, products of groups
+// of warps too, so that a kernel that reads too early reads what was there before.
+#include <algorithm>
+#include <barrier>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(x)
+#define __shared__
+#define __align__(x)
+
+using std::max;
+using std::min;
+using half = _Float16;
+using uint = unsigned int;
+struct Place { int x = 0; };
+struct half2 { half x, y; };
+struct alignas(8) half4 { half x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct float2 { float x, y; };
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
+inline half __float2half_rn(float x) { return half(x); }
+
+static thread_local Place threadIdx, blockIdx;
+alignas(1024) static unsigned char memory[256 * 1024];
+#define SHARED(type, name) type* name = reinterpret_cast<type*>(memory)
+
+static std::unique_ptr<std::barrier<>> everyone;
+struct Team {  // threads that execute an instruction together
+  explicit Team(int n) : arrive(n) {}
+  std::barrier<> arrive;
+  uint32_t words[32][8];
+};
+static std::vector<std::unique_ptr<Team>> warps;
+
+static thread_local std::vector<std::function<void()>> open_copies;
+static thread_local std::deque<std::vector<std::function<void()>>> copies;
+static thread_local std::vector<std::function<void()>> open_products;
+static thread_local std::deque<std::vector<std::function<void()>>> products;
+
+inline void finish(std::deque<std::vector<std::function<void()>>>& queue, size_t pending) {
+  while (queue.size() > pending) {
+    for (auto& each : queue.front()) each();
+    queue.pop_front();
+  }
+}
+inline void __syncthreads() { everyone->arrive_and_wait(); }
+inline uint32_t tvm_builtin_cuda_cvta_generic_to_shared(const void* p) {
+  return uint32_t(static_cast<const unsigned char*>(p) - memory);
+}
+
+inline void copy(uint32_t to, const void* from, uint32_t size, uint32_t there) {
+  open_copies.push_back([=] {
+    std::memset(memory + to, 0, size);
+    std::memcpy(memory + to, from, there);
+  });
+}
+inline void commit_copies() { copies.push_back(std::move(open_copies)); open_copies.clear(); }
+inline void wait_copies(int pending) { finish(copies, pending); }
+inline void commit_products() { products.push_back(std::move(open_products)); open_products.clear(); }
+inline void wait_products(int pending) { finish(products, pending); }
+
+inline half at(uint32_t place) { half h; std::memcpy(&h, memory + place, 2); return h; }
+inline float low(uint32_t w) { half h; std::memcpy(&h, &w, 2); return float(h); }
+inline float high(uint32_t w) { uint16_t top = w >> 16; half h; std::memcpy(&h, &top, 2); return float(h); }
+inline int lane() { return threadIdx.x % 32; }
+inline Team& warp() { return *warps[threadIdx.x / 32]; }
+
+// Matrix i of eight rows of eight halves begins where lanes 8 i to 8 i + 7 say.
+template <int N, bool transposed>
+inline void load_fragments(uint32_t** words, uint32_t place) {
+  auto& team = warp();
+  team.words[lane()][0] = place;
+  team.arrive.arrive_and_wait();
+  for (int i = 0; i < N; ++i) {
+    half pair[2];
+    for (int n = 0; n < 2; ++n) {
+      int row = lane() / 4, column = lane() % 4 * 2 + n;
+      if (transposed) std::swap(row, column);
+      pair[n] = at(team.words[8 * i + row][0] + 2 * column);
+    }
+    std::memcpy(words[i], pair, 4);
+  }
+  team.arrive.arrive_and_wait();
+}
+
+inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right) {
+  auto& team = warp();
+  std::memcpy(team.words[lane()], left, 16);
+  std::memcpy(team.words[lane()] + 4, right, 8);
+  team.arrive.arrive_and_wait();
+  for (int n = 0; n < 4; ++n) {
+    const int row = lane() / 4 + n / 2 * 8, column = lane() % 4 * 2 + n % 2;
+    float total = *sums[n];
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t a = team.words[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2];
+      const uint32_t b = team.words[column * 4 + k % 8 / 2][4 + k / 8];
+      total += (k % 2 ? high(a) : low(a)) * (k % 2 ? high(b) : low(b));
+    }
+    *sums[n] = total;
+  }
+  team.arrive.arrive_and_wait();
+}
+
+// An element of a matrix in shared memory, as its descriptor says ("Matrix descriptor format" of the PTX ISA).
+inline float element(uint64_t matrix, int lane, int k, bool transposed) {
+  const uint64_t start = (matrix & 0x3FFF) << 4, leading = (matrix >> 16 & 0x3FFF) << 4;
+  const uint64_t stride = (matrix >> 32 & 0x3FFF) << 4, width = 256 >> (matrix >> 62);
+  const int row = transposed ? k : lane, vec = transposed ? lane : k;
+  const uint64_t inside = vec * 2 % width, block = vec * 2 / width;
+  uint64_t place = start + block * leading + row / 8 * stride + row % 8 * width + inside;
+  place ^= (place >> 7 & (width / 16 - 1)) << 4;
+  return float(at(place));
+}
+
+template <int N>
+inline void multiply_group(float** sums, uint64_t left, uint64_t right, bool trans_left, bool trans_right) {
+  std::vector<float*> mine(sums, sums + N / 2);
+  const int number = threadIdx.x % 128;
+  open_products.push_back([=] {
+    for (int n = 0; n < N / 2; ++n) {
+      const int row = number / 32 * 16 + number % 32 / 4 + n % 4 / 2 * 8, column = n / 4 * 8 + number % 4 * 2 + n % 2;
+      float total = *mine[n];
+      for (int k = 0; k < 16; ++k) total += element(left, row, k, trans_left) * element(right, column, k, trans_right);
+      *mine[n] = total;
+    }
+  });
+}
+
+// -- the instructions by name; operands in the order of PTX -----------------------------------------------------------
+
+template <bool transposed>
+inline void ldmatrix(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d, uint32_t place) {
+  uint32_t* words[] = {&a, &b, &c, &d};
+  load_fragments<4, transposed>(words, place);
+}
+inline void mma(float& s0, float& s1, float& s2, float& s3, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                uint32_t b1, float, float, float, float) {
+  float* sums[] = {&s0, &s1, &s2, &s3};
+  const uint32_t left[] = {a0, a1, a2, a3}, right[] = {b0, b1};
+  multiply(sums, left, right);
+}
+template <int N, bool trans_left, bool trans_right, typename... All>
+inline void wgmma(All&&... all) {
+  auto given = std::forward_as_tuple(all...);
+  float* sums[N / 2];
+  [&]<size_t... I>(std::index_sequence<I...>) { ((sums[I] = &std::get<I>(given)), ...); }(std::make_index_sequence<N / 2>());
+  multiply_group<N>(sums, std::get<N / 2>(given), std::get<N / 2 + 1>(given), trans_left, trans_right);
+}
+template <uint32_t size>
+inline void cp_async(uint32_t to, const void* from, uint32_t there = size) { copy(to, from, size, there); }
+inline void write_pair(uint32_t to, float a, float b) {
+  const float both[] = {a, b};
+  std::memcpy(memory + to, both, 8);
+}
+inline void read_four(float& a, float& b, float& c, float& d, uint32_t from) {
+  float four[4];
+  std::memcpy(four, memory + from, 16);
+  a = four[0], b = four[1], c = four[2], d = four[3];
+}
+
+template <typename Kernel>
+void run(int blocks, int threads, Kernel kernel) {
+  for (int block = 0; block < blocks; ++block) {
+    std::memset(memory, 0xFF, sizeof(memory));  // not numbers, to anyone who reads too early
+    everyone = std::make_unique<std::barrier<>>(threads);
+    warps.clear();
+    for (int n = 0; n < threads / 32; ++n) warps.push_back(std::make_unique<Team>(32));
+    std::vector<std::thread> all;
+    for (int t = 0; t < threads; ++t)
+      all.emplace_back([=] { threadIdx.x = t; blockIdx.x = block; kernel(); });
+    for (auto& each : all) each.join();
+  }
+}

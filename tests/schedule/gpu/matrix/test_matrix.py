@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products by matrix instructions: their CUDA, run on a CPU, beside numpy."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx, topi
+
+from cuda_on_cpu import run, source_of
+from smartmem_tvm.schedule.gpu.matrix.matrix import GpuMatrix
+from smartmem_tvm.schedule.gpu.matrix.tile import MatrixTile
+
+FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
+AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")
+HOPPER = tvm.target.Target({**FACTS, "arch": "sm_90a"}, host="llvm")
+WARPS = (
+    MatrixTile(32, 32, 32, 16, 16, 3),
+    MatrixTile(16, 32, 64, 16, 32, 2, slices=2),
+    MatrixTile(32, 32, 16, 32, 16, 4, splits=2),
+)
+GROUPS = (
+    MatrixTile(64, 32, 32, 16, 32, 4, group=True),
+    MatrixTile(64, 64, 64, 16, 64, 3, group=True),
+    MatrixTile(128, 16, 32, 16, 16, 3, splits=3, group=True),
+    MatrixTile(64, 32, 64, 16, 32, 3, slices=2, group=True),
+)
+
+
+def product(shape, left=False, right=False, finish=lambda total, *_: total, more=()):
+    """A kernel of batch x rows x columns x depth halves; an operand may lie the other way round."""
+    batch, rows, columns, depth = shape
+    x = te.placeholder((batch, depth, rows) if left else (batch, rows, depth), "float16", "x")
+    w = te.placeholder((batch, columns, depth) if right else (batch, depth, columns), "float16", "w")
+    k = te.reduce_axis((0, depth), "k")
+
+    def term(b, i, j):
+        return te.sum(
+            ((x[b, k, i] if left else x[b, i, k]) * (w[b, j, k] if right else w[b, k, j])).astype("float32"), k
+        )
+
+    total = te.compute((batch, rows, columns), term, "total")
+    out = te.compute(
+        (batch, rows, columns), lambda b, i, j: finish(total[b, i, j], b, i, j, *more).astype("float16"), "out"
+    )
+    return te.create_prim_func([x, w, *more, out])
+
+
+def scheduled(func, tile, target):
+    return GpuMatrix(tile=tile).apply(func, target).mod["main"].with_attrs({"global_symbol": "main"})
+
+
+def drawn(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float16")
+
+
+def check(func, tile, target, arrays, expected, folder):
+    out = np.full(expected.shape, np.nan, "float16")
+    run(scheduled(func, tile, target), target, {**arrays, "out": out}, folder)
+    np.testing.assert_allclose(out.astype("float32"), expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
+
+
+def multiplied(x, w, left=False, right=False):
+    x, w = (each.astype("float32") for each in (x, w))
+    return (x.swapaxes(1, 2) if left else x) @ (w.swapaxes(1, 2) if right else w)
+
+
+def check_product(shape, tile, target, folder, left=False, right=False):
+    batch, rows, columns, depth = shape
+    x = drawn(*((batch, depth, rows) if left else (batch, rows, depth)))
+    w = drawn(*((batch, columns, depth) if right else (batch, depth, columns)))
+    expected = multiplied(x, w, left, right)
+    check(product(shape, left, right), tile, target, {"x": x, "w": w}, expected, folder)
+
+
+def cases(tiles, target):
+    return [pytest.param(tile, target, id=f"{tile.rows}x{tile.columns}x{tile.depth}") for tile in tiles]
+
+
+SOME = [*cases(WARPS[:1], AMPERE), *cases(GROUPS[:1], HOPPER)]
+ALL = [*cases(WARPS, AMPERE), *cases(GROUPS, HOPPER)]
+
+
+@pytest.mark.parametrize(("tile", "target"), SOME)
+def test_more_rows_columns_and_terms_than_a_tile(tile, target, tmp_path):
+    check_product((2, 70, 72, 88), tile, target, tmp_path)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize(("tile", "target"), ALL)
+@pytest.mark.parametrize(
+    ("shape", "left", "right"),
+    [
+        ((1, 64, 64, 64), False, False),
+        ((2, 72, 40, 200), False, True),
+        ((1, 37, 41, 43), True, False),
+        ((1, 20, 96, 96), True, True),
+    ],
+    ids=str,
+)
+def test_any_shape_orientation_and_tile(shape, tile, target, left, right, tmp_path):
+    check_product(shape, tile, target, tmp_path, left, right)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize(("tile", "target"), ALL)
+def test_an_epilogue_reads_a_bias_and_a_residual(tile, target, tmp_path):
+    shape = (1, 70, 40, 64)
+    bias, rest = te.placeholder((40,), "float16", "bias"), te.placeholder((1, 70, 40), "float16", "rest")
+
+    def finish(total, b, i, j, bias, rest):
+        return tirx.max(total + bias[j].astype("float32"), tirx.const(0, "float32")) + rest[b, i, j].astype("float32")
+
+    func = product(shape, finish=finish, more=(bias, rest))
+    x, w, c, r = drawn(1, 70, 64), drawn(1, 64, 40), drawn(40), drawn(1, 70, 40)
+    expected = np.maximum(multiplied(x, w) + c.astype("float32"), 0) + r.astype("float32")
+    check(func, tile, target, {"x": x, "w": w, "bias": c, "rest": r}, expected, tmp_path)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize(("tile", "target"), ALL)
+def test_a_padded_convolution_with_arithmetic_on_its_image(tile, target, tmp_path):
+    image, weight = te.placeholder((1, 12, 9, 11), "float16", "x"), te.placeholder((24, 12, 3, 3), "float16", "w")
+    relu = te.compute(image.shape, lambda *at: tirx.max(image[at], tirx.const(0, "float16")), "relu")
+    wide = topi.nn.pad(relu, (0, 0, 1, 1))
+    c, p, q = (te.reduce_axis((0, extent)) for extent in (12, 3, 3))
+
+    def term(n, f, y, x):
+        return te.sum((wide[n, c, y + p, x + q] * weight[f, c, p, q]).astype("float32"), (c, p, q))
+
+    total = te.compute((1, 24, 9, 11), term, "total")
+    func = te.create_prim_func([image, weight, te.compute(total.shape, lambda *at: total[at].astype("float16"), "out")])
+    x, w = drawn(1, 12, 9, 11), drawn(24, 12, 3, 3)
+    padded = np.pad(np.maximum(x, 0).astype("float32"), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    expected = np.einsum("nkyxpq,fkpq->nfyx", windows, w.astype("float32"))
+    check(func, tile, target, {"x": x, "w": w}, expected, tmp_path)
+
+
+def test_vectors_of_eight_go_to_shared_memory_by_themselves():
+    source, _ = source_of(scheduled(product((1, 64, 64, 64)), GROUPS[1], HOPPER), HOPPER)
+    assert "cp_async_cg_async_cg_shared_global_16" in source and "_held" not in source
+    assert "m64n64k16" in source and "__syncthreads" in source
+
+
+def test_operands_of_odd_sizes_pass_through_registers():
+    source, _ = source_of(scheduled(product((1, 37, 41, 43)), WARPS[0], AMPERE), AMPERE)
+    assert "left_held" in source and "right_held" in source and "m16n8k16" in source
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75"])
+def test_gpus_without_these_instructions_are_left_to_other_rules(arch):
+    target = tvm.target.Target({**FACTS, "arch": arch}, host="llvm")
+    assert GpuMatrix().apply(product((1, 64, 64, 64)), target) is None
+
+
+def test_products_of_floats_and_of_few_rows_are_left_to_other_rules():
+    x, w = te.placeholder((64, 64), "float32", "x"), te.placeholder((64, 64), "float32", "w")
+    assert GpuMatrix().apply(te.create_prim_func([x, w, topi.matmul(x, w)]), HOPPER) is None
+    assert GpuMatrix().apply(product((1, 4, 64, 64)), HOPPER) is None
+
+
+def test_groups_of_warps_multiply_where_the_architecture_is_hopper_s_own():
+    for target, wide in ((HOPPER, True), (AMPERE, False)):
+        func = GpuMatrix().apply(product((1, 512, 512, 512)), target).mod["main"].with_attr("global_symbol", "main")
+        source, _ = source_of(func, target)
+        assert ("wgmma" in source) == wide and ("ldmatrix" in source) == (not wide)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tiles a product by matrix instructions gets."""
+
+from dataclasses import replace
+
+import pytest
+import tvm
+
+from smartmem_tvm.schedule.gpu.matrix.tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, cycles, fits
+
+FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
+
+
+def params(arch: str) -> MatrixParams | None:
+    return MatrixParams.of(tvm.target.Target({**FACTS, "arch": arch}, host="llvm"))
+
+
+@pytest.mark.parametrize(
+    ("arch", "kibibytes", "groups"),
+    [("sm_80", 163, False), ("sm_86", 99, False), ("sm_90", 227, False), ("sm_90a", 227, True)],
+)
+def test_what_an_architecture_has(arch, kibibytes, groups):
+    known = params(arch)
+    assert known.shared_bytes == kibibytes * 1024
+    assert any(each.tile.group for each in known.candidates) == groups
+
+
+@pytest.mark.parametrize("arch", ["sm_61", "sm_75"])
+def test_older_architectures_have_none(arch):
+    assert params(arch) is None
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(1, 197, 768, 3072),
+        Shape(12, 197, 197, 64),
+        Shape(1, 8, 8, 8),
+        Shape(1, 4096, 4096, 4096),
+        Shape(1, 64, 49, 9000),
+    ],
+    ids=str,
+)
+def test_the_tile_of_every_shape_fits(arch, shape):
+    known = params(arch)
+    tile = best_matrix_tile(shape, known)
+    assert fits(tile, known) and tile.shared_bytes <= known.shared_bytes
+
+
+def test_long_sums_with_few_results_are_divided():
+    known = params("sm_90a")
+    assert best_matrix_tile(Shape(1, 49, 768, 3072), known).splits > 1
+    assert best_matrix_tile(Shape(1, 4096, 4096, 4096), known).splits == 1
+
+
+def test_large_products_get_large_tiles():
+    known = params("sm_90a")
+    small, large = (best_matrix_tile(Shape(1, n, n, 512), known) for n in (128, 8192))
+    assert small.rows * small.columns < large.rows * large.columns
+
+
+def test_what_passes_through_registers_takes_longer():
+    known = params("sm_90a")
+    shape = Shape(1, 256, 256, 1024)
+    for candidate in known.candidates:
+        assert cycles(candidate, replace(shape, right_held=True), known) > cycles(candidate, shape, known)
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [
+        MatrixTile(64, 24, 64, 16, 24, 4, group=True),  # columns that are no pairs of fragments
+        MatrixTile(32, 64, 64, 16, 64, 4, group=True),  # half a group of warps
+        MatrixTile(64, 64, 64, 16, 64, 2, group=True),  # nothing ahead
+        MatrixTile(64, 64, 24, 32, 32, 3),  # no whole number of instructions
+        MatrixTile(256, 256, 128, 64, 64, 4),  # more shared memory than there is
+    ],
+    ids=str,
+)
+def test_what_the_instructions_cannot_do(tile):
+    assert not fits(tile, params("sm_90a"))
