@@ -91,6 +91,8 @@ def _modules() -> Check:
         try:
             importlib.import_module(name)
         except ImportError as error:
+            if error.name in {_MODULES.get(dist, dist) for dists in EXTRAS.values() for dist in dists}:
+                continue  # its extra, which is missing, has a line of its own
             detail = f"module {name} cannot be imported: {error}"
             return Check("smartmem_tvm", False, detail, "pip install --force-reinstall --no-deps smartmem-tvm")
     return Check("smartmem_tvm", True, f"{len(names)} modules in {package.__path__[0]}")
