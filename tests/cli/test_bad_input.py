@@ -230,6 +230,7 @@ def test_our_folder_with_something_else_in_it(smartmem, model_path, compiled_fol
 def test_no_linker(smartmem, model_path, tmp_path, monkeypatch):
     monkeypatch.setattr("smartmem_tvm.deploy.build.compile", never)
     monkeypatch.setattr("tvm.support.cc.get_cc", lambda: None)
+    monkeypatch.setattr("smartmem_tvm.deploy.link.cross_compiler", lambda triple: None)
     assert_refused(smartmem("compile", model_path, "-o", tmp_path / "out"), "g++")
 
 

@@ -70,8 +70,8 @@ def test_what_it_prints(smartmem, compiled_folder, tmp_path, quick):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("{folder}", "--no-fuse"), "--no-fuse is for an ONNX file, and {folder} is compiled already; leave it out."),
-        (("{folder}", "--shape", "x:1"), "--shape is for an ONNX file"),
+        (("{folder}", "--no-fuse"), "Option --no-fuse does nothing here: {folder} is compiled already; give the ONNX file"),
+        (("{folder}", "--shape", "x:1"), "Option --shape does nothing here"),
         (("{folder}", "-o", "{folder}"), "Output folder {folder} exists and holds more or other than a runner"),
         (("{folder}", "-o", "{file}"), "Output folder {file} is a file"),
         (("{folder}", "--runtime", "/nowhere"), "--runtime /nowhere is no folder"),

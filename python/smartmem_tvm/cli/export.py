@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from . import compile as compile_command
 from .console import Result, megabytes, step, table
-from .model import add_compilation, add_memory_budget, add_model, add_shapes
+from .model import add_compilation, add_memory_budget, add_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,8 +50,6 @@ def execute(args: argparse.Namespace) -> Result:
     if runtime is not None and not runtime.is_dir():
         raise UserError(f"--runtime {runtime} is no folder; give one with TVM's runtime libraries.")
     check_output(output)
-    if model.is_dir():
-        _refuse_compilation(args)
     with tempfile.TemporaryDirectory() as place:
         folder = model if model.is_dir() else Path(place) / "compiled"
         if folder is not model:
@@ -59,19 +57,6 @@ def execute(args: argparse.Namespace) -> Result:
         with step(f"Building {output}"):
             data = {"model": args.model, "folder": str(output), **export_runner(folder, output, runtime)}
     return Result(data, lambda console: _render(console, data))
-
-
-def _refuse_compilation(args: argparse.Namespace) -> None:
-    """Options for compiling mean nothing for what is compiled."""
-    parser = argparse.ArgumentParser(add_help=False)
-    add_shapes(parser)
-    add_compilation(parser)
-    add_memory_budget(parser)
-    for action in parser._actions:
-        if getattr(args, action.dest) != parser.get_default(action.dest):
-            raise UserError(
-                f"{action.option_strings[0]} is for an ONNX file, and {args.model} is compiled already; leave it out."
-            )
 
 
 def _render(console: Console, data: dict) -> None:

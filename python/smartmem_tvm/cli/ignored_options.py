@@ -67,6 +67,7 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
         ),
     ),
     "plan": (_for_a_folder("memory_budget"),),
+    "export": (_for_a_folder("memory_budget"),),
     "export-graph": (
         _for_a_folder(),
         Ignored(lambda args: True, ("arena", "cuda_graph"), "a graph of kernels is the same with and without"),
