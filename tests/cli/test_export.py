@@ -70,7 +70,7 @@ def test_what_it_prints(smartmem, compiled_folder, tmp_path, quick):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("{folder}", "--no-fuse"), "Option --no-fuse does nothing here: {folder} is compiled already; give the ONNX file"),
+        (("{folder}", "--no-fuse"), "Option --no-fuse does nothing here: {folder} is compiled already"),
         (("{folder}", "--shape", "x:1"), "Option --shape does nothing here"),
         (("{folder}", "-o", "{folder}"), "Output folder {folder} exists and holds more or other than a runner"),
         (("{folder}", "-o", "{file}"), "Output folder {file} is a file"),
