@@ -66,7 +66,7 @@ def layers_of(
         Is told after each how many are done, and of how many.
     """
     with target:
-        tasks = tasks_of(optimize(mod, options), target)
+        tasks = tasks_of(optimize(mod, options=options), target)
     found = []
     for number, task in enumerate(tasks, start=1):
         (folder / str(number)).mkdir()
