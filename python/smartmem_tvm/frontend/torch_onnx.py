@@ -17,6 +17,7 @@ import onnx
 import tvm
 
 from smartmem_tvm.frontend.onnx_file import LARGE, Model
+from smartmem_tvm.frontend.torch_reductions import with_narrow_results
 from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
     attempts = (_with_plain_attention,) if _has_unknown_attention(program) else (_as_it_is, _with_plain_attention)
     for number, prepare in enumerate(attempts, 1):
         try:
-            return replace(_translated(prepare(program), name, keep), program=program)
+            return replace(_translated(with_narrow_results(prepare(program)), name, keep), program=program)
         except Exception as error:
             if number == len(attempts):
                 raise
@@ -87,6 +88,7 @@ def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
         path = Path(folder) / "model.onnx"
         exported.save(path, include_initializers=False)
         proto = onnx.load_model(path)
+    _require_stated_types(program, proto)
     weights = {}
     for key, value in exported.model.graph.initializers.items():
         array = value.const_value.numpy()
@@ -96,6 +98,17 @@ def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
         else:
             proto.graph.initializer.append(onnx.numpy_helper.from_array(array, key))
     return Model(name, proto, Weights(weights))
+
+
+def _require_stated_types(program: ExportedProgram, proto: onnx.ModelProto) -> None:
+    """Raise if torch's exporter made a result of another type than the program's: it promotes some operators."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    stated = output.args[0][-len(proto.graph.output) :]  # before them is what the program writes into its buffers
+    for node, found in zip(stated, proto.graph.output, strict=True):
+        dtype = str(getattr(node.meta["val"], "dtype", "")).removeprefix("torch.") if hasattr(node, "meta") else ""
+        made = onnx.TensorProto.DataType.Name(found.type.tensor_type.elem_type).lower()
+        if dtype in ("float16", "bfloat16") and made != dtype:
+            raise TypeError(f"torch's exporter makes '{found.name}' {made}, where the program has {dtype}")
 
 
 def _number(dtype: np.dtype) -> int:
