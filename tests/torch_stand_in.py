@@ -74,6 +74,8 @@ class Program:
             SimpleNamespace(op="placeholder", name=name, target=name, meta={"val": SimpleNamespace(shape=shape)})
             for name, shape in self.inputs.items()
         ]
+        result = SimpleNamespace(meta={"val": SimpleNamespace(dtype="torch.float32")})
+        nodes.append(SimpleNamespace(op="output", target="output", args=((result,),)))
         self.graph = SimpleNamespace(nodes=nodes)
 
     def run_decompositions(self, table):
