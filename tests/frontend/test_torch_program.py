@@ -33,7 +33,8 @@ def test_what_torch_does_not_export_goes_through_tvm_with_the_names_of_the_progr
     assert input_spec(mod) == {"image": ((2, 3), "float32")}
     assert output_names(mod) == ["softmax"]
     # Weights become constants unless the translator is asked for parameters.
-    assert translate.calls == [(program, {"unwrap_unit_return_tuple": True})]
+    ((given, options),) = translate.calls
+    assert given.decompositions == () and options == {"unwrap_unit_return_tuple": True, "run_ep_decomposition": False}
     assert len(translate.exports) == 2 * (missing == "operator")
 
 

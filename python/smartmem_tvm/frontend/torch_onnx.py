@@ -17,6 +17,7 @@ import onnx
 import tvm
 
 from smartmem_tvm.frontend.onnx_file import LARGE, Model
+from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
 
 if TYPE_CHECKING:
@@ -43,17 +44,23 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
 
     Raises
     ------
+    UserError
+        If the program is no inference; see `torch_inference`.
     Exception
         What torch's exporter raises, of many kinds, if it does not know an operator.
     """
+    check_inference(program, name)
     attempts = (_with_plain_attention,) if _has_unknown_attention(program) else (_as_it_is, _with_plain_attention)
     for number, prepare in enumerate(attempts, 1):
         try:
-            return replace(_translated(prepare(program), name, keep), program=program)
+            exported = _export(prepare(program))
         except Exception as error:
             if number == len(attempts):
                 raise
             _log.info("Attention is taken apart for torch's exporter: %s.", cause_of(error))
+        else:
+            check_writes(exported.exported_program.graph_signature, name)
+            return replace(_read(exported, name, keep), program=program)
     raise AssertionError("no attempt")
 
 
@@ -77,12 +84,15 @@ def silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
+def _export(program: ExportedProgram) -> torch.onnx.ONNXProgram:
     """With torch's optimizations: what they fold, with the weights at hand, takes the steps after them longer."""
     import torch.onnx
 
     with silence():
-        exported = torch.onnx.export(program, dynamo=True, verbose=False)
+        return torch.onnx.export(program, dynamo=True, verbose=False)
+
+
+def _read(exported: torch.onnx.ONNXProgram, name: str, keep: bool) -> Model:
     with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
         path = Path(folder) / "model.onnx"
         exported.save(path, include_initializers=False)
