@@ -118,7 +118,7 @@ def install(monkeypatch, model):
 
     Returns what was called, and what to raise or to return instead.
     """
-    state = SimpleNamespace(calls=[], exports=[], program=Program())
+    state = SimpleNamespace(calls=[], exports=[], optimized=[], program=Program())
     state.error = state.refusal = state.missing = None
     state.refused_always = True
     proto = model if isinstance(model, onnx.ModelProto) else onnx.load(model)
@@ -143,6 +143,10 @@ def install(monkeypatch, model):
         return state.program
 
     modules = _modules(export, load, from_exported_program)
+    modules["onnxscript"] = ModuleType("onnxscript")
+    modules["onnxscript"].optimizer = SimpleNamespace(
+        optimize=lambda model, **given: state.optimized.append((model, given))
+    )
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     known = importlib.util.find_spec

@@ -21,7 +21,8 @@ def test_a_program_becomes_what_its_onnx_file_becomes(translate, relu_model):
     mod = from_torch(program)
     assert mod.script() == from_onnx(relu_model).script()
     assert (input_spec(mod), output_names(mod)) == (input_spec(from_onnx(relu_model)), ["y"])
-    assert translate.exports == [(program, {"dynamo": True, "verbose": False})] and not translate.calls
+    assert translate.exports == [(program, {"dynamo": True, "verbose": False, "optimize": False})]
+    assert [options for _, options in translate.optimized] == [{"num_iterations": 1}] and not translate.calls
 
 
 @pytest.mark.parametrize("missing", ["onnxscript", "operator"])

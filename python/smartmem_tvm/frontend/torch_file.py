@@ -73,7 +73,7 @@ def read(path: Path) -> Model:
 def _load(path: Path) -> ExportedProgram:
     import torch.export
 
-    from smartmem_tvm.frontend.torch_onnx import silence
+    from smartmem_tvm.frontend.torch_exporter import silence
 
     try:
         with silence():

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ import onnx
 import tvm
 
 from smartmem_tvm.frontend.onnx_file import LARGE, Model
+from smartmem_tvm.frontend.torch_exporter import export
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
 
@@ -53,7 +52,7 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
     attempts = (_with_plain_attention,) if _has_unknown_attention(program) else (_as_it_is, _with_plain_attention)
     for number, prepare in enumerate(attempts, 1):
         try:
-            exported = _export(prepare(program))
+            exported = export(prepare(program))
         except Exception as error:
             if number == len(attempts):
                 raise
@@ -69,27 +68,6 @@ def cause_of(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Keep torch from logging what it leaves out, and whole tracebacks of what becomes one sentence here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _export(program: ExportedProgram) -> torch.onnx.ONNXProgram:
-    """With torch's optimizations: what they fold, with the weights at hand, takes the steps after them longer."""
-    import torch.onnx
-
-    with silence():
-        return torch.onnx.export(program, dynamo=True, verbose=False)
 
 
 def _read(exported: torch.onnx.ONNXProgram, name: str, keep: bool) -> Model:
