@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from smartmem_tvm import UserError, compile, from_torch
+from smartmem_tvm.frontend.torch_exporter import export
 
 
 class Function(nn.Module):
@@ -68,3 +69,13 @@ def test_the_others_are_right(kind, decomposed):
     x = torch.rand(4, 3, 8, 8)
     (found,) = compile(from_torch(exported(TAKEN[kind], decomposed)), "llvm").run(x.numpy())
     torch.testing.assert_close(torch.from_numpy(found), TAKEN[kind](x), rtol=1e-4, atol=1e-5)
+
+
+def test_this_torch_keeps_its_table_where_it_is_looked_for(monkeypatch):
+    def unexpected(*_, **__):
+        raise AssertionError("torch makes its table of operators anew")
+
+    monkeypatch.setattr(torch.onnx, "export", unexpected)
+    for _ in range(2):
+        model = export(exported(TAKEN["inference"], False)).model
+    assert model.opset_imports[""] == torch.onnx._constants.ONNX_DEFAULT_OPSET
