@@ -95,7 +95,8 @@ def operator(name, *arguments, tags=(), **defaults):
         arguments=[
             SimpleNamespace(name=each, has_default_value=lambda known=known: known, default_value=value)
             for each, known, value in names
-        ]
+        ],
+        is_mutable=name.endswith("_"),
     )
     return _Operator(name, schema, [SimpleNamespace(name=tag) for tag in tags])
 

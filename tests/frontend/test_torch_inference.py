@@ -37,9 +37,9 @@ TAKEN = {
 }
 
 
-def program_of(target, args, kwargs=None):
+def program_of(target, args, kwargs=None, users=("output",)):
     program = Program()
-    node = SimpleNamespace(op="call_function", name="it", target=target, args=args, kwargs=kwargs or {})
+    node = SimpleNamespace(op="call_function", name="it", target=target, args=args, kwargs=kwargs or {}, users=users)
     modules = [SimpleNamespace(graph=program.graph), SimpleNamespace(graph=SimpleNamespace(nodes=[node]))]
     program.graph_module = SimpleNamespace(modules=lambda: modules)  # a branch of a condition
     return program
@@ -55,6 +55,13 @@ def test_training_and_random_numbers_are_refused(kind):
 @pytest.mark.parametrize("kind", TAKEN)
 def test_what_does_the_same_in_each_call_is_taken(kind):
     check_inference(program_of(*TAKEN[kind]), "m")
+
+
+def test_random_numbers_matter_where_somebody_reads_them():
+    check_inference(program_of(RANDOM, ("x",), users=()), "m")
+    written = operator("aten.normal_", "self", tags=["nondeterministic_seeded"])
+    with pytest.raises(UserError, match=DRAWS):
+        check_inference(program_of(written, ("x",), users=()), "m")
 
 
 @pytest.fixture

@@ -21,6 +21,11 @@ class Function(nn.Module):
         return self.function(self, x)
 
 
+def _filled(x):
+    x[0].normal_()
+    return x
+
+
 def exported(module, decomposed):
     program = torch.export.export(module, (torch.rand(4, 3, 8, 8),))
     return program.run_decompositions() if decomposed else program
@@ -35,6 +40,7 @@ IN_TRAINING = {
 }
 REFUSED = {
     "random": (lambda _, x: x + torch.randn_like(x), "draws random numbers .* make them an input"),
+    "random, in place": (lambda _, x: _filled(x * 2), "draws random numbers"),
     "buffer": (lambda self, x: x + self.sum.add_(1), "writes into its own tensor 'sum'"),
     "view of a buffer": (lambda self, x: x + self.sum[2:4].add_(1).sum(), "writes into its own tensor 'sum'"),
     "input": (lambda _, x: x.add_(1) * 2, "writes into its input 'x'"),
@@ -59,6 +65,7 @@ def test_what_is_no_function_of_its_inputs_is_refused(kind, decomposed):
 TAKEN = {
     "of the batch alone": nn.BatchNorm2d(3, track_running_stats=False).train(),
     "inference": nn.Sequential(nn.BatchNorm2d(3), nn.InstanceNorm2d(3, track_running_stats=True), nn.Dropout()).eval(),
+    "random and unread": Function(lambda _, x: (torch.rand([]), x * 2)[1]),
     "written inside": Function(lambda _, x: (x * 2).add_(1).relu_()),
 }
 

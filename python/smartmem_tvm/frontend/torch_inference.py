@@ -66,9 +66,11 @@ def check_writes(signature: ExportGraphSignature, name: str) -> None:
 
 
 def draws(node: Node) -> bool:
-    """Whether an operator draws random numbers; dropout and attention do so in training only."""
+    """Whether an operator draws random numbers that somebody reads; dropout and attention do so in training only."""
     if all(tag.name != _RANDOM for tag in getattr(node.target, "tags", ())):
         return False
+    if not node.users and not node.target._schema.is_mutable:
+        return False  # layers that are left out at random in training: torch keeps the draw, which nothing reads
     given = _arguments(node)
     is_training = all(given.get(key, True) is not False for key in _TRAINING)
     return is_training and all(given.get(key) != 0 for key in _CHANCE)
