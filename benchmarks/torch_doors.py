@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"{', '.join(NETWORKS)} (default: all)")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # threads that wait for others use processor time, too
     if args.one:
         print(json.dumps(network(args.one)))
         return

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,8 @@ import onnx
 import tvm
 
 from smartmem_tvm.frontend.onnx_file import LARGE, Model
+from smartmem_tvm.frontend.torch_exporter import export
+from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_reductions import with_narrow_results
 from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
 
@@ -44,17 +44,25 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
 
     Raises
     ------
+    UserError
+        If the program is no inference; see `torch_inference`.
     Exception
         What torch's exporter raises, of many kinds, if it does not know an operator.
     """
+    check_inference(program, name)
     attempts = (_with_plain_attention,) if _has_unknown_attention(program) else (_as_it_is, _with_plain_attention)
     for number, prepare in enumerate(attempts, 1):
         try:
-            return replace(_translated(with_narrow_results(prepare(program)), name, keep), program=program)
+            exported = export(with_narrow_results(prepare(program)))
         except Exception as error:
             if number == len(attempts):
                 raise
             _log.info("Attention is taken apart for torch's exporter: %s.", cause_of(error))
+        else:
+            check_writes(exported.exported_program.graph_signature, name)
+            model = _read(exported, name, keep)
+            _require_stated_types(program, model.proto)
+            return replace(model, program=program)
     raise AssertionError("no attempt")
 
 
@@ -65,30 +73,11 @@ def cause_of(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-@contextmanager
-def silence() -> Iterator[None]:
-    """Keep torch from logging what it leaves out, and whole tracebacks of what becomes one sentence here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
-    """With torch's optimizations: what they fold, with the weights at hand, takes the steps after them longer."""
-    import torch.onnx
-
-    with silence():
-        exported = torch.onnx.export(program, dynamo=True, verbose=False)
+def _read(exported: torch.onnx.ONNXProgram, name: str, keep: bool) -> Model:
     with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
         path = Path(folder) / "model.onnx"
         exported.save(path, include_initializers=False)
         proto = onnx.load_model(path)
-    _require_stated_types(program, proto)
     weights = {}
     for key, value in exported.model.graph.initializers.items():
         array = value.const_value.numpy()
