@@ -29,7 +29,7 @@ from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block
 from .lone_window import LoneWindow, lone_window_of
 from .params import CpuParams
 from .rule import CpuRule
-from .window_band import Band, starts
+from .window_band import Band, power_of_two, starts
 
 _WRITTEN_OUT = 256  # vector operations of a tile up to which its whole window is written out
 
@@ -74,13 +74,6 @@ class Depthwise(CpuRule):
         return None if window is None else _Emitter(window, params).kernel()
 
 
-def _power_of_two(most: int, size: int) -> int:
-    """`most` halved until it is no more than `size`."""
-    while most > size:
-        most //= 2
-    return most
-
-
 class _Emitter:
     def __init__(self, window: LoneWindow, params: CpuParams):
         self.window, self.params, self.scope = window, params, Scope()
@@ -97,7 +90,7 @@ class _Emitter:
     def _choice(self) -> DepthwiseChoice:
         p = self.params
         size = self.channels if self.window.channel is not None else self.columns
-        lanes = _power_of_two(p.lanes, size)
+        lanes = power_of_two(p.lanes, size)
         block, lines = self._band_size(lanes)
         if self.window.channel is None and self.window.term_is_fixed and lanes < min(size, p.lanes):
             lanes *= 2
@@ -266,7 +259,7 @@ class _Emitter:
             return tirx.BufferStore(r.output, value, [substitute(at, point) for at in r.indices])
 
         size = lanes if self.window.channel is not None else min(lanes, self.columns)
-        narrow, scalar = _power_of_two(lanes, size), has_select(r.finish)
+        narrow, scalar = power_of_two(lanes, size), has_select(r.finish)
         stored = [
             self._lanes(narrow, lambda j, n=n, at=at: result(n, index(at) + j), scalar)
             for n in range(len(points))

@@ -21,6 +21,13 @@ def starts(size: int, lanes: int) -> list[int]:
     return [min(at, size - lanes) for at in range(0, size, lanes)]
 
 
+def power_of_two(most: int, size: int) -> int:
+    """`most`, a power of two, or the largest one that is no more than `size`."""
+    while most > size:
+        most //= 2
+    return most
+
+
 @dataclass(frozen=True, eq=False)
 class Band:
     """Scratch memory for some lines of a picture.
@@ -108,10 +115,9 @@ class Band:
             low, high = line.inside
             data = self._line(scope, params, place, y, top + y)
             within = scope.analyzer.simplify(tirx.all(index(low) <= top + y, top + y < index(high)))
-            if isinstance(within, tirx.IntImm):
+            if isinstance(within, tirx.IntImm) or self.window.fill is None:
                 return data
-            blank = self._blank(scope, params, y) if self.lines < line.extent else None
-            return tirx.IfThenElse(within, data, blank)
+            return tirx.IfThenElse(within, data, self._blank(scope, params, y))
 
         low, high = line.inside
         if self.lines == line.extent:  # the same lines are padding each time
@@ -120,27 +126,19 @@ class Band:
         return scope.loop(self.size[0], one, "y")
 
     def _blank(self, scope: Scope, params: CpuParams, y) -> tirx.Stmt:
-        def vector(column, channel, lanes):
-            value = self.window.fill.astype(self.buffer.ty.dtype)
-            return scope.loop(lanes, lambda j: store(self.buffer, value, self.at(y, column) + channel + j), "j", VECTOR)
-
         low, high = self._columns
-        if self.block > 1 or self.window.channel is not None:
-            lanes = self._lanes(params, self.block)
-            cover = starts(self.block, lanes)
-            return scope.loop(high - low, lambda x: block(*(vector(x + index(low), at, lanes) for at in cover)), "x")
-        return scope.loop(high - low, lambda x: vector(x + index(low), index(0), 1), "x")
+        lanes = power_of_two(params.lanes, self.block)
+
+        def column(x) -> tirx.Stmt:
+            first = self.at(y, x + index(low))
+            return block(*(self._filled(scope, first + index(at), lanes) for at in starts(self.block, lanes)))
+
+        return scope.loop(high - low, column, "x")
 
     @property
     def _columns(self) -> tuple[int, int]:
         low, high = self.window.column.inside
         return low, min(high, self.size[1])
-
-    def _lanes(self, params: CpuParams, size: int) -> int:
-        lanes = params.lanes
-        while lanes > size:
-            lanes //= 2
-        return lanes
 
     def _line(self, scope: Scope, params: CpuParams, place: dict, y, top) -> tirx.Stmt:
         if self.window.channel is not None:
@@ -148,14 +146,14 @@ class Band:
         if self.phases > 1:
             return self._dealt(scope, place, y, top)
         low, high = self._columns
-        lanes = self._lanes(params, high - low)
+        lanes = power_of_two(params.lanes, high - low)
         return block(
             *(self._vector(scope, place, (y, top), index(low + at), None, lanes) for at in starts(high - low, lanes))
         )
 
     def _channels(self, scope: Scope, params: CpuParams, place: dict, y, top) -> tirx.Stmt:
         low, high = self._columns
-        lanes = self._lanes(params, self.block)
+        lanes = power_of_two(params.lanes, self.block)
 
         def column(x) -> tirx.Stmt:
             cover = starts(self.block, lanes)
