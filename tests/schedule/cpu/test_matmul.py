@@ -212,8 +212,8 @@ CONVOLUTIONS = {
     "7x7 rows": ((8, 7, 9, 3, 1, 1, 1), "InSequence"),
     "grouped": ((12, 8, 24, 3, 1, 1, 3), "InSequence"),
     "grouped strided": ((8, 13, 8, 3, 2, 1, 2), "InSequence"),
-    "depthwise": ((6, 15, 6, 7, 1, 3, 6), "InSequence"),
-    "depthwise unpadded": ((5, 10, 5, 3, 2, 0, 5), "Window"),
+    "depthwise": ((6, 15, 6, 7, 1, 3, 6), "Depthwise"),
+    "depthwise unpadded": ((5, 10, 5, 3, 2, 0, 5), "Depthwise"),
 }
 
 
