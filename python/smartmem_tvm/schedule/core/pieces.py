@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import tvm_ffi
 from tvm import ir, tirx
 
-from ...ir.index_map import is_if_then_else
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.storage import along_result
-from ...ir.walk import collect, loads
+from ...ir.walk import loads
+from .expressions import choices
 from .nest import Scope
 
 MOST_PIECES = 12
@@ -79,13 +79,7 @@ def _cut(kernel: Kernel, var) -> _Cut | None:
 
 def _bounds(value, var) -> Iterator[int]:
     """Values of `var` at which a condition changes that chooses between tensors."""
-    for choice in collect(value, (ir.Call, tirx.Select)):
-        if isinstance(choice, tirx.Select):
-            condition, *ways = choice.condition, choice.true_value, choice.false_value
-        elif is_if_then_else(choice):
-            condition, *ways = choice.args
-        else:
-            continue
+    for condition, *ways in choices(value):
         if all(map(loads, ways)) and isinstance(condition, (*_BELOW, *_ABOVE)):
             yield from _changes(condition, var)
 

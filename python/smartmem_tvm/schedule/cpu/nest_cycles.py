@@ -21,7 +21,7 @@ from tvm import ir, s_tir, tirx
 
 from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.walk import collect, contains, loads
-from ..core.expressions import Walk
+from ..core.expressions import Walk, choices
 from ..core.nest import UNROLL, VECTOR
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -190,16 +190,8 @@ def _accesses(store: tirx.BufferStore) -> list[tuple]:
 
 def _chooses_source(value, lanes: Sequence) -> bool:
     """Whether it depends on the lane which of several tensors an element is loaded from: no mask does that."""
-    for each in collect(value, (ir.Call, tirx.Select)):
-        if isinstance(each, tirx.Select):
-            condition, *ways = each.condition, each.true_value, each.false_value
-        elif is_if_then_else(each):
-            condition, *ways = each.args
-        else:
-            continue
-        if all(map(loads, ways)) and any(v in lanes for v in variables(condition)):
-            return True
-    return False
+    found = choices(value)
+    return any(all(map(loads, ways)) and any(v in lanes for v in variables(c)) for c, *ways in found)
 
 
 def _value(expr, in_vectors: bool, varying: Sequence) -> tuple[float, list]:
