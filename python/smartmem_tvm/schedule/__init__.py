@@ -12,6 +12,7 @@ from .cpu.rows import Rows
 from .cpu.rule import CpuRule
 from .cpu.sequence import InSequence
 from .cpu.window import Window
+from .price import Price, Prices
 from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
 
@@ -24,6 +25,8 @@ __all__ = [
     "InSequence",
     "Matmul",
     "PackWeights",
+    "Price",
+    "Prices",
     "Rows",
     "Rule",
     "ScheduleKernels",
