@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field
 from tvm import ir, tirx
 
 from ..ir.index_map import function_name, is_if_then_else, variables
-from ..ir.kernel import Kernel, Opaque, Stage, shape_of
+from ..ir.kernel import Kernel, Opaque, Stage, shape_of, substitute
+from ..ir.walk import loads
 from .distinct import Points, conjuncts, count, count_together, is_index
 
 MULTIPLY, ADD, OTHER = "multiplications", "additions", "others"
@@ -114,7 +115,8 @@ class _Counter:
         self.read: dict = {buffer: {} for buffer in kernel.inputs}  # buffer -> form -> (points, extents)
         self.extents: Mapping = {}
         self.bound: dict = {}  # variable -> the expression that it stands for
-        self.known: dict[tuple, int] = {}
+        self.seen_through: dict = {}  # tensor of the kernel, a copy or padded -> the stage that wrote it
+        self.known: dict[tuple, tuple[int, Points]] = {}
 
     def work(self) -> Work:
         read = 0
@@ -127,7 +129,12 @@ class _Counter:
 
     def stage(self, stage: Stage) -> None:
         self.extents, self.bound = stage.extents, {}
-        self.statement(stage.body)
+        inside = stage.is_pointwise and not any(stage.body.buffer.same_as(each) for each in self.kernel.outputs)
+        moves = inside and _moves(stage.body.value)
+        if moves or (inside and _pads(stage.body.value)):
+            self.seen_through[stage.body.buffer] = stage
+        if not moves:  # else what is read of it is read from where it came from
+            self.statement(stage.body)
 
     def statement(self, node, guard: tuple = ()) -> None:
         if isinstance(node, tirx.SeqStmt):
@@ -167,9 +174,17 @@ class _Counter:
             known = Points(((index, int(size)),)) if self.enumerable(index) else None
             found += known or Points(part.points[0].dims, (), exact=False)
         form, vars_ = self.joined_form(("load", load.source), parts)
+        if load.source in self.seen_through:
+            return _Seen(form, vars_, self.behind(load, guard), True)
         if load.source in self.read:
             self.read[load.source].setdefault((form, self.sizes(vars_)), (found + Points((), guard), self.extents))
         return _Seen(form, vars_, (found,), True)
+
+    def behind(self, load: ir.TensorLoad, guard: tuple) -> tuple[Points, ...]:
+        """Where a copy is read from, as if there were none: what is done with its padding is no work."""
+        stage = self.seen_through[load.source]
+        value = substitute(stage.body.value, dict(zip(stage.spatial, load.indices, strict=True)))
+        return self.visit(value, guard, arithmetic=False).points
 
     def choice(self, expr, guard: tuple, arithmetic: bool) -> _Seen:
         """One of two values. What is not chosen is not worked out, and a constant beside it is padding: no work."""
@@ -234,6 +249,20 @@ def _operands(expr) -> list:
     if isinstance(expr, ir.Call):
         return [each for each in expr.args if isinstance(each, ir.Expr) and type(each).__name__ != "StringImm"]
     return [getattr(expr, name) for name in ("a", "b", "value") if hasattr(expr, name)]
+
+
+def _moves(value) -> bool:
+    """Whether a value is an element of a tensor, or chosen by its place among such elements and constants."""
+    if is_if_then_else(value):
+        return is_index(value.args[0]) and all(map(_moves, value.args[1:]))
+    return isinstance(value, ir.TensorLoad | tirx.IntImm | tirx.FloatImm)
+
+
+def _pads(value) -> bool:
+    """Whether a value is chosen among tensors and constants."""
+    if not is_if_then_else(value):
+        return False
+    return any(not loads(branch) or _pads(branch) for branch in value.args[1:])
 
 
 def _kind(expr) -> tuple[str, str, str]:
