@@ -4,22 +4,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import cache
+import logging
 
 import tvm
 from tvm.target import Target
 
 from ..analysis.roofline import Speed
 from ..deploy.binary_cache import cache_of
-from ..errors import UserError
-from ..target import device_of, is_gpu, target_row
+from ..errors import UserError, reason_of
+from ..target import device_of, is_gpu, is_opencl, target_row
 from ..tune.host import cpu_name
-from . import speed_cpu, speed_gpu
+from . import opencl, speed_cpu, speed_gpu
 from .device import describe
 
 FOLDER_VARIABLE = "SMARTMEM_SPEED_CACHE"
 """Names the folder, ``0`` for none; without, it is one in the user's cache folder."""
+_logger = logging.getLogger(__name__)
 _FORMAT = "1"  # of what is kept, and of how it is measured
 
 
@@ -37,24 +37,36 @@ def speed_of(target: Target, again: bool = False) -> Speed | None:
     Returns
     -------
     Speed or None
-        None for a device that is not here and that no table knows.
+        None for a device that is not here and that no table knows, and for a CPU behind OpenCL: nobody knows which of
+        its parts the driver uses.
     """
     try:
         device = device_of(target)
     except UserError:
         row = target_row(target)
         return Speed.of_row(row) if row is not None else None
-    return _kept(target, device, again)
+    return None if _poses_as_gpu(target, device) else _kept(target, device, again)
 
 
-def _kept(target: Target, device: tvm.runtime.Device, again: bool) -> Speed:
+def _poses_as_gpu(target: Target, device: tvm.runtime.Device) -> bool:
+    known = is_opencl(target) and tvm.get_global_func("smartmem.opencl.devices", allow_missing=True) is not None
+    return known and opencl.devices()[device.index].type == "cpu"
+
+
+def _kept(target: Target, device: tvm.runtime.Device, again: bool) -> Speed | None:
     threads = None if is_gpu(target) else tvm.runtime.num_threads()
     name = _name(target, device)
     kept, key = cache_of(FOLDER_VARIABLE, "speed"), (_FORMAT, name, str(threads), str(target), tvm.__version__)
     found = None if again else kept.load(*key)
     if found is not None:
         return Speed.from_dict(json.loads(found))
-    speed = _measured(target, device, name, threads)
+    try:
+        speed = _measured(target, device, name, threads)
+    except Exception as error:
+        if threads is not None:
+            raise
+        _logger.warning("how fast %s is could not be measured (%s): kernels have no bounds.", name, reason_of(error))
+        return None
     kept.store(json.dumps(speed.as_dict()).encode(), *key)
     return speed
 
