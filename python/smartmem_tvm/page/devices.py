@@ -113,7 +113,8 @@ def kernel_times(measurements: Iterable[tuple[str, Mapping]], network: Mapping) 
     -------
     list of dict
         ``file``, ``device``, and ``kernels``: name -> ``seconds`` of all its launches in one inference, ``launches``,
-        ``share`` of the sum; ``bound`` (seconds), ``bound_by`` and ``off`` where the measurement has them.
+        ``share`` of the sum; ``bound`` (seconds), ``bound_by``, ``of_roofline`` and ``off`` where the
+        measurement has them.
     """
     known = {kernel["kernel"] for kernel in network["kernels"]}
     found = []
@@ -130,7 +131,8 @@ def kernel_times(measurements: Iterable[tuple[str, Mapping]], network: Mapping) 
 
 
 def _time(kernel: Mapping, total: float) -> dict:
-    bounds = {"bound": kernel.get("bound_seconds"), "bound_by": kernel.get("bound_by"), "off": kernel.get("off")}
+    bounds = {name: kernel.get(name) for name in ("bound_by", "of_roofline", "off")}
+    bounds["bound"] = kernel.get("bound_seconds")
     return {
         "seconds": kernel["seconds"],
         "launches": kernel.get("launches"),

@@ -15,6 +15,7 @@ from ..analysis.work import Work, work
 from ..ir.kernel import Opaque, parse
 from .speed import speed_of
 
+_NEAR = 2.0  # times the time from memory, up to which that explains a kernel
 _OUTSIDE = "TVM's code generator or a library makes it, and no loops of it are seen"
 
 
@@ -118,7 +119,7 @@ def _why(entry: Mapping, found: KernelBound, speed: Speed) -> str | None:
     slowest = speed.moved[-1][1] if speed.moved else float("inf")
     far = replace(found.bound, memory=found.work.bytes / slowest)
     reasons = []
-    if once < FAR * far.seconds:
+    if once < _NEAR * far.seconds:
         reasons.append(f"from memory, and not from a cache, its bytes take {far.memory * 1e6:.1f} us")
     if entry["catch_all"]:
         reasons.append("no rule is for kernels like this one")

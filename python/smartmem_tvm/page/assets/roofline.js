@@ -5,7 +5,6 @@ const FAR = 4; // times its bound from which on a kernel counts as slow
 
 const hasBounds = (times) => Object.values(times.kernels).some((each) => each.bound);
 const timesOff = (kernel) => (kernel && kernel.bound && kernel.seconds ? kernel.seconds / kernel.bound : null);
-const ofRoofline = (kernel) => { const off = timesOff(kernel); return off === null ? "–" : shown(1 / off, "percent"); };
 const microseconds = (seconds) => `${+(1e6 * seconds).toPrecision(3)} µs`;
 
 // Powers of ten, as [place, text], that lie between two values.
@@ -16,7 +15,7 @@ function decades(least, most, place) {
 
 function rooflineSection(model, graph) {
   const bounded = model.times.map((each, at) => [each, at]).filter(([each]) => hasBounds(each));
-  if (!bounded.length) return section("roofline", "Time against bound", null, `No bounds of kernels: \`smartmem explain ${model.name}.onnx --schedules --json\` brings them with the times, on a machine with the device; give its output to this command too.`);
+  if (!bounded.length) return section("roofline", "Roofline", null, `No bounds of kernels: \`smartmem explain ${model.name}.onnx --schedules --json\` brings them with the times, on a machine with the device; give its output to this command too.`);
   const dots = bounded.flatMap(([each, at]) => Object.entries(each.kernels).filter(([, kernel]) => timesOff(kernel) !== null)
     .map(([name, kernel]) => ({ name, kernel, at, device: each.device, off: timesOff(kernel) })));
   const box = { left: 80, right: 900, top: 20, bottom: 520 };
@@ -46,5 +45,5 @@ function rooflineSection(model, graph) {
     const share = dots.filter((dot) => dot.at === at && dot.off > FAR).reduce((sum, dot) => sum + (dot.kernel.share || 0), 0);
     return `${each.device}: ${shown(share, "percent")} of the time is in kernels above the dashed line.`;
   });
-  return section("roofline", "Time against bound", `Each dot is a kernel, the larger the more of the time it takes; on the line it is as fast as its device allows, on the dashed one it takes four times as long. A click goes to the kernel. ${slow.join(" ")}`, null, wide(picture));
+  return section("roofline", "Roofline", `Each dot is a kernel, the larger the more of the time it takes; on the line it is as fast as its device allows, on the dashed one it takes four times as long. A click goes to the kernel. ${slow.join(" ")}`, null, wide(picture));
 }
