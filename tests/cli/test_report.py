@@ -215,7 +215,7 @@ def test_a_dot_for_each_kernel_that_has_a_bound(full, logs):
     assert set(dots) == {each["kernel"] for each in kernels[:-1]} and len(dots) > 1
     tips = {name: dot.find_element(By.TAG_NAME, "title").get_attribute("textContent") for name, dot in dots.items()}
     slow = kernels[0]["kernel"]
-    assert "bound 12.5 µs by memory: 8.00×" in tips[slow] and HOSTILE in tips[slow]
+    assert f"bound 12.5 µs by memory: 8.00{TIMES}" in tips[slow] and HOSTILE in tips[slow]
     share = kernels[0]["seconds"] / sum(each["seconds"] for each in kernels)
     text = driver.find_element(By.ID, "roofline").text
     assert f"{share:.1%} of the time is in kernels above the dashed line" in text

@@ -27,8 +27,11 @@ _KINDS = {
     **dict.fromkeys((tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max), OTHER),
 }
 FUNCTIONS = frozenset(
-    "exp exp2 exp10 erf tanh sigmoid log log2 log10 log1p sqrt rsqrt pow sin cos tan asin acos atan atan2 sinh cosh "
-    "asinh acosh atanh hypot".split()
+    (
+        *("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "pow", "sqrt", "rsqrt", "hypot"),
+        *("erf", "sigmoid", "tanh", "sinh", "cosh", "asinh", "acosh", "atanh"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
+    )
 )
 """Calls that take many instructions; others are an instruction, or none."""
 _FREE = ("if_then_else", "reinterpret", "likely")

@@ -78,13 +78,14 @@ class _Bench:
     def _long_enough(self, arguments: Callable[[int], Sequence], name: str) -> tuple[int, float]:
         """How often something was done, and the best time that took."""
         times, function = 1, self.code[name]
-        while True:
-            seconds = self.clock.seconds(lambda: function(*arguments(times)))
-            if seconds >= _AT_LEAST or times > 1 << 20:
-                break
+
+        def once(times: int) -> float:
+            given = arguments(times)
+            return self.clock.seconds(lambda: function(*given))
+
+        while (seconds := once(times)) < _AT_LEAST and times <= 1 << 20:
             times *= min(16, int(_AT_LEAST / seconds) + 1)
-        again = [self.clock.seconds(lambda: function(*arguments(times))) for _ in range(_READINGS - 1)]
-        return times, min(seconds, *again)
+        return times, min(seconds, *(once(times) for _ in range(_READINGS - 1)))
 
 
 def _arithmetic(groups: int, function: str = "") -> tirx.PrimFunc:

@@ -121,9 +121,7 @@ def _stores(threads: int, target: Target, value: Callable) -> tirx.PrimFunc:
 
 def _vectors(values: int, target: Target, body: Callable) -> tirx.Stmt:
     lanes = CpuParams.of(target).lanes
-    return loop(
-        values // lanes, lambda v: loop(lanes, lambda j: body(v * index(lanes) + j), "j", VECTOR), "v", UNROLL
-    )
+    return loop(values // lanes, lambda v: loop(lanes, lambda j: body(v * index(lanes) + j), "j", VECTOR), "v", UNROLL)
 
 
 def _streaming(threads: int, task: Callable) -> tirx.PrimFunc:
