@@ -9,6 +9,7 @@ import logging
 import tvm
 from tvm.target import Target
 
+from .. import json_data
 from ..analysis.roofline import Speed
 from ..deploy.binary_cache import cache_of
 from ..errors import UserError, reason_of
@@ -59,7 +60,7 @@ def _kept(target: Target, device: tvm.runtime.Device, again: bool) -> Speed | No
     kept, key = cache_of(FOLDER_VARIABLE, "speed"), (_FORMAT, name, str(threads), str(target), tvm.__version__)
     found = None if again else kept.load(*key)
     if found is not None:
-        return Speed.from_dict(json.loads(found))
+        return Speed.from_dict(json_data.parse(found.decode()))
     try:
         speed = _measured(target, device, name, threads)
     except Exception as error:
