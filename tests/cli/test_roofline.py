@@ -58,6 +58,20 @@ def test_explain_names_what_is_far_off(smartmem, model_path, machine):
     assert "More than 4x off the roofline" in outcome.out and "off the roofline: 100.00%" in outcome.out
 
 
+def test_explain_says_why_kernels_have_no_bounds(smartmem, model_path, monkeypatch):
+    from smartmem_tvm.runtime import roofline
+
+    def refuses(_kernel):
+        raise roofline.Opaque("it chooses among hundreds")
+
+    monkeypatch.setattr(roofline, "work", refuses)
+    outcome = smartmem("explain", model_path, "--schedules", "--threads", "1")
+    assert "in kernels without a bound: 100.00% (it chooses among hundreds)." in outcome.out
+    monkeypatch.setattr(roofline, "speed_of", lambda _: None)
+    outcome = smartmem("explain", model_path, "--schedules", "--threads", "1")
+    assert "nobody knows how fast the device is" in outcome.out and "off the roofline" not in outcome.out
+
+
 def test_explain_knows_bounds_without_the_device(smartmem, model_path):
     data = smartmem("explain", model_path, "--schedules", "--target", "adreno-740", "--json").data
     assert data["not_measured"] and data["slow_share"] is None

@@ -19,6 +19,8 @@ def print_slow(console: Console, data: dict) -> None:
     from ..analysis.roofline import FAR
     from ..runtime.roofline import slowest
 
+    if data["speed"] is None:
+        console.print("Kernels have no bounds: nobody knows how fast the device is.")
     if data["slow_share"] is None:
         return
     found = slowest(data["kernels"], _LEAST)
@@ -30,3 +32,7 @@ def print_slow(console: Console, data: dict) -> None:
     if rows:
         console.print(table(f"More than {FAR:.0f}x off the roofline", _TITLES, rows, numbers=(2, 3)))
     console.print(f"Share of the time in kernels more than {FAR:.0f}x off the roofline: {data['slow_share']:.2%}.")
+    without = [each for each in data["kernels"] if each["bound_seconds"] is None]
+    if without:
+        share, reasons = sum(each["share"] for each in without), dict.fromkeys(each["off"] for each in without)
+        console.print(f"Share of the time in kernels without a bound: {share:.2%} ({'; '.join(reasons)}).")

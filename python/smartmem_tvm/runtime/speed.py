@@ -57,7 +57,8 @@ def _poses_as_gpu(target: Target, device: tvm.runtime.Device) -> bool:
 def _kept(target: Target, device: tvm.runtime.Device, again: bool) -> Speed | None:
     threads = None if is_gpu(target) else tvm.runtime.num_threads()
     name = _name(target, device)
-    kept, key = cache_of(FOLDER_VARIABLE, "speed"), (_FORMAT, name, str(threads), str(target), tvm.__version__)
+    kept = cache_of(FOLDER_VARIABLE, "speed", "figures of this machine")
+    key = (_FORMAT, name, str(threads), str(target), tvm.__version__)
     found = None if again else kept.load(*key)
     if found is not None:
         return Speed.from_dict(json_data.parse(found.decode()))
