@@ -34,9 +34,10 @@ _home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _pocl = Path(os.environ.setdefault("POCL_CACHE_DIR", str(_home / "smartmem_tvm_tests" / f"pocl-{_driver_key()}")))
 _pocl.mkdir(parents=True, exist_ok=True)
 _caches = None
-if "SMARTMEM_OPENCL_CACHE" not in os.environ:
-    _caches = tempfile.TemporaryDirectory(prefix="smartmem-opencl-", ignore_cleanup_errors=True)
-    os.environ["SMARTMEM_OPENCL_CACHE"] = _caches.name
+for _variable in ("SMARTMEM_OPENCL_CACHE", "SMARTMEM_SPEED_CACHE"):
+    if _variable not in os.environ:
+        _caches = _caches or tempfile.TemporaryDirectory(prefix="smartmem-caches-", ignore_cleanup_errors=True)
+        os.environ[_variable] = str(Path(_caches.name) / _variable.lower())
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from smartmem_tvm.pipeline import lower_phases, run_phases
 from smartmem_tvm.report import explain, graph_cost
 from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
+from smartmem_tvm.runtime.roofline import add_bounds, roofline
 from smartmem_tvm.schedule.gpu.dlight_rules import dlight_rules
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.suite import SUITES
@@ -103,6 +104,17 @@ def test_no_catch_all_rule_made_a_kernel_that_matters(network):
     times = kernel_times(network.compiled, list(inputs(network.mod, 0).values())) if caught else {}
     report = schedule_report(network.compiled.rules, times)
     assert [each for each in report["kernels"] if each["catch_all"] and each["share"] > CATCH_ALL_SHARE] == []
+
+
+@pytest.mark.device
+def test_no_kernel_takes_less_than_its_bound(network):
+    """Where bytes decide, a machine that was busy when it was measured may be faster now."""
+    speed, bounds = roofline(network.compiled.graph, network.compiled.target)
+    times = kernel_times(network.compiled, list(inputs(network.mod, 0).values()))
+    report = add_bounds(schedule_report(network.compiled.rules, times), bounds, speed)
+    assert all(each["bound_seconds"] for each in report["kernels"])
+    most = {"arithmetic": 1.1, "launch": 1.1, "memory": 1.5}
+    assert [each for each in report["kernels"] if each["of_roofline"] > most[each["bound_by"]]] == []
 
 
 @pytest.mark.device

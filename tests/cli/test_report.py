@@ -51,6 +51,11 @@ def logs(model_folder, tmp_path_factory):
         {"kernel": name, "rule": "r", "launches": number, "seconds": 1e-4 * number}
         for number, name in enumerate(dict.fromkeys(each["kernel"] for each in kernels), start=1)
     ]
+    # The first kernel takes eight times its bound, the others twice; what the last may take nobody knows.
+    for number, each in enumerate(times[:-1]):
+        share = 0.5 if number else 0.125
+        each |= {"bound_seconds": each["seconds"] * share, "of_roofline": share, "bound_by": "memory", "off": None}
+    times[0]["off"] = HOSTILE
     measured = {
         "folder": str(model_folder),
         "key": "k",
@@ -108,7 +113,7 @@ def test_it_loads_without_a_word_in_the_console(full):
     assert console(driver) == []
     assert driver.title == "attention · smartmem"
     ids = [each.get_attribute("id") for each in driver.find_elements(By.TAG_NAME, "section")]
-    assert ids == ["graph", "kernels", "decisions", "tensors", "memory", "tuning", "ablation", "devices"]
+    assert ids == ["graph", "kernels", "roofline", "decisions", "tensors", "memory", "tuning", "ablation", "devices"]
     assert driver.find_elements(By.CSS_SELECTOR, "section[data-empty]") == []
 
 
@@ -202,6 +207,29 @@ def test_nothing_is_wider_than_the_window(full, width):
 
 
 @pytest.mark.device
+def test_a_dot_for_each_kernel_that_has_a_bound(full, logs):
+    """Above the lines in log-log coordinates as far as it is off; a click goes to the kernel."""
+    driver, _ = full
+    kernels = json.loads((logs / "phone.json").read_text())["kernels"]
+    dots = {each.get_attribute("data-kernel"): each for each in driver.find_elements(By.CSS_SELECTOR, "#roofline .dot")}
+    assert set(dots) == {each["kernel"] for each in kernels[:-1]} and len(dots) > 1
+    tips = {name: dot.find_element(By.TAG_NAME, "title").get_attribute("textContent") for name, dot in dots.items()}
+    slow = kernels[0]["kernel"]
+    assert f"bound 12.5 µs by memory: 8.00{TIMES}" in tips[slow] and HOSTILE in tips[slow]
+    share = kernels[0]["seconds"] / sum(each["seconds"] for each in kernels)
+    text = driver.find_element(By.ID, "roofline").text
+    assert f"{share:.1%} of the time is in kernels above the dashed line" in text
+    lines = "return [...document.querySelectorAll('#roofline line')].filter(e => !e.classList.contains('axis'))"
+    ends = driver.execute_script(f"{lines}.map(e => ['x1', 'y1', 'x2', 'y2'].map(k => Number(e.getAttribute(k))))")
+    for name, dot in dots.items():
+        x, y = (float(dot.get_attribute(key)) for key in ("cx", "cy"))
+        once, far = (y1 + (y2 - y1) * (x - x1) / (x2 - x1) for x1, y1, x2, y2 in ends)
+        assert y < far < once if name == slow else far < y < once
+    driver.execute_script("arguments[0].dispatchEvent(new Event('click'))", dots[slow])
+    assert slow in driver.find_element(By.CSS_SELECTOR, "#graph aside").text
+
+
+@pytest.mark.device
 def test_a_small_graph_leaves_no_blank(full):
     driver = full[0]
     driver.set_window_size(1500, 1400)
@@ -242,7 +270,7 @@ def test_what_is_missing_names_the_command_that_brings_it(smartmem, chromium, mo
     assert smartmem("report", model_folder, "-o", tmp_path / "r.html").code == 0
     open_page(chromium, tmp_path / "r.html")
     empty = {each.get_attribute("id"): each.text for each in chromium.find_elements(By.CSS_SELECTOR, "[data-empty]")}
-    assert set(empty) == {"kernels", "tuning", "ablation", "devices"}
+    assert set(empty) == {"kernels", "roofline", "tuning", "ablation", "devices"}
     commands = {"kernels": "measure", "tuning": "tune", "ablation": "bench", "devices": "measure"}
     assert all(f"smartmem {command} " in empty[section] for section, command in commands.items())
     assert console(chromium) == []

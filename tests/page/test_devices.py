@@ -58,6 +58,16 @@ def test_kernels_are_those_of_this_model_and_target():
     assert found["kernels"]["b"] == {"seconds": 3.0, "launches": None, "share": 0.75}
 
 
+def test_kernels_bring_their_bounds():
+    network = {"name": "net", "folder": "out", "kernels": [{"kernel": "a"}, {"kernel": "b"}]}
+    bound = {"bound_seconds": 0.25, "bound_by": "memory", "of_roofline": 0.25, "off": None, "work": {}}
+    kernels = [{"kernel": "a", "seconds": 1.0, **bound}, {"kernel": "b", "seconds": 3.0, "bound_seconds": None}]
+    (found,) = kernel_times([("x", {"model": "net.onnx", "kernels": kernels})], network)
+    times = {"seconds": 1.0, "launches": None, "share": 0.25}
+    assert found["kernels"]["a"] == {**times, "bound": 0.25, "bound_by": "memory", "of_roofline": 0.25}
+    assert found["kernels"]["b"] == {"seconds": 3.0, "launches": None, "share": 0.75}
+
+
 def test_steps_of_an_ablation():
     (found,) = ablations([("b.json", ROW), ("c.json", {"model": "plain", "systems": {}})])
     assert found["model"] == "Net"

@@ -77,6 +77,7 @@ SERVED = (
 
 # Shown where a system has them.
 _GRAPHS = Column("in graphs", "kernels_per_graph", ("kernels_per_graph",), per_graph)
+_SLOW = Column("4x off", "slow_share", ("slow_share",), "{:.1%}")
 _CSV_ONLY = (
     Column("", "layout_transitions", ("layout_transitions",)),
     Column("", "kernels_in_graphs", ("kernels_in_graphs",)),
@@ -86,6 +87,7 @@ _CSV_ONLY = (
     Column("", "seconds_codegen", ("seconds", "codegen")),
     Column("", "error_message", ("error",)),
 )
+_EXTRA = (_GRAPHS, _SLOW)
 ABLATION_TITLES = ("model", "technique", *(column.title for column in FIGURES[:4]), "faster")
 
 
@@ -94,8 +96,8 @@ def columns_of(rows: Sequence[Mapping]) -> tuple[Column, ...]:
     systems = [facts for row in rows for facts in row.get("systems", {}).values()]
     if any("throughput" in facts for facts in systems):
         return SERVED
-    graphs = (_GRAPHS,) if any(_GRAPHS.value(facts) is not None for facts in systems) else ()
-    return (*FIGURES[:2], *graphs, *FIGURES[2:])
+    graphs, slow = ((each,) if any(each.value(facts) is not None for facts in systems) else () for each in _EXTRA)
+    return (*FIGURES[:2], *graphs, *FIGURES[2:], *slow)
 
 
 def titles(columns: Sequence[Column] = FIGURES) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ def ablation_cells(row: Mapping) -> list[tuple[str, ...]]:
 def csv_text(rows: Iterable[Mapping]) -> str:
     """One line for each model and system."""
     text = io.StringIO()
-    columns = FIGURES + SERVED[1:5] + _CSV_ONLY
+    columns = (*FIGURES, _SLOW, *SERVED[1:5], *_CSV_ONLY)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["model", "system", "threads", "date", *(column.name for column in columns)])
     for row in rows:
@@ -211,10 +213,13 @@ def conditions(rows: Sequence[Mapping]) -> list[str]:
                 f"{turns}."
             ] = None
             continue
+        if any("slow_share" in facts for facts in row.get("systems", {}).values()):
+            sentences[SLOW_SENTENCE] = None
         sentences[f"Latencies: medians, 10th and 90th percentile{batch} on {where}; runs taken {turns}."] = None
     return list(sentences)
 
 
+SLOW_SENTENCE = "4x off: share of the time in kernels that take more than four times what the device allows."
 _MEANS = (("activations moved", activations), ("latency", latency), ("inferences a second", per_second))
 
 

@@ -199,14 +199,17 @@ class TvmSystem(System):
         return {**counts, "first_seconds": self.first_seconds, **self._times()}
 
     def _times(self) -> dict:
-        """What the launches of an inference take one by one, where that can be seen."""
+        """What the launches of an inference take one by one, where that can be seen, and what they could take."""
         from ..runtime.launch_times import launch_times
         from ..target import is_gpu
         from .launches import shares
+        from .slow_kernels import slow_kernels
 
-        if not is_gpu(self.compiled.target) or self.compiled.kernels_per_graph:
+        if self.compiled.kernels_per_graph:
             return {}
-        return shares(self.compiled.graph, launch_times(self.compiled, self.inputs), each=self.of_ours)
+        launches = launch_times(self.compiled, self.inputs) if is_gpu(self.compiled.target) else None
+        found = shares(self.compiled.graph, launches, each=self.of_ours) if launches else {}
+        return found | (slow_kernels(self.compiled, self.inputs, launches) if self.of_ours else {})
 
 
 class OnnxRuntime(System):

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..tune.host import set_threads
 from .console import Result, decisions_text, step, table, tuning_text
 from .model import import_model, options, read_model
+from .slow_kernels import print_slow
 
 if TYPE_CHECKING:
     import tvm
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..frontend import Model
     from ..runtime.kernel_times import KernelTime
 
-_KERNELS = ("kernel", "rule", "launches", "us", "share", "tuned")
+_KERNELS = ("kernel", "rule", "launches", "us", "share", "bound, us", "of the roofline", "tuned")
 _DECISIONS = ("kernel", "strategy", "gain", "decisions")
 _RULES = ("rule", "kernels", "share", "for")
 
@@ -34,6 +35,7 @@ def explain_schedules(args: argparse.Namespace) -> Result:
     """
     from ..deploy.tuned import tuning_report
     from ..runtime.kernel_times import schedule_report
+    from ..runtime.roofline import add_bounds, roofline
     from ..target import device_of, parse_target
 
     threads = set_threads(args.threads)
@@ -44,10 +46,12 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         device_of(target)
     except UserError as error:
         missing = str(error)
-    rules, tuning, times = _measure(args, mod, target, model) if missing is None else _schedule(args, mod, target)
+    made = _measure(args, mod, target, model) if missing is None else _schedule(args, mod, target)
     data = {"model": args.model, "target": target.kind.name, "threads": threads, "not_measured": missing}
-    data |= schedule_report(rules, times)
-    data["tuning"] = tuning_report(tuning, len(rules))
+    with step("Working out bounds"):
+        speed, bounds = roofline(made.graph, target)
+    data |= add_bounds(schedule_report(made.rules, made.times), bounds, speed)
+    data["tuning"] = tuning_report(made.tuning, len(made.rules))
     for each in data["kernels"]:
         each["tuned"] = data["tuning"]["gains"].get(each["kernel"])
     if args.op is not None:
@@ -57,9 +61,17 @@ def explain_schedules(args: argparse.Namespace) -> Result:
     return Result(data, lambda console: _render(console, data, one_by_one=args.op is not None or args.all))
 
 
-def _measure(
-    args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model
-) -> tuple[dict[str, dict], dict[str, dict], dict[str, KernelTime]]:
+@dataclass(frozen=True)
+class _Made:
+    """Kernels of a model: before they were scheduled, by which rules they were, their tuning, and times, if any."""
+
+    graph: tvm.IRModule
+    rules: dict[str, dict]
+    tuning: dict[str, dict]
+    times: dict[str, KernelTime] | None = None
+
+
+def _measure(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model) -> _Made:
     from ..deploy.build import compile
     from ..frontend import check_inputs, input_spec
     from ..frontend.inputs import id_limits, random_inputs
@@ -71,20 +83,19 @@ def _measure(
     spec = input_spec(mod)
     arrays = check_inputs(spec, random_inputs(spec, id_limits(model.proto)))
     with step("Running"):
-        return compiled.rules, compiled.tuning, kernel_times(compiled, arrays)
+        return _Made(compiled.graph, compiled.rules, compiled.tuning, kernel_times(compiled, arrays))
 
 
-def _schedule(
-    args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target
-) -> tuple[dict[str, dict], dict[str, dict], None]:
+def _schedule(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target) -> _Made:
     from ..deploy.build import lower, optimize
     from ..schedule.schedule_kernels import kernel_rules
     from ..tune.apply_records import tuning_of
 
     chosen = options(args)
     with step("Running the passes"), target:
-        lowered = lower(optimize(mod, options=chosen), target, replace(chosen, dump_dir=None))[0]
-        return kernel_rules(lowered), tuning_of(lowered), None
+        graph = optimize(mod, options=chosen)
+        lowered = lower(graph, target, replace(chosen, dump_dir=None))[0]
+        return _Made(graph, kernel_rules(lowered), tuning_of(lowered))
 
 
 def _render(console: Console, data: dict, one_by_one: bool) -> None:
@@ -92,10 +103,11 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
     tuned = [(each["kernel"], each["tuned"]) for each in kernels if each["tuned"] is not None]
     gains = {name: f"{facts['gain']:.2f}x" for name, facts in tuned}
     rows = [(each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-")) for each in kernels]
-    console.print(table(data["model"], _KERNELS, rows, numbers=(2, 3, 4, 5)))
+    console.print(table(data["model"], _KERNELS, rows, numbers=range(2, len(_KERNELS))))
     if one_by_one and tuned:
         lines = [(name, t["strategy"], f"{t['gain']:.2f}x", decisions_text(t["decisions"])) for name, t in tuned]
         console.print(table("Tuned kernels", _DECISIONS, lines, numbers=(2,)))
+    print_slow(console, data)
     console.print(table("Rules", _RULES, _rules(kernels), numbers=(1, 2)))
     caught = sum(each["catch_all"] for each in kernels)
     console.print(f"{caught} of {len(kernels)} kernels come from rules that answer for whatever others leave over.")
@@ -111,10 +123,13 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
         console.print("--op NAME shows what was decided for the kernels that have NAME in their name, --all for all.")
 
 
-def _numbers(kernel: dict) -> tuple[str, str, str]:
+def _numbers(kernel: dict) -> tuple[str, ...]:
+    bound = "-" if kernel["bound_seconds"] is None else f"{kernel['bound_seconds'] * 1e6:.1f}"
     if kernel["share"] is None:
-        return ("-", "-", "-")
-    return (str(kernel["launches"]), f"{kernel['seconds'] * 1e6:.1f}", f"{kernel['share']:.2%}")
+        return ("-", "-", "-", bound, "-")
+    of_roofline = "-" if kernel["of_roofline"] is None else f"{kernel['of_roofline']:.0%}"
+    seconds, share = f"{kernel['seconds'] * 1e6:.1f}", f"{kernel['share']:.2%}"
+    return (str(kernel["launches"]), seconds, share, bound, of_roofline)
 
 
 def _rules(kernels: list[dict]) -> list[tuple]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
+from ..bench.slow_kernels import slow_kernels
 from ..bench.turns import inference, medians
 from ..errors import UserError, reason_of
 from ..tune.host import set_threads
@@ -149,6 +150,9 @@ def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list)
     for name, value in zip(compiled, seconds):
         data[name]["latency_ms"] = value * 1e3
     data["speedup"] = seconds[0] / seconds[1]
+    with step("Timing kernels"):
+        for name, each in compiled.items():
+            data[name] |= {} if each.kernels_per_graph else slow_kernels(each, arrays)
 
 
 def _render(console: Console, data: dict) -> None:
@@ -163,6 +167,8 @@ def _render(console: Console, data: dict) -> None:
     ]
     if "latency_ms" in before:
         rows.append(_row("latency, ms (median)", before["latency_ms"], after["latency_ms"]))
+    if None not in (before.get("slow_share"), after.get("slow_share")):
+        rows.append(("share of kernels 4x off", f"{before['slow_share']:.1%}", f"{after['slow_share']:.1%}", "-"))
     console.print(table(data["model"], _COLUMNS, rows, numbers=(1, 2, 3)))
     console.print(
         f"ONNX file: {data['onnx_nodes']} nodes, {data['onnx_layout_nodes']} of them layout operators. "

@@ -32,10 +32,12 @@ class BinaryCache:
         Made by the first `store`. None keeps nothing.
     megabytes : int
         How large the folder may get.
+    what : str
+        The binaries in words, for a warning.
     """
 
-    def __init__(self, folder: Path | None, megabytes: int = 1024):
-        self.folder, self.limit = folder, megabytes << 20
+    def __init__(self, folder: Path | None, megabytes: int = 1024, what: str = "compiled kernels"):
+        self.folder, self.limit, self.what = folder, megabytes << 20, what
         self._warned = False
 
     def load(self, *key: str) -> bytes | None:
@@ -86,7 +88,7 @@ class BinaryCache:
     def _warn(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
-            _logger.warning("compiled kernels are not kept: writing into %s failed (%s).", self.folder, error.strerror)
+            _logger.warning("%s are not kept: writing into %s failed (%s).", self.what, self.folder, error.strerror)
 
 
 def _entry(path: Path) -> tuple[float, int, Path] | None:
@@ -98,7 +100,7 @@ def _entry(path: Path) -> tuple[float, int, Path] | None:
     return status.st_mtime, status.st_size, path
 
 
-def cache_of(variable: str, name: str) -> BinaryCache:
+def cache_of(variable: str, name: str, what: str = "compiled kernels") -> BinaryCache:
     """The cache that environment variables choose.
 
     Parameters
@@ -107,6 +109,8 @@ def cache_of(variable: str, name: str) -> BinaryCache:
         Names the folder, ``0`` for none; with ``_MB`` behind it, how large it may get.
     name : str
         Of the folder below the user's cache folder that is taken where the variable is not set.
+    what : str
+        See `BinaryCache`.
 
     Raises
     ------
@@ -120,4 +124,4 @@ def cache_of(variable: str, name: str) -> BinaryCache:
         return BinaryCache(None)
     base = os.environ.get("XDG_CACHE_HOME") or (f"{os.environ['HOME']}/.cache" if os.environ.get("HOME") else "")
     folder = chosen or (f"{base}/smartmem_tvm/{name}" if base else "")
-    return BinaryCache(Path(folder).absolute() if folder else None, int(size))
+    return BinaryCache(Path(folder).absolute() if folder else None, int(size), what)

@@ -178,7 +178,7 @@ def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
     live = {var for var, extent in extents.items() if extent > 1}
     used: set = set()
     everything = [*indices, condition] if condition is not None else list(indices)
-    for axes, vars_ in _independent_groups(everything):
+    for axes, vars_ in independent_groups(everything):
         vars_ = [v for v in vars_ if v in live]
         used |= set(vars_)
         group = [everything[axis] for axis in axes]
@@ -235,7 +235,7 @@ def _tabulate(indices, vars_, extents) -> list | None:
         return None
 
 
-def _independent_groups(indices: Sequence) -> list[tuple[list[int], list]]:
+def independent_groups(indices: Sequence) -> list[tuple[list[int], list]]:
     """Partition the axes of a map into groups that share no variable."""
     groups: list[tuple[list[int], list]] = []
     for axis, index in enumerate(indices):

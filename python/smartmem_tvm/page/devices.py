@@ -113,7 +113,8 @@ def kernel_times(measurements: Iterable[tuple[str, Mapping]], network: Mapping) 
     -------
     list of dict
         ``file``, ``device``, and ``kernels``: name -> ``seconds`` of all its launches in one inference, ``launches``,
-        ``share`` of the sum.
+        ``share`` of the sum; ``bound`` (seconds), ``bound_by``, ``of_roofline`` and ``off`` where the
+        measurement has them.
     """
     known = {kernel["kernel"] for kernel in network["kernels"]}
     found = []
@@ -124,12 +125,20 @@ def kernel_times(measurements: Iterable[tuple[str, Mapping]], network: Mapping) 
         if _model(file, each, [network]) != network["name"] or mine <= len(listed) / 2:
             continue
         total = sum(k["seconds"] for k in listed) or 1.0
-        times = {
-            k["kernel"]: {"seconds": k["seconds"], "launches": k.get("launches"), "share": k["seconds"] / total}
-            for k in listed
-        }
+        times = {k["kernel"]: _time(k, total) for k in listed}
         found.append({"file": file, "device": _device(each)[0], "total": total, "kernels": times})
     return found
+
+
+def _time(kernel: Mapping, total: float) -> dict:
+    bounds = {name: kernel.get(name) for name in ("bound_by", "of_roofline", "off")}
+    bounds["bound"] = kernel.get("bound_seconds")
+    return {
+        "seconds": kernel["seconds"],
+        "launches": kernel.get("launches"),
+        "share": kernel["seconds"] / total,
+        **{name: value for name, value in bounds.items() if value is not None},
+    }
 
 
 def ablations(rows: Iterable[tuple[str, Mapping]]) -> list[dict]:

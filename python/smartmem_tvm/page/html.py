@@ -13,7 +13,7 @@ from .network import network
 from .sources import Sources
 from .tuning import curves
 
-SCRIPTS = ("core.js", "graph.js", "sections.js", "charts.js", "page.js")
+SCRIPTS = ("core.js", "graph.js", "sections.js", "charts.js", "roofline.js", "page.js")
 
 
 def report_data(sources: Sources) -> dict:

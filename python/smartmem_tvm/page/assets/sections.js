@@ -52,7 +52,7 @@ function kernelsSection(model, number, graph) {
   }).sort((a, b) => (b.seconds[0] ?? -1) - (a.seconds[0] ?? -1));
   const most = Math.max(...all.map((each) => each.seconds[0] ?? 0), 1e-12);
   const columns = [{ title: "kernel", kind: "name" }, { title: "rule" }, { title: "launches", kind: "n" },
-    ...times.flatMap((t) => [{ title: t.device, kind: "n" }, { title: "share", kind: "n" }]), { title: "" }, { title: "tuned", kind: "n" }];
+    ...times.flatMap((t) => [{ title: t.device, kind: "n" }, { title: "share", kind: "n" }, ...(hasBounds(t) ? [{ title: "of the roofline", kind: "n" }] : [])]), { title: "" }, { title: "tuned", kind: "n" }];
   const rows = all.map((each) => {
     const first = times.findIndex((t) => t.kernels[each.name]);
     const path = (i, key) => ["models", number, "times", i, "kernels", each.name, key];
@@ -61,9 +61,9 @@ function kernelsSection(model, number, graph) {
     return {
       cells: [each.at < 0 ? each.name : h("span", { class: "link", onclick: () => graph.select("kernel", each.at) }, each.name), each.kernel.rule || "–",
         first < 0 ? "–" : figure(path(first, "launches"), "count"),
-        ...times.flatMap((_, i) => [figure(path(i, "seconds"), "us"), figure(path(i, "share"), "percent")]), bar, gain],
+        ...times.flatMap((t, i) => [figure(path(i, "seconds"), "us"), figure(path(i, "share"), "percent"), ...(hasBounds(t) ? [timesOff(t.kernels[each.name]) === null ? "–" : figure(path(i, "of_roofline"), "percent")] : [])]), bar, gain],
       keys: [each.name, each.kernel.rule || "", first < 0 ? 0 : times[first].kernels[each.name].launches ?? 0,
-        ...times.flatMap((t, i) => [each.seconds[i] ?? -1, each.seconds[i] ?? -1]), each.seconds[0] ?? -1, each.kernel.tuned ? each.kernel.tuned.gain : 0],
+        ...times.flatMap((t, i) => [each.seconds[i] ?? -1, each.seconds[i] ?? -1, ...(hasBounds(t) ? [(t.kernels[each.name] || {}).of_roofline ?? -1] : [])]), each.seconds[0] ?? -1, each.kernel.tuned ? each.kernel.tuned.gain : 0],
       text: `${each.name} ${each.kernel.rule || ""} ${each.kernel.members || ""}`,
     };
   });

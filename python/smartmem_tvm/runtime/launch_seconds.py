@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch takes by itself, timed as the kernels of a network are."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+from tvm.target import Target
+
+from ..deploy.build import compile
+from ..pipeline import Options
+from .kernel_times import kernel_times
+
+_ROUNDS, _TIMES = 20, 5
+
+
+def launch_seconds(target: Target) -> float:
+    """Seconds of a kernel with nothing to do: the best of a few medians, as `kernel_times` finds them."""
+    x = relax.Var("x", relax.TensorType((1,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(builder.emit(relax.op.negative(x)))
+        builder.emit_func_output(y)
+    compiled = compile(builder.get(), target, Options(cuda_graph=False))
+    inputs = [np.ones(1, "float32")]
+    found = [kernel_times(compiled, inputs, _ROUNDS) for _ in range(_TIMES)]
+    return min(each.seconds for times in found for each in times.values())

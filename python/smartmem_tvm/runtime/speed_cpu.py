@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure how fast this machine's CPU is."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm.target import Target
+from tvm.target.codegen import target_has_features
+
+from ..analysis.roofline import Speed
+from ..schedule.cpu.params import CpuParams
+from . import speed_kernels as kernels
+from .launch_seconds import launch_seconds
+
+_TYPES = ("float32", "float64", "int32")
+SIZES = tuple(1 << power for power in (14, 16, 18, 20, 22, 23, 24, 25, 26, 27))
+"""Bytes that are moved, from what fits into a first cache to what fits into none."""
+_READINGS = 15  # of which the best counts: the machine may be busy, and is never faster than it is
+_AT_LEAST = 1 << 21  # bytes that a thread moves in one reading
+# What a vector instruction does to narrower numbers: products of 16 or of 8 bits, added up in wider sums.
+_NARROW = (
+    ("float16", 2, ("avx512fp16", "fullfp16")),
+    ("bfloat16", 2, ("avx512bf16", "bf16")),
+    ("int8", 4, ("avx512vnni", "avxvnni", "dotprod")),
+)
+
+
+def measured(target: Target, threads: int, name: str) -> Speed:
+    """Run small programs on so many threads, some seconds in all."""
+    programs = {dtype: kernels.multiply_adds(threads, target, dtype) for dtype in _TYPES}
+    programs |= {each: kernels.function(each, target) for each in kernels.FUNCTIONS}
+    moving = (kernels.loads, kernels.copies, kernels.stores)
+    programs |= {each.__name__: each(threads, target) for each in moving}
+    bench = _Bench(kernels.build(programs, target), target, threads)
+    rates = {dtype: bench.multiply_adds(dtype) for dtype in _TYPES}
+    for dtype, factor, features in _NARROW:
+        has = any(target_has_features(each, target) for each in features)
+        rates[dtype] = rates["float32"] * (factor if has else 1)
+    loads, copies, stores = (bench.moved(each.__name__) for each in moving)
+    moved = tuple((size, max(loads[size], copies[size])) for size in SIZES)
+    calls = {each: bench.calls(each) for each in kernels.FUNCTIONS}
+    launch = launch_seconds(target)
+    return Speed(name, threads, rates, calls, moved, tuple((size, stores[size]) for size in SIZES), launch)
+
+
+class _Bench:
+    """Programs, and what they run on."""
+
+    def __init__(self, code: tvm.runtime.Executable, target: Target, threads: int):
+        self.code, self.target, self.threads, self.device = code, target, threads, tvm.cpu()
+        self.lanes = kernels.STREAMS * CpuParams.of(target).lanes
+        floats = max(SIZES) // 4 + threads * self.lanes
+        self.arrays = [tvm.runtime.tensor(np.ones(floats, "float32")) for _ in range(2)]
+
+    def best(self, program: str, *arguments) -> float:
+        """The least seconds of a run."""
+        evaluator = self.code.mod.time_evaluator(program, self.device, number=1, repeat=_READINGS)
+        return max(min(evaluator(*arguments).results), 1e-9)
+
+    def multiply_adds(self, dtype: str) -> float:
+        """Multiply-adds per second."""
+        sums = kernels.accumulators(self.target) * 32 // int(dtype[-2:])
+        arrays = np.ones(2, dtype), np.zeros((self.threads, sums), dtype)
+        seconds = self.best(dtype, *map(tvm.runtime.tensor, arrays))
+        return self.threads * sums * kernels.STEPS / seconds
+
+    def calls(self, name: str) -> float:
+        """Calls per second of all threads, of which each is as fast as one alone."""
+        x, y = np.linspace(0.1, 2, kernels.VALUES + kernels.ROUNDS), np.zeros(kernels.VALUES)
+        seconds = self.best(name, *(tvm.runtime.tensor(each.astype("float32")) for each in (x, y)))
+        return self.threads * kernels.VALUES * kernels.ROUNDS / seconds
+
+    def moved(self, program: str) -> dict[int, float]:
+        """Bytes that are touched -> bytes per second; of copies half are read and half are written."""
+        return {size: self._moved(program, size) for size in SIZES}
+
+    def _moved(self, program: str, size: int) -> float:
+        sides = 2 if program == kernels.copies.__name__ else 1
+        chunks = max(1, size // (4 * sides * self.lanes * self.threads))
+        touched = 4 * sides * self.lanes * self.threads * chunks
+        rounds = max(1, _AT_LEAST * self.threads // touched)
+        return touched * rounds / self.best(program, *self.arrays, chunks, rounds)
