@@ -40,6 +40,8 @@ class Options:
         How the order of dimensions of tensors in buffers is chosen: by default by `SelectLayout` on targets with
         textures, and not elsewhere; ``fluid``, ``exact`` or ``reduction-dimension`` by that planner of `PlanLayout` on
         any target, the first two with what `profiles` knows.
+    winograd : bool
+        Run `TransformWindows`, on a CPU; of no effect with a memory budget, as transformed weights are larger.
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
     memory_budget : int, str or None
@@ -79,6 +81,7 @@ class Options:
     in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool | str = True
     schedule: bool = True
+    winograd: bool = True
     arena: bool = True
     memory_budget: int | str | None = None
     slice_budget: int | None = None
@@ -93,6 +96,7 @@ class Options:
     def __post_init__(self):
         if self.memory_budget is not None:
             object.__setattr__(self, "memory_budget", memory_bytes(self.memory_budget))
+            object.__setattr__(self, "winograd", False)
             if self.check == "outputs":
                 raise UserError(
                     "check 'outputs' runs the module after each phase, and slices are put together by the last ones "

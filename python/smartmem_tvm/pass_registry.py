@@ -156,6 +156,7 @@ _ENTRIES = (
     _ours(transform.LowerRotations),
     _ours(transform.LowerSingleTerms),
     _ours(transform.VectorizeMath, needs_target=True),
+    _ours(schedule.TransformWindows, needs_target=True),
     PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),
     _ours(schedule.ScheduleKernels, needs_target=True),

@@ -12,6 +12,7 @@ from .cpu.rows import Rows
 from .cpu.rule import CpuRule
 from .cpu.sequence import InSequence
 from .cpu.window import Window
+from .cpu.winograd.transform_windows import TransformWindows
 from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
 
@@ -27,6 +28,7 @@ __all__ = [
     "Rows",
     "Rule",
     "ScheduleKernels",
+    "TransformWindows",
     "Window",
     "default_rules",
     "loop_orders",
