@@ -40,8 +40,9 @@ class Options:
         How the order of dimensions of tensors in buffers is chosen: by default by `SelectLayout` on targets with
         textures, and not elsewhere; ``fluid``, ``exact`` or ``reduction-dimension`` by that planner of `PlanLayout` on
         any target, the first two with what `profiles` knows.
-    winograd : bool
-        Run `TransformWindows`, on a CPU; of no effect with a memory budget, as transformed weights are larger.
+    winograd : bool or int
+        Run `TransformWindows`, on a CPU; 2 or 4 is the tile's side wherever it can be, and not where it is faster. Off
+        with a memory budget, as transformed weights are larger.
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
     memory_budget : int, str or None
@@ -81,7 +82,7 @@ class Options:
     in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool | str = True
     schedule: bool = True
-    winograd: bool = True
+    winograd: bool | int = True
     arena: bool = True
     memory_budget: int | str | None = None
     slice_budget: int | None = None

@@ -13,10 +13,12 @@ from .cpu.rule import CpuRule
 from .cpu.sequence import InSequence
 from .cpu.window import Window
 from .cpu.winograd.transform_windows import TransformWindows
+from .cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
 from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
 
 __all__ = [
+    "WINOGRAD_RESULTS",
     "AlignWindows",
     "CpuParams",
     "CpuRule",

@@ -18,6 +18,7 @@ One of the loops runs on the threads: the first if it is long enough, else those
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import tirx
@@ -29,6 +30,26 @@ from .plan import WinogradPlan
 from .transforms import by_columns, by_rows, transforms
 
 _DTYPE = "float32"
+
+
+@dataclass(frozen=True, eq=False)
+class _ByPoints:
+    """Scratch for rows of the tiles of a block, for each point; `length` elements from one to the next."""
+
+    buffer: object
+    length: int
+    pitch: int
+
+    def at(self, point, row, tile):
+        """Where a number is."""
+        return point * index(self.length) + row * index(self.pitch) + tile
+
+    def __getitem__(self, place):
+        return self.buffer[self.at(*place)]
+
+    def store(self, value, point, row, tile) -> tirx.Stmt:
+        """Store a number."""
+        return store(self.buffer, value, self.at(point, row, tile))
 
 
 class WinogradNest:
@@ -67,11 +88,19 @@ class WinogradNest:
     def _block(self, place: Mapping, first) -> tirx.Stmt:
         """The results from line `first` on, for all filters."""
         plan = self.plan
-        # One line more from point to point: at powers of two all points would share a few places of the cache.
-        tiles = scratch([plan.points, plan.channels * plan.pitch + self.lanes], _DTYPE, "tiles")
+        tiles = self._by_points("tiles", plan.channels)
         into = self._chunks(plan.channels, -(-plan.channels // self.spread), self._into(place, first, tiles))
         products = self._chunks(plan.panels, plan.together, self._products(place, first, tiles))
-        return allocate([tiles], block(into, products))
+        return allocate([tiles.buffer], block(into, products))
+
+    def _by_points(self, name: str, rows: int) -> _ByPoints:
+        """Scratch for so many rows of the tiles of a block, for each point.
+
+        There is a vector more from point to point: at powers of two all points would share a few places of the cache.
+        TVM takes gaps between dimensions away, so that there is one dimension.
+        """
+        length = rows * self.plan.pitch + self.lanes
+        return _ByPoints(scratch([self.plan.points * length], _DTYPE, name), length, self.plan.pitch)
 
     def _chunks(self, total: int, length: int, body: Callable) -> tirx.Stmt:
         """``body(first, count)`` for chunks of at most `length`, on threads if there is nothing else for them."""
@@ -164,8 +193,7 @@ class WinogradNest:
                 return planes[r * index(plan.result) + i, j % plan.result, start + t + j // plan.result]
 
             def put(a: int, b: int, t, value):
-                at = channel * index(plan.pitch) + r * index(plan.across) + start + t
-                return store(tiles, value, a * plan.size + b, at)
+                return tiles.store(value, index(a * plan.size + b), channel, r * index(plan.across) + start + t)
 
             return self._both(self.into, by_rows, element, half, put)
 
@@ -179,11 +207,12 @@ class WinogradNest:
         plan = self.plan
         if plan.tiles % self.lanes == 0:
             return None
-        at = channel * index(plan.pitch) + index((plan.vectors - 1) * self.lanes)
-        zero = tirx.const(0, _DTYPE)
-        return self.scope.loop(
-            plan.points, lambda a: self._vectors(self.lanes, self.lanes, lambda t: store(tiles, zero, a, at + t)), "a"
-        )
+        last, zero = index((plan.vectors - 1) * self.lanes), tirx.const(0, _DTYPE)
+
+        def fill(a):
+            return self._vectors(self.lanes, self.lanes, lambda t: tiles.store(zero, a, channel, last + t))
+
+        return self.scope.loop(plan.points, fill, "a")
 
     def _both(self, matrix: np.ndarray, product: Callable, element: Callable, half, put: Callable) -> tirx.Stmt:
         """``matrix @ x @ matrix'`` of vectors of tiles: the columns of x first, then the rows of what they yield."""
@@ -207,7 +236,7 @@ class WinogradNest:
     def _products(self, place: Mapping, first, tiles) -> Callable:
         plan = self.plan
         height = plan.tile.height
-        sums = scratch([plan.points, plan.together * height * plan.pitch + self.lanes], _DTYPE, "sums")
+        sums = self._by_points("sums", plan.together * height)
         half = scratch([plan.result, plan.size, plan.lanes], _DTYPE, "half")
         result = scratch([plan.result, plan.result, plan.strips * plan.lanes], _DTYPE, "result")
         lines = scratch([plan.rows * plan.result, plan.across * plan.result], _DTYPE, "lines")
@@ -224,7 +253,7 @@ class WinogradNest:
 
             filters = self._filters(start, count)
             return allocate(
-                [sums, half, result, lines],
+                [sums.buffer, half, result, lines],
                 block(
                     self.scope.loop(plan.points, point, "a"),
                     self.scope.loop(filters, filter_, "filter", most=plan.together * height),
@@ -266,15 +295,13 @@ class WinogradNest:
 
         def add(c):
             def one(i, j):
-                product = self.windows[group, a, panel, c, i] * tiles[a, c * index(plan.pitch) + at + j]
+                product = self.windows[group, a, panel, c, i] * tiles[a, c, at + j]
                 return store(acc, acc[i * width + j] + product, i * width + j)
 
             return each(one)
 
         start = each(lambda i, j: store(acc, tirx.const(0, _DTYPE), i * width + j))
-        spill = each(
-            lambda i, j: store(sums, acc[i * width + j], a, (local * index(height) + i) * index(plan.pitch) + at + j)
-        )
+        spill = each(lambda i, j: sums.store(acc[i * width + j], a, local * index(height) + i, at + j))
         return allocate([acc], block(start, self.scope.loop(plan.channels, add, "c"), spill))
 
     # -- results -------------------------------------------------------------------------------------------------
@@ -287,7 +314,7 @@ class WinogradNest:
             start = s * index(plan.lanes)
 
             def element(a: int, b: int, t):
-                return sums[a * plan.size + b, g * index(plan.pitch) + r * index(plan.across) + start + t]
+                return sums[index(a * plan.size + b), g, r * index(plan.across) + start + t]
 
             return self._both(self.back, by_columns, element, half, lambda i, j, t, v: store(result, v, i, j, start + t))
 

@@ -11,9 +11,11 @@ from ..tile import Tile, fits
 from .shape import Windows
 from .transforms import WINDOW
 
-_FLOAT_BYTES = 4
-_BLOCK_BYTES = 768 * 1024  # of transformed tiles: most of a second-level cache
+FLOAT_BYTES = 4
+_BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
 _SUMS_BYTES = 256 * 1024  # of the products of a group of filters
+_FAR_BYTES = 16  # a cycle, from the third-level cache
+_MOST_VECTORS = 6  # side by side in a register tile
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +81,19 @@ class WinogradPlan:
 
     @cached_property
     def rows(self) -> int:
-        """Rows of tiles in a block: those that fit the cache and leave the fewest lanes empty."""
-        per_tile = self.points * self.channels * _FLOAT_BYTES
-        most = max(1, min(self.down, _BLOCK_BYTES // (per_tile * self.across)))
-        least = min(most, max(1, -(-self.params.lanes // self.across)))
-        return min(range(least, most + 1), key=lambda n: (-(-self.down // n) * self._vectors(n), -n))
+        """Rows of tiles in a block: few read the weights again and again, many leave the cache."""
+        return min(range(1, self.down + 1), key=lambda rows: (self.block_cycles(rows), -rows))
+
+    def block_cycles(self, rows: int) -> float:
+        """Estimated cycles for the products of all blocks of so many rows of tiles."""
+        blocks, vectors = -(-self.down // rows), self._vectors(rows)
+        tile = self.tile_for(vectors)
+        depth, panels = self.points * self.channels, -(-self.filters // tile.height)
+        weights = depth * panels * tile.height * FLOAT_BYTES
+        tiles = depth * vectors * self.params.lanes * FLOAT_BYTES
+        chunks = -(-self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES // _SUMS_BYTES)
+        again = tiles * (1 + chunks) if tiles > _BLOCK_BYTES else 0
+        return blocks * (depth * self.step_cycles(tile, vectors) + (weights + again) / _FAR_BYTES)
 
     def _vectors(self, rows: int) -> int:
         return -(-rows * self.across // self.params.lanes)
@@ -124,24 +134,27 @@ class WinogradPlan:
 
     # -- products ------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def tile(self) -> Tile:
         """The register tile: filters, and places in a block."""
-        candidates = [
-            Tile(height, vectors * self.params.lanes)
-            for height in _heights(self.filters)
-            for vectors in range(1, min(self.vectors, 6) + 1)
-            if fits(height, vectors * self.params.lanes, self.params)
-        ]
-        return min(candidates, key=lambda tile: (self.product_cycles(tile), -tile.height * tile.width))
+        return self.tile_for(self.vectors)
 
-    def product_cycles(self, tile: Tile) -> float:
-        """Estimated cycles of one step along the depth, for all filters and places of a block."""
-        lanes, total = self.params.lanes, 0.0
-        wide = tile.width // lanes
-        for vectors, count in ((wide, self.vectors // wide), (self.vectors % wide, 1)):
-            total += count * _step(tile.height, vectors) if vectors else 0
-        return -(-self.filters // tile.height) * total
+    def tile_for(self, vectors: int) -> Tile:
+        """The register tile for blocks of so many vectors."""
+        lanes = self.params.lanes
+        candidates = [
+            Tile(height, wide * lanes)
+            for height in _heights(self.filters)
+            for wide in range(1, min(vectors, _MOST_VECTORS) + 1)
+            if fits(height, wide * lanes, self.params)
+        ]
+        return min(candidates, key=lambda tile: (self.step_cycles(tile, vectors), -tile.height * tile.width))
+
+    def step_cycles(self, tile: Tile, vectors: int) -> float:
+        """Estimated cycles of one step along the depth, for all filters and `vectors` of places."""
+        wide = tile.width // self.params.lanes
+        parts = ((wide, vectors // wide), (vectors % wide, 1))
+        return -(-self.filters // tile.height) * sum(count * _step(tile.height, n) for n, count in parts if n)
 
     @property
     def panels(self) -> int:
@@ -151,7 +164,7 @@ class WinogradPlan:
     @cached_property
     def together(self) -> int:
         """Panels whose products are transformed back together."""
-        per_panel = self.points * self.tile.height * self.pitch * _FLOAT_BYTES
+        per_panel = self.points * self.tile.height * self.pitch * FLOAT_BYTES
         most = max(1, _SUMS_BYTES // per_panel)
         if not self.parallel_outside and self.parallel:
             most = min(most, max(1, self.panels // self.params.cores))

@@ -64,9 +64,10 @@ def _shape(plan: WinogradPlan) -> tuple[int, ...]:
 
 def transformed(plan: WinogradPlan, array: np.ndarray) -> np.ndarray:
     """The values of weights as the schedule reads them: (groups, points, panels, channels, filters of a panel)."""
-    groups, points, panels, channels, height = _shape(plan)
-    windows = transforms(plan.result).of_windows(plan.windows.windows_of(array))
-    padded = np.zeros((groups, points, panels * height, channels), "float32")
-    padded[:, :, : plan.filters] = windows.transpose(0, 3, 1, 2)
-    apart = padded.reshape(groups, points, panels, height, channels)
-    return np.ascontiguousarray(apart.swapaxes(3, 4))
+    groups, points, panels, channels, height = shape = _shape(plan)
+    result, found = np.zeros(shape, "float32"), transforms(plan.result)
+    for group, windows in enumerate(plan.windows.windows_of(array)):
+        padded = np.zeros((points, panels * height, channels), "float32")
+        padded[:, : plan.filters] = found.of_windows(windows)
+        result[group] = padded.reshape(points, panels, height, channels).swapaxes(2, 3)
+    return result

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from tvm import IRModule, tirx
 from tvm.ir.transform import PassContext, module_pass
+from tvm.target import Target
 
 from ....ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...core.decisions import given_rule
@@ -37,9 +38,16 @@ class TransformWindows:
     It carries the rule's name, ``Winograd``.
 
     Refuses (leaves as they are) other types than float32, windows of another size, strided or dilated ones, weights that
-    are computed, kernels for which the model of time says that it is slower, and weights with which the error on random
-    tiles, in float32, is more than a quarter of 1e-4 of the largest result.
+    are computed, kernels that the model of time (`cost`) finds slower so, and weights with which the error on random tiles, in float32, is more than a quarter of 1e-4 of the largest result.
+
+    Parameters
+    ----------
+    result : int, optional
+        Lines, and columns, of the results of a tile: that F wherever it can be, and not where it is faster.
     """
+
+    def __init__(self, result: int | None = None):
+        self.result = result
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
@@ -48,15 +56,17 @@ class TransformWindows:
             func = mod[gvar]
             if is_open(func) and given_rule(func) is None:
                 values = {position: constants_of(mod, gvar, position) for position in positions}
-                changed = _transformed(func, values, target_of(func, gvar.name_hint))
+                changed = _transformed(func, values, target_of(func, gvar.name_hint), self.result)
                 found |= {gvar: changed} if changed is not None else {}
         return exchange(mod, found)
 
 
-def _transformed(func: tirx.PrimFunc, values: dict[int, list[np.ndarray]], target) -> Exchange | None:
+def _transformed(
+    func: tirx.PrimFunc, values: dict[int, list[np.ndarray]], target: Target, result: int | None
+) -> Exchange | None:
     """The kernel by transformed tiles, or None where it stays as it is."""
     arrays = {func.params[position]: each for position, each in values.items()}
-    rule = Winograd(list(arrays), partial(_choose, arrays=arrays))
+    rule = Winograd(list(arrays), partial(_choose, arrays=arrays, result=result))
     if not rule.runs_on(target):
         return None
     made = InSequence([rule, Window(), RowChains(), Rows(), Elementwise()]).function(func, target)
@@ -70,13 +80,13 @@ def _transformed(func: tirx.PrimFunc, values: dict[int, list[np.ndarray]], targe
     return Exchange(changed, {position: partial(transformed, rule.plan)})
 
 
-def _choose(windows: Windows, params: CpuParams, arrays: dict) -> WinogradPlan | None:
+def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:
     """The fastest plan that is exact enough, or None if the plain convolution is faster."""
-    plans = [WinogradPlan(windows, result, params) for result in RESULTS]
+    plans = [WinogradPlan(windows, each, params) for each in ([result] if result else RESULTS)]
     known = next(each for buffer, each in arrays.items() if buffer.same_as(windows.weights))
-    return next((plan for plan in worth(plans) if _is_exact(plan, known)), None)
+    return next((plan for plan in (plans if result else worth(plans)) if _is_exact(plan, known)), None)
 
 
 def _is_exact(plan: WinogradPlan, arrays: Sequence[np.ndarray]) -> bool:
-    windows: Callable = plan.windows.windows_of
-    return all(error_of(plan.result, group) <= _MOST_ERROR for array in arrays for group in windows(array))
+    groups = [group for array in arrays for group in plan.windows.windows_of(array)]
+    return all(error_of(plan.result, group) <= _MOST_ERROR for group in groups)
