@@ -102,9 +102,7 @@ def _slice_weights(options: Options, _: tvm.target.Target | None, *, budget: int
     return transform.SliceWeights(budget)
 
 
-def _transform_windows(
-    options: Options, _: tvm.target.Target | None, *, result: int = 0
-) -> tvm.transform.Pass:
+def _transform_windows(options: Options, _: tvm.target.Target | None, *, result: int = 0) -> tvm.transform.Pass:
     asked = 0 if isinstance(options.winograd, bool) else options.winograd
     result = result or asked
     if result and result not in schedule.WINOGRAD_RESULTS:

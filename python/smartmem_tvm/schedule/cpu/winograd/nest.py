@@ -197,9 +197,7 @@ class WinogradNest:
 
             return self._both(self.into, by_rows, element, half, put)
 
-        rows = self.scope.loop(
-            plan.rows, lambda r: self.scope.loop(plan.strips, lambda s: strip(r, s), "strip"), "row"
-        )
+        rows = self.scope.loop(plan.rows, lambda r: self.scope.loop(plan.strips, lambda s: strip(r, s), "strip"), "row")
         return block(self._fill(channel, tiles), rows)
 
     def _fill(self, channel, tiles) -> tirx.Stmt | None:
@@ -227,8 +225,12 @@ class WinogradNest:
             return [put(a, b, t, found[b]) for b in range(rows)]
 
         lanes = self.plan.lanes
-        down = [self._vectors(lanes, lanes, lambda t, j=j, a=a: column(j, t)[a]) for j in range(size) for a in range(rows)]
-        along = [self._vectors(lanes, lanes, lambda t, a=a, b=b: row(a, t)[b]) for a in range(rows) for b in range(rows)]
+        down = [
+            self._vectors(lanes, lanes, lambda t, j=j, a=a: column(j, t)[a]) for j in range(size) for a in range(rows)
+        ]
+        along = [
+            self._vectors(lanes, lanes, lambda t, a=a, b=b: row(a, t)[b]) for a in range(rows) for b in range(rows)
+        ]
         return block(*down, *along)
 
     # -- products ------------------------------------------------------------------------------------------------
@@ -245,7 +247,9 @@ class WinogradNest:
             most = None if isinstance(count, int) else plan.together
 
             def point(a):
-                return self.scope.loop(count, lambda p: self._panel(place, a, start + p, p, tiles, sums), "panel", most=most)
+                return self.scope.loop(
+                    count, lambda p: self._panel(place, a, start + p, p, tiles, sums), "panel", most=most
+                )
 
             def filter_(g):
                 back = self._back(g, sums, half, result, lines)
@@ -316,12 +320,16 @@ class WinogradNest:
             def element(a: int, b: int, t):
                 return sums[index(a * plan.size + b), g, r * index(plan.across) + start + t]
 
-            return self._both(self.back, by_columns, element, half, lambda i, j, t, v: store(result, v, i, j, start + t))
+            return self._both(
+                self.back, by_columns, element, half, lambda i, j, t, v: store(result, v, i, j, start + t)
+            )
 
         def row(r):
             def weave(i, t):
                 at = r * index(plan.result) + i
-                return block(*(store(lines, result[i, j, t], at, t * index(plan.result) + j) for j in range(plan.result)))
+                return block(
+                    *(store(lines, result[i, j, t], at, t * index(plan.result) + j) for j in range(plan.result))
+                )
 
             woven = self.scope.loop(
                 plan.result, lambda i: self.scope.loop(plan.across, lambda t: weave(i, t), "t"), "i"

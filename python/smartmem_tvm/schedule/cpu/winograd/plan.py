@@ -85,7 +85,10 @@ class WinogradPlan:
         return min(range(1, self.down + 1), key=lambda rows: (self.block_cycles(rows), -rows))
 
     def block_cycles(self, rows: int) -> float:
-        """Estimated cycles for the products of all blocks of so many rows of tiles."""
+        """Estimated cycles for the products of all blocks of so many rows of tiles.
+
+        That weights are read for the first time is not counted.
+        """
         blocks, vectors = -(-self.down // rows), self._vectors(rows)
         tile = self.tile_for(vectors)
         depth, panels = self.points * self.channels, -(-self.filters // tile.height)
@@ -93,7 +96,8 @@ class WinogradPlan:
         tiles = depth * vectors * self.params.lanes * FLOAT_BYTES
         chunks = -(-self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES // _SUMS_BYTES)
         again = tiles * (1 + chunks) if tiles > _BLOCK_BYTES else 0
-        return blocks * (depth * self.step_cycles(tile, vectors) + (weights + again) / _FAR_BYTES)
+        far = (blocks - 1) * weights + blocks * again
+        return blocks * depth * self.step_cycles(tile, vectors) + far / _FAR_BYTES
 
     def _vectors(self, rows: int) -> int:
         return -(-rows * self.across // self.params.lanes)

@@ -36,9 +36,7 @@ class Winograd(CpuRule):
         What the schedule reads in the place of ``plan.windows.weights``.
     """
 
-    def __init__(
-        self, constants: Collection, choose: Callable[[Windows, CpuParams], WinogradPlan | None], params=None
-    ):
+    def __init__(self, constants: Collection, choose: Callable[[Windows, CpuParams], WinogradPlan | None], params=None):
         super().__init__(params)
         self.constants, self.choose = list(constants), choose
         self.plan: WinogradPlan | None = None

@@ -101,7 +101,11 @@ def _is_whole(contraction: Contraction, kernel: Kernel) -> bool:
     """Whether the weights are an input in float32 that is read there only, as a whole, each element once."""
     load, extents = contraction.left, contraction.reduction.extents
     readers = [each for stage in kernel.stages for each in stage.loads if each.source.same_as(load.source)]
-    types = {str(load.source.ty.dtype), str(contraction.right.ty.dtype), str(contraction.reduction.accumulator.ty.dtype)}
+    types = {
+        str(load.source.ty.dtype),
+        str(contraction.right.ty.dtype),
+        str(contraction.reduction.accumulator.ty.dtype),
+    }
     vars_ = (*uses(load, contraction.batch), *contraction.rows, *contraction.depth)
     walk = Walk(extents)
     steps = [walk.load_stride(load, var) for var in vars_]

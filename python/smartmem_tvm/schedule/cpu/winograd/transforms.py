@@ -92,9 +92,11 @@ def by_rows(matrix: np.ndarray, values: Sequence) -> list:
     """``matrix @ values`` as expressions, where two rows that differ in signs only share their sums."""
     done: dict[int, object] = {}
     for row, weights in enumerate(matrix):
+        if row in done:
+            continue
         other = next((n for n in range(row + 1, len(matrix)) if _alike(weights, matrix[n])), None)
-        if row in done or other is None:
-            done.setdefault(row, _sum(weights, values))
+        if other is None:
+            done[row] = _sum(weights, values)
             continue
         same = matrix[other] == weights
         even, odd = _sum(np.where(same, weights, 0), values), _sum(np.where(same, 0, weights), values)
@@ -122,8 +124,10 @@ def _alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _sum(weights: np.ndarray, values: Sequence):
+    """The sum of weighted values; those that are not multiplied come first."""
     total = None
-    for weight, value in sorted(((w, v) for w, v in zip(weights, values) if w), key=lambda pair: abs(pair[0]) != 1):
+    terms = [(weight, value) for weight, value in zip(weights, values) if weight]
+    for weight, value in sorted(terms, key=lambda term: (term[0] != 1, term[0] != -1)):
         if total is None:
             total = value if weight == 1 else value * weight
         elif abs(weight) == 1:
