@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a convolution takes by transformed tiles, and as it is written: cycles, by a model.
 
-Its numbers are fitted to what `benchmarks/winograd.py` measures with AVX-512; docs/cpu.md has the table. A core multiplies
-and adds 16 numbers in a cycle: one vector of AVX-512 on AMD's Zen 4, two of AVX2, four of NEON.
+Its numbers are fitted to what `benchmarks/winograd.py` measures with AVX-512; docs/cpu.md has the table. A core
+multiplies and adds 16 numbers in a cycle: one vector of AVX-512 on AMD's Zen 4, two of AVX2, four of NEON.
 """
 
 from __future__ import annotations

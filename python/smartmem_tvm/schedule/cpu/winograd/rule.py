@@ -62,7 +62,7 @@ def _shape(plan: WinogradPlan) -> tuple[int, ...]:
 
 def transformed(plan: WinogradPlan, array: np.ndarray) -> np.ndarray:
     """The values of weights as the schedule reads them: (groups, points, panels, channels, filters of a panel)."""
-    groups, points, panels, channels, height = shape = _shape(plan)
+    _, points, panels, channels, height = shape = _shape(plan)
     result, found = np.zeros(shape, "float32"), transforms(plan.result)
     for group, windows in enumerate(plan.windows.windows_of(array)):
         padded = np.zeros((points, panels * height, channels), "float32")

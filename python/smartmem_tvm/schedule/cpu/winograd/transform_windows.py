@@ -37,8 +37,9 @@ class TransformWindows:
     function of the same results, in 4 or 2.25 times fewer multiplications, whose weights were transformed here.
     It carries the rule's name, ``Winograd``.
 
-    Refuses (leaves as they are) other types than float32, windows of another size, strided or dilated ones, weights that
-    are computed, kernels that the model of time (`cost`) finds slower so, and weights with which the error on random tiles, in float32, is more than a quarter of 1e-4 of the largest result.
+    Refuses (leaves as they are) other types than float32, windows of another size, strided or dilated ones, weights
+    that are computed, kernels that the model of time (`cost`) finds slower so, and weights with which the error on
+    random tiles, in float32, is more than a quarter of 1e-4 of the largest result.
 
     Parameters
     ----------

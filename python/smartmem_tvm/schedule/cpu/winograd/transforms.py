@@ -3,8 +3,8 @@
 
     Y = A' [ (G g G') * (B' d B) ] A          g: window   d: tile of m + 2 lines and columns   Y: m x m results
 
-A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural Networks, 2015, section 4. The matrices are those of Toom and
-Cook: polynomials evaluated at m + 1 points and at infinity. How much an error grows is up to the points; pairs of
+A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural Networks, 2015, section 4. The matrices are those of Toom
+and Cook: polynomials evaluated at m + 1 points and at infinity. How much an error grows is up to the points; pairs of
 opposite ones share their sums.
 """
 
