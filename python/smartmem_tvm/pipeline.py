@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import tvm
@@ -264,10 +264,11 @@ def _split(target: tvm.target.Target | None) -> tuple[tuple[Phase, ...], tuple[P
     return phases[:first], phases[first:]
 
 
-def prepare_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+def prepare_passes(target: tvm.target.Target | None, options: Options | None = None) -> list[tvm.transform.Pass]:
     """Passes after which kernels are what the schedule rules, and records of tuning, are for."""
-    names = lower_phases(target)[0].passes
-    return [make_pass(name, Options(), target) for name in names[: names.index("apply-records")]]
+    phase, options = lower_phases(target)[0], options or Options()
+    before = phase.passes[: phase.passes.index("apply-records")]
+    return [make_pass(name, options, target) for name in replace(phase, passes=before).chosen(options)]
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:

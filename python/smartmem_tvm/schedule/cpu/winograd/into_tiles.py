@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a picture to transformed tiles.
 
-planes[line, j, t] = image[line, t*m + j]            columns t*m + j of neighbouring tiles next to each other
-tiles[a, channel, t] = (B' d B)[a]                   for each row of tiles: vectors of tiles
+For each channel:
+
+    planes[line, j, t] = image[line, t*m + j]            columns t*m + j of neighbouring tiles next to each other
+    tiles[a, channel, t] = (B' d B)[a]                   for each row of tiles: vectors of tiles
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the products of transformed tiles to results.
 
-lines[m*r + i, m*t + j] = (A' sums A)[i, j]
-out = finish(lines)
+For each filter:
+
+    lines[m*r + i, m*t + j] = (A' sums A)[i, j]
+    out = finish(lines)
 """
 
 from __future__ import annotations
