@@ -196,19 +196,27 @@ class _Emitter:
 
         def channel(point: dict) -> tirx.Stmt:
             at, front = point.values(), [substitute(each, {**place, **point}) for each in lead]
-            return block(*(plane(at, front, a, b) for a in range(down) for b in range(across)))
+            return block(*(lines_of(at, front, a) for a in range(down)))
 
-        def plane(at: list, front: list, a: int, b: int) -> tirx.Stmt:
+        def lines_of(at: list, front: list, a: int) -> tirx.Stmt:
             # the last lines of the picture may have no partner in every plane
             lines = min(int(planes.shape[-2]), -(-(high - a - (self.lines - self.choice.lines) * down) // down))
-            columns = -(-(wide - b) // across)
 
-            def copy(y, x):
+            def copies(y, x, count: int) -> list:
+                return [copy(y, x, b) for b in range(count)]
+
+            def copy(y, x, b: int) -> tirx.Stmt:
                 source = self.image.load.source[(*front, (first + y) * index(down) + a, x * index(across) + b)]
                 # Halves become the numbers that are summed here, once, and not once for each row.
                 return self.scope.simplify(store(planes, source.astype(planes.ty.dtype), *at, a, b, y, x))
 
-            return self.scope.loop(lines, lambda y: self.scope.loop(columns, lambda x: copy(y, x), "x"), "y")
+            def line(y) -> tirx.Stmt:
+                # All planes at once: what lies next to each other is read as vectors, and shuffled.
+                whole, rest = divmod(wide, across)
+                main = self.scope.loop(whole, lambda x: block(*copies(y, x, across)), "x") if whole else None
+                return block(main, *copies(y, index(whole), rest))
+
+            return self.scope.loop(lines, line, "y")
 
         return self.scope.nest(self._channels, self.extents, channel, "i")
 
