@@ -9,6 +9,10 @@ import pytest
 import tvm
 from tvm import relax, te, tirx, topi
 
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.options import Options
+from smartmem_tvm.pass_registry import make_pass
+from smartmem_tvm.pipeline import phases_of
 from smartmem_tvm.schedule import ScheduleKernels, TransformWindows
 from smartmem_tvm.schedule.cpu.winograd import transform_windows
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
@@ -197,3 +201,14 @@ def test_one_kernel_has_weights_of_its_own_in_each_call():
 )
 def test_the_model_chooses(conv, rule):
     assert names(scheduled(module(conv, draw(*conv.windows).astype("float32")), WIDE, None)) == {rule}
+
+
+def test_options():
+    made = make_pass("transform-windows", Options(winograd=2), None)
+    assert isinstance(made, TransformWindows) and made.result == 2
+    assert make_pass("transform-windows", Options(), None).result is None
+    with pytest.raises(UserError, match="winograd 3 does not exist: use 2 or 4"):
+        make_pass("transform-windows", Options(winograd=3), None)
+    assert Options(memory_budget="1GB").winograd is False
+    phase = next(phase for phase in phases_of(None) if "transform-windows" in phase.passes)
+    assert "transform-windows" not in phase.chosen(Options(winograd=False))
