@@ -31,7 +31,7 @@ from torch_networks import NETWORKS, OF_TIMM, Network
 from tvm.relax.frontend.torch import from_exported_program
 
 import smartmem_tvm
-from smartmem_tvm import Options, from_onnx, from_torch, graph_cost
+from smartmem_tvm import from_onnx, from_torch, graph_cost
 from smartmem_tvm.bench.machine import machine
 from smartmem_tvm.bench.results import write
 from smartmem_tvm.bench.systems import largest_error
@@ -76,7 +76,7 @@ def _drawn(module: torch.nn.Module) -> torch.nn.Module:
 def costs(mod: tvm.IRModule) -> dict:
     """Kernels, layout kernels and bytes after the graph passes for the CPU."""
     with parse_target("cpu"):
-        cost = graph_cost(optimize(mod, Options()))
+        cost = graph_cost(optimize(mod))
     return {"kernels": cost.kernels, "layout_kernels": cost.layout_kernels, "bytes": sum(cost.bytes_moved.values())}
 
 
@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"{', '.join(NETWORKS)} (default: all)")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # threads that wait for others use processor time, too
     if args.one:
         print(json.dumps(network(args.one)))
         return

@@ -66,7 +66,7 @@ def _ours(model, inputs: list[np.ndarray], way: bool | int) -> tuple[np.ndarray,
     from smartmem_tvm.target import host_target
 
     target = tvm.target.Target({**host_target().export(), "num-cores": 1})
-    compiled = compile(from_onnx(model), target, Options(winograd=way))
+    compiled = compile(from_onnx(model), target, options=Options(winograd=way))
     return np.asarray(compiled.run(*inputs)[0]), inference(compiled.vm, inputs)
 
 

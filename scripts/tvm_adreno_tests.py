@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run TVM's own tests of its Adreno backend with this package imported, on this machine's first OpenCL device.
 
-They are in TVM's source, not in its wheel: ``git clone --branch v0.27.0 https://github.com/apache/tvm``, of which only
-the folder of these tests is read. Some operators TVM skips as known failures; ``--skipped`` runs them too. CLML's
+They are in TVM's source, not in its wheel: ``git clone --branch v0.27.0.post1 https://github.com/apache/tvm``, of which
+only the folder of these tests is read. Some operators TVM skips as known failures; ``--skipped`` runs them too. CLML's
 tests need Qualcomm's library and are left out.
 """
 

@@ -109,7 +109,7 @@ def test_no_catch_all_rule_made_a_kernel_that_matters(network):
 def test_no_last_resort_made_a_kernel_on_gpus(network):
     """Whatever its share of the time. The graph is the one for OpenCL, whose groups have the least memory."""
     with parse_target("opencl"):
-        graph = optimize(network.mod, smartmem_tvm.Options())
+        graph = optimize(network.mod)
     for name in ("opencl", "cuda"):
         with parse_target(name) as target:
             scheduled = run_phases(graph, lower_phases(target)[:1], smartmem_tvm.Options())

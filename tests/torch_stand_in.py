@@ -65,7 +65,7 @@ class Program:
     def __init__(self, inputs=None, range_constraints=None, rank=4, compute=None):
         self.range_constraints = range_constraints or {}
         self.inputs, self.rank, self.compute = inputs or {}, rank, compute
-        self.graph_signature = SimpleNamespace(user_inputs=("image",), user_outputs=("softmax",))
+        self.graph_signature = SimpleNamespace(user_inputs=("image",), user_outputs=("softmax",), output_specs=[])
         self.example_inputs = ((Tensor(np.zeros(1)), None), {})
         self.decompositions = None
         query = SimpleNamespace(meta={"val": SimpleNamespace(ndim=rank)})
@@ -74,17 +74,41 @@ class Program:
             SimpleNamespace(op="placeholder", name=name, target=name, meta={"val": SimpleNamespace(shape=shape)})
             for name, shape in self.inputs.items()
         ]
+        result = SimpleNamespace(meta={"val": SimpleNamespace(dtype="torch.float32")})
+        nodes.append(SimpleNamespace(op="output", target="output", args=((result,),)))
         self.graph = SimpleNamespace(nodes=nodes)
+        self.graph_module = SimpleNamespace(modules=lambda: [SimpleNamespace(graph=self.graph)])
 
-    def run_decompositions(self, table):
-        """Another program, which says what it was made with."""
+    def run_decompositions(self, table=()):
+        """Another program, which says what it was made with, and writes where this one does."""
         new = Program(self.inputs, self.range_constraints, self.rank, self.compute)
-        new.decompositions = table
+        new.decompositions, new.graph_signature = table, self.graph_signature
         return new
 
     def module(self):
         """What computes its results."""
         return lambda *args: {"a": self.compute(*args), "b": None}
+
+
+def operator(name, *arguments, tags=(), **defaults):
+    """What is used of torch's OpOverload: its tags, and the names of what it takes, with their defaults."""
+    names = [*((each, False, None) for each in arguments), *((each, True, value) for each, value in defaults.items())]
+    schema = SimpleNamespace(
+        arguments=[
+            SimpleNamespace(name=each, has_default_value=lambda known=known: known, default_value=value)
+            for each, known, value in names
+        ],
+        is_mutable=name.endswith("_"),
+    )
+    return _Operator(name, schema, [SimpleNamespace(name=tag) for tag in tags])
+
+
+class _Operator:
+    def __init__(self, name, schema, tags):
+        self.name, self._schema, self.tags = name, schema, tags
+
+    def __str__(self):
+        return self.name
 
 
 def bounds(lower, upper):
@@ -97,7 +121,7 @@ def install(monkeypatch, model):
 
     Returns what was called, and what to raise or to return instead.
     """
-    state = SimpleNamespace(calls=[], exports=[], program=Program())
+    state = SimpleNamespace(calls=[], exports=[], optimized=[], program=Program())
     state.error = state.refusal = state.missing = None
     state.refused_always = True
     proto = model if isinstance(model, onnx.ModelProto) else onnx.load(model)
@@ -113,7 +137,7 @@ def install(monkeypatch, model):
         state.exports.append((program, options))
         if state.refusal and (state.refused_always or program.decompositions is None):
             raise RuntimeError("a page of advice") from state.refusal
-        return _exported(proto, state.values)
+        return _exported(proto, state.values, program)
 
     def load(path):
         logging.getLogger("torch").warning("a page of advice")
@@ -122,6 +146,10 @@ def install(monkeypatch, model):
         return state.program
 
     modules = _modules(export, load, from_exported_program)
+    modules["onnxscript"] = ModuleType("onnxscript")
+    modules["onnxscript"].optimizer = SimpleNamespace(
+        optimize=lambda model, **given: state.optimized.append((model, given))
+    )
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     known = importlib.util.find_spec
@@ -133,7 +161,7 @@ def install(monkeypatch, model):
     return state
 
 
-def _exported(proto, values):
+def _exported(proto, values, program):
     """An ONNXProgram: its file goes without initializers, which are tensors of torch."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
@@ -146,7 +174,8 @@ def _exported(proto, values):
         assert not include_initializers
         onnx.save(bare, path)
 
-    return SimpleNamespace(save=save, model=SimpleNamespace(graph=SimpleNamespace(initializers=initializers)))
+    model = SimpleNamespace(graph=SimpleNamespace(initializers=initializers))
+    return SimpleNamespace(save=save, model=model, exported_program=program)
 
 
 def _modules(export, load, from_exported_program):

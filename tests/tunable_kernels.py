@@ -115,7 +115,7 @@ CASES = {
     "batched matmul": Case(batched, "matmul", "gpu_matmul"),
     "convolution": Case(convolution, "slide", "gpu_window_product"),
     "grouped": Case(grouped, "slide", "gpu_window_slide"),
-    "depthwise": Case(depthwise, "window", "gpu_window_slide"),
+    "depthwise": Case(depthwise, "depthwise", "gpu_window_slide"),
     "layer norm": Case(layer_norm, "rows", "gpu_rows"),
     "channel norm": Case(channel_norm, "rows", "gpu_rows"),
     "attention": Case(softmax_attention, "row_chain panel panel#1", "gpu_row_chain"),

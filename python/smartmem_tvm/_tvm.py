@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one place that knows which TVM this is; the version check comes before anything of TVM is used.
 
-Here is also what this TVM gets wrong for textures on OpenCL, each work-around with its reason. Nothing of TVM is
-replaced: `texture_tir_pipeline` composes TVM's own passes with ours. ``tests/test_tvm_workarounds.py`` fails when a
+Here is also what this TVM gets wrong for textures on OpenCL, each work-around with its reason. Of TVM only
+the pipelines that ``deploy/tvm_adreno.py`` puts under their names are replaced; `texture_tir_pipeline` composes TVM's
+own passes with ours. ``tests/test_tvm_workarounds.py`` fails when a
 newer TVM makes one of them unnecessary.
 """
 

@@ -54,11 +54,16 @@ class PassEntry:
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
+def _prices(target: tvm.target.Target | None) -> schedule.Prices | None:
+    """What kernels would cost on a CPU; where a launch is dear, on GPUs, legal fusions are all taken."""
+    return None if target is None or is_gpu(target) else schedule.Prices(target)
+
+
 def _fuse_attention(
     _: Options, target: tvm.target.Target | None, *, on_chip_bytes: int = schedule.CpuParams().on_chip_bytes
 ) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
-        return transform.FuseAttention(on_chip_bytes)
+        return transform.FuseAttention(on_chip_bytes, prices=_prices(target))
     return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)))
 
 
@@ -77,8 +82,8 @@ def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transfo
     return options.records
 
 
-def _fuse_operators(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
-    return transform.FuseOperators(options.profiles)
+def _fuse_operators(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.FuseOperators(options.profiles, _prices(target))
 
 
 def _select_layout(_: Options, __: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
@@ -137,6 +142,7 @@ _ENTRIES = (
     _ours(transform.FoldScales, "DNNFusion 4.2"),
     _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
     _ours(transform.RewriteAlgebra, "DNNFusion 4.2, Table 4"),
+    _ours(transform.PoolFirst),
     _ours(transform.SplitTransposed),
     _ours(transform.MergeProjections, "DNNFusion 4.2"),
     _ours(transform.LowerSorts),
@@ -148,7 +154,7 @@ _ENTRIES = (
     _ours(transform.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
     _ours(transform.FuseRows),
-    _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators),
+    _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
     _ours(transform.FuseSymbolic),
     _ours(transform.FuseAttention, make=_fuse_attention, needs_target=True),
     _ours(transform.StoreHalf),

@@ -77,7 +77,7 @@ def test_optimize_for_a_target_by_name(mod):
 
 
 def test_options_reach_the_passes(mod):
-    assert graph_cost(optimize(mod, Options(fuse=False))).kernels == 2
+    assert graph_cost(optimize(mod, options=Options(fuse=False))).kernels == 2
 
 
 def test_inputs_need_not_be_contiguous(mod, expected):
@@ -162,3 +162,14 @@ def test_as_a_pipeline_of_tvms(mod, expected, opencl):
     (x,) = random((5, 6))
     got = machine["main"](tvm.runtime.tensor(x, tvm.opencl(0)))
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_optimize_takes_what_compile_takes_in_the_same_order(mod):
+    on_gpu = optimize(mod, "opencl-texture", Options())
+    assert tvm_ffi.structural_equal(on_gpu, optimize(mod, target="opencl-texture"))
+
+
+@pytest.mark.parametrize("verb", [smartmem_tvm.compile, optimize])
+def test_options_in_the_place_of_the_target(verb, mod):
+    with pytest.raises(UserError, match="options="):
+        verb(mod, Options())

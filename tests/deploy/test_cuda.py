@@ -44,7 +44,7 @@ def reference(x):
 def lowered(options: Options):
     target = parse_target("cuda")
     with target:
-        graph = build.optimize(module(network, (8, SIZE)), options)
+        graph = build.optimize(module(network, (8, SIZE)), options=options)
         return build.lower(graph, target, options)
 
 

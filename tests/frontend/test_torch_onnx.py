@@ -65,3 +65,11 @@ def test_the_cause_is_what_is_said_of_an_error(exporter):
     with pytest.raises(RuntimeError, match="advice") as caught:
         model_of(Program(), "m")
     assert cause_of(caught.value) == "Cannot view a tensor" and cause_of(KeyError()) == "KeyError"
+
+
+def test_a_result_of_another_type_than_the_programs_is_no_model(exporter, monkeypatch):
+    program = Program()
+    monkeypatch.setattr(program, "run_decompositions", lambda table: program)
+    program.graph.nodes[-1].args[0][0].meta["val"].dtype = "torch.float16"
+    with pytest.raises(TypeError, match="makes 'y' float, where the program has float16"):
+        model_of(program, "m")

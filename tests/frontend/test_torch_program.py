@@ -21,7 +21,8 @@ def test_a_program_becomes_what_its_onnx_file_becomes(translate, relu_model):
     mod = from_torch(program)
     assert mod.script() == from_onnx(relu_model).script()
     assert (input_spec(mod), output_names(mod)) == (input_spec(from_onnx(relu_model)), ["y"])
-    assert translate.exports == [(program, {"dynamo": True, "verbose": False})] and not translate.calls
+    assert translate.exports == [(program, {"dynamo": True, "verbose": False, "optimize": False})]
+    assert [options for _, options in translate.optimized] == [{"num_iterations": 1}] and not translate.calls
 
 
 @pytest.mark.parametrize("missing", ["onnxscript", "operator"])
@@ -33,7 +34,8 @@ def test_what_torch_does_not_export_goes_through_tvm_with_the_names_of_the_progr
     assert input_spec(mod) == {"image": ((2, 3), "float32")}
     assert output_names(mod) == ["softmax"]
     # Weights become constants unless the translator is asked for parameters.
-    assert translate.calls == [(program, {"unwrap_unit_return_tuple": True})]
+    ((given, options),) = translate.calls
+    assert given.decompositions == () and options == {"unwrap_unit_return_tuple": True, "run_ep_decomposition": False}
     assert len(translate.exports) == 2 * (missing == "operator")
 
 

@@ -46,7 +46,7 @@ NETWORKS = [window, padded, product, gathered]
 @pytest.mark.parametrize("build", NETWORKS)
 @pytest.mark.parametrize("simplify", [True, False])
 def test_right_maps_pass(build, simplify):
-    sm.optimize(module(build, (2, 8, 6)), sm.Options(check="maps", simplify=simplify))
+    sm.optimize(module(build, (2, 8, 6)), options=sm.Options(check="maps", simplify=simplify))
 
 
 @pytest.mark.parametrize("build", NETWORKS)
@@ -61,7 +61,7 @@ def test_a_wrong_simplification_is_found(build, monkeypatch):
     monkeypatch.setattr(Simplifier, "index", wrong)
     mod = module(build, (2, 8, 6))
     with pytest.raises(CheckError, match=r"Check of index maps: .* at index \[.*\] these read .* and the composed"):
-        sm.optimize(mod, CHECKED)
+        sm.optimize(mod, options=CHECKED)
     sm.optimize(mod)
 
 
@@ -71,7 +71,7 @@ def test_a_wrong_condition_is_found(monkeypatch):
         Simplifier, "_lazy_select", lambda self, call: call.args[1] if len(call.args) == 3 else right(self, call)
     )
     with pytest.raises(CheckError, match="index maps"):
-        sm.optimize(module(padded, (2, 8, 6)), CHECKED)
+        sm.optimize(module(padded, (2, 8, 6)), options=CHECKED)
 
 
 def test_the_message_names_operators_index_and_reads(monkeypatch):
@@ -91,7 +91,7 @@ def test_the_message_names_operators_index_and_reads(monkeypatch):
     monkeypatch.setattr(graph_module, "merge", shifted)
     mod = module(lambda x: op.exp(op.permute_dims(x, (1, 0))), (3, 5))
     with pytest.raises(CheckError) as caught:
-        sm.optimize(mod, CHECKED)
+        sm.optimize(mod, options=CHECKED)
     message = str(caught.value)
     assert "transpose" in message and "exp" in message and "at index [0, 0]" in message
     assert "[0, 0] (value" in message and "[0, 1] (value" in message and "--no-simplify" in message
@@ -102,7 +102,7 @@ def test_large_results_are_sampled(monkeypatch):
     asked = []
     right = check_module._points
     monkeypatch.setattr(check_module, "_points", lambda shape: asked.append(right(shape)) or asked[-1])
-    sm.optimize(module(lambda x: op.exp(op.permute_dims(x, (1, 0))), (512, 257)), CHECKED)
+    sm.optimize(module(lambda x: op.exp(op.permute_dims(x, (1, 0))), (512, 257)), options=CHECKED)
     for points in asked:
         assert len(points[0]) == 2**14 + 4
         places = set(zip(points[0].tolist(), points[1].tolist()))

@@ -72,6 +72,7 @@ def _packed(case, kernel, genome):
 
 RIVALS = {
     ("convolution", "llvm"): ("Slide", "Matmul", "Window"),
+    ("depthwise", "llvm"): ("Depthwise", "Window"),
     ("convolution", "opencl"): ("WindowProduct", "WindowSlide", "GpuMatmul"),
     ("grouped", "opencl"): ("WindowSlide", "GpuMatmul"),
 }

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
 from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
 from .classify import CHEAP, MOST_DIVISIONS, cost, mapping_type, quadrant, reduces, transcendental_calls
+from .fusion_price import NO_PRICE, PRICIER, Prices, Verdict, evaluations, judge, position, repeats_in_windows
 
 # Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
 LAUNCH_BYTES = 64 * 1024
@@ -68,6 +69,12 @@ class FusionDecision:
     fuse: bool
     reason: str
     decided_by: str = "cost model"
+    verdict: Verdict = NO_PRICE
+
+    @property
+    def noted(self) -> dict:
+        """Who decided, for the log, and what it would have cost either way if that is known."""
+        return {"decided_by": self.decided_by, **self.verdict.noted}
 
     @property
     def measured(self) -> bool:
@@ -78,9 +85,9 @@ class FusionDecision:
 class FusionCheck:
     """Answers for one graph; mapping types are worked out once per kernel."""
 
-    def __init__(self, graph: Graph, profiles: Profiles | None = None):
+    def __init__(self, graph: Graph, profiles: Profiles | None = None, prices: Prices | None = None):
         self.graph = graph
-        self.profiles = profiles
+        self.profiles, self.prices = profiles, prices
         self._types: dict[tuple[Kernel, tuple], MappingType] = {}
 
     def type_of(self, node: Node) -> MappingType:
@@ -114,7 +121,7 @@ class FusionCheck:
             return f"{producer.var.name} is needed elsewhere too"
         if _calls(producer) + _calls(node) > MOST_CALLS:
             return f"{producer.var.name} calls enough functions per element already"
-        buffer = node.kernel.inputs[_position(node, producer.var)]
+        buffer = node.kernel.inputs[position(node, producer.var)]
         stage, last = node.kernel.last, producer.kernel.last
         if node.kernel.readers(buffer) != [stage] or not (last.is_pointwise or can_reindex(last)):
             return f"{producer.var.name} is read by a stage before the last"
@@ -145,7 +152,15 @@ class FusionCheck:
                 False, f"reading its operands in {len(readers)} kernels moves more bytes than storing it"
             )
         trial = FusionTrial(self.graph, readers, node, inline_output=True)
-        return self._decide(self.type_of(node), [self.type_of(r) for r in readers], trial, "computed where it is read")
+        verdict = NO_PRICE
+        if any(repeats_in_windows(node, reader) for reader in readers):
+            verdict = judge(self.prices, trial.kernels, [each.kernel for each in (node, *readers)])
+        if verdict.refuses:
+            return FusionDecision(False, PRICIER, verdict=verdict)
+        decision = self._decide(
+            self.type_of(node), [self.type_of(r) for r in readers], trial, "computed where it is read"
+        )
+        return replace(decision, verdict=verdict)
 
     def _refuse_reader(self, node: Node, reader: Node, readers: int, once: bool) -> FusionDecision | None:
         name = reader.var.name
@@ -159,7 +174,7 @@ class FusionCheck:
         if TABLE_3[first, second].verdict is FusionVerdict.NEVER and movement(node.kernel) is None:
             return _never(first, second)
         work = sum(cost(stage.body) for stage in node.kernel.stages)
-        again = readers * _evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
+        again = readers * evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
         if again > MOST_REPEATED and (once or work > CHEAP):
             return FusionDecision(False, f"{name} would evaluate its {work} operations {again:g} times")
         return None
@@ -260,16 +275,6 @@ def item_bytes(buffer) -> int:
 def _calls(node: Node) -> int:
     """Transcendental calls in the element-wise stages of a kernel."""
     return sum(transcendental_calls(stage.body) for stage in node.kernel.stages if stage.is_pointwise)
-
-
-def _position(node: Node, var) -> int:
-    return next(i for i, arg in enumerate(node.args) if arg.same_as(var))
-
-
-def _evaluations(reader: Node, var) -> int:
-    """How often the reader evaluates a load of `var`: once per distinct map and point of every stage."""
-    buffer = reader.kernel.inputs[_position(reader, var)]
-    return sum(len(s.maps(buffer)) * math.prod(s.extents.values()) for s in reader.kernel.stages)
 
 
 def _moves_fewer_bytes(node: Node, readers: int) -> bool:

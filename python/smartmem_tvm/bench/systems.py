@@ -68,7 +68,7 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     seconds, (mod, limits, nodes) = timed(lambda: _import(request))
     if request["count_only"]:
         with target:
-            return Counted(_costs(optimize(mod, options)))
+            return Counted(_costs(optimize(mod, options=options)))
     spec = input_spec(mod)
     arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}

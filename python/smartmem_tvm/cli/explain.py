@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> Result:
             seen.extend(operators(mod))
 
     with step("Running the passes"), parse_target(args.target):
-        found = {"operators": seen, **explain(optimize(mod, options(args), look))}
+        found = {"operators": seen, **explain(optimize(mod, options=options(args), observe=look))}
     if args.op is not None:
         found = _only(found, args.op)
     data = {"model": args.model, **found}

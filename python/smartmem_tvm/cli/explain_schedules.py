@@ -83,7 +83,7 @@ def _schedule(
 
     chosen = options(args)
     with step("Running the passes"), target:
-        lowered = lower(optimize(mod, chosen), target, replace(chosen, dump_dir=None))[0]
+        lowered = lower(optimize(mod, options=chosen), target, replace(chosen, dump_dir=None))[0]
         return kernel_rules(lowered), tuning_of(lowered), None
 
 

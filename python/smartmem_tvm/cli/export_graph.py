@@ -80,7 +80,7 @@ def _compiled(args: argparse.Namespace) -> tuple[dict, dict]:
 
     target, mod, chosen = parse_target(args.target), import_model(args), options(args)
     with step("Running the passes"), target:
-        graph = optimize(mod, chosen)
+        graph = optimize(mod, options=chosen)
         rules = kernel_rules(lower(graph, target, chosen)[0])
     manifest = {"model": args.model, "target": str(target), "precision": args.precision}
     graphs = {"before": record_graph(mod), "after": record_graph(graph)}

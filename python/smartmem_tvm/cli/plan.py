@@ -95,7 +95,7 @@ def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
                 plans.append(memory_plan(lowered))
 
         with target:
-            graph = optimize(mod, chosen)
+            graph = optimize(mod, options=chosen)
             return plans, graph, lower(graph, target, chosen, look)[1]
 
     with step("Running the passes"):

@@ -129,7 +129,7 @@ def _tasks_of_model(
     mod, options = import_model(args), graph_options(args)
     if not (executor.devices.is_elsewhere or is_gpu(target)):  # each kernel is asked for
         with step(f"Running the passes on {args.model}"), target:
-            return tasks_of(optimize(mod, options), target, options), {}
+            return tasks_of(optimize(mod, options=options), target, options), {}
     after = {}
     with step(f"Compiling {args.model} as it is"):
         options = replace(options, cuda_graph=False)

@@ -55,18 +55,18 @@ _INVALID_CODE = "LLVM module verification failed"
 
 def optimize(
     mod: tvm.IRModule,
+    target: tvm.target.Target | str | None = None,
     options: Options | None = None,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
-    target: tvm.target.Target | str | None = None,
 ) -> tvm.IRModule:
     """The graph passes only: operators in, one ``call_tir`` per kernel out, decisions attached.
 
     Parameters
     ----------
-    observe : callable, optional
-        Is shown the name of each phase that ran and the module after it.
     target : tvm.target.Target or str, optional
         As for `compile`; by default the current one (``with target:``), and this machine's CPU if there is none.
+    observe : callable, optional
+        Is shown the name of each phase that ran and the module after it.
 
     Raises
     ------
@@ -146,6 +146,11 @@ def compile_baseline(
 
 def _with_host(target: tvm.target.Target | str | None) -> tvm.target.Target:
     target = parse_target(target) if isinstance(target, str) else target or host_target()
+    if not isinstance(target, tvm.target.Target):
+        kind = type(target).__name__
+        raise UserError(
+            f"A target is its name or a tvm.target.Target, and no {kind}; options are given as options=...."
+        )
     return target.with_host("llvm") if is_gpu(target) and target.host is None else target
 
 

@@ -3,7 +3,8 @@
 
 The steps of `from_onnx`, one module each, in this order::
 
-    torch_file  read a program of torch: `torch_onnx` makes an ONNX graph of it (`torch_sizes` knows its bounds)
+    torch_file  read a program of torch: `torch_onnx` makes an ONNX graph of it; `torch_sizes` knows its bounds, and
+                `torch_inference` what is none
     onnx_file   read the file: the graph now, its large weights (`weights`) when they are looked at
     dimensions  give every input dimension a number; then onnx_file checks the graph
     operators   inline functions

@@ -47,8 +47,8 @@ def read(path: Path) -> Model:
     Raises
     ------
     UserError
-        If the file is missing, damaged or no exported program, torch or onnxscript is not installed, or torch's
-        exporter does not know an operator.
+        If the file is missing, damaged or no exported program, torch or onnxscript is not installed, torch's exporter
+        does not know an operator, or the program is no inference; see `torch_inference`.
     """
     from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
 
@@ -61,6 +61,8 @@ def read(path: Path) -> Model:
     program = _load(path)
     try:
         return model_of(program, str(path), keep=True)
+    except UserError:
+        raise
     except Exception as error:  # of many kinds
         raise UserError(
             f"{path}: torch's exporter to ONNX does not translate the program ({cause_of(error)}); export it "
@@ -71,7 +73,7 @@ def read(path: Path) -> Model:
 def _load(path: Path) -> ExportedProgram:
     import torch.export
 
-    from smartmem_tvm.frontend.torch_onnx import silence
+    from smartmem_tvm.frontend.torch_exporter import silence
 
     try:
         with silence():

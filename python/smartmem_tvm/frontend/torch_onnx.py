@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,9 @@ import onnx
 import tvm
 
 from smartmem_tvm.frontend.onnx_file import LARGE, Model
+from smartmem_tvm.frontend.torch_exporter import export
+from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
+from smartmem_tvm.frontend.torch_reductions import with_narrow_results
 from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
 
 if TYPE_CHECKING:
@@ -43,17 +44,25 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
 
     Raises
     ------
+    UserError
+        If the program is no inference; see `torch_inference`.
     Exception
         What torch's exporter raises, of many kinds, if it does not know an operator.
     """
+    check_inference(program, name)
     attempts = (_with_plain_attention,) if _has_unknown_attention(program) else (_as_it_is, _with_plain_attention)
     for number, prepare in enumerate(attempts, 1):
         try:
-            return replace(_translated(prepare(program), name, keep), program=program)
+            exported = export(with_narrow_results(prepare(program)))
         except Exception as error:
             if number == len(attempts):
                 raise
             _log.info("Attention is taken apart for torch's exporter: %s.", cause_of(error))
+        else:
+            check_writes(exported.exported_program.graph_signature, name)
+            model = _read(exported, name, keep)
+            _require_stated_types(program, model.proto)
+            return replace(model, program=program)
     raise AssertionError("no attempt")
 
 
@@ -64,25 +73,7 @@ def cause_of(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-@contextmanager
-def silence() -> Iterator[None]:
-    """Keep torch from logging what it leaves out, and whole tracebacks of what becomes one sentence here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
-    """With torch's optimizations: what they fold, with the weights at hand, takes the steps after them longer."""
-    import torch.onnx
-
-    with silence():
-        exported = torch.onnx.export(program, dynamo=True, verbose=False)
+def _read(exported: torch.onnx.ONNXProgram, name: str, keep: bool) -> Model:
     with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
         path = Path(folder) / "model.onnx"
         exported.save(path, include_initializers=False)
@@ -96,6 +87,17 @@ def _translated(program: ExportedProgram, name: str, keep: bool) -> Model:
         else:
             proto.graph.initializer.append(onnx.numpy_helper.from_array(array, key))
     return Model(name, proto, Weights(weights))
+
+
+def _require_stated_types(program: ExportedProgram, proto: onnx.ModelProto) -> None:
+    """Raise if torch's exporter made a result of another type than the program's: it promotes some operators."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    stated = output.args[0][-len(proto.graph.output) :]  # before them is what the program writes into its buffers
+    for node, found in zip(stated, proto.graph.output, strict=True):
+        dtype = str(getattr(node.meta["val"], "dtype", "")).removeprefix("torch.") if hasattr(node, "meta") else ""
+        made = onnx.TensorProto.DataType.Name(found.type.tensor_type.elem_type).lower()
+        if dtype in ("float16", "bfloat16") and made != dtype:
+            raise TypeError(f"torch's exporter makes '{found.name}' {made}, where the program has {dtype}")
 
 
 def _number(dtype: np.dtype) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import torch_file
 from smartmem_tvm.frontend.spec import with_names
+from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
     Raises
     ------
     UserError
-        If torch is not installed, the argument is no ExportedProgram, a size has no number or one that the program was
-        not exported for, or nobody can translate an operator.
+        If torch is not installed, the argument is no ExportedProgram, the program is in training mode, draws random
+        numbers or writes into its buffers or inputs, a size has no number or one that the program was not exported for,
+        or nobody can translate an operator.
     """
     torch_file.require_torch()
     from torch.export import ExportedProgram
@@ -58,6 +60,8 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
         return _by_tvm(exported_program)
     try:
         model = model_of(exported_program, _NAME)
+    except UserError:
+        raise
     except Exception as error:  # of many kinds
         _log.info("torch's exporter is of no use here: %s.", cause_of(error))
         return _by_tvm(exported_program)
@@ -74,9 +78,14 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
 def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
     from tvm.relax.frontend.torch import from_exported_program
 
+    check_inference(program, _NAME)
     _refuse_symbolic(program)
     try:
-        mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+        decomposed = program.run_decompositions()
+        check_writes(decomposed.graph_signature, _NAME)
+        mod = from_exported_program(decomposed, unwrap_unit_return_tuple=True, run_ep_decomposition=False)
+    except UserError:
+        raise
     except Exception as err:
         reason = " ".join(str(err).split()).rstrip(".")
         raise UserError(f"TVM's importer refuses the torch program: {reason}; export it otherwise.") from err

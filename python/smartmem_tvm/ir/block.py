@@ -56,16 +56,18 @@ class Bindings:
             if getattr(old, "value", None) is value:
                 bindings.append(old)
                 continue
-            args = []
-            for arg in value.args if isinstance(value, ir.Call) else ():
-                if isinstance(arg, ir.Call):
-                    inner = builder.normalize(arg)
-                    bindings.append(relax.VarBinding(relax.DataflowVar(f"{var.name}_inner", inner.ty), inner))
-                    arg = bindings[-1].var
-                args.append(arg)
+            args = [self._bound(arg, var, builder, bindings) for arg in getattr(value, "args", ())]
             value = with_args(value, *args) if args else value
             bindings.append(relax.VarBinding(var, builder.normalize(value)))
         return relax.DataflowBlock(bindings)
+
+    def _bound(self, arg, var, builder: relax.BlockBuilder, bindings: list):
+        """An operand of what `var` is bound to: a call gets a variable of its own, and what it calls before it."""
+        if not isinstance(arg, ir.Call):
+            return arg
+        inner = builder.normalize(with_args(arg, *(self._bound(each, var, builder, bindings) for each in arg.args)))
+        bindings.append(relax.VarBinding(relax.DataflowVar(f"{var.name}_inner", inner.ty), inner))
+        return bindings[-1].var
 
 
 def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable) -> tvm.IRModule:

@@ -67,7 +67,7 @@ def layers_of(
     """
     options = replace(options, winograd=False)  # kernels that are tasks, all of them
     with target:
-        tasks = tasks_of(optimize(mod, options), target, options)
+        tasks = tasks_of(optimize(mod, options=options), target, options)
     found = []
     for number, task in enumerate(tasks, start=1):
         (folder / str(number)).mkdir()

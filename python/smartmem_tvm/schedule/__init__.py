@@ -14,6 +14,7 @@ from .cpu.sequence import InSequence
 from .cpu.window import Window
 from .cpu.winograd.transform_windows import TransformWindows
 from .cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
+from .price import Price, Prices
 from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
 
@@ -27,6 +28,8 @@ __all__ = [
     "InSequence",
     "Matmul",
     "PackWeights",
+    "Price",
+    "Prices",
     "Rows",
     "Rule",
     "ScheduleKernels",

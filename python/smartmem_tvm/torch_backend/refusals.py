@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..frontend.torch_inference import draws, moves_statistics
 from .program import outside_of_torch_compile
 
 
@@ -56,9 +57,9 @@ def check_program(program: torch.export.ExportedProgram) -> None:
         If it draws random numbers, moves the statistics of a norm, or returns no tensor.
     """
     for node in program.graph.nodes:
-        if _draws(node):
+        if draws(node):
             raise Refusal(f"{node.target} draws random numbers")
-        if _moves_statistics(node):
+        if moves_statistics(node):
             raise Refusal(f"{node.target} is in training mode, and torch's exporter computes it as in inference")
     with outside_of_torch_compile():
         signature = program.run_decompositions({}).graph_signature
@@ -74,28 +75,6 @@ def check_program(program: torch.export.ExportedProgram) -> None:
         raise NotFunctional("a result shares memory with an input")
     if any(_overlap(each, other) for at, each in enumerate(results) for other in results[:at]):
         raise NotFunctional("two results share memory")
-
-
-def _draws(node: torch.fx.Node) -> bool:
-    """Whether it draws random numbers; dropout and attention do so in training only."""
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    given = _arguments(node)
-    return given.get("train", True) is not False and given.get("dropout_p") != 0
-
-
-def _moves_statistics(node: torch.fx.Node) -> bool:
-    given = _arguments(node) if "batch_norm" in str(node.target) else {}
-    return bool(given.get("training", given.get("train"))) and given.get("running_mean") is not None
-
-
-def _arguments(node: torch.fx.Node) -> dict[str, object]:
-    """What an operator of torch is called with, by name, defaults included."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return {}
-    known = {each.name: each.default_value for each in schema.arguments if each.has_default_value()}
-    return {**known, **{each.name: value for each, value in zip(schema.arguments, node.args)}, **node.kwargs}
 
 
 def _results(program: torch.export.ExportedProgram) -> list[torch.Tensor]:

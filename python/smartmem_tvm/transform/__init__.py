@@ -36,6 +36,7 @@ from .merge_projections import MergeProjections
 from .place_textures import PlaceTextures
 from .plan_layout import PlanLayout
 from .plan_memory import PlanMemory
+from .pool_first import PoolFirst
 from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
 from .select_layout import SelectLayout
 from .slice_weights import SliceWeights
@@ -87,6 +88,7 @@ __all__ = [
     "PlaceTextures",
     "PlanLayout",
     "PlanMemory",
+    "PoolFirst",
     "RewriteAlgebra",
     "SelectLayout",
     "SliceWeights",

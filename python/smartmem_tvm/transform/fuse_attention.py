@@ -13,6 +13,7 @@ from tvm import ir, tirx
 
 from ..analysis.classify import reduces
 from ..analysis.fusion import SINGLE_ROW_BYTES
+from ..analysis.fusion_price import PRICIER, Prices, judge
 from ..analysis.row_chain import RowChain, factors, row_chain_of, summand
 from ..ir.change_axes import aligned
 from ..ir.compose import can_reindex, fresh, merge, replace_loads
@@ -52,7 +53,9 @@ class FuseAttention:
     4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
        row, `SINGLE_ROW_BYTES`).
 
-    The last two are those of a CPU; another target brings its own reasons.
+    The last two are those of a CPU; another target brings its own reasons. Where kernels have prices, a chain that is
+    predicted to take longer than its two kernels is refused as well: pooling after a convolution, whose windows have
+    too few places for a product per window (`analysis.fusion_price`).
 
     This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
 
@@ -62,18 +65,26 @@ class FuseAttention:
         Working set that one task of a CPU may have.
     refusal : callable, optional
         Chain of rows -> why it does not pay as one kernel, or an empty string; in place of 3 and 4.
+    prices : Prices, optional
+        What kernels would cost on the target; without, nothing is refused for its price.
     """
 
-    def __init__(self, on_chip_bytes: int = 512 * 1024, refusal: Callable[[RowChain], str] | None = None):
+    def __init__(
+        self,
+        on_chip_bytes: int = 512 * 1024,
+        refusal: Callable[[RowChain], str] | None = None,
+        prices: Prices | None = None,
+    ):
         self.refusal = refusal or (lambda chain: cpu_refusal(chain, on_chip_bytes))
+        self.prices = prices
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.refusal))
+        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.refusal, self.prices))
 
 
-def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str]) -> list[dict]:
-    """Rewrite `graph` in place, but for chains that `refusal` has a reason against.
+def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str], prices: Prices | None = None) -> list[dict]:
+    """Rewrite `graph` in place, but for chains that `refusal` has a reason against, or their price.
 
     Returns one decision per pair that could be a chain.
     """
@@ -82,7 +93,8 @@ def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str]) -> list[dic
         for producer in _producers(graph, node):
             try:
                 kernels = _aligned(node, producer)
-                chain = row_chain_of(merge(*kernels, inline_output=False))
+                merged = merge(*kernels, inline_output=False)
+                chain = row_chain_of(merged)
             except Opaque:
                 continue
             if chain.kernel.stages[0] not in chain.products or not (chain.statistics or is_single_row(chain)):
@@ -91,6 +103,11 @@ def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str]) -> list[dic
             why = refusal(chain)
             if why:
                 log.append({**decision, "action": "kept", "reason": why})
+                continue
+            verdict = judge(prices, [divide_late(merged)], (producer.kernel, node.kernel))
+            decision |= verdict.noted
+            if verdict.refuses:
+                log.append({**decision, "action": "kept", "reason": PRICIER})
                 continue
             node.kernel, _, producer.kernel = kernels
             graph.absorb(node, producer, inline_output=False)

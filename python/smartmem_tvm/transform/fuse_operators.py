@@ -7,6 +7,7 @@ import tvm
 
 from ..analysis.classify import reduces
 from ..analysis.fusion import MEASURED, FusionCheck, FusionDecision, Profiles, result_bytes, work
+from ..analysis.fusion_price import Prices
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..tables.mapping_type import MappingType
 
@@ -42,22 +43,24 @@ class FuseOperators:
     ----------
     profiles : Profiles, optional
         A `tune.profile_store.ProfileStore`; without one the cost model of `analysis.fusion` decides yellow cells.
+    prices : Prices, optional
+        What kernels would cost on the target: they decide where a fusion makes windows compute something again.
     """
 
-    def __init__(self, profiles: Profiles | None = None):
-        self.profiles = profiles
+    def __init__(self, profiles: Profiles | None = None, prices: Prices | None = None):
+        self.profiles, self.prices = profiles, prices
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: FusionPlan(graph, self.profiles).explore())
+        return rewrite_graphs(mod, lambda graph: FusionPlan(graph, self.profiles, self.prices).explore())
 
 
 class FusionPlan:
     """Blocks growing in one graph; `explore` rewrites it in place."""
 
-    def __init__(self, graph: Graph, profiles: Profiles | None):
+    def __init__(self, graph: Graph, profiles: Profiles | None, prices: Prices | None = None):
         self.graph = graph
-        self.check = FusionCheck(graph, profiles)
+        self.check = FusionCheck(graph, profiles, prices)
         self.decisions: dict[str, dict] = {}
 
     def explore(self) -> list[dict]:
@@ -136,7 +139,7 @@ class FusionPlan:
         entry = {"pass": "FuseOperators", "operator": operator, "action": "fused" if decision.fuse else "kept"}
         if decision.fuse:
             entry["into"] = [reader.var.name for reader in into]
-        self.decisions[operator] = {**entry, "reason": decision.reason, "decided_by": decision.decided_by}
+        self.decisions[operator] = {**entry, "reason": decision.reason, **decision.noted}
 
 
 def _is_pointwise(node: Node) -> bool:

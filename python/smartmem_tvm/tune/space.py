@@ -9,6 +9,7 @@ is a constraint where a kernel would be wrong, refused or hopeless without it; t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 from ..schedule.core.decisions import RULE_GENE, Decision, given_values
 from ..schedule.core.rivals import NUMBERED
@@ -134,6 +135,25 @@ def _slide(kind: Kind) -> None:
     kind.number("lines", divisors(kind["lines"]))
     kind.switch("written_out")
     kind.switch("parallel")
+
+
+def _depthwise(kind: Kind) -> None:
+    lanes, channels = kind["lanes"], kind["channels"]
+    kind.number("lines", (*divisors(kind["lines"]), 4, 8, 16, 32), kind["lines"])
+    kind.number("block", (n * lanes for n in (1, 2, 4, 8, 16)), channels)
+    kind.number("height", range(1, 17))
+    kind.number("vectors", (1, 2, 3, 4))
+    kind.number("lanes", (lanes // 2, lanes, 2 * lanes))
+    kind.at_most(kind["tile_values"], "height", "vectors", "lanes")
+    kind.at_most(2 * kind["registers"], "height", "vectors")
+    kind.switch("written_out")
+    kind.requires(
+        lambda *sizes: sizes[-1] == 0 or prod(sizes[:-1]) * kind["window"] <= _WRITTEN_OUT,
+        "height",
+        "vectors",
+        "written_out",
+    )
+    _tasks(kind)
 
 
 def _rows(kind: Kind) -> None:
@@ -283,6 +303,7 @@ _KINDS: dict[str, Callable[[Kind], None]] = {
     "matmul": _matmul,
     "window": _window,
     "slide": _slide,
+    "depthwise": _depthwise,
     "rows": _rows,
     "row_chain": _row_chain,
     "panel": _panel,

@@ -6,6 +6,7 @@ import pytest
 import tvm
 from tvm import te, tirx, topi
 
+from smartmem_tvm.ir.walk import collect, stores
 from smartmem_tvm.schedule import CpuParams, Matmul
 
 
@@ -212,8 +213,8 @@ CONVOLUTIONS = {
     "7x7 rows": ((8, 7, 9, 3, 1, 1, 1), "InSequence"),
     "grouped": ((12, 8, 24, 3, 1, 1, 3), "InSequence"),
     "grouped strided": ((8, 13, 8, 3, 2, 1, 2), "InSequence"),
-    "depthwise": ((6, 15, 6, 7, 1, 3, 6), "InSequence"),
-    "depthwise unpadded": ((5, 10, 5, 3, 2, 0, 5), "Window"),
+    "depthwise": ((6, 15, 6, 7, 1, 3, 6), "Depthwise"),
+    "depthwise unpadded": ((5, 10, 5, 3, 2, 0, 5), "Depthwise"),
 }
 
 
@@ -240,3 +241,41 @@ def test_columns_of_several_images_whose_length_is_no_power_of_two(check, batch,
         return np.einsum("nilk,oik->nol", np.lib.stride_tricks.sliding_window_view(x, 3, axis=2), w)
 
     check([x, w], topi.nn.conv1d_ncw(x, w, 1, 0, 1), reference, "Matmul", params=CpuParams(lanes=lanes))
+
+
+def _joined_channels(first: int, second: int, columns: int, filters: int = 12):
+    """A 1x1 convolution over the ReLU of two tensors joined by channels, as fusion leaves it."""
+    x, y = te.placeholder((first, columns), name="x"), te.placeholder((second, columns), name="y")
+    w, k = te.placeholder((filters, first + second), name="w"), te.reduce_axis((0, first + second), name="k")
+
+    def joined(k, j):
+        return tirx.max(tirx.if_then_else(first <= k, y[k - first, j], x[k, j]), f32(0.0))
+
+    return [x, y, w], te.compute((filters, columns), lambda f, j: te.sum(w[f, k] * joined(k, j), axis=k), name="out")
+
+
+@pytest.mark.parametrize("first, second, columns", [(32, 16, 640), (5, 7, 49), (17, 3, 131), (1, 40, 64)])
+def test_what_is_joined_along_the_depth_is_packed_in_vectors(check, first, second, columns):
+    def reference(x, y, w):
+        return w @ np.maximum(np.vstack([x, y]), 0)
+
+    check(*_joined_channels(first, second, columns), reference, "Matmul")
+
+
+def _packs_in_vectors(scheduled) -> bool:
+    loops = [loop for loop in collect(scheduled.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    return any(store.buffer.name == "right" for loop in loops for store in stores(loop.body))
+
+
+def test_a_choice_between_columns_is_packed_one_by_one(check):
+    shapes = {"x": (8, 48), "y": (8, 80), "w": (12, 8)}
+    x, y, w = (te.placeholder(shape, name=name) for name, shape in shapes.items())
+    k = te.reduce_axis((0, 8), name="k")
+
+    def joined(k, j):
+        return tirx.if_then_else(j >= 48, y[k, j - 48], x[k, j])
+
+    across = te.compute((12, 128), lambda f, j: te.sum(w[f, k] * joined(k, j), axis=k), name="out")
+    assert not _packs_in_vectors(check([x, y, w], across, lambda x, y, w: w @ np.hstack([x, y]), "Matmul"))
+    along = check(*_joined_channels(4, 4, 128), lambda x, y, w: w @ np.maximum(np.vstack([x, y]), 0), "Matmul")
+    assert _packs_in_vectors(along)

@@ -87,7 +87,7 @@ def split_groups(reduction: Reduction) -> Reduction:
     for var in reduction.spatial:
         group = _group_size(reduction, var)
         if group is not None:
-            return split_groups(_split(reduction, var, group))
+            return split_groups(split_iterator(reduction, var, group))
     return reduction
 
 
@@ -111,7 +111,8 @@ def _group_size(reduction: Reduction, var) -> int | None:
     return None
 
 
-def _split(reduction: Reduction, var, group: int) -> Reduction:
+def split_iterator(reduction: Reduction, var, group: int) -> Reduction:
+    """The reduction with ``var`` taken apart into ``var // group`` and ``var % group``."""
     outer, inner = fresh(f"{var.name}_group"), fresh(f"{var.name}_in")
     extents: Mapping = {v: e for v, e in reduction.extents.items() if v is not var and not v.same_as(var)}
     extents = {**extents, outer: reduction.extents[var] // group, inner: group}

@@ -40,6 +40,18 @@ def has_select(node) -> bool:
     return contains(node, (ir.Call, tirx.Select), lambda each: isinstance(each, tirx.Select) or is_if_then_else(each))
 
 
+def choices(node) -> list[tuple]:
+    """(condition, value if it holds, value if not) of each choice in an expression."""
+    found = collect(node, (ir.Call, tirx.Select))
+    selects = [(each.condition, each.true_value, each.false_value) for each in found if isinstance(each, tirx.Select)]
+    return selects + [tuple(each.args) for each in found if is_if_then_else(each)]
+
+
+def chooses_along(node, vars_: Sequence) -> bool:
+    """Whether a condition in an expression depends on one of `vars_`."""
+    return any(uses(condition, vars_) for condition, _, _ in choices(node))
+
+
 def has_costly_call(node) -> bool:
     """Whether computing `node` again would cost more than loading it (exp, erf, division by a transcendental...)."""
     costly = contains(node, ir.Call, lambda call: function_name(call) not in _CHEAP_CALLS)

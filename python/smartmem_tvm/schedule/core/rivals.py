@@ -4,12 +4,13 @@
 Which rule takes a kernel is a decision too: ``"rule": 3`` in the attribute ``smartmem.decisions`` is the number of a
 rule in `NUMBERED`. With it goes the memory that operands are read from: `WindowProduct` and `GpuMatmul` stage them in
 shared memory, `WindowSlide` reads them where they lie; `Matmul` copies the places of a window, `Slide` and
-`Window` do not.
+`Window` do not, `Depthwise` copies some lines of the picture.
 """
 
 from __future__ import annotations
 
 RIVALS: dict[str, tuple[str, ...]] = {
+    "Depthwise": ("Window",),
     "Slide": ("Matmul", "Window"),
     "WindowProduct": ("WindowSlide", "GpuMatmul"),
     "WindowSlide": ("GpuMatmul",),
@@ -25,5 +26,6 @@ NUMBERED = (
     "WindowSlide",
     "GpuMatmul",
     "GpuMatrix",
+    "Depthwise",
 )
 """Records name rules by their places here, which do not change."""

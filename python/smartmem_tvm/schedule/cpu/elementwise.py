@@ -11,7 +11,8 @@ from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, fusable_suffix, memory_order, split_index
-from ..core.nest import PARALLEL, SERIAL, Scope, fresh, index, split_work
+from ..core.nest import PARALLEL, SERIAL, Scope, block, fresh, index, split_work
+from ..core.pieces import pieces
 from .params import CpuParams
 from .rule import CpuRule
 
@@ -43,6 +44,11 @@ class Elementwise(CpuRule):
         stage = kernel.stages[0]
         if len(kernel.stages) > 1 or stage.reduction or not isinstance(stage.body, tirx.BufferStore):
             return None
+        return block(*(self._pass(piece.last, params) for piece in pieces(kernel)))
+
+    @staticmethod
+    def _pass(stage: Stage, params: CpuParams) -> tirx.Stmt:
+        """One pass over the results of a stage."""
         unit = {v: index(0) for v in stage.spatial if stage.extents[v] == 1}
         extents = {v: e for v, e in stage.extents.items() if v not in unit}
         stage = Stage(stage.name, tuple(it for it in stage.iters if it.var in extents), substitute(stage.body, unit))

@@ -26,7 +26,7 @@ from tvm import tirx
 from ...ir.kernel import Kernel, substitute
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, given_value
-from ..core.expressions import has_select, piece_length, size
+from ..core.expressions import chooses_along, has_select, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
 from .matmul_plan import Chunks, GivenPlan, MatmulPlan
@@ -167,7 +167,7 @@ class _Emitter:
             place = plan.point(batch, None, column + j)
             return lambda k, point: store(packed, substitute(right, {**place, **point}), k, j)
 
-        if run == 1 and width % self.params.lanes == 0 and not has_select(right):
+        if run == 1 and width % self.params.lanes == 0 and not chooses_along(right, plan.contraction.columns):
             run = self.params.lanes  # gathered element by element, stored as a vector
         if run == 1:  # one column after the other: its place in memory is worked out once
             return self.scope.loop(width, lambda j: self._over_depth(right, copy(j)), "j")

@@ -21,6 +21,7 @@ from ..core.contraction import contraction_of
 from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, fusable_suffix, has_select, piece_length, replace_loads, split_index
 from ..core.nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
+from ..core.pieces import pieces
 from ..core.reduction import combiner_of, reduction_of
 from ..core.row_space import RowSpace, row_space_of
 from .params import CpuParams
@@ -56,7 +57,8 @@ class Rows(CpuRule):
         space = row_space_of(kernel)
         if space is None or not any(stage.reduction for stage in space.kernel.stages) or _holds_matmuls(kernel):
             return None
-        return _Emitter(gather_rows(space), params).kernel()
+        spaces = [row_space_of(piece) for piece in pieces(space.kernel)]
+        return block(*(_Emitter(gather_rows(each), params).kernel() for each in spaces))
 
 
 def _holds_matmuls(kernel: Kernel) -> bool:

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cut a kernel where the tensors change that its elements come from: a joined tensor read by element-wise work.
+
+    y[i, j] = exp(if_then_else(8 <= j, b[i, j - 8], a[i, j]))
+    ->
+    y[i, j] = exp(a[i, j]) for j in 0..8;  y[i, j] = exp(b[i, j - 8]) for j in 8..
+
+No vector is loaded from two tensors, so that what depends on the choice is computed element by element, functions
+included. In each piece there is nothing to choose.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.storage import along_result
+from ...ir.walk import loads
+from .expressions import choices
+from .nest import Scope
+
+MOST_PIECES = 12
+LEAST_PIECE = 256  # results of a piece below which its loops cost more than choosing
+
+_BELOW = (tirx.LE, tirx.LT)
+_ABOVE = (tirx.GE, tirx.GT)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """An iterator of each stage, and where its range is cut."""
+
+    axes: dict
+    bounds: tuple[int, ...]
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """First and length of each piece."""
+        return [(begin, end - begin) for begin, end in itertools.pairwise(self.bounds)]
+
+
+def pieces(kernel: Kernel) -> list[Kernel]:
+    """Kernels that together compute what `kernel` does, each a range of its results without choices between tensors.
+
+    Each has the buffers of the whole. Just the kernel if nothing chooses, or if the pieces would be too many or small.
+    """
+    store = kernel.last.body
+    if len(kernel.outputs) != 1 or not all(isinstance(stage.body, tirx.BufferStore) for stage in kernel.stages):
+        return [kernel]
+    written = [at for at in store.indices if isinstance(at, ir.Var) and at in kernel.last.spatial]
+    cuts = [cut for var in written if (cut := _cut(kernel, var)) is not None]
+    count = math.prod(len(cut.ranges) for cut in cuts)
+    if count == 1 or count > MOST_PIECES:
+        return [kernel]
+    extents = kernel.last.extents
+    rest = math.prod(e for v, e in extents.items() if not any(cut.axes[kernel.last].same_as(v) for cut in cuts))
+    boxes = list(itertools.product(*(cut.ranges for cut in cuts)))
+    if any(rest * math.prod(length for _, length in box) < LEAST_PIECE for box in boxes):
+        return [kernel]
+    return [_piece(kernel, [cut.axes for cut in cuts], box) for box in boxes]
+
+
+def _cut(kernel: Kernel, var) -> _Cut | None:
+    """Where to cut along an iterator of the last stage; None if nowhere, or not all stages run along it."""
+    axes = along_result(kernel, var)
+    if len(axes) < len(kernel.stages):
+        return None
+    extent = kernel.last.extents[var]
+    found = {bound for stage in kernel.stages for bound in _bounds(stage.body.value, axes[stage])}
+    inside = sorted(bound for bound in found if 0 < bound < extent)
+    return _Cut(axes, (0, *inside, extent)) if inside else None
+
+
+def _bounds(value, var) -> Iterator[int]:
+    """Values of `var` at which a condition changes that chooses between tensors."""
+    for condition, *ways in choices(value):
+        if all(map(loads, ways)) and isinstance(condition, (*_BELOW, *_ABOVE)):
+            yield from _changes(condition, var)
+
+
+def _changes(condition, var) -> Iterator[int]:
+    """The first value of `var` at which a comparison with a number is not what it was at the one before."""
+    a, b = condition.a, condition.b
+    if isinstance(a, tirx.IntImm) and b.same_as(var):  # a <= v, a < v, a >= v, a > v
+        yield int(a) + isinstance(condition, (tirx.LT, tirx.GE))
+    elif isinstance(b, tirx.IntImm) and a.same_as(var):  # v <= b, v < b, v >= b, v > b
+        yield int(b) + isinstance(condition, (tirx.LE, tirx.GT))
+
+
+def _piece(kernel: Kernel, axes: Sequence[dict], box: Sequence[tuple[int, int]]) -> Kernel:
+    local = set(kernel.intermediates)
+    parts = (
+        _part(stage, {each[stage]: r for each, r in zip(axes, box, strict=True)}, local) for stage in kernel.stages
+    )
+    return replace(kernel, stages=tuple(parts))
+
+
+def _part(stage: Stage, ranges: Mapping, local: set) -> Stage:
+    """A stage over ranges (first, length) of some iterators; buffers of the kernel itself are used from their start."""
+    whole = {var: tirx.Var(var.name, var.ty) for var in ranges}  # its place in the whole result
+    back = {new: old for old, new in whole.items()}
+    moved = {new: old + tirx.const(ranges[old][0], old.ty.dtype) for new, old in back.items()}
+    iters, scope = tuple(_shorter(it, ranges) for it in stage.iters), Scope()
+    for it in iters:
+        scope.analyzer.bind(it.var, it.dom)
+
+    def inner(indices) -> list:
+        return [substitute(at, back) for at in indices]
+
+    def load(old):
+        return old.source[tuple(inner(old.indices))] if old.source in local else old
+
+    def store(old):
+        return tirx.BufferStore(old.buffer, old.value, inner(old.indices)) if old.buffer in local else old
+
+    def rewrite(node):
+        node = tvm_ffi.structural_map(substitute(node, whole), (ir.TensorLoad, load))
+        node = tvm_ffi.structural_map(node, (tirx.BufferStore, store))
+        return scope.simplify(substitute(node, moved))
+
+    init = rewrite(stage.init) if stage.init is not None else None
+    return replace(stage, iters=iters, body=rewrite(stage.body), init=init)
+
+
+def _shorter(it: tirx.IterVar, ranges: Mapping) -> tirx.IterVar:
+    if it.var not in ranges:
+        return it
+    return tirx.IterVar(ir.Range(0, tirx.const(ranges[it.var][1], it.var.ty.dtype)), it.var, it.iter_type)

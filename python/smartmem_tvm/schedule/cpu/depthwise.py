@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows that slide over each channel by itself on a CPU: depthwise convolution and pooling, the padding included.
+
+    parallel for planes, or blocks of channels, and bands of lines:
+      band = what these lines look at, padding and all           stays in the cache
+      for tiles:
+        acc[...] = init                                          registers
+        for p, q in the window: acc = combine(acc, band[..., p, q] * W[p, q])
+        out = finish(acc)
+
+Lanes are columns where the channels lie outermost, and channels where they lie innermost. The padded picture never is
+in memory as a whole. With a stride along the lanes the columns are dealt out to one plane for each remainder while they
+are copied, so that a vector of results reads vectors. A tile goes across the lanes, down the lines or along the
+columns: what one of its vectors looks at, its neighbours look at, too, and it is loaded once. Lines that are shorter
+than a vector are computed as whole vectors all the same, and stored without what is too much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+
+from ...ir.kernel import Kernel, substitute
+from ..core.decisions import decide
+from ..core.expressions import has_select, split_index
+from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, split_work, store
+from .lone_window import LoneWindow, lone_window_of
+from .params import CpuParams
+from .rule import CpuRule
+from .window_band import Band, power_of_two, starts
+
+_WRITTEN_OUT = 256  # vector operations of a tile up to which its whole window is written out
+
+
+@dataclass(frozen=True)
+class DepthwiseChoice:
+    """What is chosen for windows over single channels.
+
+    Attributes
+    ----------
+    lines : int
+        Lines of the result whose part of the picture is copied at a time.
+    block : int
+        Channels that are copied together; 1 where the lanes are columns.
+    height : int
+        Places of the result that are computed together: lines, or columns where the lanes are channels.
+    vectors : int
+        Vectors along the lanes that are computed together.
+    lanes : int
+        Results that are one vector.
+    written_out : bool
+        All places of the window are written out, not those of a line only.
+    tasks : int
+        Tasks that are wanted; one runs on the thread that calls.
+    """
+
+    lines: int
+    block: int
+    height: int
+    vectors: int
+    lanes: int
+    written_out: bool
+    tasks: int
+
+
+class Depthwise(CpuRule):
+    """The rule for windows that slide over each channel by itself."""
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it is no such window."""
+        window = lone_window_of(kernel)
+        return None if window is None else _Emitter(window, params).kernel()
+
+
+class _Emitter:
+    def __init__(self, window: LoneWindow, params: CpuParams):
+        self.window, self.params, self.scope = window, params, Scope()
+        self.reduction, self.extents = window.reduction, window.reduction.extents
+        self.lines = window.line.extent if window.line else 1
+        self.columns = window.column.extent
+        self.channels = self.extents[window.channel] if window.channel is not None else 1
+        self.taps = prod(self.extents[v] for v in self.reduction.reduce)
+        self.choice = decide("depthwise", self._choice(), fits=self._fits, **self._facts())
+        self.band = Band(window, self.choice.lines, self.choice.block, max(0, self.choice.lanes - self.columns))
+
+    # -- what is chosen ------------------------------------------------------------------------------------------
+
+    def _choice(self) -> DepthwiseChoice:
+        p = self.params
+        size = self.channels if self.window.channel is not None else self.columns
+        lanes = power_of_two(p.lanes, size)
+        block, lines = self._band_size(lanes)
+        if self.window.channel is None and self.window.term_is_fixed and lanes < min(size, p.lanes):
+            lanes *= 2
+        most = min(p.window_vectors, p.tile_values // p.lanes)
+        height = _evenly(lines if self.window.channel is None else self.columns, most)
+        vectors = 1 if self.window.channel is not None else min(most // height, -(-size // lanes))
+        written_out = self.taps * height * vectors <= _WRITTEN_OUT
+        tasks = p.tasks if self.reduction.work >= p.serial_below else 1
+        return DepthwiseChoice(lines, block, height, vectors, lanes, written_out, tasks)
+
+    def _band_size(self, lanes: int) -> tuple[int, int]:
+        """Channels and lines of a band that stays in the cache."""
+        block = min(self.channels, 4 * lanes) if self.window.channel is not None else 1
+        line = block * self.window.column.places(self.columns)
+        most = max(1, self.params.panel_bytes // (4 * line) // (self.window.line.stride if self.window.line else 1))
+        return block, _evenly(self.lines, most)
+
+    def _fits(self, choice: DepthwiseChoice) -> bool:
+        if choice.lines > self.lines:
+            return False
+        if self.window.channel is not None:
+            return choice.lanes <= choice.block <= self.channels and choice.height <= self.columns
+        short = choice.lanes > self.columns and not self.window.term_is_fixed
+        return choice.block == 1 and choice.height <= choice.lines and not short
+
+    def _facts(self) -> dict[str, int]:
+        sizes = {"lines": self.lines, "columns": self.columns, "channels": self.channels, "window": self.taps}
+        strides = prod(side.stride for side in self.window.sides)
+        return {**sizes, "stride": strides, "work": self.reduction.work, **self.params.facts}
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        outer, c = self.window.outer, self.choice
+        sizes = {"plane": prod(self.extents[v] for v in outer)}
+        sizes |= {"band": -(-self.lines // c.lines), "block": -(-self.channels // c.block)}
+        chunk, tasks = split_work(prod(sizes.values()), c.tasks)
+        total = prod(sizes.values())
+
+        def one(number):
+            at = split_index(number, list(sizes), sizes)
+            place = split_index(at["plane"], outer, self.extents)
+            place = {var: self.scope.analyzer.simplify(each) for var, each in place.items()}
+            first = self._start(at["band"], c.lines, self.lines)
+            return self._band(place, first, self._start(at["block"], c.block, self.channels))
+
+        def task(t):
+            first = t * index(chunk)
+            count = chunk if total % chunk == 0 else tirx.min(index(chunk), index(total) - first)
+            body = self.scope.loop(count, lambda n: one(first + n), "n", most=chunk)
+            return allocate([self.band.buffer], block(self.band.fill(self.scope, self.params), body))
+
+        return self.scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)
+
+    def _start(self, number, size: int, total: int):
+        """Where a piece begins; the last one overlaps the one before it where it would be shorter."""
+        start = number * index(size)
+        start = start if total % size == 0 else tirx.min(start, index(total - size))
+        return self.scope.analyzer.simplify(start)
+
+    def _band(self, place: dict, line, channel) -> tirx.Stmt:
+        place = place if self.window.channel is None else {**place, self.window.channel: channel}
+        copy = self.band.copy(self.scope, self.params, place, line)
+        if self.window.channel is not None:
+            return block(copy, self._over_channels(place, line))
+        return block(copy, self._over_columns(place, line))
+
+    # -- tiles ---------------------------------------------------------------------------------------------------
+
+    def _over_channels(self, place: dict, line) -> tirx.Stmt:
+        """Lanes are channels: tiles of columns."""
+        c, column, channel = self.choice, self.window.column, self.window.channel
+
+        def tile(y, first, x) -> tirx.Stmt:
+            where = [(self.band.result(y, x + index(i)) + at, i, at) for i in range(c.height) for at in first]
+            points = [self._point(place, line + y, x + index(i), {channel: place[channel] + at}) for _, i, at in where]
+            return self._tile([at for at, _, _ in where], points)
+
+        tiles = -(-column.extent // c.height)
+        return self.scope.loop(
+            c.lines,
+            lambda y: self._groups(
+                c.block,
+                lambda first: self.scope.loop(
+                    tiles, lambda t: tile(y, first, self._start(t, c.height, column.extent)), "x"
+                ),
+            ),
+            "y",
+        )
+
+    def _over_columns(self, place: dict, line) -> tirx.Stmt:
+        """Lanes are columns: tiles of lines."""
+        c = self.choice
+
+        def tile(y, first) -> tirx.Stmt:
+            where = [(y + index(i), at) for i in range(c.height) for at in first]
+            points = [self._point(place, line + i, at) for i, at in where]
+            return self._tile([self.band.result(i, at) for i, at in where], points)
+
+        def lines(t) -> tirx.Stmt:
+            y = self._start(t, c.height, c.lines)
+            return self._groups(self.columns, lambda first: tile(y, first))
+
+        return self.scope.loop(-(-c.lines // c.height), lines, "y")
+
+    def _groups(self, size: int, body) -> tirx.Stmt:
+        """`body` for vectors next to each other; the last one overlaps the one before it."""
+        lanes, together = self.choice.lanes, self.choice.vectors
+        groups = size // (lanes * together)
+        rest = starts(max(size, lanes), lanes)[groups * together :]
+
+        def regular(g):
+            return body([g * index(lanes * together) + index(n * lanes) for n in range(together)])
+
+        main = self.scope.loop(groups, regular, "v") if groups else None
+        return block(main, body([index(at) for at in rest]) if rest else None)
+
+    def _point(self, place: dict, line, column, more: dict | None = None) -> dict:
+        down = {self.window.line.var: line} if self.window.line else {}
+        return {**place, **down, self.window.column.var: column, **(more or {})}
+
+    def _tile(self, where: list, points: list) -> tirx.Stmt:
+        """Vectors of results: where the band has what their first places look at, and where they go."""
+        r, lanes = self.reduction, self.choice.lanes
+        acc = scratch([len(where) * lanes], r.accumulator.ty.dtype, "acc")
+
+        def each(body) -> tirx.Stmt:
+            return block(*(self._lanes(lanes, lambda j, n=n: body(n, j)) for n in range(len(where))))
+
+        def add(taps: dict) -> tirx.Stmt:
+            seen = self.band.tap(taps)
+
+            def one(n, j):
+                value = self.band.buffer[where[n] + seen + j]
+                term = self.window.term_with(value, {**self._lane(points[n], j), **taps})
+                return store(acc, r.combine(acc[n * lanes + j], term), n * lanes + j)
+
+            return each(one)
+
+        start = each(lambda n, j: store(acc, r.init, n * lanes + j))
+        short = lanes > self.columns and self.window.channel is None
+        if short or has_select(r.finish):
+            return allocate([acc], block(start, self._over_window(add), self._store_apart(acc, points, each)))
+        finish = each(lambda n, j: r.store(acc[n * lanes + j], self._lane(points[n], j)))
+        return allocate([acc], block(start, self._over_window(add), finish))
+
+    def _lane(self, point: dict, j) -> dict:
+        return {**point, self.window.along: point[self.window.along] + j}
+
+    def _store_apart(self, acc, points: list, each) -> tirx.Stmt:
+        """Results from a copy of the registers: fewer than a vector has, or lane by lane."""
+        r, lanes = self.reduction, self.choice.lanes
+        early = self.window.finish_is_fixed and not has_select(r.finish)
+        kind = r.output.ty.dtype if early else acc.ty.dtype
+        done = scratch([len(points) * lanes], kind, "done")
+
+        def spill(n, j):
+            value = acc[n * lanes + j]
+            return store(done, r.finish_with(value, self._lane(points[n], j)) if early else value, n * lanes + j)
+
+        def result(n, j):
+            value, point = done[n * lanes + j], self._lane(points[n], j)
+            if not early:
+                return r.store(value, point)
+            return tirx.BufferStore(r.output, value, [substitute(at, point) for at in r.indices])
+
+        size = lanes if self.window.channel is not None else min(lanes, self.columns)
+        narrow, scalar = power_of_two(lanes, size), has_select(r.finish)
+        stored = [
+            self._lanes(narrow, lambda j, n=n, at=at: result(n, index(at) + j), scalar)
+            for n in range(len(points))
+            for at in starts(size, narrow)
+        ]
+        return allocate([done], block(each(spill), *stored))
+
+    def _over_window(self, body) -> tirx.Stmt:
+        """The places of the window; those in the direction of the tile, which share what they load, innermost."""
+        inner = self.window.column if self.window.channel is not None else self.window.line
+        moved = self.window.taps_of(inner) if inner is not None else ()
+        vars_ = (*(v for v in self.reduction.reduce if v not in moved), *moved)
+
+        def kind(var):
+            return UNROLL if self.choice.written_out or var in moved else SERIAL
+
+        return self.scope.nest(vars_, self.extents, body, "k", kind)
+
+    def _lanes(self, lanes: int, body, scalar: bool = False) -> tirx.Stmt:
+        return self.scope.loop(lanes, lambda j: self.scope.simplify(body(j)), "j", SERIAL if scalar else VECTOR)
+
+
+def _evenly(total: int, most: int) -> int:
+    """The size of equal pieces of at most `most`."""
+    return -(-total // -(-total // max(1, most)))

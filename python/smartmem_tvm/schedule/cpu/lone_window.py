@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""See a window that slides over each channel by itself: depthwise convolution and pooling, the padding included.
+
+    pad[n, c, y, x] = 1 <= y <= h and 1 <= x <= w ? in[n, c, y - 1, x - 1] : 0
+    sum[n, c, y, x] += pad[n, c, y*s + p, x*s + q] * W[c, p, q]
+
+The channels may lie innermost, and lines and columns may be one iterator of the result, as those of tokens are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, tirx
+
+from ...ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
+from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.walk import collect, loads
+from ..core.contraction import split_iterator
+from ..core.expressions import Walk, memory_order, uses
+from ..core.nest import index
+from ..core.reduction import Reduction, reduction_of
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One of the two directions in which a window moves.
+
+    Attributes
+    ----------
+    dim : int
+        Dimension of the picture.
+    var : Var
+        Iterator of the result.
+    extent, stride : int
+        Results, and places of the picture from one to the next.
+    reach : int
+        Places of the picture that one result looks at, from the first to the last.
+    inside : tuple of int
+        First place of the picture that is no padding, and the first behind them that is.
+    """
+
+    dim: int
+    var: ir.Var
+    extent: int
+    stride: int
+    reach: int
+    inside: tuple[int, int]
+
+    def places(self, results: int) -> int:
+        """Places of the picture that so many results look at."""
+        return (results - 1) * self.stride + self.reach
+
+
+@dataclass(frozen=True, eq=False)
+class LoneWindow:
+    """A reduction over a window in the lines and columns of one picture.
+
+    Attributes
+    ----------
+    reduction : Reduction
+        Its reduction iterators move within the window only.
+    load : TensorLoad
+        How the term reads the picture.
+    maker : Stage or None
+        What pads the picture; None if it is there already.
+    value : expression or None
+        The picture in the iterators of its maker, where it is no padding.
+    fill : expression or None
+        Elsewhere.
+    line : Side or None
+        None for windows of one dimension.
+    column : Side
+    channel : Var or None
+        The iterator along which the result is contiguous, if that is not the column.
+    """
+
+    reduction: Reduction
+    load: ir.TensorLoad
+    maker: Stage | None
+    value: object
+    fill: object
+    line: Side | None
+    column: Side
+    channel: ir.Var | None
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Line, if there is one, and column."""
+        return (self.column,) if self.line is None else (self.line, self.column)
+
+    @property
+    def along(self) -> ir.Var:
+        """The iterator along which the result is contiguous."""
+        return self.column.var if self.channel is None else self.channel
+
+    @property
+    def outer(self) -> tuple:
+        """Iterators of the result that are neither line nor column nor lane."""
+        taken = [*(side.var for side in self.sides), *([] if self.channel is None else [self.channel])]
+        return tuple(v for v in self.reduction.spatial if not any(v.same_as(t) for t in taken))
+
+    @property
+    def term_is_fixed(self) -> bool:
+        """Whether what the picture is multiplied with is the same everywhere in a plane."""
+        rest = self.term_with(tirx.const(0, self.load.ty.dtype), {})
+        return not uses(rest, [side.var for side in self.sides])
+
+    @property
+    def finish_is_fixed(self) -> bool:
+        """Whether what becomes of a sum is the same everywhere in a plane."""
+        return not uses(self.reduction.finish_with(self.reduction.init, {}), [side.var for side in self.sides])
+
+    def taps_of(self, side: Side) -> tuple:
+        """The iterators of the window that move in one direction."""
+        return tuple(uses(self.load.indices[side.dim], self.reduction.reduce))
+
+    def picture_at(self, place: Mapping, taps: Mapping[int, object]):
+        """The picture's value where it is no padding, at places of its sliding dimensions."""
+        where = [taps[dim] if dim in taps else substitute(at, dict(place)) for dim, at in enumerate(self.load.indices)]
+        if self.maker is None:
+            return self.load.source[tuple(where)]
+        point = {var: index(0) for var in self.maker.spatial}
+        named = zip(self.maker.body.indices, where, strict=True)
+        return substitute(self.value, {**point, **{var: at for var, at in named if isinstance(var, ir.Var)}})
+
+    def term_with(self, value, point: Mapping):
+        """What a place of the window adds where the picture has `value`."""
+        term = substitute(self.reduction.term, dict(point))
+        source = self.load.source
+        return tvm_ffi.structural_map(term, (ir.TensorLoad, lambda ld: value if ld.source.same_as(source) else ld))
+
+
+def lone_window_of(kernel: Kernel) -> LoneWindow | None:
+    """The window in a prepared kernel, or None if it is another kernel."""
+    maker, rest = _maker(kernel)
+    reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
+    if reduction is None:
+        return None
+    reduction = _lines_and_columns(reduction, maker)
+    load = _picture(reduction, maker)
+    if load is None:
+        return None
+    value, fill, inside = _padding(maker, load) if maker is not None else (None, None, {})
+    sides = _sides(reduction, load, inside)
+    if sides is None or not _each_by_itself(reduction, load, sides):
+        return None
+    fastest = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)[-1]
+    along = _strides(reduction, load, fastest)
+    channel = None if fastest.same_as(sides[-1].var) else fastest
+    if any(fastest.same_as(side.var) for side in sides[:-1]) or along[0] != 1:
+        return None
+    # Lanes lie next to each other in the picture too.
+    if along[1] != (sides[-1].stride if channel is None else 1):
+        return None
+    line = sides[0] if len(sides) == 2 else None
+    return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
+
+
+def _maker(kernel: Kernel) -> tuple[Stage | None, tuple]:
+    """The stage that writes what the others read, if the first one is such a stage, and the others."""
+    first, rest = kernel.stages[0], kernel.stages[1:]
+    if first.reduction or not rest or not isinstance(first.body, tirx.BufferStore):
+        return None, kernel.stages
+    where = [at for at in first.body.indices if isinstance(at, ir.Var)]
+    plain = all(isinstance(at, ir.Var | tirx.IntImm) for at in first.body.indices) and len(set(where)) == len(where)
+    return (first, rest) if plain else (None, kernel.stages)
+
+
+def _picture(reduction: Reduction, maker: Stage | None) -> ir.TensorLoad | None:
+    """The load of the picture, if there is one and nothing else reads it."""
+    read = loads(reduction.term)
+    if maker is None:
+        sliding = [load for load in read if _slides(load, reduction)]
+    else:
+        sliding = [load for load in read if load.source.same_as(maker.body.buffer)]
+    if len(sliding) != 1:
+        return None
+    source = sliding[0].source
+    others = [load for load in (*read, *loads(reduction.finish)) if load.source.same_as(source)]
+    return sliding[0] if len(others) == 1 else None
+
+
+def _slides(load: ir.TensorLoad, reduction: Reduction) -> bool:
+    return any(uses(at, reduction.spatial) and uses(at, reduction.reduce) for at in load.indices)
+
+
+def _lines_and_columns(reduction: Reduction, maker: Stage | None) -> Reduction:
+    """The same with an iterator by which the picture is read as ``v // q`` and ``v % q`` taken apart."""
+    load = _picture(reduction, maker)
+    for divided in collect(load, tirx.FloorDiv) if load is not None else ():
+        var, by = divided.a, divided.b
+        known = isinstance(var, ir.Var) and isinstance(by, tirx.IntImm) and var in reduction.extents
+        if known and reduction.extents[var] % int(by) == 0:
+            return _lines_and_columns(split_iterator(reduction, var, int(by)), maker)
+    return reduction
+
+
+def _padding(maker: Stage, load) -> tuple[object, object, dict[int, tuple[int, int]]]:
+    """The value of what is no padding, that of the padding, and the range of each dimension where there is none."""
+    value, inside = maker.body.value, {}
+    if not is_if_then_else(value) or loads(value.args[2]):
+        return value, None, {}
+    dims = {at: dim for dim, at in enumerate(maker.body.indices) if isinstance(at, ir.Var)}
+    for condition in _conjuncts(value.args[0]):
+        used = variables(condition)
+        found = _range(condition, used[0], maker.extents[used[0]]) if len(used) == 1 and used[0] in dims else None
+        if found is None:
+            return value, None, {}
+        low, high = inside.get(dims[used[0]], found)
+        inside[dims[used[0]]] = (max(low, found[0]), min(high, found[1]))
+    sliding = {dim for dim, at in enumerate(load.indices) if not isinstance(at, ir.Var)}
+    return (value.args[1], value.args[2], inside) if set(inside) <= sliding else (value, None, {})
+
+
+def _conjuncts(condition) -> list:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _range(condition, var, extent: int) -> tuple[int, int] | None:
+    """The one range of `var` in which a condition holds."""
+    try:
+        holds = np.flatnonzero(evaluate(condition, {var: np.arange(extent)}))
+    except NotAnIndex:
+        return None
+    if len(holds) == 0 or holds[-1] - holds[0] + 1 != len(holds):
+        return None
+    return int(holds[0]), int(holds[-1]) + 1
+
+
+def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]]) -> list[Side] | None:
+    """The dimensions of the picture in which the window moves; None if it is no such window."""
+    walk, sides = Walk(reduction.extents), []
+    for dim, at in enumerate(load.indices):
+        taps, moved = uses(at, reduction.reduce), uses(at, reduction.spatial)
+        if not taps:
+            continue
+        steps = [walk.step(at, v) for v in (*moved, *taps)]
+        if len(moved) != 1 or any(step is None or step < 1 for step in steps):
+            return None
+        last = {v: index(reduction.extents[v] - 1) for v in taps}
+        reach = 1 + int(walk.analyzer.simplify(substitute(at, {**last, moved[0]: index(0)})))
+        whole = (0, int(load.source.shape[dim]))
+        sides.append(Side(dim, moved[0], reduction.extents[moved[0]], steps[0], reach, inside.get(dim, whole)))
+        if sides[-1].inside[0] >= min(sides[-1].inside[1], sides[-1].places(sides[-1].extent)):
+            return None  # all that it looks at is padding
+    return sides if 1 <= len(sides) <= 2 else None
+
+
+def _each_by_itself(reduction: Reduction, load, sides: list[Side]) -> bool:
+    """Whether each other iterator of the result walks through a dimension of its own, and the window through none."""
+    seen = [side.var for side in sides]
+    slid = [load.indices[side.dim] for side in sides]
+    for dim, at in enumerate(load.indices):
+        if dim not in [side.dim for side in sides]:
+            used = uses(at, reduction.spatial)
+            if len(used) > 1:
+                return False
+            seen += used
+    once = len(seen) == len(set(seen)) == len(reduction.spatial)
+    return once and all(sum(bool(uses(at, [v])) for at in slid) == 1 for v in reduction.reduce)
+
+
+def _strides(reduction: Reduction, load, var) -> tuple[int | None, int | None]:
+    """Of the result and of the picture along an iterator."""
+    walk = Walk(reduction.extents)
+    return walk.stride(reduction.output, reduction.indices, var), walk.stride(load.source, load.indices, var)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a scheduled loop nest takes on a CPU: what its innermost loops ask of the units of a core.
+
+A rule has said all by its nest: what is computed again, which loops run in vectors, which accumulators stay in
+registers. So the nest is what is counted, whichever rule made it. An innermost loop, with all that is unrolled or
+vectorized in it, takes per iteration the longest of
+
+    its arithmetic and calls, two at a time;   its loads;   its stores;   the wait for the previous sum
+
+each counted in vectors where TVM or LLVM make vectors of it, and in elements where a condition, a gather or a
+division of an index by the running variable prevents that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import ir, s_tir, tirx
+
+from ...ir.index_map import function_name, is_if_then_else, variables
+from ...ir.walk import collect, contains, loads
+from ..core.expressions import Walk, choices
+from ..core.nest import UNROLL, VECTOR
+
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+_DIVIDED = (tirx.FloorDiv, tirx.FloorMod)
+_CHEAP_CALLS = frozenset({"fabs", "reinterpret", "isnan", "floor", "ceil", "max", "min", "fma"})
+_ROOTS = frozenset({"sqrt", "rsqrt"})
+_PER_CYCLE, _LOADS_PER_CYCLE, _LATENCY = 2, 2, 4
+_QUOTIENT = 8  # cycles of a division of numbers, or a root, whose unit works on one at a time
+_FUNCTION = {True: 20, False: 30}  # cycles of exp, erf and the like: as polynomials of a vector, or of an element
+_CONDITION = {True: 0.5, False: 1}  # cycles of a condition: a mask of a vector, or a branch that is foreseen
+_NEAR, _SHUFFLE = 4, 1  # elements that vectors are put together from by shuffles, one for each of them
+_FAR_LOAD = 1.0  # cycles that a vector waits for that streams by, beside those of its instruction
+_ITERATION = 1.0  # cycles of counting a loop that is not unrolled
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A store of an innermost loop, and the unrolled and vectorized loops around it in there."""
+
+    store: tirx.BufferStore
+    loops: tuple[tirx.For, ...]
+
+
+class NestCycles:
+    """Cycles of one core for a nest.
+
+    Parameters
+    ----------
+    lanes : int
+        float32 values in a vector register.
+    """
+
+    def __init__(self, lanes: int):
+        self.lanes = lanes
+        self.extents: dict = {}
+
+    def of(self, body: tirx.Stmt) -> float:
+        """All iterations of all threads together."""
+        places = _places(body)
+        if places is not None:
+            return self._innermost(places, None)
+        if isinstance(body, tirx.For):
+            return self._loop(body)
+        if isinstance(body, tirx.SeqStmt):
+            return sum(map(self.of, body.seq))
+        if isinstance(body, s_tir.SBlockRealize):
+            return self.of(body.block.body)
+        if isinstance(body, tirx.IfThenElse):
+            return _CONDITION[False] + self.of(body.then_case) + (self.of(body.else_case) if body.else_case else 0)
+        inner = getattr(body, "body", None)
+        return self.of(inner) if inner is not None else 0.0
+
+    def _loop(self, loop: tirx.For) -> float:
+        count = self.extents[loop.loop_var] = most_of(loop.extent)
+        places = _places(loop.body)
+        if places is None:
+            return count * (self.of(loop.body) + _ITERATION)
+        return self._innermost(places, loop)
+
+    # -- innermost loops ---------------------------------------------------------------------------------------------
+
+    def _innermost(self, places: Sequence[_Place], loop: tirx.For | None) -> float:
+        for place in places:
+            self.extents.update({each.loop_var: most_of(each.extent) for each in place.loops})
+        count = self.extents[loop.loop_var] if loop is not None else 1
+        if loop is not None and all(self._runs_in_vectors(place, loop.loop_var) for place in places):
+            return sum(self._cycles(_Place(p.store, (*p.loops, loop)), None, loop.loop_var)[0] for p in places)
+        found = [self._cycles(place, loop.loop_var if loop is not None else None) for place in places]
+        return count * (max(sum(each for each, _ in found), max(wait for _, wait in found)) + _ITERATION)
+
+    def _runs_in_vectors(self, place: _Place, var) -> bool:
+        """Whether LLVM makes vectors of a plain loop: each access walks in step, and nothing is summed up."""
+        accesses = _accesses(place.store)
+        plain = not any(each.kind == VECTOR for each in place.loops)
+        sums = any(load.source.same_as(place.store.buffer) for load in loads(place.store.value))
+        if not plain or (sums and var not in variables([*place.store.indices])):
+            return False
+        return all(self.step(*each, var) is not None for each in accesses) and not _chooses_source(
+            place.store.value, [var]
+        )
+
+    def _cycles(self, place: _Place, running, vector=None) -> tuple[float, float]:
+        """Cycles of one iteration of the loop over `running`, and those that it waits for the one before it."""
+        store, extents = place.store, {each.loop_var: self.extents[each.loop_var] for each in place.loops}
+        lanes = [each.loop_var for each in place.loops if each.kind == VECTOR or each.loop_var.same_as(vector)]
+        accesses = _accesses(store)
+        in_step = all(self.step(*each, v) is not None for each in accesses for v in lanes)
+        in_vectors = bool(lanes) and in_step and not _chooses_source(store.value, lanes)
+        steps = {v: -(-e // self.lanes) if v in lanes and in_vectors else e for v, e in extents.items()}
+        times = math.prod(steps.values())
+        varying = [*extents, *([] if running is None else [running])]
+        work, read = _value(store.value, in_vectors, varying)
+        own = [each for each in read if each.source.same_as(store.buffer)]
+        sums = bool(own) and running is not None and running not in variables([*store.indices])
+        spread = times * sum(self._spread(each, lanes) for each in accesses) if in_vectors else 0.0
+        loaded = sum(self._reads(load, steps, running) for load in read if not (sums and load in own))
+        written = 0 if sums else times
+        return max(times * work + spread, loaded / _LOADS_PER_CYCLE, float(written)), _LATENCY if sums else 0.0
+
+    def _spread(self, access: tuple, lanes: Sequence) -> float:
+        """Cycles to collect a vector, or to spread it, whose elements do not lie next to each other."""
+        apart = max((abs(self.step(*access, v)) for v in lanes), default=0)
+        return 0.0 if apart <= 1 else _SHUFFLE * apart if apart <= _NEAR else float(self.lanes)
+
+    def _reads(self, load, steps: dict, running) -> float:
+        """How often a load happens in an iteration: once for all unrolled loops that it does not depend on."""
+        used = variables([*load.indices])
+        if running is not None and running not in used and not any(v in used for v in steps):
+            return 0.0
+        return math.prod(count for v, count in steps.items() if v in used) * (1 + _FAR_LOAD * (running in used))
+
+    def step(self, buffer, indices, var) -> int | None:
+        """Elements from the access at one value of `var` to the next, or None if that is not one number."""
+        total = 0
+        for at, extent in zip(indices, buffer.shape, strict=True):
+            step = _linear_step(at, var)
+            if step is None:
+                return self._exact_step(buffer, indices, var)
+            total = total * int(extent) + step
+        return total
+
+    def _exact_step(self, buffer, indices, var) -> int | None:
+        known = {v: e for v, e in self.extents.items() if v in variables([*indices])}
+        return Walk(known).stride(buffer, indices, var) if var in known else None
+
+
+def most_of(extent) -> int:
+    """The value of a loop's extent; of a shorter last share, that of a whole one."""
+    if isinstance(extent, tirx.IntImm):
+        return int(extent)
+    whole = [int(each) for each in getattr(extent, "args", ()) or (extent.a, extent.b) if isinstance(each, tirx.IntImm)]
+    return whole[0] if whole else 1
+
+
+def _places(body: tirx.Stmt, loops: tuple = ()) -> list[_Place] | None:
+    """The stores of a piece of code without loops that run; None if there are some."""
+    if isinstance(body, tirx.BufferStore):
+        return [_Place(body, loops)]
+    if isinstance(body, tirx.SeqStmt):
+        found = [_places(each, loops) for each in body.seq]
+        return None if any(each is None for each in found) else [place for each in found for place in each]
+    if isinstance(body, tirx.For) and body.kind in (UNROLL, VECTOR):
+        return _places(body.body, (*loops, body))
+    return None
+
+
+def _linear_step(expr, var) -> int | None:
+    """What an index grows by from one value of `var` to the next, None if that takes more than a look."""
+    if isinstance(expr, ir.Var):
+        return int(expr.same_as(var))
+    if isinstance(expr, tirx.Add | tirx.Sub):
+        steps = _linear_step(expr.a, var), _linear_step(expr.b, var)
+        if None in steps:
+            return None
+        return steps[0] + steps[1] if isinstance(expr, tirx.Add) else steps[0] - steps[1]
+    if isinstance(expr, tirx.Mul) and isinstance(expr.b, tirx.IntImm):
+        step = _linear_step(expr.a, var)
+        return None if step is None else step * int(expr.b)
+    return None if contains(expr, ir.Var, lambda each: each.same_as(var)) else 0
+
+
+def _accesses(store: tirx.BufferStore) -> list[tuple]:
+    """(buffer, indices) of a store and of all loads in its value."""
+    return [(store.buffer, store.indices), *((load.source, load.indices) for load in loads(store.value))]
+
+
+def _chooses_source(value, lanes: Sequence) -> bool:
+    """Whether it depends on the lane which of several tensors an element is loaded from: no mask does that."""
+    found = choices(value)
+    return any(all(map(loads, ways)) and any(v in lanes for v in variables(c)) for c, *ways in found)
+
+
+def _value(expr, in_vectors: bool, varying: Sequence) -> tuple[float, list]:
+    """Cycles of an element, or of one vector of them, and what is loaded for it; of alternatives the longer one.
+
+    What depends on none of the `varying` variables is worked out once before the loop.
+    """
+    if isinstance(expr, ir.TensorLoad):
+        divisions = 0 if in_vectors else len(collect([*expr.indices], _DIVIDED))
+        return float(divisions), [expr]
+    if isinstance(expr, tirx.Select) or is_if_then_else(expr):
+        ways = (expr.true_value, expr.false_value) if isinstance(expr, tirx.Select) else expr.args[1:]
+        cycles, read = max((_value(way, in_vectors, varying) for way in ways), key=lambda way: (way[0], len(way[1])))
+        return cycles + _CONDITION[in_vectors], read
+    parts, own = _operation(expr, in_vectors)
+    if own > 1 and not any(v in varying for v in variables(expr)):
+        own = 0.0
+    found = [_value(part, in_vectors, varying) for part in parts]
+    return own + sum(cycles for cycles, _ in found), [load for _, read in found for load in read]
+
+
+def _operation(expr, in_vectors: bool) -> tuple[list, float]:
+    """The operands of an operation, and its cycles without theirs."""
+    if isinstance(expr, ir.Call):
+        name = function_name(expr)
+        own = 1 / _PER_CYCLE if name in _CHEAP_CALLS else _QUOTIENT if name in _ROOTS else _FUNCTION[in_vectors]
+        return list(expr.args), own
+    if isinstance(expr, tirx.Cast):
+        return [expr.value], 1 / _PER_CYCLE
+    if isinstance(expr, _ARITHMETIC):
+        fused = isinstance(expr, tirx.Add | tirx.Sub) and any(isinstance(each, tirx.Mul) for each in (expr.a, expr.b))
+        return [expr.a, expr.b], _QUOTIENT if isinstance(expr, tirx.Div) else 0 if fused else 1 / _PER_CYCLE
+    return [], 0.0

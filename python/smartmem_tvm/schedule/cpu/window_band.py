@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of a picture that some lines of a window's result look at, copied with its padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import tirx
+
+from ...ir.kernel import substitute
+from ..core.expressions import has_select
+from ..core.nest import SERIAL, VECTOR, Scope, block, index, scratch, store
+from .lone_window import LoneWindow
+from .params import CpuParams
+
+
+def starts(size: int, lanes: int) -> list[int]:
+    """Where vectors begin that cover `size` results; the last one overlaps the one before it."""
+    return [min(at, size - lanes) for at in range(0, size, lanes)]
+
+
+def power_of_two(most: int, size: int) -> int:
+    """`most`, a power of two, or the largest one that is no more than `size`."""
+    while most > size:
+        most //= 2
+    return most
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Scratch memory for some lines of a picture.
+
+    Attributes
+    ----------
+    window : LoneWindow
+    lines : int
+        Of the result.
+    block : int
+        Channels next to each other, 1 where lines and columns are.
+    slack : int
+        Places behind it that may be read.
+    """
+
+    window: LoneWindow
+    lines: int
+    block: int
+    slack: int = 0
+
+    @property
+    def phases(self) -> int:
+        """Planes that columns are dealt out to, by their remainders: as many as the stride where they are lanes."""
+        return self.window.column.stride if self.window.channel is None else 1
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Lines and columns of the picture."""
+        line, column = self.window.line, self.window.column
+        return (line.places(self.lines) if line else 1), column.places(column.extent)
+
+    @cached_property
+    def pitch(self) -> int:
+        """Columns of a plane."""
+        return -(-self.size[1] // self.phases)
+
+    @cached_property
+    def buffer(self):
+        """The memory."""
+        places = self.phases * self.size[0] * self.pitch
+        return scratch([places * self.block + self.slack], self.window.load.ty.dtype, "band")
+
+    def at(self, line, column):
+        """Where a place of the picture is, counted from the first one of the band."""
+        plane, x = tirx.floormod(column, index(self.phases)), tirx.floordiv(column, index(self.phases))
+        row = plane * index(self.size[0]) + line
+        return (row * index(self.pitch) + x) * index(self.block)
+
+    def result(self, line, column):
+        """Where the first place is that a result looks at."""
+        down = self.window.line.stride if self.window.line else 1
+        across = self.window.column.stride // self.phases
+        return (line * index(down * self.pitch) + column * index(across)) * index(self.block)
+
+    def tap(self, taps: Mapping):
+        """From there to another place of the window."""
+        load, zero = self.window.load, {side.var: index(0) for side in self.window.sides}
+        where = [substitute(load.indices[side.dim], {**zero, **taps}) for side in self.window.sides]
+        return self.at(*(where if len(where) == 2 else (index(0), where[0])))
+
+    # -- filling it ----------------------------------------------------------------------------------------------
+
+    def fill(self, scope: Scope, params: CpuParams) -> tirx.Stmt | None:
+        """Padding everywhere: the same columns are padding in each band."""
+        if self.window.fill is None:
+            return None
+        size = int(self.buffer.shape[0])
+        lanes = min(params.lanes, size)
+        whole = scope.loop(size // lanes, lambda n: self._filled(scope, n * index(lanes), lanes), "n")
+        rest = size % lanes
+        return block(whole, self._filled(scope, index(size - rest), rest) if rest else None)
+
+    def _filled(self, scope: Scope, first, lanes: int) -> tirx.Stmt:
+        value = self.window.fill.astype(self.buffer.ty.dtype)
+        return scope.loop(lanes, lambda j: store(self.buffer, value, first + j), "j", VECTOR)
+
+    def copy(self, scope: Scope, params: CpuParams, place: dict, first) -> tirx.Stmt:
+        """Copy what is no padding; a line that is, but was not in the band before, becomes padding again."""
+        line = self.window.line
+        if line is None:
+            return self._line(scope, params, place, index(0), None)
+        top = first * index(line.stride)
+
+        def one(y):
+            low, high = line.inside
+            data = self._line(scope, params, place, y, top + y)
+            within = scope.analyzer.simplify(tirx.all(index(low) <= top + y, top + y < index(high)))
+            if isinstance(within, tirx.IntImm) or self.window.fill is None:
+                return data
+            return tirx.IfThenElse(within, data, self._blank(scope, params, y))
+
+        low, high = line.inside
+        if self.lines == line.extent:  # the same lines are padding each time
+            high = min(high, self.size[0])
+            return scope.loop(high - low, lambda y: one(y + index(low)), "y")
+        return scope.loop(self.size[0], one, "y")
+
+    def _blank(self, scope: Scope, params: CpuParams, y) -> tirx.Stmt:
+        low, high = self._columns
+        lanes = power_of_two(params.lanes, self.block)
+
+        def column(x) -> tirx.Stmt:
+            first = self.at(y, x + index(low))
+            return block(*(self._filled(scope, first + index(at), lanes) for at in starts(self.block, lanes)))
+
+        return scope.loop(high - low, column, "x")
+
+    @property
+    def _columns(self) -> tuple[int, int]:
+        low, high = self.window.column.inside
+        return low, min(high, self.size[1])
+
+    def _line(self, scope: Scope, params: CpuParams, place: dict, y, top) -> tirx.Stmt:
+        if self.window.channel is not None:
+            return self._channels(scope, params, place, y, top)
+        if self.phases > 1:
+            return self._dealt(scope, place, y, top)
+        low, high = self._columns
+        lanes = power_of_two(params.lanes, high - low)
+        return block(
+            *(self._vector(scope, place, (y, top), index(low + at), None, lanes) for at in starts(high - low, lanes))
+        )
+
+    def _channels(self, scope: Scope, params: CpuParams, place: dict, y, top) -> tirx.Stmt:
+        low, high = self._columns
+        lanes = power_of_two(params.lanes, self.block)
+
+        def column(x) -> tirx.Stmt:
+            cover = starts(self.block, lanes)
+            return block(*(self._vector(scope, place, (y, top), x + index(low), at, lanes) for at in cover))
+
+        return scope.loop(high - low, column, "x")
+
+    def _dealt(self, scope: Scope, place: dict, y, top) -> tirx.Stmt:
+        """Neighbouring columns go to different planes: LLVM reads them as vectors and takes these apart."""
+        (low, high), across = self._columns, self.phases
+        first, last = -(-low // across), high // across
+
+        def one(x) -> tirx.Stmt:
+            return self._vector(scope, place, (y, top), x, None, 1)
+
+        head = [one(index(x)) for x in range(low, min(first * across, high))]
+        tail = [one(index(x)) for x in range(max(last * across, low), high)] if last >= first else []
+
+        def dealt(x) -> tirx.Stmt:
+            return block(*(one((x + index(first)) * index(across) + index(n)) for n in range(across)))
+
+        main = scope.loop(last - first, dealt, "x") if last > first else None
+        return block(*head, main, *tail)
+
+    def _vector(self, scope: Scope, place: dict, line: tuple, x, channel, lanes: int) -> tirx.Stmt:
+        """Copy neighbouring columns, or channels if `channel` says which is the first one."""
+        window, (y, top) = self.window, line
+
+        def one(j):
+            column = x if channel is not None else x + j
+            point = {**place, window.channel: place[window.channel] + channel + j} if channel is not None else place
+            taps = {window.column.dim: column} | ({window.line.dim: top} if window.line else {})
+            more = index(channel) + j if channel is not None else index(0)
+            return scope.simplify(store(self.buffer, window.picture_at(point, taps), self.at(y, column) + more))
+
+        scalar = window.maker is not None and has_select(window.value)
+        return scope.loop(lanes, one, "j", SERIAL if scalar else VECTOR)

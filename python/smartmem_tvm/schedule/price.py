@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel would cost: the rule that would take it schedules it, and the cycles of its nest are counted.
+
+No rule has a second model of itself that could disagree with what it does: what it computes again, what it leaves in
+elements and where it copies operands is in the loops that it writes. A kernel's bytes pass through memory once more,
+and a launch costs something, so that parts which cost as much as the whole are taken as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir.schedule import ScheduleError
+from tvm.target import Target
+
+from ..ir.kernel import Kernel, Opaque, emit, shape_of
+from ..target import is_cpu
+from .cpu.nest_cycles import NestCycles
+from .cpu.params import CpuParams
+from .rules import default_rules
+
+# Cycles that a byte takes which another kernel has left in a cache that cores share, and those of a launch.
+_BYTE, _LAUNCH = 0.1, 5000.0
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a kernel is predicted to cost.
+
+    Attributes
+    ----------
+    rule : str
+        The rule that would schedule it.
+    cycles : float
+        Of one core, for the work of all.
+    """
+
+    rule: str
+    cycles: float
+
+
+class Prices:
+    """Prices of kernels on one target; kernels that are alike are scheduled once.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        A CPU; on other targets nothing has a price.
+    """
+
+    def __init__(self, target: Target):
+        self.target = target
+        self.rules = default_rules() if is_cpu(target) else []
+        self.lanes = CpuParams.of(target).lanes if is_cpu(target) else 0
+        self._known: dict = {}
+
+    def of(self, kernel: Kernel) -> Price | None:
+        """The price of a kernel, None if no rule takes it or it cannot be written as a loop program."""
+        if not self.rules:
+            return None
+        try:
+            func = emit(kernel)
+        except Opaque:
+            return None
+        key = tvm_ffi.StructuralKey(func)
+        if key not in self._known:
+            self._known[key] = self._price(func, kernel)
+        return self._known[key]
+
+    def compare(self, fused: Iterable[Kernel], parts: Iterable[Kernel]) -> tuple[float, float] | None:
+        """Cycles of fused kernels, and of what they are made of, together; None if some of them have no price."""
+        whole, apart = self._together(fused), self._together(parts)
+        return None if whole is None or apart is None else (whole, apart)
+
+    def _together(self, kernels: Iterable[Kernel]) -> float | None:
+        prices = list(map(self.of, kernels))
+        return None if None in prices else sum(price.cycles for price in prices)
+
+    def _price(self, func: tirx.PrimFunc, kernel: Kernel) -> Price | None:
+        for rule in self.rules:
+            try:
+                schedule = rule.apply(func, self.target)
+            except ScheduleError:
+                continue
+            if schedule is not None:
+                nest = NestCycles(self.lanes).of(schedule.mod["main"].body)
+                return Price(rule.name, nest + _BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) + _LAUNCH)
+        return None
+
+
+def _bytes(buffer) -> int:
+    return math.prod(shape_of(buffer)) * -(-buffer.dtype.bits // 8)

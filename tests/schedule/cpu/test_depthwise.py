@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Depthwise convolutions and pools against numpy: both orders of memory, strides, padding, sizes no vector divides."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx, topi
+
+from smartmem_tvm.schedule import CpuParams, ScheduleKernels
+from smartmem_tvm.schedule.core.rule import record_on
+
+# batch, channels, height, width; window, stride, padding, dilation
+SHAPES = [
+    (1, 1, 4, 4, 3, 1, 1, 1),
+    (2, 3, 7, 7, 7, 1, 3, 1),
+    (1, 5, 13, 29, 5, 2, 2, 1),
+    (1, 2, 20, 33, 3, 1, 1, 2),
+    (3, 4, 9, 6, 3, 3, 0, 1),
+    (1, 6, 8, 17, 2, 2, 0, 1),
+]
+PARAMS = {
+    "one task": CpuParams(lanes=16, registers=32, cores=1),
+    "many tasks, small bands": CpuParams(lanes=4, cores=8, serial_below=1, panel_bytes=512),
+}
+
+
+def windows(x, size, stride, pad, dilation, fill=0.0):
+    """Channels first: (batch, channels, height, width, size, size)."""
+    reach = dilation * (size - 1) + 1
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=fill)
+    seen = np.lib.stride_tricks.sliding_window_view(x, (reach, reach), axis=(2, 3))
+    return seen[:, :, ::stride, ::stride, ::dilation, ::dilation]
+
+
+def rule_of(inputs, output) -> str:
+    func = te.create_prim_func([*inputs, output]).with_attr("global_symbol", "main")
+    with tvm.target.Target("llvm"):
+        return record_on(ScheduleKernels()(tvm.IRModule({"main": func}))["main"])["name"]
+
+
+def channels_first(shape, dtype="float32"):
+    """With a bias, a residual and a rectifier behind it."""
+    n, c, h, w, size, stride, pad, dilation = shape
+    x, k = te.placeholder((n, c, h, w), dtype, name="x"), te.placeholder((c, 1, size, size), dtype, name="k")
+    b = te.placeholder((c,), dtype, name="b")
+    total = topi.nn.depthwise_conv2d_nchw(x, k, stride, pad, dilation)
+    rest = te.placeholder(total.shape, dtype, name="rest")
+    out = te.compute(
+        total.shape, lambda i, f, y, z: tirx.max(total[i, f, y, z] + b[f] + rest[i, f, y, z], tirx.const(0, dtype))
+    )
+
+    def reference(x, k, b, rest):
+        seen = np.einsum("ncyxpq,cpq->ncyx", windows(x, size, stride, pad, dilation), k[:, 0])
+        return np.maximum(seen + b[:, None, None] + rest, 0)
+
+    return [x, k, b, rest], out, reference
+
+
+def tokens(shape):
+    """Lines and columns are one dimension of the operand and of the result, the channels are innermost."""
+    n, c, h, w, size, stride, pad, dilation = shape
+    x, k = te.placeholder((n, h * w, c), name="x"), te.placeholder((size, size, c), name="k")
+    high, wide = ((each + 2 * pad - dilation * (size - 1) - 1) // stride + 1 for each in (h, w))
+
+    def padded(i, y, z, f):
+        inside = tirx.all(y >= pad, y < h + pad, z >= pad, z < w + pad)
+        return tirx.if_then_else(
+            inside, tirx.max(x[i, (y - pad) * w + z - pad, f], tirx.const(0, "float32")), tirx.const(0, "float32")
+        )
+
+    picture = te.compute((n, h + 2 * pad, w + 2 * pad, c), padded)
+    p, q = te.reduce_axis((0, size), "p"), te.reduce_axis((0, size), "q")
+
+    def sum_at(i, t, f):
+        line, column = t // wide * stride + p * dilation, t % wide * stride + q * dilation
+        return te.sum(picture[i, line, column, f] * k[p, q, f], [p, q])
+
+    total = te.compute((n, high * wide, c), sum_at)
+    out = te.compute(
+        total.shape, lambda i, t, f: total[i, t, f] * x[i, t, f] if high * wide == h * w else total[i, t, f]
+    )
+
+    def reference(x, k):
+        picture = np.maximum(x, 0).reshape(n, h, w, c).transpose(0, 3, 1, 2)
+        result = np.einsum("ncyxpq,pqc->nyxc", windows(picture, size, stride, pad, dilation), k).reshape(n, -1, c)
+        return result * x if result.shape == x.shape else result
+
+    return [x, k], out, reference
+
+
+@pytest.mark.parametrize("build", [channels_first, tokens])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_results(check, shape, build):
+    check(*build(shape), "Depthwise")
+
+
+@pytest.mark.parametrize(("params", "shape"), list(product(PARAMS, SHAPES[1:4])), ids=str)
+@pytest.mark.parametrize("build", [channels_first, tokens])
+def test_other_processors(check, shape, build, params):
+    check(*build(shape), "Depthwise", params=PARAMS[params])
+
+
+@pytest.mark.parametrize("channels", [1, 5, 67])
+def test_channels_that_vectors_do_not_divide(check, channels):
+    check(*tokens((1, channels, 6, 5, 3, 1, 1, 1)), "Depthwise")
+
+
+def test_doubles(check):
+    check(*channels_first((1, 3, 9, 18, 3, 2, 1, 1), "float64"), "Depthwise")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_sums_of_halves_in_float32(check, stride):
+    x, k = te.placeholder((2, 9, 18), "float16", name="x"), te.placeholder((2, 3, 3), "float16", name="k")
+    picture = topi.nn.pad(x, [0, 1, 1], [0, 1, 1])
+    p, q = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 3), "q")
+
+    def sum_at(c, y, z):
+        at = picture[c, y * stride + p, z * stride + q].astype("float32")
+        return te.sum(at * k[c, p, q].astype("float32"), [p, q])
+
+    def reference(x, k):
+        seen = windows(x[None].astype("float32"), 3, stride, 1, 1)[0]
+        return np.einsum("cyxpq,cpq->cyx", seen, k.astype("float32"))
+
+    check([x, k], te.compute((2, 8 // stride + 1, 17 // stride + 1), sum_at), reference, "Depthwise")
+
+
+@pytest.mark.parametrize("geometry", [(2, 2, 0), (3, 1, 1), (3, 2, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 4, 4), (2, 3, 7, 7), (1, 5, 13, 29), (1, 2, 64, 64)], ids=str)
+def test_max_pool(check, shape, geometry):
+    size, stride, pad = geometry
+    x = te.placeholder(shape, name="x")
+    output = topi.nn.pool2d(x, [size] * 2, [stride] * 2, [1, 1], [pad] * 4, "max")
+    check([x], output, lambda x: windows(x, size, stride, pad, 1, -np.inf).max((4, 5)), "Depthwise")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4, 4), (1, 5, 13, 29)], ids=str)
+def test_average_pool(check, shape):
+    x = te.placeholder(shape, name="x")
+    output = topi.nn.pool2d(x, [2, 2], [2, 2], [1, 1], [0] * 4, "avg")
+    check([x], output, lambda x: windows(x, 2, 2, 0, 1).mean((4, 5)), "Depthwise")
+
+
+@pytest.mark.parametrize("length", [5, 16, 77])
+def test_one_dimension(check, length):
+    x, k = te.placeholder((2, 3, length + 4), name="x"), te.placeholder((3, 5), name="k")
+    q = te.reduce_axis((0, 5), "q")
+    output = te.compute((2, 3, length), lambda i, c, z: te.sum(x[i, c, z + q] * k[c, q], [q]))
+
+    def reference(x, k):
+        return np.einsum("ncxq,cq->ncx", np.lib.stride_tricks.sliding_window_view(x, 5, axis=2), k)
+
+    check([x, k], output, reference, "Depthwise")
+
+
+def test_a_weight_of_each_place_reads_no_other_one(check):
+    """Whole vectors over short lines would read weights behind the last one."""
+    x, k = te.placeholder((3, 9, 8), name="x"), te.placeholder((3, 7, 6, 3, 3), name="k")
+    p, q = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 3), "q")
+    output = te.compute((3, 7, 6), lambda c, y, z: te.sum(x[c, y + p, z + q] * k[c, y, z, p, q], [p, q]))
+
+    def reference(x, k):
+        return np.einsum("cyxpq,cyxpq->cyx", np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2)), k)
+
+    check([x, k], output, reference, "Depthwise", params=PARAMS["one task"])
+
+
+def test_the_padded_picture_is_never_whole(check):
+    text = check(*channels_first((1, 6, 20, 20, 3, 1, 1, 1)), "Depthwise").script()
+    assert "PaddedInput" not in text and "band" in text
+
+
+def test_what_is_not_alone_is_left_to_others():
+    x, k = te.placeholder((1, 4, 9, 9), name="x"), te.placeholder((8, 1, 3, 3), name="k")
+    twice = topi.nn.group_conv2d_nchw(x, k, 1, 0, 1, 4)  # two results for each channel: Slide reads it once for both
+    assert rule_of([x, k], twice) == "Slide"
+    assert rule_of([x], topi.sum(x, axis=1)) == "Window"
+
+
+def test_windows_that_run_backwards_are_left_to_others():
+    x, k = te.placeholder((3, 9, 9), name="x"), te.placeholder((3, 3, 3), name="k")
+    p, q = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 3), "q")
+    output = te.compute((3, 7, 7), lambda c, y, z: te.sum(x[c, y + 2 - p, z + 2 - q] * k[c, p, q], [p, q]))
+    assert rule_of([x, k], output) != "Depthwise"
