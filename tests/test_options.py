@@ -16,7 +16,7 @@ from smartmem_tvm.target import parse_target
 
 COMMON = ("rewrite", "merge_projections", "eliminate", "simplify", "fuse", "fuse_attention", "arena")
 SWITCHES = {
-    "llvm": (*COMMON, "schedule"),
+    "llvm": (*COMMON, "schedule", "winograd"),
     "opencl": COMMON,
     "opencl-texture": (*COMMON, "textures", "layout"),
 }

@@ -109,6 +109,7 @@ def test_each_pass_says_what_it_does_and_whose_it_is(name):
         "select-layout": {"fast_axes": 1},
         "plan-layout": {"time_limit": 60.0},
         "slice-weights": {"budget": 0},
+        "transform-windows": {"result": 0},
     }
     assert entry.own == own.get(name, {})
 
@@ -187,7 +188,9 @@ def test_what_comes_before_records_is_what_tasks_are_made_with():
         "SplitReductions",
         "LowerRotations",
         "VectorizeMath",
+        "TransformWindows",
     ]
+    assert len(prepare_passes(CPU, Options(winograd=False))) == 4
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(PHONE)] == [
         "LowerRotations",
         "LowerSingleTerms",

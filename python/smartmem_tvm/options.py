@@ -40,6 +40,9 @@ class Options:
         How the order of dimensions of tensors in buffers is chosen: by default by `SelectLayout` on targets with
         textures, and not elsewhere; ``fluid``, ``exact`` or ``reduction-dimension`` by that planner of `PlanLayout` on
         any target, the first two with what `profiles` knows.
+    winograd : bool or int
+        Run `TransformWindows`, on a CPU; 2 or 4 is the tile's side wherever it can be, and not where it is faster. Off
+        with a memory budget, as transformed weights are larger.
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
     memory_budget : int, str or None
@@ -79,6 +82,7 @@ class Options:
     in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool | str = True
     schedule: bool = True
+    winograd: bool | int = True
     arena: bool = True
     memory_budget: int | str | None = None
     slice_budget: int | None = None
@@ -93,6 +97,7 @@ class Options:
     def __post_init__(self):
         if self.memory_budget is not None:
             object.__setattr__(self, "memory_budget", memory_bytes(self.memory_budget))
+            object.__setattr__(self, "winograd", False)
             if self.check == "outputs":
                 raise UserError(
                     "check 'outputs' runs the module after each phase, and slices are put together by the last ones "

@@ -107,6 +107,14 @@ def _slice_weights(options: Options, _: tvm.target.Target | None, *, budget: int
     return transform.SliceWeights(budget)
 
 
+def _transform_windows(options: Options, _: tvm.target.Target | None, *, result: int = 0) -> tvm.transform.Pass:
+    asked = 0 if isinstance(options.winograd, bool) else options.winograd
+    result = result or asked
+    if result and result not in schedule.WINOGRAD_RESULTS:
+        raise UserError(f"winograd {result} does not exist: use 2 or 4, lines of the results of a tile.")
+    return schedule.TransformWindows(result or None)
+
+
 def _ours(
     cls: type, section: str = "", make: Callable[..., tvm.transform.Pass] | None = None, needs_target: bool = False
 ) -> PassEntry:
@@ -162,6 +170,7 @@ _ENTRIES = (
     _ours(transform.LowerRotations),
     _ours(transform.LowerSingleTerms),
     _ours(transform.VectorizeMath, needs_target=True),
+    _ours(schedule.TransformWindows, "", _transform_windows, needs_target=True),
     PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),
     _ours(schedule.ScheduleKernels, needs_target=True),

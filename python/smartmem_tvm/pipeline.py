@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import tvm
@@ -44,6 +44,7 @@ _ON_REQUEST = {
     "select-layout": ("layout", lambda layout: layout is True),
     "plan-layout": ("layout", lambda layout: isinstance(layout, str)),
     "plan-memory": ("arena", bool),
+    "transform-windows": ("winograd", bool),
     **dict.fromkeys(("gather-rows", "slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
     "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
     "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
@@ -195,6 +196,7 @@ PHASES = (
             "split-reductions",
             "lower-rotations",
             "vectorize-math",
+            "transform-windows",
             "apply-records",
             "pack-weights",
             "schedule-kernels",
@@ -262,10 +264,11 @@ def _split(target: tvm.target.Target | None) -> tuple[tuple[Phase, ...], tuple[P
     return phases[:first], phases[first:]
 
 
-def prepare_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+def prepare_passes(target: tvm.target.Target | None, options: Options | None = None) -> list[tvm.transform.Pass]:
     """Passes after which kernels are what the schedule rules, and records of tuning, are for."""
-    names = lower_phases(target)[0].passes
-    return [make_pass(name, Options(), target) for name in names[: names.index("apply-records")]]
+    phase, options = lower_phases(target)[0], options or Options()
+    before = phase.passes[: phase.passes.index("apply-records")]
+    return [make_pass(name, options, target) for name in replace(phase, passes=before).chosen(options)]
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:

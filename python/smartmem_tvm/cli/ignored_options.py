@@ -75,7 +75,7 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
     "explain": (
         Ignored(
             lambda args: not args.schedules,
-            ("threads", "records", "schedule", "arena"),
+            ("threads", "records", "schedule", "winograd", "arena"),
             "schedules and memory are no part of what is explained without --schedules",
             "give --schedules, or leave it out",
         ),

@@ -32,6 +32,7 @@ TECHNIQUES = {
     "fuse": "do not fuse operators",
     "fuse_attention": "keep matmul, softmax and matmul apart",
     "schedule": "generate plain loops: one core, no vectors",
+    "winograd": "do 3x3 convolutions on a CPU as they are written, not by transformed tiles",
     "textures": "keep all tensors in buffers on targets with textures",
     "layout": "keep the dimensions of tensors in buffers in the model's order",
     "arena": "leave the memory of tensors to TVM's planner",

@@ -129,12 +129,12 @@ def _tasks_of_model(
     mod, options = import_model(args), graph_options(args)
     if not (executor.devices.is_elsewhere or is_gpu(target)):  # each kernel is asked for
         with step(f"Running the passes on {args.model}"), target:
-            return tasks_of(optimize(mod, options=options), target), {}
+            return tasks_of(optimize(mod, options=options), target, options), {}
     after = {}
     with step(f"Compiling {args.model} as it is"):
         options = replace(options, cuda_graph=False)
         compiled = compile(mod, target, options, lambda phase, graph: after.update(graph=graph))
-        tasks = tasks_of(after["graph"], target)
+        tasks = tasks_of(after["graph"], target, options)
     with step(f"Measuring the kernels of {args.model} as they are"):
         return tasks, _seconds_by_kernel(compiled, list(random_inputs(input_spec(mod), {}).values()), executor)
 

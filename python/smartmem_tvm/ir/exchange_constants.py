@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tvm
-from tvm import IRModule, ir, relax
+from tvm import IRModule, ir, relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .block import as_constant
@@ -22,12 +22,13 @@ class Exchange:
 
     Attributes
     ----------
-    kernel : Kernel
+    kernel : Kernel or PrimFunc
+        A function takes the other's place as it is.
     forms : mapping
         Position of a constant -> its new values, from the old ones.
     """
 
-    kernel: Kernel
+    kernel: Kernel | tirx.PrimFunc
     forms: Mapping[int, Callable[[np.ndarray], np.ndarray]]
 
 
@@ -39,7 +40,8 @@ def exchange(mod: IRModule, exchanges: Mapping[ir.GlobalVar, Exchange]) -> IRMod
     kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in exchanges}
     calls = _Calls(tvm.IRModule(kept, attrs=mod.attrs))
     for gvar, each in exchanges.items():
-        func = emit(each.kernel, dict(mod[gvar].attrs))
+        whole = isinstance(each.kernel, tirx.PrimFunc)
+        func = each.kernel if whole else emit(each.kernel, dict(mod[gvar].attrs))
         calls.exchanged[gvar] = calls.builder_.add_func(func, gvar.name_hint), each
     for gvar, func in mod.functions_items():
         if isinstance(func, relax.Function):
@@ -51,11 +53,24 @@ def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
     """For each kernel that only ``call_tir`` calls: the arguments that are constants in all calls."""
 
     def constants(call: ir.Call) -> set[int]:
-        fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-        return {i for i, each in enumerate(fields) if isinstance(each, ir.Constant)}
+        return {i for i, each in enumerate(_arguments(call)) if isinstance(each, ir.Constant)}
 
     always = {gvar: set.intersection(*map(constants, calls)) for gvar, calls in private_calls(mod).items()}
     return {gvar: positions for gvar, positions in always.items() if positions}
+
+
+def constants_of(mod: IRModule, gvar: ir.GlobalVar, position: int) -> list[np.ndarray]:
+    """The values of an argument that is a constant in all calls of a kernel, each once."""
+    found: list = []
+    for call in private_calls(mod)[gvar]:
+        each = _arguments(call)[position]
+        if not any(each.same_as(other) for other in found):
+            found.append(each)
+    return [each.value.numpy() for each in found]
+
+
+def _arguments(call: ir.Call) -> list:
+    return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
 
 
 @mutator
@@ -72,7 +87,7 @@ class _Calls(PyExprMutator):
         if call.op != CALL_TIR or call.args[0] not in self.exchanged:
             return call
         gvar, each = self.exchanged[call.args[0]]
-        arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+        arguments = _arguments(call)
         for position, form in each.forms.items():
             arguments[position] = as_constant(form(arguments[position].value.numpy()))
         return relax.call_tir(gvar, relax.Tuple(arguments), call.ty)

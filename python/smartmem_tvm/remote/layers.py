@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +65,9 @@ def layers_of(
     progress : callable
         Is told after each how many are done, and of how many.
     """
+    options = replace(options, winograd=False)  # kernels that are tasks, all of them
     with target:
-        tasks = tasks_of(optimize(mod, options=options), target)
+        tasks = tasks_of(optimize(mod, options=options), target, options)
     found = []
     for number, task in enumerate(tasks, start=1):
         (folder / str(number)).mkdir()

@@ -12,11 +12,14 @@ from .cpu.rows import Rows
 from .cpu.rule import CpuRule
 from .cpu.sequence import InSequence
 from .cpu.window import Window
+from .cpu.winograd.transform_windows import TransformWindows
+from .cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
 from .price import Price, Prices
 from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
 
 __all__ = [
+    "WINOGRAD_RESULTS",
     "AlignWindows",
     "CpuParams",
     "CpuRule",
@@ -30,6 +33,7 @@ __all__ = [
     "Rows",
     "Rule",
     "ScheduleKernels",
+    "TransformWindows",
     "Window",
     "default_rules",
     "loop_orders",

@@ -13,7 +13,7 @@ from tvm.target import Target
 
 from ..ir.exchange_constants import constant_operands
 from ..ir.graph import launches
-from ..pipeline import prepare_passes
+from ..pipeline import Options, prepare_passes
 from ..schedule.core.rule import is_open
 from .kernel import TunableKernel, with_constants, workload
 
@@ -68,7 +68,7 @@ def joined(models: Mapping[str, Sequence[Task]]) -> list[Task]:
     return found
 
 
-def tasks_of(graph: tvm.IRModule, target: Target) -> list[Task]:
+def tasks_of(graph: tvm.IRModule, target: Target, options: Options | None = None) -> list[Task]:
     """The tasks of a model, in the order of their names.
 
     Parameters
@@ -76,9 +76,11 @@ def tasks_of(graph: tvm.IRModule, target: Target) -> list[Task]:
     graph : tvm.IRModule
         After the graph passes (`deploy.build.optimize`), unscheduled.
     target : tvm.target.Target
+    options : Options, optional
+        What kernels are made with: convolutions by transformed tiles, which have nothing to tune, or not.
     """
     with target:
-        mod = tvm.transform.Sequential(prepare_passes(target))(graph)
+        mod = tvm.transform.Sequential(prepare_passes(target, options))(graph)
     constants, counts = constant_operands(mod), launches(mod)
     found: list[tuple[list[str], tirx.PrimFunc, int]] = []
     for gvar, func in sorted(mod.functions_items(), key=lambda item: item[0].name_hint):

@@ -58,6 +58,13 @@ def test_other_vectors_and_lines_in_tasks(check, shape, lanes):
     check(*convolution(shape), "Slide", params=CpuParams(lanes=lanes, cores=8, serial_below=1))
 
 
+def test_strided_pictures_of_long_lines_slide_with_more_rows(check):
+    """Packing would gather each element for each place of the window; short lines compute too much in vain."""
+    check(*convolution((1, 2, 5, 61, 65, 1, 3, 2, 0, 1)), "Slide")
+    check(*convolution((1, 2, 5, 17, 65, 1, 3, 2, 0, 1)), "Matmul")
+    check(*convolution((1, 2, 5, 61, 129, 1, 3, 2, 0, 1)), "Matmul")
+
+
 def test_nothing_is_packed(check):
     """The only scratch of a convolution without stride is that of its sums."""
     text = check(*convolution(SHAPES[1]), "Slide").script()

@@ -37,6 +37,11 @@ class SequenceRule(Rule):
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         """Schedule `func`, or None if the target is of another kind or some stage is known to no rule."""
+        found = self.function(func, target)
+        return None if found is None else s_tir.Schedule(found)
+
+    def function(self, func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
+        """The same as a function, which has been looked at by nobody."""
         if not self.runs_on(target):
             return None
         try:
@@ -54,7 +59,7 @@ class SequenceRule(Rule):
             rules.append(rule)
             rest = rest[length:]
         result = finished(func, kernel, block(*nests), buffers)
-        return s_tir.Schedule(result.with_attr(RULE, self.record_with(rules)))
+        return result.with_attr(RULE, self.record_with(rules))
 
     def _longest(self, func: tirx.PrimFunc, kernel: Kernel, rest: list[Stage], target: Target):
         most = len(kernel.stages) if self.takes_whole else len(kernel.stages) - 1

@@ -45,7 +45,7 @@ class CpuParams:
     window_vectors : int
         Accumulator vectors of a sliding-window tile.
     tile_values : int
-        Most accumulators of a tile: above 1024 bytes TVM puts them on the heap, out of reach of LLVM's registers.
+        Most accumulators of a tile: from 1024 bytes on TVM allocates them on the heap, in each tile.
     row_vectors : int
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
@@ -65,7 +65,7 @@ class CpuParams:
     least_block: int = 32
     on_chip_bytes: int = 512 * 1024
     window_vectors: int = 8
-    tile_values: int = 256
+    tile_values: int = 255
     row_vectors: int = 4
     transpose_tile: int = 16
 

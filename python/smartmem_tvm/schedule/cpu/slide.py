@@ -35,6 +35,8 @@ from .sliding_image import Image, image_of
 from .tile import best_tile, column_tiles
 
 _MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
+_MOST_ROWS_STRIDED = 128  # the same where packing gathers element by element; planes are taken apart once
+_MOST_IN_VAIN = 0.04  # of the places between two lines, for the second bound
 _UNROLLED = 9  # places of a window up to which they are written out
 
 
@@ -77,10 +79,19 @@ class Slide(CpuRule):
         """The contraction in a prepared kernel and the picture it reads, or None if it is no such convolution."""
         reduction = reduction_of(kernel)
         contraction = contraction_of(reduction) if reduction is not None else None
-        if contraction is None or not contraction.rows or contraction.extent(contraction.rows) > _MOST_ROWS:
+        if contraction is None or not contraction.rows or contraction.extent(contraction.rows) > _MOST_ROWS_STRIDED:
             return None
         image = image_of(contraction)
-        return None if image is None else (contraction, image)
+        if image is None or contraction.extent(contraction.rows) > _most_rows(contraction, image):
+            return None
+        return contraction, image
+
+
+def _most_rows(contraction: Contraction, image: Image) -> int:
+    """Rows up to which sliding over a picture is faster than packing it."""
+    columns = contraction.reduction.extents[image.columns[1]]
+    strided = image.strides[1] > 1 and image.pitch <= (1 + _MOST_IN_VAIN) * columns
+    return _MOST_ROWS_STRIDED if strided else _MOST_ROWS
 
 
 class _Emitter:
@@ -90,7 +101,7 @@ class _Emitter:
         self.rows = contraction.extent(contraction.rows)
         self.outer = (*contraction.batch, *contraction.columns[:-2])
         self.lines, self.columns = (self.extents[v] for v in image.columns)
-        self.pitch = -(-image.sizes[1] // image.strides[1])
+        self.pitch = image.pitch
         self.choice = decide("slide", self._choice(params), fits=self._fits, **self._facts(params))
         self.params = replace(params, lanes=self.choice.lanes)
 
@@ -185,19 +196,27 @@ class _Emitter:
 
         def channel(point: dict) -> tirx.Stmt:
             at, front = point.values(), [substitute(each, {**place, **point}) for each in lead]
-            return block(*(plane(at, front, a, b) for a in range(down) for b in range(across)))
+            return block(*(lines_of(at, front, a) for a in range(down)))
 
-        def plane(at: list, front: list, a: int, b: int) -> tirx.Stmt:
+        def lines_of(at: list, front: list, a: int) -> tirx.Stmt:
             # the last lines of the picture may have no partner in every plane
             lines = min(int(planes.shape[-2]), -(-(high - a - (self.lines - self.choice.lines) * down) // down))
-            columns = -(-(wide - b) // across)
 
-            def copy(y, x):
+            def copies(y, x, count: int) -> list:
+                return [copy(y, x, b) for b in range(count)]
+
+            def copy(y, x, b: int) -> tirx.Stmt:
                 source = self.image.load.source[(*front, (first + y) * index(down) + a, x * index(across) + b)]
                 # Halves become the numbers that are summed here, once, and not once for each row.
                 return self.scope.simplify(store(planes, source.astype(planes.ty.dtype), *at, a, b, y, x))
 
-            return self.scope.loop(lines, lambda y: self.scope.loop(columns, lambda x: copy(y, x), "x"), "y")
+            def line(y) -> tirx.Stmt:
+                # All planes at once: what lies next to each other is read as vectors, and shuffled.
+                whole, rest = divmod(wide, across)
+                main = self.scope.loop(whole, lambda x: block(*copies(y, x, across)), "x") if whole else None
+                return block(main, *copies(y, index(whole), rest))
+
+            return self.scope.loop(lines, line, "y")
 
         return self.scope.nest(self._channels, self.extents, channel, "i")
 

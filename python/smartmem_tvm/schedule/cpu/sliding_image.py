@@ -37,6 +37,11 @@ class Image:
         """Lines and columns of the picture."""
         return tuple(int(dim) for dim in self.load.source.shape[-2:])
 
+    @property
+    def pitch(self) -> int:
+        """Elements from line to line, of each of the planes that a strided picture is taken apart into."""
+        return -(-self.sizes[1] // self.strides[1])
+
 
 def image_of(contraction: Contraction) -> Image | None:
     """The picture that the right operand slides over, or None if it is no such walk."""

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop nest of a convolution by transformed tiles.
+
+    for (picture, block of rows of tiles):
+      for each channel:
+        tiles[a, channel, t] = ...                           see `into_tiles`
+      for each group of filters:
+        for each of the (m + 2)^2 points a:
+          sums[a, filter, t] = sum over channels of windows[a, filter, channel] * tiles[a, channel, t]
+        for each filter:
+          out = ...                                          see `out_of_tiles`
+
+One of the loops runs on the threads: the first if it is long enough, else those over channels and filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tvm import tirx
+
+from ...core.expressions import split_index
+from ...core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
+from .into_tiles import IntoTiles
+from .out_of_tiles import OutOfTiles
+from .part import DTYPE, ByPoints, Part
+from .plan import WinogradPlan
+
+
+class WinogradNest(Part):
+    """Makes the nest of one convolution.
+
+    Parameters
+    ----------
+    plan : WinogradPlan
+    windows : buffer
+        The transformed windows: (groups, points, panels, channels, filters of a panel).
+    """
+
+    def __init__(self, plan: WinogradPlan, windows):
+        super().__init__(plan, Scope())
+        self.windows = windows
+        self.spread = plan.params.cores if plan.parallel and not plan.parallel_outside else 1
+
+    def kernel(self) -> tirx.Stmt:
+        """The whole nest."""
+        plan, simplify = self.plan, self.scope.analyzer.simplify
+
+        def task(number):
+            place = split_index(tirx.floordiv(number, index(plan.blocks)), plan.windows.outer, self.extents)
+            first = tirx.floormod(number, index(plan.blocks)) * index(plan.rows * plan.result)
+            return self._block({var: simplify(at) for var, at in place.items()}, simplify(first))
+
+        outside = plan.parallel and plan.parallel_outside
+        return self.scope.loop(plan.pictures * plan.blocks, task, "task", PARALLEL if outside else SERIAL)
+
+    def _block(self, place: Mapping, first) -> tirx.Stmt:
+        """The results from line `first` on, for all filters."""
+        plan = self.plan
+        tiles = ByPoints.of(plan, "tiles", plan.channels)
+        into, length = IntoTiles(plan, self.scope), -(-plan.channels // self.spread)
+
+        def channels(start, count):
+            return into.channels(place, first, tiles, start, count, length)
+
+        def panels(start, count):
+            return self._panels(place, first, tiles, start, count)
+
+        made = self._chunks(plan.channels, length, channels)
+        return allocate([tiles.buffer], block(made, self._chunks(plan.panels, plan.together, panels)))
+
+    def _chunks(self, total: int, length: int, body: Callable) -> tirx.Stmt:
+        """``body(first, count)`` for chunks of at most `length`, on threads if there is nothing else for them."""
+        count = -(-total // length)
+
+        def chunk(n):
+            start = n * index(length)
+            uneven = total > length and total % length
+            return body(start, tirx.min(index(length), index(total) - start) if uneven else min(total, length))
+
+        return self.scope.loop(count, chunk, "chunk", PARALLEL if self.spread > 1 and count > 1 else SERIAL)
+
+    def _panels(self, place: Mapping, first, tiles: ByPoints, start, count) -> tirx.Stmt:
+        """The results of `count` panels of filters from `start` on."""
+        plan, height = self.plan, self.plan.tile.height
+        sums, back = ByPoints.of(plan, "sums", plan.together * height), OutOfTiles(plan, self.scope)
+
+        def point(a):
+            def panel(p):
+                return self._panel(place, a, start + p, p, tiles, sums)
+
+            return self.scope.loop(count, panel, "panel", most=plan.together)
+
+        def filter_(g):
+            return back.filter(place, first, start * index(height) + g, g, sums)
+
+        products = self.scope.loop(plan.points, point, "a")
+        results = self.scope.loop(self._filters(start, count), filter_, "filter", most=plan.together * height)
+        return allocate([sums.buffer, *back.buffers], block(products, results))
+
+    def _filters(self, start, count):
+        """Filters of a chunk of panels; the last panel may have fewer."""
+        plan, height = self.plan, self.plan.tile.height
+        if isinstance(count, int) and plan.panels * height == plan.filters:
+            return count * height
+        if plan.panels <= plan.together:
+            return plan.filters
+        return tirx.min(index(plan.together * height), index(plan.filters) - start * index(height))
+
+    def _panel(self, place: Mapping, a, panel, local, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
+        """The products of a panel of filters at one point; `local` is its place in `sums`."""
+        plan, width = self.plan, self.plan.tile.width
+        group = index(0)
+        for var in plan.windows.groups:
+            group = group * index(self.extents[var]) + place[var]
+        panel = self.scope.analyzer.simplify(panel)
+
+        def strip(at, wide: int):
+            return self._tile((group, a, panel), local, at, wide, tiles, sums)
+
+        whole, rest = divmod(plan.vectors * self.lanes, width)
+        main = self.scope.loop(whole, lambda s: strip(s * index(width), width), "strip") if whole else None
+        return block(main, strip(index(whole * width), rest) if rest else None)
+
+    def _tile(self, windows: tuple, local, at, width: int, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
+        """`width` places from `at` on, of a panel of filters."""
+        a, height = windows[1], self.plan.tile.height
+        acc = scratch([height * width], DTYPE, "acc")
+
+        def each(body) -> tirx.Stmt:
+            return self.scope.loop(height, lambda i: self.vectors(width, self.lanes, lambda j: body(i, j)), "i", UNROLL)
+
+        def add(c):
+            def one(i, j):
+                product = self.windows[(*windows, c, i)] * tiles[a, c, at + j]
+                return store(acc, acc[i * width + j] + product, i * width + j)
+
+            return each(one)
+
+        start = each(lambda i, j: store(acc, tirx.const(0, DTYPE), i * width + j))
+        spill = each(lambda i, j: sums.store(acc[i * width + j], a, local * index(height) + i, at + j))
+        return allocate([acc], block(start, self.scope.loop(self.plan.channels, add, "c"), spill))

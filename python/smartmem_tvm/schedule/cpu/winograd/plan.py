@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide how a convolution is done by transformed tiles: results of a tile, block of tiles, register tile, threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..params import CpuParams
+from ..tile import Tile, fits
+from .shape import Windows
+from .transforms import WINDOW
+
+FLOAT_BYTES = 4
+_BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
+_SUMS_BYTES = 256 * 1024  # of the products of a group of filters
+_FAR_BYTES = 16  # a cycle, from the third-level cache
+_MOST_VECTORS = 6  # side by side in a register tile
+
+
+@dataclass(frozen=True, eq=False)
+class WinogradPlan:
+    """How a convolution is run.
+
+    Attributes
+    ----------
+    windows : Windows
+    result : int
+        Lines, and columns, of the results of a tile.
+    params : CpuParams
+    """
+
+    windows: Windows
+    result: int
+    params: CpuParams
+
+    # -- sizes ---------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Lines, and columns, of a tile."""
+        return self.result + WINDOW - 1
+
+    @property
+    def points(self) -> int:
+        """Elements of a tile, each of which is a product of matrices."""
+        return self.size**2
+
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """Lines and columns of the result."""
+        extents = self.windows.contraction.reduction.extents
+        return tuple(extents[v] for v in self.windows.image.columns)
+
+    @cached_property
+    def filters(self) -> int:
+        """Channels of the result, in a group."""
+        return self.windows.extent(self.windows.contraction.rows)
+
+    @cached_property
+    def channels(self) -> int:
+        """Channels of the image, in a group."""
+        return self.windows.extent(self.windows.channels)
+
+    @cached_property
+    def pictures(self) -> int:
+        """Images times groups."""
+        return self.windows.extent(self.windows.outer)
+
+    @property
+    def down(self) -> int:
+        """Rows of tiles."""
+        return -(-self.sizes[0] // self.result)
+
+    @property
+    def across(self) -> int:
+        """Tiles in a row."""
+        return -(-self.sizes[1] // self.result)
+
+    # -- blocks --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of tiles in a block: few read the weights again and again, many leave the cache."""
+        return min(range(1, self.down + 1), key=lambda rows: (self.block_cycles(rows), -rows))
+
+    def block_cycles(self, rows: int) -> float:
+        """Estimated cycles for the products of all blocks of so many rows of tiles.
+
+        That weights are read for the first time is not counted.
+        """
+        blocks, vectors = -(-self.down // rows), self._vectors(rows)
+        tile = self.tile_for(vectors)
+        depth, panels = self.points * self.channels, -(-self.filters // tile.height)
+        weights = depth * panels * tile.height * FLOAT_BYTES
+        tiles = depth * vectors * self.params.lanes * FLOAT_BYTES
+        chunks = -(-self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES // _SUMS_BYTES)
+        again = tiles * (1 + chunks) if tiles > _BLOCK_BYTES else 0
+        far = (blocks - 1) * weights + blocks * again
+        return blocks * depth * self.step_cycles(tile, vectors) + far / _FAR_BYTES
+
+    def _vectors(self, rows: int) -> int:
+        return -(-rows * self.across // self.params.lanes)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a picture, the last of which may have rows that are not there."""
+        return -(-self.down // self.rows)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a block."""
+        return self.rows * self.across
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that the tiles of a block make up."""
+        return self._vectors(self.rows)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Tiles that are transformed together: a vector, or a shorter one if the row of tiles is."""
+        lanes = self.params.lanes
+        while lanes > 4 and lanes // 2 >= self.across:
+            lanes //= 2
+        return lanes
+
+    @property
+    def strips(self) -> int:
+        """Vectors of `lanes` in a row of tiles; the last one may go on into the next row."""
+        return -(-self.across // self.lanes)
+
+    @cached_property
+    def pitch(self) -> int:
+        """Elements from channel to channel of what is computed of the tiles of a block: whole vectors."""
+        reach = (self.rows - 1) * self.across + self.strips * self.lanes
+        return -(-max(reach, self.vectors * self.params.lanes) // self.params.lanes) * self.params.lanes
+
+    # -- products ------------------------------------------------------------------------------------------------
+
+    @property
+    def tile(self) -> Tile:
+        """The register tile: filters, and places in a block."""
+        return self.tile_for(self.vectors)
+
+    def tile_for(self, vectors: int) -> Tile:
+        """The register tile for blocks of so many vectors."""
+        lanes = self.params.lanes
+        candidates = [
+            Tile(height, wide * lanes)
+            for height in _heights(self.filters)
+            for wide in range(1, min(vectors, _MOST_VECTORS) + 1)
+            if fits(height, wide * lanes, self.params)
+        ]
+        return min(candidates, key=lambda tile: (self.step_cycles(tile, vectors), -tile.height * tile.width))
+
+    def step_cycles(self, tile: Tile, vectors: int) -> float:
+        """Estimated cycles of one step along the depth, for all filters and `vectors` of places."""
+        wide = tile.width // self.params.lanes
+        parts = ((wide, vectors // wide), (vectors % wide, 1))
+        return -(-self.filters // tile.height) * sum(count * _step(tile.height, n) for n, count in parts if n)
+
+    @property
+    def panels(self) -> int:
+        """Groups of `tile.height` filters; the last one is filled up with zeros."""
+        return -(-self.filters // self.tile.height)
+
+    @cached_property
+    def together(self) -> int:
+        """Panels whose products are transformed back together."""
+        per_panel = self.points * self.tile.height * self.pitch * FLOAT_BYTES
+        most = max(1, _SUMS_BYTES // per_panel)
+        if not self.parallel_outside and self.parallel:
+            most = min(most, max(1, self.panels // self.params.cores))
+        return -(-self.panels // -(-self.panels // most))
+
+    # -- threads -------------------------------------------------------------------------------------------------
+
+    @property
+    def parallel(self) -> bool:
+        """Whether the work is worth waking the threads."""
+        work = self.windows.contraction.reduction.work
+        return self.params.cores > 1 and work >= self.params.serial_below
+
+    @property
+    def parallel_outside(self) -> bool:
+        """Whether pictures and blocks are enough tasks; else channels, then filters, are spread over the threads."""
+        return self.pictures * self.blocks >= 2 * self.params.cores
+
+
+def _heights(filters: int) -> list[int]:
+    return [n for n in (4, 6, 8, 10, 12, 14, 16, 20, 24, 28) if n <= max(4, filters)]
+
+
+def _step(height: int, vectors: int) -> float:
+    """Cycles, in vectors that are multiplied in one: products, loads, and the wait for the previous step."""
+    return max(height * vectors, 0.5 * height + vectors, 4.0)

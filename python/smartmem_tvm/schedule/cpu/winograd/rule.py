@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule for convolutions by transformed tiles; it finds out what it needs of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+from tvm import tirx
+
+from ....ir.kernel import Kernel
+from ...core.nest import index
+from ..params import CpuParams
+from ..rule import CpuRule
+from .nest import WinogradNest
+from .plan import WinogradPlan
+from .shape import Windows, windows_in
+from .transforms import transforms
+
+
+class Winograd(CpuRule):
+    """The rule for 3 x 3 convolutions in fewer multiplications, by transformed tiles (Winograd).
+
+    Parameters
+    ----------
+    constants : collection of buffer
+        Parameters of the kernel whose values are known.
+    choose : callable
+        ``(windows, params) -> plan``, or None where the convolution is better done as it is written.
+
+    Attributes
+    ----------
+    plan : WinogradPlan or None
+        Of the convolution that was found.
+    weights : buffer or None
+        What the schedule reads in the place of ``plan.windows.weights``.
+    """
+
+    def __init__(self, constants: Collection, choose: Callable[[Windows, CpuParams], WinogradPlan | None], params=None):
+        super().__init__(params)
+        self.constants, self.choose = list(constants), choose
+        self.plan: WinogradPlan | None = None
+        self.weights = None
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Schedule the kernel, or None if it is no such convolution or is left as it is."""
+        windows = windows_in(kernel)
+        if self.plan is not None or windows is None or not any(windows.weights.same_as(c) for c in self.constants):
+            return None
+        plan = self.choose(windows, params)
+        if plan is None:
+            return None
+        self.plan, shape = plan, _shape(plan)
+        self.weights = tirx.decl_buffer([index(n) for n in shape], "float32", windows.weights.name)
+        return WinogradNest(plan, self.weights).kernel()
+
+
+def _shape(plan: WinogradPlan) -> tuple[int, ...]:
+    groups = plan.windows.extent(plan.windows.groups)
+    return groups, plan.points, plan.panels, plan.channels, plan.tile.height
+
+
+def transformed(plan: WinogradPlan, array: np.ndarray) -> np.ndarray:
+    """The values of weights as the schedule reads them: (groups, points, panels, channels, filters of a panel)."""
+    _, points, panels, channels, height = shape = _shape(plan)
+    result, found = np.zeros(shape, "float32"), transforms(plan.result)
+    for group, windows in enumerate(plan.windows.windows_of(array)):
+        padded = np.zeros((points, panels * height, channels), "float32")
+        padded[:, : plan.filters] = found.of_windows(windows)
+        result[group] = padded.reshape(points, panels, height, channels).swapaxes(2, 3)
+    return result

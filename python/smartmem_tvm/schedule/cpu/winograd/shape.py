@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""See a convolution that Winograd's transforms apply to in a kernel: 3 x 3 windows, neither strided nor dilated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from tvm import ir
+
+from ....ir.kernel import Kernel
+from ...core.contraction import Contraction, contraction_of
+from ...core.expressions import Walk, uses
+from ...core.reduction import reduction_of
+from ..sliding_image import Image, image_of
+from .transforms import WINDOW
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """A convolution ``C[b, f, y, x] = sum_{i,p,q} W[b, f, i, p, q] * D[b, i, y + p, x + q]``.
+
+    Attributes
+    ----------
+    contraction : Contraction
+    image : Image
+        What the windows slide over.
+    window : tuple of two Var
+        Lines and columns of the window.
+    channels : tuple of Var
+        What is summed over besides.
+    groups : tuple of Var
+        Iterators that image and weights share.
+    """
+
+    contraction: Contraction
+    image: Image
+    window: tuple
+    channels: tuple
+    groups: tuple
+
+    @property
+    def weights(self):
+        """The buffer with the weights."""
+        return self.contraction.left.source
+
+    @property
+    def outer(self) -> tuple:
+        """Iterators over pictures."""
+        return (*self.contraction.batch, *self.contraction.columns[:-2])
+
+    def extent(self, vars_) -> int:
+        """Product of the extents of iterators."""
+        return self.contraction.extent(vars_)
+
+    def windows_of(self, array: np.ndarray) -> np.ndarray:
+        """The weights' values as (groups, filters, channels, 3, 3)."""
+        walk, load, extents = Walk(self._extents), self.contraction.left, self._extents
+        vars_ = (*self.groups, *self.contraction.rows, *self.channels, *self.window)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        strides = [walk.load_stride(load, var) * flat.itemsize for var in vars_]
+        shape = [extents[var] for var in vars_]
+        whole = np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)
+        sizes = (self.extent(group) for group in (self.groups, self.contraction.rows, self.channels))
+        return whole.reshape(*sizes, WINDOW, WINDOW)
+
+    @property
+    def _extents(self):
+        return self.contraction.reduction.extents
+
+
+def windows_in(kernel: Kernel) -> Windows | None:
+    """The convolution that a prepared kernel is, or None if it is no such one."""
+    reduction = reduction_of(kernel)
+    contraction = contraction_of(reduction) if reduction is not None else None
+    if contraction is None or not contraction.rows or not isinstance(contraction.left, ir.TensorLoad):
+        return None
+    image = image_of(contraction)
+    if image is None or image.strides != (1, 1):
+        return None
+    window = _window(image, reduction.extents)
+    if window is None or not _is_whole(contraction, kernel):
+        return None
+    channels = tuple(v for v in contraction.depth if v not in image.window)
+    groups = tuple(uses(contraction.left, contraction.batch))
+    return Windows(contraction, image, window, channels, groups)
+
+
+def _window(image: Image, extents) -> tuple | None:
+    """The iterators over lines and columns of a window of neighbours."""
+    if len(image.window) != 2 or any(extents[v] != WINDOW for v in image.window):
+        return None
+    walk = Walk(extents)
+    steps = {v: tuple(walk.step(at, v) for at in image.load.indices[-2:]) for v in image.window}
+    found = {step: v for v, step in steps.items()}
+    return (found[1, 0], found[0, 1]) if set(found) == {(1, 0), (0, 1)} else None
+
+
+def _is_whole(contraction: Contraction, kernel: Kernel) -> bool:
+    """Whether the weights are an input in float32 that is read there only, as a whole, each element once."""
+    load, extents = contraction.left, contraction.reduction.extents
+    readers = [each for stage in kernel.stages for each in stage.loads if each.source.same_as(load.source)]
+    types = {
+        str(load.source.ty.dtype),
+        str(contraction.right.ty.dtype),
+        str(contraction.reduction.accumulator.ty.dtype),
+    }
+    vars_ = (*uses(load, contraction.batch), *contraction.rows, *contraction.depth)
+    walk = Walk(extents)
+    steps = [walk.load_stride(load, var) for var in vars_]
+    size = prod(int(dim) for dim in load.source.shape)
+    walks = all(step is not None and step > 0 for step in steps)
+    return len(readers) == 1 and types == {"float32"} and walks and prod(extents[v] for v in vars_) == size

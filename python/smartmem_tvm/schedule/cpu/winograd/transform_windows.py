@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TransformWindows: 3 x 3 convolutions by transformed tiles, where that is faster and exact enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from tvm import IRModule, tirx
+from tvm.ir.transform import PassContext, module_pass
+from tvm.target import Target
+
+from ....ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
+from ...core.decisions import given_rule
+from ...core.rule import RULE, SCHEDULED, is_open, record_on, target_of
+from ..attention import RowChains
+from ..elementwise import Elementwise
+from ..params import CpuParams
+from ..rows import Rows
+from ..sequence import InSequence
+from ..window import Window
+from .cost import worth
+from .plan import WinogradPlan
+from .rule import Winograd, transformed
+from .shape import Windows
+from .transforms import RESULTS, error_of
+
+_MOST_ERROR = 1e-4 / 4  # of the largest result; a quarter of what is promised, as it is measured on a few tiles
+
+
+@module_pass(opt_level=0, name="TransformWindows")
+class TransformWindows:
+    """Do 3 x 3 convolutions by Winograd's transforms, F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), where they are faster.
+
+    Before: a convolution of stride 1 with constant weights, with what was fused before and after it. After: a scheduled
+    function of the same results, in 4 or 2.25 times fewer multiplications, whose weights were transformed here.
+    It carries the rule's name, ``Winograd``.
+
+    Refuses (leaves as they are) other types than float32, windows of another size, strided or dilated ones, weights
+    that are computed, kernels that the model of time (`cost`) finds slower so, and weights with which the error on
+    random tiles, in float32, is more than a quarter of 1e-4 of the largest result.
+
+    Parameters
+    ----------
+    result : int, optional
+        Lines, and columns, of the results of a tile: that F wherever it can be, and not where it is faster.
+    """
+
+    def __init__(self, result: int | None = None):
+        self.result = result
+
+    def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
+        """Run the pass."""
+        found = {}
+        for gvar, positions in constant_operands(mod).items():
+            func = mod[gvar]
+            if is_open(func) and given_rule(func) is None:
+                values = {position: constants_of(mod, gvar, position) for position in positions}
+                changed = _transformed(func, values, target_of(func, gvar.name_hint), self.result)
+                found |= {gvar: changed} if changed is not None else {}
+        return exchange(mod, found)
+
+
+def _transformed(
+    func: tirx.PrimFunc, values: dict[int, list[np.ndarray]], target: Target, result: int | None
+) -> Exchange | None:
+    """The kernel by transformed tiles, or None where it stays as it is."""
+    arrays = {func.params[position]: each for position, each in values.items()}
+    rule = Winograd(list(arrays), partial(_choose, arrays=arrays, result=result))
+    if not rule.runs_on(target):
+        return None
+    made = InSequence([rule, Window(), RowChains(), Rows(), Elementwise()]).function(func, target)
+    if made is None or rule.plan is None:
+        return None
+    old = rule.plan.windows.weights
+    params = [rule.weights if param.same_as(old) else param for param in made.params]
+    position = next(n for n, param in enumerate(func.params) if param.same_as(old))
+    attrs = {**dict(made.attrs), SCHEDULED: True, RULE: record_on(made)}
+    changed = tirx.PrimFunc(params, made.body, made.ret_type).with_attrs(attrs)
+    return Exchange(changed, {position: partial(transformed, rule.plan)})
+
+
+def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:
+    """The fastest plan that is exact enough, or None if the plain convolution is faster."""
+    plans = [WinogradPlan(windows, each, params) for each in ([result] if result else RESULTS)]
+    known = next(each for buffer, each in arrays.items() if buffer.same_as(windows.weights))
+    return next((plan for plan in (plans if result else worth(plans)) if _is_exact(plan, known)), None)
+
+
+def _is_exact(plan: WinogradPlan, arrays: Sequence[np.ndarray]) -> bool:
+    groups = [group for array in arrays for group in plan.windows.windows_of(array)]
+    return all(error_of(plan.result, group) <= _MOST_ERROR for group in groups)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TransformWindows: convolutions by transformed tiles against float64, and what is left as it is."""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te, tirx, topi
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.options import Options
+from smartmem_tvm.pass_registry import make_pass
+from smartmem_tvm.pipeline import phases_of
+from smartmem_tvm.schedule import ScheduleKernels, TransformWindows
+from smartmem_tvm.schedule.cpu.winograd import transform_windows
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
+
+ONE, FOUR = ({"kind": "llvm", "num-cores": cores} for cores in (1, 4))
+WIDE = {**ONE, "mattr": ["+avx512f"]}
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution, and what is fused with it: padding before, bias, another tensor and a maximum after."""
+
+    n: int
+    c: int
+    h: int
+    w: int
+    out: int
+    groups: int = 1
+    pad: int = 1
+    size: int = 3
+    stride: int = 1
+    dilation: int = 1
+    dtype: str = "float32"
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Shape of the weights."""
+        return self.out, self.c // self.groups, self.size, self.size
+
+    def body(self, x, k, b):
+        """The kernel."""
+        total = topi.nn.group_conv2d_nchw(x, k, self.stride, self.pad, self.dilation, self.groups, self.dtype)
+        zero = tirx.const(0, self.dtype)
+        return te.compute(total.shape, lambda i, f, y, z: tirx.max(total[i, f, y, z] + b[f], zero))
+
+    def reference(self, x, k, b):
+        """Its result, in float64."""
+        reach = self.dilation * (self.size - 1) + 1
+        x = np.pad(x.astype("float64"), ((0, 0), (0, 0), (self.pad,) * 2, (self.pad,) * 2))
+        seen = np.lib.stride_tricks.sliding_window_view(x, (reach, reach), axis=(2, 3))
+        seen = seen[:, :, :: self.stride, :: self.stride, :: self.dilation, :: self.dilation]
+        seen = seen.reshape(self.n, self.groups, self.c // self.groups, *seen.shape[2:])
+        weights = k.astype("float64").reshape(self.groups, -1, *self.windows[1:])
+        total = np.einsum("ngiyzpq,goipq->ngoyz", seen, weights, optimize=True)
+        return np.maximum(total.reshape(self.n, self.out, *total.shape[3:]) + b[:, None, None], 0)
+
+
+def draw(*shape, seed=0) -> np.ndarray:
+    return np.random.default_rng((*shape, seed)).standard_normal(shape)
+
+
+def module(conv: Conv, *weights, constant=True) -> tvm.IRModule:
+    """``main(x)``, a tuple with the convolution by each of the weights."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((conv.n, conv.c, conv.h, conv.w), conv.dtype))
+    k = relax.Var("k", relax.TensorType(conv.windows, conv.dtype))
+    with builder.function("main", [x] if constant else [x, k]):
+        with builder.dataflow():
+            bias = relax.const(draw(conv.out).astype(conv.dtype))
+            made = [builder.emit_te(conv.body, x, relax.const(each) if constant else k, bias) for each in weights]
+            results = builder.emit_output(relax.Tuple(made))
+        builder.emit_func_output(results)
+    return builder.get()
+
+
+def scheduled(mod: tvm.IRModule, target: dict, result: int | None) -> tvm.IRModule:
+    with tvm.target.Target(target):
+        return ScheduleKernels()(TransformWindows(result)(mod))
+
+
+def names(mod: tvm.IRModule) -> set[str]:
+    return {rule["name"] for rule in kernel_rules(mod).values()}
+
+
+def results(mod: tvm.IRModule, target: dict, *arrays) -> list[np.ndarray]:
+    vm = relax.VirtualMachine(relax.build(mod, tvm.target.Target(target)), tvm.cpu())
+    return [each.numpy() for each in vm["main"](*map(tvm.runtime.tensor, arrays))]
+
+
+def error(conv: Conv, x, weights, target: dict, result: int) -> float:
+    """The largest deviation from float64, as a share of the largest result."""
+    x, weights = x.astype("float32"), weights.astype("float32")
+    mod = scheduled(module(conv, weights), target, result)
+    assert names(mod) == {"Elementwise + Winograd" if conv.pad else "Winograd"}
+    expected = conv.reference(x, weights, draw(conv.out).astype("float32"))
+    return float(np.abs(results(mod, target, x)[0] - expected).max() / np.abs(expected).max())
+
+
+SHAPES = [
+    Conv(1, 4, 8, 8, 4),
+    Conv(1, 7, 13, 29, 5),
+    Conv(2, 6, 9, 7, 10, groups=2),
+    Conv(1, 3, 2, 5, 8),
+    Conv(1, 1, 17, 17, 2),
+    Conv(1, 16, 14, 14, 33, pad=0),
+    Conv(3, 5, 6, 50, 20, pad=2),
+]
+
+
+@pytest.mark.parametrize("conv, m", [*product(SHAPES, (2, 4))])
+def test_results(conv, m):
+    assert error(conv, draw(conv.n, conv.c, conv.h, conv.w), draw(*conv.windows), ONE, m) < 5e-6
+
+
+@pytest.mark.parametrize("conv, m", [(SHAPES[1], 4), (Conv(4, 6, 9, 7, 10, groups=2), 2), (Conv(1, 70, 12, 12, 70), 4)])
+def test_results_on_threads(conv, m):
+    """Blocks, or channels and filters, are spread over four threads."""
+    assert error(conv, draw(conv.n, conv.c, conv.h, conv.w), draw(*conv.windows), FOUR, m) < 5e-6
+
+
+def test_blocks_of_rows(monkeypatch):
+    """A block holds some rows of tiles, the last one fewer: 8 rows in blocks of 3."""
+    monkeypatch.setattr(transform_windows.WinogradPlan, "rows", 3)
+    conv = Conv(1, 5, 31, 13, 6)
+    for target in (ONE, FOUR):
+        assert error(conv, draw(1, 5, 31, 13), draw(*conv.windows), target, 4) < 5e-6
+
+
+BADLY_SCALED = {
+    "random": lambda x: x,
+    "far from zero": lambda x: x + 1000,
+    "one large number": lambda x: np.where(x == x.max(), 1e6, x),
+    "channels of many sizes": lambda x: x * 10.0 ** np.linspace(-8, 8, x.shape[1])[:, None, None],
+    "a picture that fades": lambda x: x * 10.0 ** np.linspace(0, -12, x.shape[3]),
+    "tiny": lambda x: x * 1e-30,
+}
+
+
+@pytest.mark.parametrize("how, m", [*product(BADLY_SCALED, (2, 4))])
+def test_errors_stay_under_1e_4_of_the_largest_result(how, m):
+    conv = Conv(1, 64, 14, 14, 16)
+    assert error(conv, BADLY_SCALED[how](draw(1, 64, 14, 14)), draw(*conv.windows) / 24, ONE, m) < 1e-4
+
+
+LEFT_ALONE = {
+    "larger windows": Conv(1, 8, 9, 9, 8, size=5),
+    "strided": Conv(1, 8, 9, 9, 8, stride=2),
+    "dilated": Conv(1, 8, 9, 9, 8, dilation=2),
+    "halves": Conv(1, 8, 9, 9, 8, dtype="float16"),
+    "doubles": Conv(1, 8, 9, 9, 8, dtype="float64"),
+    "one channel in a group": Conv(1, 8, 9, 9, 8, groups=8),
+    "one filter": Conv(1, 4, 9, 9, 1),
+    "a picture of one line": Conv(1, 3, 1, 5, 8),
+    "one result": Conv(1, 8, 3, 3, 4, pad=0),
+}
+
+
+@pytest.mark.parametrize("how", LEFT_ALONE)
+def test_what_is_left_as_it_is(how):
+    conv = LEFT_ALONE[how]
+    found = names(scheduled(module(conv, draw(*conv.windows).astype(conv.dtype)), ONE, 2))
+    assert found and not any("Winograd" in name for name in found)
+
+
+def test_computed_weights_are_left_as_they_are():
+    conv = Conv(1, 16, 12, 12, 16)
+    mod = scheduled(module(conv, draw(*conv.windows).astype("float32"), constant=False), ONE, 4)
+    assert "Elementwise + Winograd" not in names(mod)
+
+
+def test_weights_with_large_errors_are_left_as_they_are(monkeypatch):
+    conv, asked = Conv(1, 16, 12, 12, 16), []
+    monkeypatch.setattr(transform_windows, "error_of", lambda m, windows: asked.append(m) or 3e-5)
+    assert "Elementwise + Winograd" not in names(scheduled(module(conv, draw(*conv.windows).astype("float32")), ONE, 4))
+    assert asked == [4]
+
+
+def test_one_kernel_has_weights_of_its_own_in_each_call():
+    conv = Conv(1, 16, 12, 12, 16)
+    weights = [draw(*conv.windows, seed=seed).astype("float32") for seed in (1, 2)]
+    mod = scheduled(module(conv, *weights), ONE, 4)
+    x, bias = draw(1, 16, 12, 12).astype("float32"), draw(16).astype("float32")
+    for found, each in zip(results(mod, ONE, x), weights, strict=True):
+        np.testing.assert_allclose(found, conv.reference(x, each, bias), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "conv, rule",
+    [
+        (Conv(1, 64, 56, 56, 64), "Elementwise + Winograd"),
+        (Conv(1, 256, 14, 14, 256), "Elementwise + Winograd"),
+        (Conv(1, 128, 28, 28, 32), "Elementwise + Winograd"),
+        (Conv(1, 128, 56, 56, 128, groups=32), "Elementwise + Slide"),
+        (Conv(1, 3, 224, 224, 16), "Elementwise + Slide"),
+    ],
+)
+def test_the_model_chooses(conv, rule):
+    assert names(scheduled(module(conv, draw(*conv.windows).astype("float32")), WIDE, None)) == {rule}
+
+
+def test_options():
+    made = make_pass("transform-windows", Options(winograd=2), None)
+    assert isinstance(made, TransformWindows) and made.result == 2
+    assert make_pass("transform-windows", Options(), None).result is None
+    with pytest.raises(UserError, match="winograd 3 does not exist: use 2 or 4"):
+        make_pass("transform-windows", Options(winograd=3), None)
+    assert Options(memory_budget="1GB").winograd is False
+    phase = next(phase for phase in phases_of(None) if "transform-windows" in phase.passes)
+    assert "transform-windows" not in phase.chosen(Options(winograd=False))
