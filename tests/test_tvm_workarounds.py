@@ -11,10 +11,12 @@ import sys
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax, s_tir, te, tirx
 from tvm.relax import op
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
+from tvm_ffi import structural
 
 from smartmem_tvm import _tvm
 from smartmem_tvm.deploy.textures import TIR_PIPELINE, build_textures, texture_machine
@@ -106,6 +108,30 @@ def functions_of_vectors(names, dtype):
     for name in names:
         kernel.vectorize(kernel.split(kernel.get_loops(kernel.get_sblock(name))[0], [None, 8])[1])
     return kernel.mod
+
+
+class TestWalk:
+    """`walk`: tvm_ffi looks up the kinds of a walk each time, which takes longer than a short walk."""
+
+    def test_tvm_ffi_looks_them_up_each_time(self, monkeypatch):
+        asked, look_up = [], structural._callback_type_to_type_index
+        counted = lambda kind, **names: asked.append(kind) or look_up(kind, **names)  # noqa: E731
+        monkeypatch.setattr(structural, "_callback_type_to_type_index", counted)
+        for _ in range(3):
+            tvm_ffi.structural_walk(tirx.IntImm("int32", 1), (tirx.Add, print))
+        assert len(asked) == 3, unnecessary("_tvm.walk")
+
+    @pytest.mark.parametrize("order", ["pre", "post"])
+    def test_with_it(self, order):
+        x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+        root, found, expected = (x + y) * (x - y), [], []
+        for walk, into in ((_tvm.walk, found), (_theirs, expected)):
+            walk(root, ((tirx.Add, tirx.Sub), into.append), (tirx.Mul, into.append), order=order)
+        assert len(found) == 3 and all(mine.same_as(other) for mine, other in zip(found, expected, strict=True))
+
+
+def _theirs(root, *callbacks, order):
+    tvm_ffi.structural_walk(root, callbacks, order=order)
 
 
 class TestFunctionsOnCPUs:

@@ -15,6 +15,7 @@ if _problem is not None:
     raise ImportError(_problem)
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import tvm
 import tvm_ffi
@@ -23,6 +24,7 @@ from tvm.relax import vm_build
 from tvm.s_tir.backend import adreno
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
+from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
 
 import _smartmem_opencl
 from smartmem_tvm._tvm_kernels import (
@@ -103,6 +105,23 @@ for _name in EXACT_DOUBLES:
     )
 
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
+
+_ORDERS = {"pre": int(WalkOrder.PREORDER), "post": int(WalkOrder.POSTORDER)}
+
+
+@lru_cache(maxsize=256)
+def _type_indexes(kind: type | tuple[type, ...]) -> tuple[int, ...]:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return tuple(_callback_type_to_type_index(each, api_name="structural_walk") for each in kinds)
+
+
+def walk(root, *callbacks: tuple, order: str = "post") -> None:
+    """``tvm_ffi.structural_walk``, with pairs of a kind and a callback.
+
+    Work-around: it looks the kinds up anew in each call, which takes longer than a walk over an index.
+    """
+    entries = [(index, callback) for kind, callback in callbacks for index in _type_indexes(kind)]
+    _ffi_api.StructuralWalk(root, entries, [], _ORDERS[order])
 
 
 def executable(

@@ -154,6 +154,7 @@ PHASES = (
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
             "fold-fills",
+            "fold-constants",
             "relax.FoldConstant",
         ),
     ),

@@ -87,8 +87,10 @@ class Stage:
         """The different index maps through which this stage reads `buffer`."""
         found: list[list] = []
         for load in self.loads:
+            if not load.source.same_as(buffer):
+                continue
             indices = list(load.indices)
-            if load.source.same_as(buffer) and not any(tvm_ffi.structural_equal(indices, m) for m in found):
+            if not any(tvm_ffi.structural_equal(indices, m) for m in found):
                 found.append(indices)
         return found
 

@@ -19,6 +19,7 @@ from tvm import ir, sym, tirx
 
 from .index_map import (
     DIVISIONS,
+    LEAVES,
     NotAnIndex,
     division_count,
     evaluate,
@@ -194,7 +195,8 @@ class Simplifier:
 
 def with_positive_divisors(expr):
     """Divide by positive numbers only: TVM makes ``v % -3 * -1`` of ``(3 - v) % 3``, and nobody expects that."""
-    if not any(isinstance(each.b, tirx.IntImm) and int(each.b) < 0 for each in collect(expr, DIVISIONS)):
+    divisions = [] if isinstance(expr, LEAVES) else collect(expr, DIVISIONS)
+    if not any(isinstance(each.b, tirx.IntImm) and int(each.b) < 0 for each in divisions):
         return expr
 
     def divide(division):
