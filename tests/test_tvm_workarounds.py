@@ -7,6 +7,8 @@ The first of two tests runs TVM without the work-around and fails when TVM is ri
 import math
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import tvm_ffi
 from tvm import relax, s_tir, te, tirx
 from tvm.relax import op
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
+from tvm.support import cc
 from tvm.tirx import compilation_pipeline
 from tvm_ffi import structural
 
@@ -132,6 +135,44 @@ class TestWalk:
 
 def _theirs(root, *callbacks, order):
     tvm_ffi.structural_walk(root, callbacks, order=order)
+
+
+class TestWriteLibrary:
+    """`write_library`: the objects of a library, one by one."""
+
+    @pytest.fixture(scope="class")
+    def code(self):
+        def kernel(number):
+            x = te.placeholder((4,), name="x")
+            func = te.create_prim_func([x, te.compute((4,), lambda i: x[i] + float(number))])
+            return tirx.build(func.with_attr("global_symbol", f"k{number}"), "llvm")
+
+        first, second = map(kernel, (0, 1))
+        first.import_module(second)
+        return first
+
+    def test_tvm_makes_them_in_one_thread(self, code, tmp_path, monkeypatch):
+        threads, write = [], tvm.runtime.Module.write_to_file
+        noted = lambda mod, path: threads.append(threading.get_ident()) or write(mod, path)  # noqa: E731
+        monkeypatch.setattr(tvm.runtime.Module, "write_to_file", noted)
+        code.export_library(str(tmp_path / "k.so"))
+        assert set(threads) == {threading.get_ident()} and len(threads) >= 2, unnecessary("write_library")
+
+    def test_with_it(self, code, tmp_path, monkeypatch):
+        both, write = threading.Barrier(2, timeout=20), tvm.runtime.Module.write_to_file
+
+        def together(mod, path):
+            if Path(path).name != "devc.o":
+                both.wait()
+            write(mod, path)
+
+        monkeypatch.setattr(tvm.runtime.Module, "write_to_file", together)
+        _tvm.write_library(code, str(tmp_path / "k.so"), cc.create_shared, threads=2)
+        library = tvm.runtime.load_module(str(tmp_path / "k.so"))
+        x, y = tvm.runtime.tensor(np.ones(4, "float32")), tvm.runtime.empty((4,), "float32")
+        for number in (0, 1):
+            library[f"k{number}"](x, y)
+            np.testing.assert_array_equal(y.numpy(), np.ones(4) + number)
 
 
 class TestFunctionsOnCPUs:

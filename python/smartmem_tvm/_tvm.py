@@ -14,13 +14,16 @@ _problem = version_problem()
 if _problem is not None:
     raise ImportError(_problem)
 
+import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax import vm_build
+from tvm.runtime import _ffi_api as module_api
 from tvm.s_tir.backend import adreno
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
@@ -138,6 +141,31 @@ def executable(
     kernels = vm_build._filter_tir(vm_build._vmcodegen(builder, mod))
     library = build_kernels(kernels) if kernels is not None else None
     return relax.VMExecutable(vm_build._ffi_api.VMLink(builder, target, library, [], {}))
+
+
+def write_library(
+    code: relax.VMExecutable | tvm.runtime.Module, path: str, link: Callable[[str, list[str]], None], threads: int
+) -> None:
+    """What ``export_library`` does with LLVM's modules and those of devices.
+
+    Work-around: it makes the machine code of one module after the other, which takes as long as making the modules.
+
+    Parameters
+    ----------
+    link : callable
+        Makes a library of a name from objects, as ``fcompile`` of ``export_library`` does.
+    """
+    root = code if isinstance(code, tvm.runtime.Module) else code.mod
+    modules = root._collect_dso_modules()
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(threads) as pool:
+        objects = [f"{place}/lib{number}.o" for number in range(len(modules))]
+        list(pool.map(lambda mod, file: mod.write_to_file(file), modules, objects))
+        if root.imports:
+            target = modules[0].get_function("_get_target_string")()
+            packed = module_api.ModulePackImportsToLLVM(root, False, target, "")
+            objects.append(f"{place}/devc.o")
+            packed.write_to_file(objects[-1])
+        link(path, objects)
 
 
 def texture_tir_pipeline(
