@@ -114,7 +114,7 @@ def functions_of_vectors(names, dtype):
 
 
 class TestWalk:
-    """`walk`: tvm_ffi looks up the kinds of a walk each time, which takes longer than a short walk."""
+    """`walk` and `mapped`: tvm_ffi looks up the kinds of a walk each time, which takes longer than a short walk."""
 
     def test_tvm_ffi_looks_them_up_each_time(self, monkeypatch):
         asked, look_up = [], structural._callback_type_to_type_index
@@ -131,6 +131,13 @@ class TestWalk:
         for walk, into in ((_tvm.walk, found), (_theirs, expected)):
             walk(root, ((tirx.Add, tirx.Sub), into.append), (tirx.Mul, into.append), order=order)
         assert len(found) == 3 and all(mine.same_as(other) for mine, other in zip(found, expected, strict=True))
+
+    def test_a_map(self):
+        x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+        rules = ((tirx.Add, lambda each: each.a - each.b), ((tirx.Mul, tirx.FloorDiv), lambda each: each.a))
+        root = tirx.Max((x + y) * y, tirx.floordiv(y, x) + x)
+        tvm.ir.assert_structural_equal(_tvm.mapped(root, *rules), tirx.Max(x - y, y - x))
+        tvm.ir.assert_structural_equal(_tvm.mapped(root, *rules), tvm_ffi.structural_map(root, rules))
 
 
 def _theirs(root, *callbacks, order):

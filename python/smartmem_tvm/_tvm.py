@@ -123,8 +123,16 @@ def walk(root, *callbacks: tuple, order: str = "post") -> None:
 
     Work-around: it looks the kinds up anew in each call, which takes longer than a walk over an index.
     """
-    entries = [(index, callback) for kind, callback in callbacks for index in _type_indexes(kind)]
-    _ffi_api.StructuralWalk(root, entries, [], _ORDERS[order])
+    _ffi_api.StructuralWalk(root, _entries(callbacks), [], _ORDERS[order])
+
+
+def mapped(root, *callbacks: tuple):
+    """``tvm_ffi.structural_map``, with pairs of a kind and a callback, for the same reason."""
+    return _ffi_api.StructuralMap(root, _entries(callbacks), [], _ORDERS["post"])
+
+
+def _entries(callbacks: tuple) -> list[tuple[int, Callable]]:
+    return [(index, callback) for kind, callback in callbacks for index in _type_indexes(kind)]
 
 
 def executable(

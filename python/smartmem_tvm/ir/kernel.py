@@ -15,6 +15,7 @@ from functools import cached_property
 import tvm_ffi
 from tvm import IRModule, ir, s_tir, tirx
 
+from .._tvm import mapped
 from .index_map import is_identity
 from .regions import access_regions, reads_apart
 from .walk import collect, loads, stores
@@ -137,7 +138,7 @@ def shape_of(buffer) -> tuple[int, ...]:
 
 def substitute(node, mapping: dict):
     """Replace variables in an expression or statement; `mapping` goes from Var to Expr."""
-    return tvm_ffi.structural_map(node, (ir.Var, lambda var: mapping.get(var, var))) if mapping else node
+    return mapped(node, (ir.Var, lambda var: mapping.get(var, var))) if mapping else node
 
 
 def parse(func: tirx.PrimFunc) -> Kernel:

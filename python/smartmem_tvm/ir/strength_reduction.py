@@ -17,6 +17,7 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from .._tvm import mapped
 from .index_map import (
     DIVISIONS,
     LEAVES,
@@ -64,7 +65,7 @@ def rewrite_accesses(node, callbacks: Sequence[tuple], index: Callable):
         return tirx.BufferStore(st.buffer, st.value, [index(i) for i in st.indices])
 
     everything = (*callbacks, (tirx.BufferStore, store))
-    return tvm_ffi.structural_map(node, tuple((kind, _or_as_it_was(rewrite)) for kind, rewrite in everything))
+    return mapped(node, *((kind, _or_as_it_was(rewrite)) for kind, rewrite in everything))
 
 
 def _or_as_it_was(rewrite: Callable) -> Callable:
