@@ -7,14 +7,19 @@ The first of two tests runs TVM without the work-around and fails when TVM is ri
 import math
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax, s_tir, te, tirx
 from tvm.relax import op
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
+from tvm.support import cc
 from tvm.tirx import compilation_pipeline
+from tvm_ffi import structural
 
 from smartmem_tvm import _tvm
 from smartmem_tvm.deploy.textures import TIR_PIPELINE, build_textures, texture_machine
@@ -106,6 +111,75 @@ def functions_of_vectors(names, dtype):
     for name in names:
         kernel.vectorize(kernel.split(kernel.get_loops(kernel.get_sblock(name))[0], [None, 8])[1])
     return kernel.mod
+
+
+class TestWalk:
+    """`walk` and `mapped`: tvm_ffi looks up the kinds of a walk each time, which takes longer than a short walk."""
+
+    def test_tvm_ffi_looks_them_up_each_time(self, monkeypatch):
+        asked, look_up = [], structural._callback_type_to_type_index
+        counted = lambda kind, **names: asked.append(kind) or look_up(kind, **names)  # noqa: E731
+        monkeypatch.setattr(structural, "_callback_type_to_type_index", counted)
+        for _ in range(3):
+            tvm_ffi.structural_walk(tirx.IntImm("int32", 1), (tirx.Add, print))
+        assert len(asked) == 3, unnecessary("_tvm.walk")
+
+    @pytest.mark.parametrize("order", ["pre", "post"])
+    def test_with_it(self, order):
+        x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+        root, found, expected = (x + y) * (x - y), [], []
+        for walk, into in ((_tvm.walk, found), (_theirs, expected)):
+            walk(root, ((tirx.Add, tirx.Sub), into.append), (tirx.Mul, into.append), order=order)
+        assert len(found) == 3 and all(mine.same_as(other) for mine, other in zip(found, expected, strict=True))
+
+    def test_a_map(self):
+        x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+        rules = ((tirx.Add, lambda each: each.a - each.b), ((tirx.Mul, tirx.FloorDiv), lambda each: each.a))
+        root = tirx.Max((x + y) * y, tirx.floordiv(y, x) + x)
+        tvm.ir.assert_structural_equal(_tvm.mapped(root, *rules), tirx.Max(x - y, y - x))
+        tvm.ir.assert_structural_equal(_tvm.mapped(root, *rules), tvm_ffi.structural_map(root, rules))
+
+
+def _theirs(root, *callbacks, order):
+    tvm_ffi.structural_walk(root, callbacks, order=order)
+
+
+class TestWriteLibrary:
+    """`write_library`: the objects of a library, one by one."""
+
+    @pytest.fixture(scope="class")
+    def code(self):
+        def kernel(number):
+            x = te.placeholder((4,), name="x")
+            func = te.create_prim_func([x, te.compute((4,), lambda i: x[i] + float(number))])
+            return tirx.build(func.with_attr("global_symbol", f"k{number}"), "llvm")
+
+        first, second = map(kernel, (0, 1))
+        first.import_module(second)
+        return first
+
+    def test_tvm_makes_them_in_one_thread(self, code, tmp_path, monkeypatch):
+        threads, write = [], tvm.runtime.Module.write_to_file
+        noted = lambda mod, path: threads.append(threading.get_ident()) or write(mod, path)  # noqa: E731
+        monkeypatch.setattr(tvm.runtime.Module, "write_to_file", noted)
+        code.export_library(str(tmp_path / "k.so"))
+        assert set(threads) == {threading.get_ident()} and len(threads) >= 2, unnecessary("write_library")
+
+    def test_with_it(self, code, tmp_path, monkeypatch):
+        both, write = threading.Barrier(2, timeout=20), tvm.runtime.Module.write_to_file
+
+        def together(mod, path):
+            if Path(path).name != "devc.o":
+                both.wait()
+            write(mod, path)
+
+        monkeypatch.setattr(tvm.runtime.Module, "write_to_file", together)
+        _tvm.write_library(code, str(tmp_path / "k.so"), cc.create_shared, threads=2)
+        library = tvm.runtime.load_module(str(tmp_path / "k.so"))
+        x, y = tvm.runtime.tensor(np.ones(4, "float32")), tvm.runtime.empty((4,), "float32")
+        for number in (0, 1):
+            library[f"k{number}"](x, y)
+            np.testing.assert_array_equal(y.numpy(), np.ones(4) + number)
 
 
 class TestFunctionsOnCPUs:

@@ -14,15 +14,20 @@ _problem = version_problem()
 if _problem is not None:
     raise ImportError(_problem)
 
+import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax import vm_build
+from tvm.runtime import _ffi_api as module_api
 from tvm.s_tir.backend import adreno
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
+from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
 
 import _smartmem_opencl
 from smartmem_tvm._tvm_kernels import (
@@ -104,6 +109,31 @@ for _name in EXACT_DOUBLES:
 
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
 
+_ORDERS = {"pre": int(WalkOrder.PREORDER), "post": int(WalkOrder.POSTORDER)}
+
+
+@lru_cache(maxsize=256)
+def _type_indexes(kind: type | tuple[type, ...]) -> tuple[int, ...]:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return tuple(_callback_type_to_type_index(each, api_name="structural_walk") for each in kinds)
+
+
+def walk(root, *callbacks: tuple, order: str = "post") -> None:
+    """``tvm_ffi.structural_walk``, with pairs of a kind and a callback.
+
+    Work-around: it looks the kinds up anew in each call, which takes longer than a walk over an index.
+    """
+    _ffi_api.StructuralWalk(root, _entries(callbacks), [], _ORDERS[order])
+
+
+def mapped(root, *callbacks: tuple):
+    """``tvm_ffi.structural_map``, with pairs of a kind and a callback, for the same reason."""
+    return _ffi_api.StructuralMap(root, _entries(callbacks), [], _ORDERS["post"])
+
+
+def _entries(callbacks: tuple) -> list[tuple[int, Callable]]:
+    return [(index, callback) for kind, callback in callbacks for index in _type_indexes(kind)]
+
 
 def executable(
     mod: tvm.IRModule, target: tvm.target.Target, build_kernels: Callable[[tvm.IRModule], tvm.runtime.Module]
@@ -119,6 +149,31 @@ def executable(
     kernels = vm_build._filter_tir(vm_build._vmcodegen(builder, mod))
     library = build_kernels(kernels) if kernels is not None else None
     return relax.VMExecutable(vm_build._ffi_api.VMLink(builder, target, library, [], {}))
+
+
+def write_library(
+    code: relax.VMExecutable | tvm.runtime.Module, path: str, link: Callable[[str, list[str]], None], threads: int
+) -> None:
+    """What ``export_library`` does with LLVM's modules and those of devices.
+
+    Work-around: it makes the machine code of one module after the other, which takes as long as making the modules.
+
+    Parameters
+    ----------
+    link : callable
+        Makes a library of a name from objects, as ``fcompile`` of ``export_library`` does.
+    """
+    root = code if isinstance(code, tvm.runtime.Module) else code.mod
+    modules = root._collect_dso_modules()
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(threads) as pool:
+        objects = [f"{place}/lib{number}.o" for number in range(len(modules))]
+        list(pool.map(lambda mod, file: mod.write_to_file(file), modules, objects))
+        if root.imports:
+            target = modules[0].get_function("_get_target_string")()
+            packed = module_api.ModulePackImportsToLLVM(root, False, target, "")
+            objects.append(f"{place}/devc.o")
+            packed.write_to_file(objects[-1])
+        link(path, objects)
 
 
 def texture_tir_pipeline(

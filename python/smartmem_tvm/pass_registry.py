@@ -139,6 +139,7 @@ _ENTRIES = (
     _ours(transform.DropEmpty),
     _ours(transform.WidenBfloat16),
     _ours(transform.FoldFills),
+    _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
     _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
     _ours(transform.RewriteAlgebra, "DNNFusion 4.2, Table 4"),

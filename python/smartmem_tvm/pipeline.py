@@ -155,6 +155,7 @@ PHASES = (
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
             "fold-fills",
+            "fold-constants",
             "relax.FoldConstant",
         ),
     ),

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tvm import relax
 
 
 def assert_refused(outcome, *words):
@@ -244,11 +243,11 @@ def test_output_file_is_checked_before_compiling(smartmem, model_path, tmp_path,
 def break_export(monkeypatch, failure):
     """Let writing the library fail half way."""
 
-    def export(_self, path, **_kwargs):
+    def export(_code, path, *_how):
         Path(path).write_bytes(b"half")
         failure()
 
-    monkeypatch.setattr(relax.VMExecutable, "export_library", export)
+    monkeypatch.setattr("smartmem_tvm.deploy.link.write_library", export)
 
 
 def raise_(error):

@@ -9,6 +9,7 @@ import tvm_ffi
 import smartmem_tvm
 from helpers import constant, module, nodes, op, random
 from smartmem_tvm import Options, UserError, compile_baseline, graph_cost, optimize
+from smartmem_tvm.deploy import cpu_build
 from smartmem_tvm.target import device_of, parse_target
 
 
@@ -34,15 +35,15 @@ def test_ours_and_the_baseline_compute_the_same(verb, mod, expected):
 
 
 def test_code_that_llvm_breaks_is_made_again_at_a_lower_level(monkeypatch, mod, expected):
-    build, levels = tvm.relax.build, []
+    generate, levels = cpu_build.codegen_build, []
 
-    def broken(lowered, target, **more):
+    def broken(kernels, target):
         levels.append(target.attrs.get("opt-level", 3))
         if levels[-1] == 3:
             raise tvm.error.InternalError("LLVM module verification failed with the following errors: ...")
-        return build(lowered, target, **more)
+        return generate(kernels, target)
 
-    monkeypatch.setattr(tvm.relax, "build", broken)
+    monkeypatch.setattr(cpu_build, "codegen_build", broken)
     (got,) = smartmem_tvm.compile(mod).run(*random((5, 6)))
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     assert levels == [3, 1]

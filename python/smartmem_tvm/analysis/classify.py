@@ -79,8 +79,9 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         kinds = [_piece_type(stage, piece) for piece in copied]
         return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
     kinds = []
+    inner = _loads_in_indices(stage)
     for buffer in kernel.inputs:
-        if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer):
+        if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer, inner):
             continue
         distinct = stage.maps(buffer)
         one_to_one = all(is_injective(m, stage.extents) for m in distinct)
@@ -90,9 +91,13 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
 
 
-def _only_indexes(stage: Stage, buffer) -> bool:
-    """Whether a buffer only feeds other loads' indices (the indices of a run-time gather)."""
-    inner = [load for outer in loads(stage.body) for index in outer.indices for load in loads(index)]
+def _loads_in_indices(stage: Stage) -> list:
+    """The loads in the indices of other loads: those of a run-time gather."""
+    return [load for outer in loads(stage.body) for load in loads(outer)[:-1]]
+
+
+def _only_indexes(stage: Stage, buffer, inner: list) -> bool:
+    """Whether a buffer only feeds other loads' indices, all of which are `inner`."""
     mine = [load for load in stage.loads if load.source.same_as(buffer)]
     return bool(mine) and sum(load.source.same_as(buffer) for load in inner) >= len(mine)
 

@@ -36,6 +36,7 @@ from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
 from .bounds import with_bounds_checks
 from .compiled import Compiled
+from .cpu_build import build_for_cpu
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
 from .memory_plan import PLANNED, memory_plan, stream_of
@@ -310,12 +311,12 @@ def generate(
         return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)
     with wide_indices(target):
         try:
-            return relax.build(lowered, target, relax_pipeline=None)
+            return build_for_cpu(lowered, target)
         except Exception as error:
             if _INVALID_CODE not in str(error):
                 raise
             _logger.warning("LLVM makes invalid code of this model at level 3: it is compiled at level 1, and slower.")
-            return relax.build(lowered, _optimized_less(target), relax_pipeline=None)
+            return build_for_cpu(lowered, _optimized_less(target))
 
 
 def _optimized_less(target: tvm.target.Target) -> tvm.target.Target:

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
+from tvm.support import cc
 from tvm.target import codegen
 
+from .._tvm import write_library
 from ..errors import UserError
 from ..target import host_triple
+from ..tune.host import usable_cores
 from .compilers import LIBRARY, OBJECTS, CrossCompiler, cross_compiler, remedy
 
 _HOW = (
@@ -50,9 +53,9 @@ class Link:
 
     def write(self, executable, folder: Path) -> None:
         """Export an executable of TVM's into `folder`."""
-        together = self.compiler.link if self.compiler else _archive if self.file == OBJECTS else None
-        options = {"fcompile": together} if together else {}
-        executable.export_library(str(folder / self.file), **options)
+        here = _archive if self.file == OBJECTS else cc.create_shared
+        together = self.compiler.link if self.compiler else here
+        write_library(executable, str(folder / self.file), together, usable_cores())
 
 
 def _archive(output: str, files: Sequence[str]) -> None:
@@ -83,8 +86,6 @@ def link_for(target: tvm.target.Target) -> Link:
         If this machine has no compiler for code of its own kind, or ``TVM_NDK_CC`` or ``ANDROID_NDK_HOME`` names
         none.
     """
-    from tvm.support import cc
-
     triple = host_triple(target)
     if is_foreign(triple):
         compiler = cross_compiler(triple)

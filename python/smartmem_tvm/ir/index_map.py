@@ -38,7 +38,7 @@ EVALUATE: dict[type, Callable] = {
 
 
 # Most indices are one of these: not worth the cost of setting up a walk.
-_LEAVES = (ir.Var, tirx.IntImm)
+LEAVES = (ir.Var, tirx.IntImm)
 DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 # Points; enumerating fewer takes less time than asking TVM's iterator analysis.
 _LARGE_SPACE = 1 << 14
@@ -87,7 +87,7 @@ def function_name(call: ir.Call) -> str:
 
 def variables(expr) -> list:
     """Scalar variables of an expression, each once, in order of appearance."""
-    if isinstance(expr, _LEAVES):
+    if isinstance(expr, LEAVES):
         return [expr] if isinstance(expr, ir.Var) and not tirx.is_buffer_var(expr) else []
     return [var for var in dict.fromkeys(collect(expr, ir.Var)) if not tirx.is_buffer_var(var)]
 
@@ -105,10 +105,10 @@ def division_count(expr) -> int:
     """
     parts, calls = [expr], []  # each part before those inside of it; the calls in it, and where their arguments are
     for number, part in enumerate(parts):
-        for call in [] if isinstance(part, _LEAVES) else collect_outside(part, ir.Call, skip=ir.Call):
+        for call in [] if isinstance(part, LEAVES) else collect_outside(part, ir.Call, skip=ir.Call):
             calls.append((number, call, slice(len(parts), len(parts) + len(call.args))))
             parts.extend(call.args)
-    counts = [0 if isinstance(part, _LEAVES) else len(_divisions_outside(part)) for part in parts]
+    counts = [0 if isinstance(part, LEAVES) else len(_divisions_outside(part)) for part in parts]
     for number, call, arguments in reversed(calls):
         found = counts[arguments]
         counts[number] += found[0] + max(found[1:]) if is_if_then_else(call) else sum(found)

@@ -15,6 +15,7 @@ from functools import cached_property
 import tvm_ffi
 from tvm import IRModule, ir, s_tir, tirx
 
+from .._tvm import mapped
 from .index_map import is_identity
 from .regions import access_regions, reads_apart
 from .walk import collect, loads, stores
@@ -87,8 +88,10 @@ class Stage:
         """The different index maps through which this stage reads `buffer`."""
         found: list[list] = []
         for load in self.loads:
+            if not load.source.same_as(buffer):
+                continue
             indices = list(load.indices)
-            if load.source.same_as(buffer) and not any(tvm_ffi.structural_equal(indices, m) for m in found):
+            if not any(tvm_ffi.structural_equal(indices, m) for m in found):
                 found.append(indices)
         return found
 
@@ -135,7 +138,7 @@ def shape_of(buffer) -> tuple[int, ...]:
 
 def substitute(node, mapping: dict):
     """Replace variables in an expression or statement; `mapping` goes from Var to Expr."""
-    return tvm_ffi.structural_map(node, (ir.Var, lambda var: mapping.get(var, var))) if mapping else node
+    return mapped(node, (ir.Var, lambda var: mapping.get(var, var))) if mapping else node
 
 
 def parse(func: tirx.PrimFunc) -> Kernel:

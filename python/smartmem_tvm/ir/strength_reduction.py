@@ -17,8 +17,10 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from .._tvm import mapped
 from .index_map import (
     DIVISIONS,
+    LEAVES,
     NotAnIndex,
     division_count,
     evaluate,
@@ -63,7 +65,7 @@ def rewrite_accesses(node, callbacks: Sequence[tuple], index: Callable):
         return tirx.BufferStore(st.buffer, st.value, [index(i) for i in st.indices])
 
     everything = (*callbacks, (tirx.BufferStore, store))
-    return tvm_ffi.structural_map(node, tuple((kind, _or_as_it_was(rewrite)) for kind, rewrite in everything))
+    return mapped(node, *((kind, _or_as_it_was(rewrite)) for kind, rewrite in everything))
 
 
 def _or_as_it_was(rewrite: Callable) -> Callable:
@@ -194,7 +196,8 @@ class Simplifier:
 
 def with_positive_divisors(expr):
     """Divide by positive numbers only: TVM makes ``v % -3 * -1`` of ``(3 - v) % 3``, and nobody expects that."""
-    if not any(isinstance(each.b, tirx.IntImm) and int(each.b) < 0 for each in collect(expr, DIVISIONS)):
+    divisions = [] if isinstance(expr, LEAVES) else collect(expr, DIVISIONS)
+    if not any(isinstance(each.b, tirx.IntImm) and int(each.b) < 0 for each in divisions):
         return expr
 
     def divide(division):

@@ -15,13 +15,15 @@ from collections.abc import Callable
 import tvm_ffi
 from tvm import ir, tirx
 
+from .._tvm import walk
+
 Kind = type | tuple[type, ...]
 
 
 def collect(root, kind: Kind) -> list:
     """The nodes of a kind, the root included, what is in a node before the node."""
     found: list = []
-    tvm_ffi.structural_walk(root, (kind, found.append))
+    walk(root, (kind, found.append))
     return found
 
 
@@ -37,7 +39,7 @@ def collect_outside(root, kind: Kind, skip: Kind) -> list:
             found.append(node)
         return tvm_ffi.WalkResult.SKIP
 
-    tvm_ffi.structural_walk(root, ((skip, leave), (kind, found.append)), order="pre")
+    walk(root, (skip, leave), (kind, found.append), order="pre")
     return found
 
 

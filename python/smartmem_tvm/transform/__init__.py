@@ -10,6 +10,7 @@ from .compute_single import ComputeSingle
 from .drop_empty import DropEmpty
 from .eliminate_layout import EliminateLayout
 from .fit_storages import FitStorages
+from .fold_constants import FoldConstants
 from .fold_fills import FoldFills
 from .fold_scales.fold_norm_affine import FoldNormAffine
 from .fold_scales.fold_scales import FoldScales
@@ -62,6 +63,7 @@ __all__ = [
     "DropEmpty",
     "EliminateLayout",
     "FitStorages",
+    "FoldConstants",
     "FoldFills",
     "FoldNormAffine",
     "FoldScales",

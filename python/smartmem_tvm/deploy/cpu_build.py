@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code of the virtual machine for a CPU: LLVM works on one core, so that its modules are made side by side."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import tvm
+from tvm import relax, tirx
+from tvm.tirx.build import codegen_build, split_host_device_mods
+
+from .._tvm import executable
+from ..tune.host import usable_cores
+from .gpu_build import split
+
+# Modules of one network. The number is no matter of this machine's cores: a library has the same bytes everywhere.
+PARTS = 8
+_KERNELS = 4  # of a module, or there are fewer of them: each takes some milliseconds of its own
+
+
+def build_for_cpu(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """Code for a module that was lowered to the virtual machine, as ``relax.build`` makes it.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        After `deploy.build.lower`.
+    target : tvm.target.Target
+        A CPU.
+    """
+    return executable(mod, target, lambda kernels: build_kernels(kernels, target))
+
+
+def build_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+    """Compile scheduled PrimFuncs: a module of some of them that imports those of the others."""
+    lower, finish, _ = tirx.get_tir_pipeline("default")
+    bound = tirx.transform.BindTarget(target.with_host(target))(mod)
+    host, _ = split_host_device_mods(lower(bound))
+    parts = split(finish()(host), max(1, min(PARTS, len(mod.functions) // _KERNELS)))
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        library, *others = pool.map(lambda part: codegen_build(part, target), parts)
+    for each in others:
+        library.import_module(each)
+    return library
