@@ -24,6 +24,7 @@ from datetime import date
 from pathlib import Path
 
 from audit_list import TABLE, Network, chosen, networks
+from audit_rows import OTHERS, OURS, REFERENCE, is_right, line
 from audit_system import NoTimes, prepare
 
 from smartmem_tvm.bench.child import ending
@@ -38,8 +39,6 @@ from smartmem_tvm.whole_file import check_output
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "audit.json"
-OURS, REFERENCE, OTHERS = "smartmem", "onnxruntime", ("openvino",)
-RIGHT = 1e-4  # of an output's largest value, as `smartmem verify` has it in float32
 
 
 def main() -> int:
@@ -78,7 +77,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="take all again")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the ONNX files there, and take those that are")
     args = parser.parse_args()
-    args.threads = args.threads if args.threads > 0 else usable_cores()
+    if args.threads < 0 or args.budget <= 0 or args.timeout <= 0:
+        parser.error("--threads is no number below 0, --budget and --timeout are more than 0")
+    args.threads = args.threads or usable_cores()
     return args
 
 
@@ -89,11 +90,6 @@ def waits(row: dict | None, args: argparse.Namespace) -> bool:
     if "error" in row:
         return args.failed
     return (args.failed and not is_right(row)) or (args.times and str(args.threads) not in row["latency"])
-
-
-def is_right(row: dict) -> bool:
-    """Whether a network gives what ONNX Runtime does; not if that does not run it."""
-    return row.get("deviation") is not None and row["deviation"] <= RIGHT
 
 
 def audited(network: Network, args: argparse.Namespace, old: dict) -> dict:
@@ -145,7 +141,7 @@ def exported(network: Network, path: Path, args: argparse.Namespace) -> str:
 def measured(path: Path, args: argparse.Namespace) -> dict[str, dict]:
     """Facts of each system, as `smartmem bench` finds them."""
     common = {"path": str(path), "shapes": {}, "threads": args.threads, "seed": 0, "options": {}}
-    names = (OURS, REFERENCE, *(OTHERS if args.times else ()))
+    names = (OURS, *(OTHERS if args.times else (REFERENCE,)))
     requests = [{**common, "system": name, "count_only": False} for name in names]
     effort = RunEffort(args.budget) if args.times else NoTimes()
     return measure(requests, Method(prepare, largest_error, REFERENCE, effort, patience=args.timeout))
@@ -165,22 +161,6 @@ def summary(facts: dict[str, dict], args: argparse.Namespace) -> dict:
     if "error" in reference:
         return {**row, "latency": {}, "stage": REFERENCE, "error": reference["error"]}
     return {**row, "latency": {str(args.threads): timed} if timed else {}}
-
-
-def line(row: dict) -> str:
-    """A row for people."""
-    if "error" in row:
-        return f"{row['stage']}: {row['error']}"
-    text = f"{'right' if is_right(row) else 'WRONG'} ({row['deviation']:.1e}), {row['kernels']} kernels"
-    text += f", {row['layout_kernels']} of them layout, {sum(row['seconds'].values()):.0f} s to compile"
-    for threads, timed in row["latency"].items():
-        if OURS in timed:
-            others = {name: each["median"] for name, each in timed.items() if name != OURS}
-            ours = timed[OURS]["median"]
-            text += f"; {threads} thread(s): {ours:.2f} ms, " + ", ".join(
-                f"{ours / each:.2f}x of {name}'s" for name, each in others.items()
-            )
-    return text
 
 
 if __name__ == "__main__":
