@@ -156,7 +156,7 @@ def summary(facts: dict[str, dict], args: argparse.Namespace) -> dict:
     row |= {"slow_share": ours.get("slow_share"), "deviation": ours.get("relative_error")}
     failed = {name: each["error"] for name, each in facts.items() if "error" in each}
     row |= {"failed": failed} if failed else {}
-    row |= {"openvino": each["version"] for each in facts.values() if "version" in each}
+    row |= {"versions": [each["version"] for each in facts.values() if "version" in each]}
     timed = {name: each["latency_ms"] for name, each in facts.items() if "latency_ms" in each}
     if "error" in reference:
         return {**row, "latency": {}, "stage": REFERENCE, "error": reference["error"]}

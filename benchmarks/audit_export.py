@@ -3,8 +3,8 @@
 
 python benchmarks/audit_export.py resnet18 resnet18.onnx
 
-Its last line says which of torch's exporters wrote the file. It is a process of its own because an exporter may crash or
-hang, and keeps much memory.
+It prints which of torch's exporters wrote the file. It is a process of its own because an exporter may crash or hang, and
+keeps much memory.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
-from audit_list import TABLE, Network, networks
+from audit_list import TABLE, Input, Network, networks
 
 from smartmem_tvm.timm_networks import import_timm
 
@@ -33,11 +34,10 @@ def _timm(network: Network) -> torch.nn.Module:
 
 def _torchvision(network: Network) -> torch.nn.Module:
     import_timm()  # declares torchvision's operators where its library does not load
-    from torchvision.models import detection, get_model
+    from torchvision.models import get_model, get_model_builder
 
-    nothing = {"weights": None}
-    if hasattr(detection, network.make) or "resnet" in network.make or "deeplab" in network.make:
-        nothing["weights_backbone"] = None
+    asked = signature(get_model_builder(network.make)).parameters
+    nothing = {name: None for name in ("weights", "weights_backbone") if name in asked}
     return get_model(network.make, **nothing, **network.settings)
 
 
@@ -107,8 +107,11 @@ def made(network: Network) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
         for parameter in module.parameters():
             if parameter.ndim < 2:
                 parameter.add_(WEIGHT * torch.randn_like(parameter))
-    random = {"float32": lambda each: torch.randn(each.shape), "int64": lambda each: torch.randint(each.limit, each.shape)}
-    return Called(module, network), tuple(random[each.dtype](each) for each in network.inputs.values())
+    return Called(module, network), tuple(_random(each) for each in network.inputs.values())
+
+
+def _random(given: Input) -> torch.Tensor:
+    return torch.randint(given.limit, given.shape) if given.dtype == "int64" else torch.randn(given.shape)
 
 
 def export(network: Network, path: Path) -> str:
