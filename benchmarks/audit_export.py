@@ -3,8 +3,8 @@
 
 python benchmarks/audit_export.py resnet18 resnet18.onnx
 
-It prints which of torch's exporters wrote the file. It is a process of its own because an exporter may crash or hang, and
-keeps much memory.
+It prints which of torch's exporters wrote the file. It is a process of its own because an exporter may crash or hang,
+and keeps much memory.
 """
 
 from __future__ import annotations
