@@ -19,6 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from audit_list import TABLE, Input, Network, networks
 
@@ -134,6 +135,7 @@ def export(network: Network, path: Path) -> str:
         for exporter, write in ways.items():
             try:
                 write()
+                onnx.checker.check_model(path, full_check=True)  # some write shapes that do not fit
                 return exporter
             except Exception as error:  # of many kinds
                 refused.append(f"{exporter}: {' '.join(str(error).split())[:150]}")
