@@ -25,7 +25,7 @@ from pathlib import Path
 
 from audit_list import TABLE, Network, chosen, networks
 from audit_rows import OTHERS, OURS, REFERENCE, is_right, line
-from audit_system import NoTimes, prepare
+from audit_system import NoTimes, ProcessorTime, prepare
 
 from smartmem_tvm.bench.child import ending
 from smartmem_tvm.bench.machine import machine
@@ -143,7 +143,8 @@ def measured(path: Path, args: argparse.Namespace) -> dict[str, dict]:
     common = {"path": str(path), "shapes": {}, "threads": args.threads, "seed": 0, "options": {}}
     names = (OURS, *(OTHERS if args.times else (REFERENCE,)))
     requests = [{**common, "system": name, "count_only": False} for name in names]
-    effort = RunEffort(args.budget) if args.times else NoTimes()
+    timer = ProcessorTime if args.threads == 1 else RunEffort
+    effort = timer(args.budget) if args.times else NoTimes()
     return measure(requests, Method(prepare, largest_error, REFERENCE, effort, patience=args.timeout))
 
 
@@ -153,7 +154,8 @@ def summary(facts: dict[str, dict], args: argparse.Namespace) -> dict:
     if "error" in ours:
         return {"stage": "smartmem", "error": ours["error"]}
     row = {name: ours[name] for name in ("kernels", "layout_kernels", "functions", "onnx_nodes", "memory", "seconds")}
-    row |= {"slow_share": ours.get("slow_share"), "deviation": ours.get("relative_error")}
+    row |= {name: ours[name] for name in ("slow_share", "slow_kernels") if name in ours}
+    row["deviation"] = ours.get("relative_error")
     failed = {name: each["error"] for name, each in facts.items() if "error" in each}
     row |= {"failed": failed} if failed else {}
     row |= {"versions": [each["version"] for each in facts.values() if "version" in each]}

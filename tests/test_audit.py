@@ -4,6 +4,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from audit_list import Input, chosen, networks  # noqa: E402
 from audit_rows import is_right, line, ratio_of_faster  # noqa: E402
-from audit_system import planned  # noqa: E402
+from audit_system import OnProcessor, ProcessorTime, planned  # noqa: E402
 from pages import audit as page  # noqa: E402
 
 from smartmem_tvm.errors import UserError  # noqa: E402
@@ -142,6 +143,34 @@ def test_what_is_planned_beside_the_least():
         {"storage": None, "bytes": 999, "first": 3, "last": 3, "kind": "result"},
     ]
     assert planned({"storages": [{"bytes": 64}], "tensors": tensors}) == {"planned": 80, "least": 64}
+
+
+class Sleeper:
+    def __init__(self):
+        self.facts = {}
+
+    def run(self):
+        time.sleep(0.2)
+
+    feed = count = None
+
+
+class Answering:
+    """A child that serves in this process."""
+
+    def __init__(self, system):
+        self.system = system
+
+    def call(self, name, *arguments):
+        return getattr(self.system, name)(*arguments)
+
+
+def test_time_in_which_others_have_the_processor_does_not_count():
+    system = OnProcessor(Sleeper())
+    total, each = system.serve(1)
+    assert len(each) == 1 and total < 0.1
+    (found,) = ProcessorTime(budget=1e-9, least=1, warm_up=0).measure([Answering(system)])
+    assert found["latency_ms"]["median"] < 100 and found["latency_ms"]["runs"] == 1
 
 
 def row(name="resnet18", deviation=1e-6, times=(10.0, 8.0, 5.0), **more) -> dict:
