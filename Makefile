@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -215,6 +215,18 @@ test-torch: .torch/installed
 	.torch/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH_PACKAGE)" ".[torch,dev]"
 	touch $@
 
+# The tables of docs/audit.md, in an environment of its own: two hundred networks beside ONNX Runtime and OpenVINO, on an
+# idle machine some minutes for each of the largest. It goes on where it stopped; AUDIT=--no-times only looks whether they
+# are right, and AUDIT="--threads 0" adds the times on all cores. The page is written whether all are right or not.
+audit: .audit/installed
+	-TVM_BIND_THREADS=0 .audit/bin/python benchmarks/audit.py $(AUDIT)
+	.audit/bin/python benchmarks/render.py audit
+
+.audit/installed: $(PACKAGING) $(SOURCES)
+	test -x .audit/bin/python || $(PYTHON) -m venv .audit
+	.audit/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH_PACKAGE)" ".[models]" openvino scipy
+	touch $@
+
 # Random graphs beside ONNX Runtime for so many minutes, with JOBS processes; the next call goes on with the next seeds.
 # FUZZ_TARGET: llvm, opencl, opencl-texture, cuda.
 MINUTES ?= 10
@@ -251,7 +263,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check --quiet .
 
 clean:
-	rm -rf $(VENV) .aarch64 .torch build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .aarch64 .audit .torch build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The stamps say what is installed, so that an interrupted installation is done again.
 $(BIN)/python:

@@ -13,6 +13,7 @@ import argparse
 from pages import (
     accesses,
     accuracy,
+    audit,
     compile_time,
     counters,
     gpu,
@@ -45,6 +46,7 @@ PAGES = {
         Part("benchmarks/README.md", "", lambda: overview.page(read(overview.RESULTS), read(overview.ABLATION))),
     ),
     "accuracy": (Part("docs/accuracy.md", "", accuracy.page),),
+    "audit": (Part("docs/audit.md", "audit", audit.figures),),
     "compile_time": (Part("docs/compile_time.md", "compile time", compile_time.page),),
     "cpu": (
         Part("docs/cpu.md", "peers", peers.figures),

@@ -55,6 +55,13 @@ def test_a_shape_that_depends_on_data_is_refused_by_node(build):
         from_onnx(model)
 
 
+def test_a_refusal_says_the_shapes_and_not_what_an_operator_is(build):
+    node = helper.make_node("Add", ["x", "y"], ["z"], name="sum")
+    model = build([node], {"x": ((1, 3, 7), FLOATS), "y": ((2, 4), FLOATS)}, {"z": ((2, 4), FLOATS)})
+    with pytest.raises(UserError, match=r"Add \(node sum\) cannot be imported, the first input shape at dim 2 is 7"):
+        from_onnx(model)
+
+
 def test_what_tvm_refuses_is_named_by_node(build, capfd):
     nodes = [helper.make_node("Pad", ["x", "pads"], ["y"], name="frame")]
     inputs = {"x": ((2, 3), FLOATS), "pads": ((4,), "int64")}

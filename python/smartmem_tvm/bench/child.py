@@ -85,7 +85,7 @@ class Child:
             ok, content = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(_GRACE)
-            return self._fail(f"{self.name} {_ending(self.process.exitcode)}.")
+            return self._fail(f"{self.name} {ending(self.process.exitcode)}.")
         return content if ok else self._fail(content)
 
     def call(self, name: str, *arguments) -> Any:
@@ -113,7 +113,8 @@ class Child:
             self.process.join()
 
 
-def _ending(code: int | None) -> str:
+def ending(code: int | None) -> str:
+    """How a process ended, for a sentence: its exit code, or the signal that ended it."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name

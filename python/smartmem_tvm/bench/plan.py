@@ -18,7 +18,7 @@ from ..tune.host import usable_cores
 from .machine import machine
 from .measure import Method, measure
 from .names import CPU, ONNXRUNTIME, SMARTMEM, UNSCHEDULED, SystemSpec, is_defined, switches
-from .results import Results, fingerprint, plain
+from .results import Results, fingerprint, plain, rounded
 from .systems import largest_error, prepare
 from .throughput import RequestEffort
 from .turns import RunEffort
@@ -184,7 +184,7 @@ class Plan:
             return old
         start = time.perf_counter()
         row |= {"fingerprint": mark, **self._measure(network), "seconds": time.perf_counter() - start}
-        results.add(_rounded(plain(row)))
+        results.add(rounded(plain(row)))
         return results.rows[network.key]
 
     def _measure(self, network: Network) -> dict:
@@ -254,12 +254,3 @@ class Plan:
 def _name(options: Mapping[str, bool]) -> str:
     """What tables call ours with these options."""
     return " ".join(f"{'+' if value else '-'}{name}" for name, value in options.items()) or SMARTMEM
-
-
-def _rounded(value):
-    """Measured figures with four digits, which is more than they are worth; counts are whole numbers."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value

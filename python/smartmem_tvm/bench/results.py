@@ -83,6 +83,15 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def rounded(value: Any) -> Any:
+    """Measured figures with four digits, which is more than they are worth; counts are whole numbers."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def write(path: Path, text: str) -> None:
     """Write a file that is whole or not there.
 

@@ -29,6 +29,8 @@ from smartmem_tvm.frontend.spec import MOST_NUMBERS, more_than_most, with_names
 from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
+_OPERATOR_NOTE = re.compile(r"^In ir\.Op\(span=.*?support_level=\d+\), ")  # a quarter of a page on what relax.add is
+_NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
 _LONGEST_REASON = 300  # characters
 # Their first input is a sequence of tensors.
 _OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap"}
@@ -276,4 +278,5 @@ def _is_setting(expr: relax.Expr | None) -> bool:
 def _reason(err: Exception) -> str:
     """Return an error's text in one line, without a final full stop, cut where it quotes a whole program."""
     text = " ".join(str(err).replace(_METADATA_NOTE, "").split()).rstrip(".") or type(err).__name__
+    text = _NUMBER.sub(r"\1", _OPERATOR_NOTE.sub("", text))
     return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + " ..."

@@ -59,12 +59,34 @@ def test_halves_stay_halves(agree, dtype, padding):
     np.testing.assert_allclose(got.astype("float32"), want, rtol=0, atol=2**-7 * np.abs(want).max())
 
 
-def _compiled(node, shapes, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "grids", "padding", "tolerance"),
+    [
+        ("float32", "float64", "zeros", 1e-6),
+        ("float32", "float64", "reflection", 1e-6),
+        ("float64", "float32", "zeros", 1e-12),
+        ("float16", "float64", "zeros", 1e-3),
+        ("float32", "float16", "zeros", 1e-6),
+    ],
+)
+def test_a_grid_may_be_of_other_numbers_than_the_picture(dtype, grids, padding, tolerance):
+    """ONNX allows it, and torch writes it; ONNX Runtime has no such kernel. The result is of the picture's."""
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], padding_mode=padding)
+    picture, grid = PICTURE.astype(dtype), (GRID / 8).astype(grids)
+    shapes = {"x": picture.shape, "g": grid.shape}
+    got = _compiled(node, shapes, dtype, grids)(picture, grid)
+    want = _compiled(node, shapes, "float64")(picture.astype("float64"), grid.astype("float64"))
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
+
+
+def _compiled(node, shapes, dtype, grids=None):
     from smartmem_tvm import compile as compile_
     from smartmem_tvm.frontend import from_onnx
 
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+    kind, of_grid = (helper.np_dtype_to_tensor_dtype(np.dtype(each)) for each in (dtype, grids or dtype))
+    kinds = {"x": kind, "g": of_grid}
+    inputs = [helper.make_tensor_value_info(name, kinds[name], shape) for name, shape in shapes.items()]
     result = helper.make_tensor_value_info("y", kind, (2, 3, 6, 3))
     graph = helper.make_graph([node], "sampled", inputs, [result])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)

@@ -7,17 +7,21 @@ from tvm import relax
 
 from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of
 
+_HALVES = ("float16", "bfloat16")
+
 
 def grid_sample(node: Node) -> relax.Expr | None:
     """GridSample; coordinates outside of [-1, 1] are reflected into it, and nothing is outside of the picture then.
 
     -1 and 1 are the ends that ONNX reflects at, whether corners are aligned or not. TVM reflects pixels: by integer
     divisions that take it minutes to compile, and that are divisions by zero for a picture of one row. Of a picture of
-    halves it gives float32.
+    halves it gives float32; where picture and grid differ in type, numbers of the wider one, though it says otherwise.
     """
-    given = dtype_of(node.inputs[0])
-    if given in ("float16", "bfloat16"):
-        wide = node.with_inputs(*(astype(node, each, "float32") for each in node.inputs))
+    kinds = [dtype_of(each) for each in node.inputs]
+    given = kinds[0]
+    if given in _HALVES or (len({*kinds}) == 2 and {*kinds} <= {*_HALVES, "float32", "float64"}):
+        dtype = "float64" if "float64" in kinds else "float32"
+        wide = node.with_inputs(*(astype(node, each, dtype) for each in node.inputs))
         result = grid_sample(wide)
         return relax.op.astype(node.emit(wide.by_tvm() if result is None else result), given)
     if node.text("padding_mode", "zeros") != "reflection":

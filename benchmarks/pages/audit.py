@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of docs/audit.md, of what audit.py found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from audit_list import Network, networks
+from audit_rows import OTHERS, REFERENCE, is_right, ratio, ratio_of_faster
+from rendering import HERE, dates, figure, host, mean_of_known, places, table, threads, versions
+
+from smartmem_tvm.bench.results import read
+
+RESULTS = "audit.json"
+NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+TITLES = ("network", "made as", "right", "kernels", "layout", "memory", "compile, s", "ms", "/ ONNX Runtime")
+TITLES += ("/ OpenVINO", "slow kernels", "all cores")
+LIMIT = 1.2
+"""Times the faster of the others: a network above it is one to be mended."""
+
+Row = Mapping
+
+
+def figures() -> str:
+    """What is committed."""
+    return page(networks(), read(HERE / RESULTS))
+
+
+def page(known: Mapping[str, Network], rows: Mapping[str, Row]) -> str:
+    """What was found in all, a table for each family, and what failed."""
+    listed = [rows[name] for name in known if name in rows]
+    compiled = [row for row in listed if "error" not in row]
+    parts = [_counts(known, listed), *_means(compiled)]
+    for family in sorted({row["family"] for row in compiled}):
+        lines = [_line(row) for row in compiled if row["family"] == family]
+        parts += [f"### {family[0].upper()}{family[1:]}", table(TITLES, lines)]
+    return "\n\n".join((*parts, *_failures(listed), *_conditions(compiled)))
+
+
+def _counts(known: Mapping[str, Network], listed: Sequence[Row]) -> str:
+    compiled = [row for row in listed if "error" not in row]
+    right = sum(map(is_right, compiled))
+    timed = sum(ratio(row, REFERENCE) is not None for row in compiled)
+    return (
+        f"{len(listed)} of the {len(known)} networks of the table were taken: {len(compiled)} are compiled, {right} of "
+        f"them right, {len(listed) - len(compiled)} could not be exported, compiled or compared. {timed} were timed on "
+        f"one thread; {len(known) - timed} are still to be timed, {len(known) - len(listed)} of them still to be taken."
+    )
+
+
+def _means(compiled: Sequence[Row]) -> list[str]:
+    """How many times the others' time ours take, in the mean, by the number of threads; the worst on one."""
+    sentences = []
+    for count in sorted({count for row in compiled for count in row["latency"]}, key=int):
+        means = {name: mean_of_known((ratio(row, name, count) for row in compiled), "{:.2f}x") for name in OTHERS}
+        text = ", ".join(f"{mean} of {NAMES[name]}'s" for name, mean in means.items() if mean)
+        sentences.append(f"On {threads(count)} ours take {text} time (geometric means).")
+    worst = [(ratio_of_faster(row), row["name"]) for row in compiled if (ratio_of_faster(row) or 0) > LIMIT]
+    if worst:
+        named = ", ".join(f"{name} {figure(value)}" for value, name in sorted(worst, reverse=True))
+        sentences.append(f"Above {LIMIT}x of the faster of the two on one thread: {named}.")
+    return sentences
+
+
+def _line(row: Row) -> tuple:
+    made = f"{row['package']}, {row['scale']}" if row["scale"] else row["package"]
+    right = "yes" if is_right(row) else f"**no**, {row['deviation']:.0e}" if row["deviation"] is not None else "**no**"
+    memory = row["memory"]
+    over = figure(memory["planned"] / memory["least"] if memory["least"] else None, "{:.3f}x")
+    ours = row["latency"].get("1", {}).get("smartmem")
+    times = (figure(ours and ours["median"], "{:.2f}"), *(figure(ratio(row, name)) for name in OTHERS))
+    slow = figure(row.get("slow_share"), "{:.0%}")
+    known = (row["name"], made, right, row["kernels"], row["layout_kernels"], over)
+    return (*known, f"{sum(row['seconds'].values()):.0f}", *times, slow, _all_cores(row))
+
+
+def _all_cores(row: Row) -> str:
+    """Ours beside both others on the largest number of threads that was measured."""
+    counts = [count for count in row["latency"] if int(count) > 1]
+    if not counts:
+        return "-"
+    most = max(counts, key=int)
+    return f"{' / '.join(figure(ratio(row, name, most)) for name in OTHERS)} ({most})"
+
+
+def _failures(listed: Iterable[Row]) -> list[str]:
+    failed = [(row["name"], f"{row['stage']}: {row['error']}") for row in listed if "error" in row]
+    failed += [(row["name"], each) for row in listed for each in row.get("failed", {}).values() if "error" not in row]
+    failed = [(name, text.replace("|", "\\|").replace("<", "&lt;")) for name, text in failed]
+    return ["### What failed", table(("network", "what it said"), failed)] if failed else []
+
+
+def _conditions(compiled: Sequence[Row]) -> list[str]:
+    """Where it was measured, and when."""
+    found = places(compiled, lambda row: f"{host(row['machine'])}; {versions(row['machine'])}")
+    others = sorted({each for row in compiled for each in row.get("versions", ())})
+    return [f"{', '.join((text, *others))}; {dates(compiled)}." for text in found]
