@@ -106,6 +106,21 @@ def test_large_kernels_use_threads_vectors_and_tiles_small_ones_no_threads(check
     assert "T.parallel" not in small and "T.vectorized" in small
 
 
+@pytest.mark.parametrize("columns", [1, 8, 77, 160])
+def test_a_vector_times_a_matrix_is_a_product_of_one_row(check, columns):
+    x, w = te.placeholder((1, 40), name="x"), te.placeholder((40, columns), name="w")
+    k = te.reduce_axis((0, 40), "k")
+    output = te.compute((1, columns), lambda i, j: te.sum(x[i, k] * w[k, j], k))
+    check([x, w], output, lambda x, w: x @ w, "Matmul" if columns > 1 else "Rows")
+
+
+def test_a_matrix_that_would_be_copied_for_one_vector_is_not(check):
+    x, w = te.placeholder((1, 40), name="x"), te.placeholder((77, 40), name="w")
+    k = te.reduce_axis((0, 40), "k")
+    output = te.compute((1, 77), lambda i, j: te.sum(x[i, k] * w[j, k], k))
+    check([x, w], output, lambda x, w: x @ w.T, "Rows")
+
+
 def test_batched_matmul_reads_both_operands_from_one_tensor(check):
     """Attention scores: q and k are slices of one projection; no operand is a plain matrix."""
     qkv = te.placeholder((5, 11, 3 * 2 * 6), name="qkv")

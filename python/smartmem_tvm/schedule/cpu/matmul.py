@@ -55,12 +55,14 @@ class Matmul(CpuRule):
         """
         reduction = reduction_of(kernel)
         contraction = contraction_of(reduction) if reduction is not None else None
-        if contraction is None or not contraction.rows or not contraction.columns:
+        if contraction is None or not (contraction.rows or contraction.columns):
             return None
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
         given = given_value("matmul", "swapped")
-        best = ways[given] if given is not None else min(ways, key=MatmulPlan.copying)
+        best = ways[given] if given is not None else min(ways, key=MatmulPlan.working)
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
+        if not (contraction.rows and contraction.columns) and (best.left_packed or best.right_packed):
+            return None  # of a vector's product with a matrix each element of the matrix is read once
         choice = decide("matmul", best.choice(best is ways[1]), **facts)
         return GivenPlan(ways[choice.swapped], choice)
 

@@ -38,15 +38,16 @@ def fits(height: int, width: int, params: CpuParams) -> bool:
     return height * vectors + vectors + 1 <= params.registers and height * width <= params.tile_values
 
 
+def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams) -> float:
+    """Cycles that one step along the depth takes for a `rows` x `columns` result, remainders included."""
+    heights = [(tile.height, rows // tile.height), (rows % tile.height, 1)]
+    widths = [(tile.width, columns // tile.width)]
+    widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
+    return sum(cycles(h, w, params) * nh * nw for h, nh in heights for w, nw in widths if h and w and nh and nw)
+
+
 def best_tile(rows: int, columns: int, params: CpuParams) -> Tile:
     """The tile with the fewest cycles for a `rows` x `columns` result."""
-
-    def total(tile: Tile) -> float:
-        heights = [(tile.height, rows // tile.height), (rows % tile.height, 1)]
-        widths = [(tile.width, columns // tile.width)]
-        widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
-        return sum(cycles(h, w, params) * nh * nw for h, nh in heights for w, nw in widths if h and w and nh and nw)
-
     tiles = [
         Tile(height, vectors * params.lanes)
         for height in params.tile_rows
@@ -57,4 +58,4 @@ def best_tile(rows: int, columns: int, params: CpuParams) -> Tile:
     if not small:
         small = [Tile(min(rows, params.tile_rows[-1]), min(columns, params.lanes))]
     # equal cost: fewer, larger tiles reread the panels less often
-    return min(small, key=lambda t: (total(t), -t.height * t.width))
+    return min(small, key=lambda t: (total_cycles(t, rows, columns, params), -t.height * t.width))
