@@ -54,14 +54,14 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
     for number, prepare in enumerate(attempts, 1):
         try:
             exported = export(with_narrow_results(prepare(program)))
+            model = _read(exported, name, keep)
+            _require_stated_types(program, model.proto)
         except Exception as error:
             if number == len(attempts):
                 raise
             _log.info("Attention is taken apart for torch's exporter: %s.", cause_of(error))
         else:
             check_writes(exported.exported_program.graph_signature, name)
-            model = _read(exported, name, keep)
-            _require_stated_types(program, model.proto)
             return replace(model, program=program)
     raise AssertionError("no attempt")
 
