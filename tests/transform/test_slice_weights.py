@@ -84,7 +84,7 @@ def decisions(mod):
 def test_same_numbers(build, shape, budget):
     mod = module(build, shape)
     x = np.random.default_rng(0).standard_normal(shape).astype("float32")
-    (expected,) = compile(mod).run(x)
+    (expected,) = compile(mod, options=Options(winograd=False)).run(x)  # as with any budget
     sliced = SliceWeights(budget)(kernels(build, shape))
     assert any(entry["slices"] > 1 for entry in decisions(sliced))
     np.testing.assert_array_equal(_run(sliced, x), expected)
