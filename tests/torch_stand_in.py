@@ -192,7 +192,7 @@ def _modules(export, load, from_exported_program):
         aten=SimpleNamespace(
             scaled_dot_product_attention=SimpleNamespace(default="attention"),
             view=SimpleNamespace(default="view"),
-            _scaled_dot_product_attention_math=lambda *given: (given, "weights"),
+            _scaled_dot_product_attention_math=lambda *given, **options: (given, "weights"),
         )
     )
     torch.export.default_decompositions = lambda: {"other": "rule"}

@@ -40,7 +40,8 @@ def test_attention_of_other_dimensions_is_taken_apart_at_once(exporter):
     model_of(Program(rank=3), "m")
     (given, _), *more = exporter.exports
     assert not more and given.decompositions.keys() == {"other", "attention", "view"}
-    assert given.decompositions["attention"]("q", "k", "v") == ("q", "k", "v")
+    causal = ("q", "k", "v", None, 0.0, True)
+    assert given.decompositions["attention"](*causal) == causal
 
 
 def test_what_torch_does_not_export_is_tried_with_attention_taken_apart(exporter):

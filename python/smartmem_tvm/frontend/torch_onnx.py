@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -130,8 +131,17 @@ def _with_plain_attention(program: ExportedProgram) -> ExportedProgram:
 
     aten, table = torch.ops.aten, torch.export.default_decompositions()
 
-    def attention(*args: Any, **options: Any) -> torch.Tensor:
-        return aten._scaled_dot_product_attention_math(*args, **options)[0]
+    def attention(query, key, value, mask=None, dropout=0.0, causal=False, *, scale=None, enable_gqa=False):
+        chooses = mask is not None and mask.dtype == torch.bool
+        if causal or enable_gqa or chooses:
+            if chooses:  # the operator below takes numbers to add
+                mask = torch.where(mask, 0.0, -math.inf).to(query.dtype)
+            options = {"scale": scale, "enable_gqa": enable_gqa}
+            return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout, causal, **options)[0]
+        # That one also looks for rows without a finite number, which cannot be fused, and which torch's exporter leaves
+        # out where it knows the attention.
+        scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+        return (scores if mask is None else scores + mask).softmax(-1) @ value
 
     def view(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
         return NotImplemented if tensor.is_contiguous() else aten.view(tensor.contiguous(), shape)
