@@ -113,5 +113,6 @@ class Compiled(Runnable):
 
     @cached_property
     def _first(self) -> Session:
-        default = default_function(self.graph)
-        return Session(self.vm, self.functions, default, lambda outputs, name: as_stated(outputs, self.graph, name))
+        graph = self.graph  # not `self`, which would keep its own session, and so the device's memory, alive
+        default = default_function(graph)
+        return Session(self.vm, self.functions, default, lambda outputs, name: as_stated(outputs, graph, name))
