@@ -4,16 +4,15 @@
 import fcntl
 import functools
 import hashlib
-import json
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 
+import command_outcome
 from smartmem_tvm.remote import runner
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,18 +49,8 @@ def _build(folder: Path, kind: str, flags: str) -> Path:
     return folder / "made"
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(command_outcome.Outcome):
     """What one call of the program left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> dict:
-        """Of a call with ``--json``."""
-        return json.loads(self.out)
 
     @property
     def sentence(self) -> str:

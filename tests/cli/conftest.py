@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiny ONNX files, and the command line called in this process."""
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import pytest
 
 from attention_model import attention_model
+from command_outcome import Outcome
 from smartmem_tvm.cli import main
 from smartmem_tvm.tune import host
 
@@ -33,20 +32,6 @@ def store_path(tmp_path, monkeypatch):
     monkeypatch.setenv(host.STORE_VARIABLE, str(path))
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     return path
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one call of the command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> dict:
-        """The one JSON object on stdout (anything more or less fails)."""
-        return json.loads(self.out)
 
 
 @pytest.fixture
