@@ -19,12 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
 from audit_list import TABLE, Network, chosen, networks
-from audit_rows import OTHERS, OURS, REFERENCE, is_right, line
+from audit_rows import OTHERS, OURS, PLAIN, REFERENCE, is_right, is_undecided, line
 from audit_system import NoTimes, ProcessorTime, prepare
 
 from smartmem_tvm.bench.child import ending
@@ -57,7 +57,7 @@ def main() -> int:
         old = {} if args.again else results.rows.get(network.name, {})
         row = audited(network, args, old)
         results.add(rounded(plain(row)))
-        bad += "error" in row or not is_right(row)
+        bad += "error" in row or not (is_right(row) or is_undecided(row))
         print(f"[{number}/{len(left)}] {network.name}: {line(row)}", flush=True)
     return UserError.EXIT_CODE if bad else 0
 
@@ -103,8 +103,9 @@ def audited(network: Network, args: argparse.Namespace, old: dict) -> dict:
         if sentence:
             return {**row, "stage": "export", "error": sentence}
         row["export_seconds"] = time.perf_counter() - start
-        facts = measured(path, args)
-    row |= summary(facts, args)
+        row |= summary(measured(path, args), args)
+        if row.get("deviation") is not None and not is_right(row):
+            row["reference_deviation"] = deviation_of_reference(path, args)
     if "latency" in row:
         row["latency"] = {**old.get("latency", {}), **row["latency"]}
     return row
@@ -140,11 +141,20 @@ def exported(network: Network, path: Path, args: argparse.Namespace) -> str:
 
 def measured(path: Path, args: argparse.Namespace) -> dict[str, dict]:
     """Facts of each system, as `smartmem bench` finds them."""
-    common = {"path": str(path), "shapes": {}, "threads": args.threads, "seed": 0, "options": {}}
-    names = (OURS, *(OTHERS if args.times else (REFERENCE,)))
-    requests = [{**common, "system": name, "count_only": False} for name in names]
     timer = ProcessorTime if args.threads == 1 else RunEffort
     effort = timer(args.budget) if args.times else NoTimes()
+    return run(path, (OURS, *(OTHERS if args.times else (REFERENCE,))), effort, args)
+
+
+def deviation_of_reference(path: Path, args: argparse.Namespace) -> float | None:
+    """How far ONNX Runtime is from itself without its optimizations."""
+    return run(path, (PLAIN, REFERENCE), NoTimes(), args)[PLAIN].get("relative_error")
+
+
+def run(path: Path, names: Sequence[str], effort, args: argparse.Namespace) -> dict[str, dict]:
+    """Facts of the named systems on one file."""
+    common = {"path": str(path), "shapes": {}, "threads": args.threads, "seed": 0, "options": {}}
+    requests = [{**common, "system": name, "count_only": False} for name in names]
     return measure(requests, Method(prepare, largest_error, REFERENCE, effort, patience=args.timeout))
 
 

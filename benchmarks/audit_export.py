@@ -26,7 +26,6 @@ from audit_list import TABLE, Input, Network, networks
 from smartmem_tvm.timm_networks import import_timm
 
 WEIGHT = 0.05  # standard deviation of what is added to biases and scales, which many networks start as 0 or 1
-OPSET = 20
 
 
 def _timm(network: Network) -> torch.nn.Module:
@@ -100,22 +99,23 @@ class Called(torch.nn.Module):
         return tuple(each for each in leaves if isinstance(each, torch.Tensor))
 
 
-def made(network: Network) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    """The network with random weights, and what it is called with."""
+def made(network: Network, batch: int = 1) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """The network with random weights, and what it is called with, so many times over along the first dimension."""
     torch.manual_seed(0)
     module = MAKERS[network.package](network).eval().requires_grad_(False)
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.ndim < 2:
                 parameter.add_(WEIGHT * torch.randn_like(parameter))
-    return Called(module, network), tuple(_random(each) for each in network.inputs.values())
+    given = (_random(each) for each in network.inputs.values())
+    return Called(module, network), tuple(each.repeat(batch, *[1] * (each.ndim - 1)) for each in given)
 
 
 def _random(given: Input) -> torch.Tensor:
     return torch.randint(given.limit, given.shape) if given.dtype == "int64" else torch.randn(given.shape)
 
 
-def export(network: Network, path: Path) -> str:
+def export(network: Network, path: Path, batch: int = 1) -> str:
     """Write the file; which of torch's exporters did.
 
     Raises
@@ -123,9 +123,9 @@ def export(network: Network, path: Path) -> str:
     SystemExit
         With what each of them says, if none can.
     """
-    module, given = made(network)
+    module, given = made(network, batch)
     names, refused = list(network.inputs), []
-    common = {"input_names": names, "opset_version": OPSET, "verbose": False}
+    common = {"input_names": names, "opset_version": network.opset, "verbose": False}
     ways = {
         "TorchScript": lambda: torch.onnx.export(module, given, path, dynamo=False, **common),
         "dynamo": lambda: torch.onnx.export(module, given, path, dynamo=True, external_data=False, **common),

@@ -6,9 +6,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from audit_rows import PLAIN
+
 from smartmem_tvm.bench import systems
 from smartmem_tvm.bench.child import Child, System
 from smartmem_tvm.bench.turns import RunEffort, in_turns, summary
+from smartmem_tvm.frontend import from_onnx, input_spec, onnxruntime_session
+from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.planner.arena import Block, lower_bound
 
 
@@ -49,8 +53,20 @@ class OnProcessor(System):
         return sum(seconds), seconds
 
 
+class PlainReference(systems.OnnxRuntime):
+    """ONNX Runtime without the optimizations that change the order of its sums: how far it is from itself."""
+
+    def __init__(self, request: dict):
+        super().__init__(request)
+        model = systems.model_of(request)
+        self.session = onnxruntime_session(model, request["threads"], lean=True)
+        self.facts["inputs"] = random_inputs(input_spec(from_onnx(model)), id_limits(model.proto), request["seed"])
+
+
 def prepare(request: dict) -> System:
     """The system of `smartmem bench`; of ours also its different kernels, and its planned memory beside the least."""
+    if request["system"] == PLAIN:
+        return PlainReference(request)
     system = systems.prepare(request)
     if isinstance(system, systems.TvmSystem) and system.of_ours:
         compiled = system.compiled

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from audit_list import Input, chosen, networks  # noqa: E402
-from audit_rows import is_right, line, ratio_of_faster  # noqa: E402
+from audit_rows import is_right, is_undecided, line, ratio_of_faster  # noqa: E402
 from audit_system import OnProcessor, ProcessorTime, planned  # noqa: E402
 from pages import audit as page  # noqa: E402
 
@@ -191,6 +191,17 @@ def test_right_and_how_many_times_the_faster():
         "2.00x of openvino's"
     )
     assert line({"stage": "export", "error": "It is odd."}) == "export: It is odd."
+
+
+def test_what_rounding_decides_is_neither_right_nor_wrong():
+    tie = row(deviation=0.8, reference_deviation=0.9)
+    assert is_undecided(tie) and not is_right(tie) and line(tie).startswith("decided by rounding (8.0e-01)")
+    assert not is_undecided(row(reference_deviation=0.9)), "it is right"
+    assert not is_undecided(row(deviation=0.8)) and not is_undecided(row(deviation=0.8, reference_deviation=1e-3))
+    found = page.page(TABLE, {"resnet18": tie})
+    assert (
+        "0 of them right, 1 decided by rounding" in found and "by rounding: ONNX Runtime is 9e-01 from itself" in found
+    )
 
 
 def test_the_page_says_what_was_found():

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from audit_list import Network, networks
-from audit_rows import OTHERS, REFERENCE, is_right, ratio, ratio_of_faster
+from audit_rows import OTHERS, REFERENCE, is_right, is_undecided, ratio, ratio_of_faster
 from rendering import HERE, dates, figure, host, mean_of_known, places, table, threads, versions
 
 from smartmem_tvm.bench.results import read
@@ -39,12 +39,14 @@ def page(known: Mapping[str, Network], rows: Mapping[str, Row]) -> str:
 
 def _counts(known: Mapping[str, Network], listed: Sequence[Row]) -> str:
     compiled = [row for row in listed if "error" not in row]
-    right = sum(map(is_right, compiled))
+    right, undecided = sum(map(is_right, compiled)), sum(map(is_undecided, compiled))
+    rounding = f", {undecided} decided by rounding" if undecided else ""
     timed = sum(ratio(row, REFERENCE) is not None for row in compiled)
+    left = f"{len(known) - timed} are still to be timed, {len(known) - len(listed)} of them still to be taken"
     return (
         f"{len(listed)} of the {len(known)} networks of the table were taken: {len(compiled)} are compiled, {right} of "
-        f"them right, {len(listed) - len(compiled)} could not be exported, compiled or compared. {timed} were timed on "
-        f"one thread; {len(known) - timed} are still to be timed, {len(known) - len(listed)} of them still to be taken."
+        f"them right{rounding}, {len(listed) - len(compiled)} could not be exported, compiled or compared. "
+        f"{timed} were timed on one thread; {left}."
     )
 
 
@@ -64,7 +66,7 @@ def _means(compiled: Sequence[Row]) -> list[str]:
 
 def _line(row: Row) -> tuple:
     made = f"{row['package']}, {row['scale']}" if row["scale"] else row["package"]
-    right = "yes" if is_right(row) else f"**no**, {row['deviation']:.0e}" if row["deviation"] is not None else "**no**"
+    right = _right(row)
     memory = row["memory"]
     over = figure(memory["planned"] / memory["least"] if memory["least"] else None, "{:.3f}x")
     ours = row["latency"].get("1", {}).get("smartmem")
@@ -72,6 +74,14 @@ def _line(row: Row) -> tuple:
     slow = figure(row.get("slow_share"), "{:.0%}")
     known = (row["name"], made, right, row["kernels"], row["layout_kernels"], over)
     return (*known, f"{sum(row['seconds'].values()):.0f}", *times, slow, _all_cores(row))
+
+
+def _right(row: Row) -> str:
+    if is_right(row):
+        return "yes"
+    if is_undecided(row):
+        return f"by rounding: ONNX Runtime is {row['reference_deviation']:.0e} from itself"
+    return f"**no**, {row['deviation']:.0e}" if row["deviation"] is not None else "**no**"
 
 
 def _all_cores(row: Row) -> str:

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks of the audit's table on a CUDA GPU, beside torch.compile: ours and torch's in turns, in each precision.
+
+    python benchmarks/gpu_audit.py      # benchmarks/gpu_audit.json; goes on where it stopped
+    python benchmarks/gpu_audit.py --jobs 6 --batch 8 resnet50 BertModel --torch half:max-autotune
+
+Weights are random. Errors are against torch in float64 on the CPU, on the same weights and inputs, relative to the
+largest output. Networks are compiled side by side, and timed one at a time: nobody is timed while others compile.
+What fails or takes too long is an entry with its reason; so is a mode of torch's alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import fcntl
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from audit_list import networks
+
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.whole_file import whole
+
+NETWORKS = (
+    *("swin_tiny_patch4_window7_224", "beit_base_patch16_224", "gcvit_xxtiny", "poolformer_s12", "pvt_v2_b1"),
+    *("twins_svt_small", "densenet121", "swinv2_tiny_window8_256", "resnet50", "resnext50_32x4d", "convnext_tiny"),
+    *("vit_base_patch16_224", "BertModel", "SegformerForSemanticSegmentation", "efficientnet_b0", "levit_128s"),
+    *("mobilenetv3_large_100", "cait_xxs24_224", "coat_lite_tiny", "regnety_008", "Dinov2Model", "Wav2Vec2Model"),
+    *("CLIPModel", "GPT2LMHeadModel", "mixer_s32_224", "maxvit_rmlp_pico_rw_256"),
+)
+OURS, TORCH = ("float32", "half"), ("float32:reduce-overhead", "half:reduce-overhead", "half:max-autotune")
+TYPES = {"half": "float16", "bfloat16": "bfloat16", "float32": "float32", "tf32": "float32"}
+_ROUNDS, _RUNS = 15, 20
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Measure the networks that are not in the file yet, some of them compiled at the same time."""
+    args = arguments()
+    try:
+        known = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {"networks": {}}
+        waiting = [name for name in args.networks if f"{name}@{args.batch}" not in known["networks"]]
+        absent = [name for name in waiting if name not in networks()]
+        if absent:
+            raise UserError(f"The audit has no network '{absent[0]}': name one of benchmarks/audit_networks.json.")
+    except (UserError, ValueError) as error:
+        print(f"gpu_audit.py: {error}", file=sys.stderr)
+        return UserError.EXIT_CODE
+    running: dict[str, tuple[subprocess.Popen, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < args.jobs:
+            name = waiting.pop(0)
+            running[name] = started(args, name)
+        time.sleep(0.2)
+        for name in [name for name, each in running.items() if ended(*each, args.timeout)]:
+            row = row_of(running.pop(name)[0])
+            known["networks"][f"{name}@{args.batch}"] = row
+            with whole(args.output) as path:
+                path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+            print(name, json.dumps(row), flush=True)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    """What the command is given; with ``--one`` this process measures one network and ends."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS), help="by name in audit_networks.json")
+    parser.add_argument("-o", "--output", type=Path, default=HERE / "gpu_audit.json", metavar="FILE")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--ours", nargs="*", default=list(OURS), metavar="PRECISION")
+    parser.add_argument("--torch", nargs="*", default=list(TORCH), metavar="PRECISION:MODE")
+    parser.add_argument("--jobs", type=int, default=1, help="networks that are compiled at the same time")
+    parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="for one network")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.one, args)))
+        sys.exit(0)
+    return args
+
+
+def started(args: argparse.Namespace, name: str) -> tuple[subprocess.Popen, float]:
+    """A process of its own for a network, and when it began."""
+    command = [sys.executable, __file__, "--one", name, "--batch", str(args.batch), "-o", str(args.output)]
+    command += ["--ours", *args.ours, "--torch", *args.torch]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), time.monotonic()
+
+
+def ended(process: subprocess.Popen, start: float, timeout: float) -> bool:
+    """Whether it is done; it is stopped when its time is over."""
+    if process.poll() is None and time.monotonic() - start > timeout:
+        process.kill()
+    return process.poll() is not None
+
+
+def row_of(process: subprocess.Popen) -> dict:
+    """What a process found, or why not."""
+    out, err = process.communicate()
+    lines = out.strip().splitlines()
+    if process.returncode == 0 and lines:
+        return json.loads(lines[-1])
+    last = err.strip().splitlines()[-1:] or ["stopped: it took too long"]
+    return {"error": last[0][:300]}
+
+
+def measure(name: str, args: argparse.Namespace) -> dict:
+    """One network: milliseconds of each system (medians of rounds in turns), errors, seconds of compiling."""
+    import torch
+    from audit_export import export, made
+
+    torch.set_num_threads(2)
+    network = networks()[name]
+    module, given = made(network, args.batch)
+    with torch.no_grad():
+        expected = copy.deepcopy(module).double()(*as_type(given, torch.float64))
+    error = largest_error([each.numpy() for each in expected])
+    row: dict = {"seconds": {}, "errors": {}, "milliseconds": {}, "failed": {}}
+    runs: dict[str, Callable] = {}
+    lock = os.open(f"{args.output}.lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{name}.onnx")
+        if args.ours:
+            export(network, path, args.batch)
+        for precision in args.ours:
+            with attempt(row, f"ours {precision}"):
+                runs[f"ours {precision}"] = ours(path, given, precision, row, error)
+    for system in args.torch:
+        with attempt(row, f"torch {system}"), torch.no_grad():
+            runs[f"torch {system}"] = theirs(module, given, system, row, error)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with torch.no_grad():
+        row["milliseconds"] = in_turns(runs)
+    return {**row, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
+
+
+@contextlib.contextmanager
+def attempt(row: dict, name: str) -> Iterator[None]:
+    """A system that fails is an entry of the row, and takes its seconds."""
+    start = time.perf_counter()
+    try:
+        yield
+        row["seconds"][name] = time.perf_counter() - start
+    except Exception as error:  # of many kinds
+        row["failed"][name] = " ".join(str(error).split())[:300]
+
+
+def as_type(given, dtype) -> tuple:
+    """Tensors of floats in another type; others as they are."""
+    return tuple(each.to(dtype) if each.is_floating_point() else each for each in given)
+
+
+def largest_error(expected: list) -> Callable:
+    """How far arrays are from those of float64, relative to the largest number of each."""
+    import numpy as np
+
+    def error(found) -> float:
+        pairs = zip(found, expected, strict=True)
+        return max(float(np.abs(a.astype("float64") - b).max() / (np.abs(b).max() or 1.0)) for a, b in pairs)
+
+    return error
+
+
+def ours(path: Path, given, precision: str, row: dict, error: Callable) -> Callable:
+    """Compile for CUDA; a call of it on inputs that are on the device."""
+    import smartmem_tvm as sm
+    from smartmem_tvm.bench.turns import inference
+
+    compiled = sm.compile(sm.from_onnx(path), "cuda", sm.Options(precision=precision))
+    arrays = [each.numpy() for each in given]
+    row["errors"][f"ours {precision}"] = error(compiled.run(*arrays))
+    return inference(compiled.vm, arrays)
+
+
+def theirs(module, given, system: str, row: dict, error: Callable) -> Callable:
+    """torch.compile in a mode; a call of it on inputs that are on the device."""
+    import torch
+
+    precision, _, mode = system.partition(":")
+    dtype = getattr(torch, TYPES[precision])
+    torch._dynamo.reset()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    placed = copy.deepcopy(module).to(dtype).cuda()
+    arrays = tuple(each.cuda() for each in as_type(given, dtype))
+    row["errors"][f"torch {precision}"] = error([each.float().cpu().numpy() for each in placed(*arrays)])
+    compiled = torch.compile(placed, mode=mode, dynamic=False)
+    for _ in range(3):
+        compiled(*arrays)
+
+    def run():
+        compiled(*arrays)
+        torch.cuda.synchronize()
+
+    return run
+
+
+def in_turns(runs: dict[str, Callable]) -> dict[str, float]:
+    """Medians in milliseconds."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(_ROUNDS):
+        for name, run in runs.items():
+            run()
+            for _ in range(_RUNS):
+                start = time.perf_counter()
+                run()
+                times[name].append((time.perf_counter() - start) * 1e3)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
