@@ -144,6 +144,7 @@ _ENTRIES = (
     _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
     _ours(transform.RewriteAlgebra, "DNNFusion 4.2, Table 4"),
     _ours(transform.PoolFirst),
+    _ours(transform.TrimWindows),
     _ours(transform.SplitTransposed),
     _ours(transform.MergeProjections, "DNNFusion 4.2"),
     _ours(transform.LowerSorts),

@@ -160,7 +160,10 @@ PHASES = (
         ),
     ),
     # Cheaper operators, while operators still have names.
-    Phase("rewrite", ("fold-scales", "fold-norm-affine", "rewrite-algebra", "pool-first", "split-transposed")),
+    Phase(
+        "rewrite",
+        ("fold-scales", "fold-norm-affine", "rewrite-algebra", "pool-first", "trim-windows", "split-transposed"),
+    ),
     Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
     # Every operator a PrimFunc: from here on facts are read from loop programs.
     Phase(

@@ -47,6 +47,7 @@ from .stage_texels import StageTexels
 from .store_bound import StoreBound
 from .store_half import StoreHalf
 from .stream_weights import StreamWeights
+from .trim_windows import TrimWindows
 from .vectorize_math import VectorizeMath
 from .widen_bfloat16 import WidenBfloat16
 from .widen_sums import WidenSums
@@ -100,6 +101,7 @@ __all__ = [
     "StoreBound",
     "StoreHalf",
     "StreamWeights",
+    "TrimWindows",
     "VectorizeMath",
     "WidenBfloat16",
     "WidenSums",
