@@ -146,6 +146,7 @@ _ENTRIES = (
     _ours(transform.PoolFirst),
     _ours(transform.TrimWindows),
     _ours(transform.SplitTransposed),
+    _ours(transform.SplitWindows),
     _ours(transform.MergeProjections, "DNNFusion 4.2"),
     _ours(transform.LowerSorts),
     _ours(transform.LowerScans),

@@ -43,6 +43,7 @@ from .select_layout import SelectLayout
 from .slice_weights import SliceWeights
 from .split_reductions import SplitReductions
 from .split_transposed import SplitTransposed
+from .split_windows import SplitWindows
 from .stage_texels import StageTexels
 from .store_bound import StoreBound
 from .store_half import StoreHalf
@@ -97,6 +98,7 @@ __all__ = [
     "SliceWeights",
     "SplitReductions",
     "SplitTransposed",
+    "SplitWindows",
     "StageTexels",
     "StoreBound",
     "StoreHalf",

@@ -45,7 +45,7 @@ class CpuParams:
     window_vectors : int
         Accumulator vectors of a sliding-window tile.
     tile_values : int
-        Most accumulators of a tile: from 1024 bytes on TVM allocates them on the heap, in each tile.
+        Most accumulators of a window's tile: from 1024 bytes on TVM allocates them on the heap, in each tile.
     row_vectors : int
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
@@ -57,8 +57,8 @@ class CpuParams:
     cores: int = 4
     tasks_per_core: int = 4
     serial_below: int = 20_000
-    tile_rows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
-    tile_vectors: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+    tile_rows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
+    tile_vectors: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8)
     pack_reuse: int = 4
     panel_bytes: int = 256 * 1024
     block_bytes: int = 64 * 1024

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from .params import CpuParams
 
-_FMA_PER_CYCLE, _LOADS_PER_CYCLE, _FMA_LATENCY = 2, 2, 4
-_STREAM = 1.5  # cycles for a vector from the second-level cache, where the panel of a deep product is
+_FMA_PER_CYCLE, _FMA_LATENCY = 2, 4
+_ISSUE = 0.25  # cycles that a load, or what a loop does, takes from the multiplications beside it
+_FEW_REGISTERS = 16
+_PER_STEP = 2  # such operations of the loop itself
+_STREAM = 0.22  # cycles more for a vector from the second-level cache, where the panel of a deep product is
 
 
 @dataclass(frozen=True)
@@ -26,16 +29,23 @@ def column_tiles(rest: int, params: CpuParams) -> list[int]:
 
 
 def cycles(height: int, width: int, params: CpuParams) -> float:
-    """Cycles one step along the depth takes: multiplications, loads, the panel, or waiting for the previous step."""
+    """Cycles one step along the depth takes: multiplications, loads, the panel; or waiting for the previous step.
+
+    Fitted to products of 840 x 256 and 840 x 512 by 960 columns, by 23 tiles with AVX-512: docs/cpu.md.
+    """
     vectors = -(-width // params.lanes)
-    loads = (height + vectors) / _LOADS_PER_CYCLE
-    return max(height * vectors / _FMA_PER_CYCLE, loads, vectors * _STREAM, _FMA_LATENCY)
+    beside = _ISSUE * (height + vectors + _PER_STEP) + _STREAM * vectors
+    return max(height * vectors / _FMA_PER_CYCLE + beside, _FMA_LATENCY)
 
 
 def fits(height: int, width: int, params: CpuParams) -> bool:
-    """Whether accumulators, one row of the right operand and a broadcast fit in the registers."""
+    """Whether accumulators, one row of the right operand and a broadcast fit in the registers.
+
+    Where there are more than 16 of them, some are left over: tiles that take all 32 were slower than smaller ones.
+    """
     vectors = -(-width // params.lanes)
-    return height * vectors + vectors + 1 <= params.registers and height * width <= params.tile_values
+    spare = max(0, params.registers - _FEW_REGISTERS) // 8
+    return height * vectors + vectors + 1 + spare <= params.registers
 
 
 def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams) -> float:
