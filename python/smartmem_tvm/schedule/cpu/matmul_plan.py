@@ -107,7 +107,7 @@ class MatmulPlan(FusedContraction):
     @cached_property
     def tile(self) -> Tile:
         """The register tile."""
-        return best_tile(self.rows, self.columns, self.params)
+        return best_tile(self.rows, self.columns, self.params, self.depth)
 
     @cached_property
     def panels(self) -> int:
@@ -194,7 +194,7 @@ class MatmulPlan(FusedContraction):
 
         Of 49 columns the last one takes as long as a vector; as rows they fill all vectors, and are stored one by one.
         """
-        multiplying = self.depth * total_cycles(self.tile, self.rows, self.columns, self.params)
+        multiplying = self.depth * total_cycles(self.tile, self.rows, self.columns, self.params, self.depth)
         return self.batch * (multiplying + self._stepping()) + self._copying()
 
     def _stepping(self) -> float:
@@ -237,7 +237,7 @@ class MatmulPlan(FusedContraction):
         panels = -(-max(1, self.panels) // column_parts)
         rows, columns = tiles * self.tile.height, panels * self.tile.width
         far = 0 if rows * self.depth * _FLOAT_BYTES <= self.params.panel_bytes else _FAR * self.tile.height
-        work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params) + far)
+        work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params, self.depth) + far)
         left = rows * self._copy(self.left_packed, 4)
         right = columns * (self._copy(self.right_packed, self.right_run(self.params.lanes)) + _FETCH)
         rounds = -(-self.batch * row_parts * column_parts // (self.params.cores if self.parallel else 1))
