@@ -43,10 +43,12 @@ from .select_layout import SelectLayout
 from .slice_weights import SliceWeights
 from .split_reductions import SplitReductions
 from .split_transposed import SplitTransposed
+from .split_windows import SplitWindows
 from .stage_texels import StageTexels
 from .store_bound import StoreBound
 from .store_half import StoreHalf
 from .stream_weights import StreamWeights
+from .trim_windows import TrimWindows
 from .vectorize_math import VectorizeMath
 from .widen_bfloat16 import WidenBfloat16
 from .widen_sums import WidenSums
@@ -96,10 +98,12 @@ __all__ = [
     "SliceWeights",
     "SplitReductions",
     "SplitTransposed",
+    "SplitWindows",
     "StageTexels",
     "StoreBound",
     "StoreHalf",
     "StreamWeights",
+    "TrimWindows",
     "VectorizeMath",
     "WidenBfloat16",
     "WidenSums",

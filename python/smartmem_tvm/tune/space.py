@@ -79,11 +79,10 @@ def _tasks(kind: Kind, field: str = "tasks") -> None:
 
 
 def _register_tile(kind: Kind, height: str, width: str, columns: int) -> None:
-    """A tile that TVM keeps off the heap; what does not fit in the registers is slow, not wrong."""
+    """A register tile; what does not fit in the registers is slow, not wrong."""
     lanes = kind["lanes"]
     kind.number(height, range(1, 17))
-    kind.number(width, (n * lanes for n in (1, 2, 3, 4, 6, 8)), max(columns, lanes))
-    kind.at_most(kind["tile_values"], height, width)
+    kind.number(width, (n * lanes for n in (1, 2, 3, 4, 5, 6, 8)), max(columns, lanes))
     kind.at_most(2 * kind["registers"] * lanes, height, width)
 
 

@@ -8,6 +8,7 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.ir.walk import collect, stores
 from smartmem_tvm.schedule import CpuParams, Matmul
+from smartmem_tvm.schedule.cpu.tile import best_tile, fits
 
 
 def f32(value):
@@ -294,3 +295,32 @@ def test_a_choice_between_columns_is_packed_one_by_one(check):
     assert not _packs_in_vectors(check([x, y, w], across, lambda x, y, w: w @ np.hstack([x, y]), "Matmul"))
     along = check(*_joined_channels(4, 4, 128), lambda x, y, w: w @ np.maximum(np.vstack([x, y]), 0), "Matmul")
     assert _packs_in_vectors(along)
+
+
+@pytest.mark.parametrize("tile", [(6, 4), (14, 2), (16, 1), (5, 5)])
+def test_a_tile_of_more_than_a_kilobyte_keeps_its_sums_in_several_buffers(check, tile):
+    """From 1024 bytes on TVM would allocate a buffer on the heap, in each tile."""
+    params = CpuParams(lanes=16, registers=32, tile_rows=tile[:1], tile_vectors=tile[1:])
+    inputs, output = matmul(53, 29, 131)
+    lines = check(inputs, output, np.matmul, "Matmul", params=params).script().splitlines()
+    sizes = [
+        int(line.partition("((")[2].partition(",")[0]) for line in lines if "acc" in line and "alloc_buffer" in line
+    ]
+    assert sizes and all(size * 4 < 1024 for size in sizes)
+    assert len([size for size in sizes if size > 16]) > 1
+
+
+def test_a_very_deep_product_has_narrower_panels():
+    params = CpuParams(lanes=16, registers=32)
+    shallow, deep = (best_tile(1280, 64, params, depth) for depth in (1280, 11520))
+    assert deep.width < shallow.width
+    assert deep.width * 11520 * 4 <= params.far_bytes
+    assert fits(deep.height, deep.width, params) and fits(shallow.height, shallow.width, params)
+
+
+def test_weights_from_memory_cost_what_the_processor_says():
+    amd, intel, plain = (
+        CpuParams.of(tvm.target.Target({"kind": "llvm", "mcpu": name}))
+        for name in ("znver4", "sapphirerapids", "x86-64")
+    )
+    assert amd.memory_bytes > intel.memory_bytes == plain.memory_bytes > 0

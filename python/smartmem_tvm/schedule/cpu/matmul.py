@@ -29,6 +29,7 @@ from ..core.decisions import decide, given_value
 from ..core.expressions import chooses_along, has_select, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
+from .accumulators import Accumulators
 from .matmul_plan import Chunks, GivenPlan, MatmulPlan
 from .params import CpuParams
 from .rule import CpuRule
@@ -226,26 +227,19 @@ class _Emitter:
         return block(*statements, *_in_last_chunk(task.row_chunk, chunks, tail))
 
     def _tile(self, task: _Task, row, column, height: int, width: int, right) -> tirx.Stmt:
-        acc = scratch([height * width], self.reduction.accumulator.ty.dtype, "acc")
-
-        def each(body) -> tirx.Stmt:
-            return self.scope.loop(height, lambda i: self._vectors(width, lambda j: body(i, j)), "i", UNROLL)
-
-        def add(k):
-            return each(
-                lambda i, j: store(acc, acc[i * width + j] + task.left(row + i, k) * right(k, j), i * width + j)
-            )
-
-        total = self._steps(add)
-        start = each(lambda i, j: store(acc, self.reduction.init, i * width + j))
+        acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
+        start = acc.set(lambda i, j, _: self.reduction.init)
+        total = self._steps(
+            lambda k: acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j)),
+        )
         if self._finishes_in_registers:
-            finish = each(lambda i, j: self._result(acc[i * width + j], task, row + i, column + j))
-            return allocate([acc], block(start, total, finish))
+            finish = acc.each(lambda i, j, value: self._result(value, task, row + i, column + j))
+            return acc.allocate(start, total, finish)
         # leave the registers first: a loop that indexes the accumulators would keep them in memory all along
-        done = scratch([height, width], acc.ty.dtype, "done")
-        spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
+        done = scratch([height, width], self.reduction.accumulator.ty.dtype, "done")
+        spill = acc.each(lambda i, j, value: store(done, value, i, j))
         finish = self._finish(task, row, column, height, width, done)
-        return allocate([acc, done], block(start, total, spill, finish))
+        return allocate([done], acc.allocate(start, total, spill, finish))
 
     def _steps(self, add) -> tirx.Stmt:
         depth, unroll = self.plan.depth, self.plan.unroll

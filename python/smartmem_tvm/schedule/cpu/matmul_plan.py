@@ -17,7 +17,8 @@ from .tile import Tile, best_tile, column_tiles, cycles, total_cycles
 
 _FLOAT_BYTES = 4
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
-_FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows, where it is not copied
+_FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows
+_OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 
 
@@ -106,7 +107,7 @@ class MatmulPlan(FusedContraction):
     @cached_property
     def tile(self) -> Tile:
         """The register tile."""
-        return best_tile(self.rows, self.columns, self.params)
+        return best_tile(self.rows, self.columns, self.params, self.depth)
 
     @cached_property
     def panels(self) -> int:
@@ -193,8 +194,20 @@ class MatmulPlan(FusedContraction):
 
         Of 49 columns the last one takes as long as a vector; as rows they fill all vectors, and are stored one by one.
         """
-        multiplying = self.depth * total_cycles(self.tile, self.rows, self.columns, self.params)
-        return self.batch * multiplying + self._copying()
+        multiplying = self.depth * total_cycles(self.tile, self.rows, self.columns, self.params, self.depth)
+        return self.batch * (multiplying + self._stepping()) + self._copying()
+
+    def _stepping(self) -> float:
+        """Cycles that tiles wait for a left operand of which each step along the depth is in another cache line."""
+        if self.left_packed or self._left_step() == 1:
+            return 0.0
+        tiles = -(-self.rows // self.tile.height) * -(-self.columns // self.tile.width)
+        return tiles * self.depth * _OTHER_LINE
+
+    def _left_step(self) -> int | None:
+        b, m, k = fresh("b"), fresh("m"), fresh("k")
+        walk = Walk({b: self.batch, m: self.rows, k: self.depth})
+        return walk.load_stride(self.left(b, m, k), k)
 
     def _copying(self) -> float:
         lanes = self.params.lanes
@@ -224,9 +237,9 @@ class MatmulPlan(FusedContraction):
         panels = -(-max(1, self.panels) // column_parts)
         rows, columns = tiles * self.tile.height, panels * self.tile.width
         far = 0 if rows * self.depth * _FLOAT_BYTES <= self.params.panel_bytes else _FAR * self.tile.height
-        work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params) + far)
+        work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params, self.depth) + far)
         left = rows * self._copy(self.left_packed, 4)
-        right = columns * (self._copy(self.right_packed, self.right_run(self.params.lanes)) or _FETCH)
+        right = columns * (self._copy(self.right_packed, self.right_run(self.params.lanes)) + _FETCH)
         rounds = -(-self.batch * row_parts * column_parts // (self.params.cores if self.parallel else 1))
         return rounds * self.depth * (work + left + right)
 

@@ -17,7 +17,8 @@ from ...ir.kernel import Stage, substitute
 from ...ir.walk import collect, contains, loads
 from ..core.decisions import decide
 from ..core.expressions import has_select, uses
-from ..core.nest import UNROLL, allocate, block, index, scratch, store
+from ..core.nest import allocate, block, index, scratch, store
+from .accumulators import Accumulators
 from .params import CpuParams
 from .row_stages import RowStages
 from .tile import Tile, best_tile
@@ -166,31 +167,27 @@ class PanelProduct:
         return block(main, rest)
 
     def _tile(self, row, height: int, column, width: int, real: int, left, finish) -> tirx.Stmt:
-        acc = scratch([height * width], self.stage.body.buffer.ty.dtype, "acc")
-
-        def each(body) -> tirx.Stmt:
-            return self.scope.loop(height, lambda i: self.stages.vectors(width, lambda j: body(i, j)), "i", UNROLL)
+        dtype = self.stage.body.buffer.ty.dtype
+        acc = Accumulators(self.scope, height, width, self.params.lanes, dtype)
 
         def add(k):
             spot = self._place(column, k, width)
-            return each(
-                lambda i, j: store(acc, acc[i * width + j] + left(row + i, k) * self.packed[spot + j], i * width + j)
-            )
+            return acc.set(lambda i, j, value: value + left(row + i, k) * self.packed[spot + j])
 
-        start = each(lambda i, j: store(acc, self.stage.init.value, i * width + j))
+        start = acc.set(lambda i, j, _: self.stage.init.value)
         total = self.scope.loop(self.depth, add, "k")
 
-        def result(value, i, j):
+        def result(i, j, value):
             return self.stages.store_product(self.stage, finish, value, row + i, column + j)
 
         if real == width or (finish is None and self.stages.is_kept(self.stage)):
-            return allocate([acc], block(start, total, each(lambda i, j: result(acc[i * width + j], i, j))))
-        done = scratch([height, width], acc.ty.dtype, "done")
-        spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
+            return acc.allocate(start, total, acc.each(result))
+        done = scratch([height, width], dtype, "done")
+        spill = acc.each(lambda i, j, value: store(done, value, i, j))
         store_real = self.scope.loop(
-            height, lambda i: self.scope.loop(real, lambda j: result(done[i, j], i, j), "j"), "i"
+            height, lambda i: self.scope.loop(real, lambda j: result(i, j, done[i, j]), "j"), "i"
         )
-        return allocate([acc, done], block(start, total, spill, store_real))
+        return allocate([done], acc.allocate(start, total, spill, store_real))
 
 
 def _searched(expr, columns: tuple) -> bool:

@@ -12,6 +12,8 @@ from tvm.target.codegen import target_has_features
 # says 512 for every x86, so it is no help.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
 _BASELINE = (4, 16)
+# Processor -> bytes from memory in a cycle, where it was measured and differs from the default (AMD EPYC).
+_MEMORY = (("znver", 8.0),)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class CpuParams:
         Times a packed panel must be read again to be worth packing when it need not be.
     panel_bytes : int
         Bytes of the left operand that one task keeps in its second-level cache.
+    far_bytes : int
+        Bytes of a packed panel that no longer stays in the second-level cache beside what else a product reads.
+    memory_bytes : float
+        Bytes of weights that all cores together read from memory in a cycle (of one vector of multiplications).
     block_bytes : int
         Bytes of the widest intermediate result of a block of rows of a chain.
     least_block : int
@@ -45,7 +51,7 @@ class CpuParams:
     window_vectors : int
         Accumulator vectors of a sliding-window tile.
     tile_values : int
-        Most accumulators of a tile: from 1024 bytes on TVM allocates them on the heap, in each tile.
+        Most accumulators of a window's tile: from 1024 bytes on TVM allocates them on the heap, in each tile.
     row_vectors : int
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
@@ -57,10 +63,12 @@ class CpuParams:
     cores: int = 4
     tasks_per_core: int = 4
     serial_below: int = 20_000
-    tile_rows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
-    tile_vectors: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+    tile_rows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
+    tile_vectors: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8)
     pack_reuse: int = 4
     panel_bytes: int = 256 * 1024
+    far_bytes: int = 1536 * 1024
+    memory_bytes: float = 2.0
     block_bytes: int = 64 * 1024
     least_block: int = 32
     on_chip_bytes: int = 512 * 1024
@@ -85,4 +93,11 @@ class CpuParams:
         """The parameters of an ``llvm`` target: vectors and registers from its features, cores from ``num-cores``."""
         units = (unit[1:] for unit in _VECTOR_UNITS if target_has_features(unit[0], target))
         lanes, registers = next(units, _BASELINE)
-        return cls(lanes=lanes, registers=registers, cores=int(target.attrs.get("num-cores") or cls.cores))
+        memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)
+        cores = int(target.attrs.get("num-cores") or cls.cores)
+        return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory)
+
+
+def _processor(target: Target) -> str:
+    """LLVM's name of a processor; empty if the target has none."""
+    return str(target.attrs.get("mcpu") or "")

@@ -29,6 +29,7 @@ from ..core.decisions import decide
 from ..core.expressions import has_select, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
+from .accumulators import Accumulators
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_image import Image, image_of
@@ -257,24 +258,19 @@ class _Emitter:
         return block(main, *tails)
 
     def _tile(self, place: Mapping, read, sums, row, at, height: int, width: int) -> tirx.Stmt:
-        acc = scratch([height * width], sums.ty.dtype, "acc")
+        acc = Accumulators(self.scope, height, width, self.params.lanes, sums.ty.dtype)
         left, rows = self.contraction.left, self.contraction.rows
 
-        def each(body) -> tirx.Stmt:
-            return self.scope.loop(height, lambda i: self._vectors(width, lambda j: body(i, j)), "i", UNROLL)
-
         def add(depth: Mapping) -> tirx.Stmt:
-            def one(i, j):
+            def one(i, j, value):
                 point = {**place, **depth, **split_index(row + i, rows, self.extents)}
-                return store(
-                    acc, acc[i * width + j] + substitute(left, point) * read(place, depth, at + j), i * width + j
-                )
+                return value + substitute(left, point) * read(place, depth, at + j)
 
-            return each(one)
+            return acc.set(one)
 
-        start = each(lambda i, j: store(acc, self.reduction.init, i * width + j))
-        spill = each(lambda i, j: store(sums, acc[i * width + j], row + i, at + j))
-        return allocate([acc], block(start, self._over_depth(add), spill))
+        start = acc.set(lambda i, j, _: self.reduction.init)
+        spill = acc.each(lambda i, j, value: store(sums, value, row + i, at + j))
+        return acc.allocate(start, self._over_depth(add), spill)
 
     def _over_depth(self, body) -> tirx.Stmt:
         def kind(var):

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from .params import CpuParams
 
-_FMA_PER_CYCLE, _LOADS_PER_CYCLE, _FMA_LATENCY = 2, 2, 4
-_STREAM = 1.5  # cycles for a vector from the second-level cache, where the panel of a deep product is
+_FMA_PER_CYCLE, _FMA_LATENCY = 2, 4
+_ISSUE = 0.25  # cycles that a load, or what a loop does, takes from the multiplications beside it
+_FEW_REGISTERS = 16
+_PER_STEP = 2  # such operations of the loop itself
+_STREAM = 0.22  # cycles more for a vector from the second-level cache, where the panel of a product is
+_FAR_STREAM = 4.0  # the same from behind that cache, where the panel of a very deep product is
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -25,29 +30,42 @@ def column_tiles(rest: int, params: CpuParams) -> list[int]:
     return [w for w in (whole, rest - whole) if w]
 
 
-def cycles(height: int, width: int, params: CpuParams) -> float:
-    """Cycles one step along the depth takes: multiplications, loads, the panel, or waiting for the previous step."""
+def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
+    """Cycles one step along the depth takes: multiplications, loads, the panel; or waiting for the previous step.
+
+    Fitted to products of 840 x 256 and 840 x 512 by 960 columns, by 23 tiles with AVX-512: docs/cpu.md.
+
+    Parameters
+    ----------
+    depth : int
+        Steps; they say in which cache a panel is.
+    """
     vectors = -(-width // params.lanes)
-    loads = (height + vectors) / _LOADS_PER_CYCLE
-    return max(height * vectors / _FMA_PER_CYCLE, loads, vectors * _STREAM, _FMA_LATENCY)
+    far = depth * width * _FLOAT_BYTES > params.far_bytes
+    beside = _ISSUE * (height + vectors + _PER_STEP) + (_FAR_STREAM if far else _STREAM) * vectors
+    return max(height * vectors / _FMA_PER_CYCLE + beside, _FMA_LATENCY)
 
 
 def fits(height: int, width: int, params: CpuParams) -> bool:
-    """Whether accumulators, one row of the right operand and a broadcast fit in the registers."""
+    """Whether accumulators, one row of the right operand and a broadcast fit in the registers.
+
+    Where there are more than 16 of them, some are left over: tiles that take all 32 were slower than smaller ones.
+    """
     vectors = -(-width // params.lanes)
-    return height * vectors + vectors + 1 <= params.registers and height * width <= params.tile_values
+    spare = max(0, params.registers - _FEW_REGISTERS) // 8
+    return height * vectors + vectors + 1 + spare <= params.registers
 
 
-def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams) -> float:
+def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: int = 0) -> float:
     """Cycles that one step along the depth takes for a `rows` x `columns` result, remainders included."""
     heights = [(tile.height, rows // tile.height), (rows % tile.height, 1)]
     widths = [(tile.width, columns // tile.width)]
     widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
-    return sum(cycles(h, w, params) * nh * nw for h, nh in heights for w, nw in widths if h and w and nh and nw)
+    return sum(cycles(h, w, params, depth) * nh * nw for h, nh in heights for w, nw in widths if h and w and nh and nw)
 
 
-def best_tile(rows: int, columns: int, params: CpuParams) -> Tile:
-    """The tile with the fewest cycles for a `rows` x `columns` result."""
+def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0) -> Tile:
+    """The tile with the fewest cycles for a `rows` x `columns` result of `depth` steps."""
     tiles = [
         Tile(height, vectors * params.lanes)
         for height in params.tile_rows
@@ -58,4 +76,4 @@ def best_tile(rows: int, columns: int, params: CpuParams) -> Tile:
     if not small:
         small = [Tile(min(rows, params.tile_rows[-1]), min(columns, params.lanes))]
     # equal cost: fewer, larger tiles reread the panels less often
-    return min(small, key=lambda t: (total_cycles(t, rows, columns, params), -t.height * t.width))
+    return min(small, key=lambda t: (total_cycles(t, rows, columns, params, depth), -t.height * t.width))

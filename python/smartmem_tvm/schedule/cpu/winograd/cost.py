@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from ..params import CpuParams
 from .plan import FLOAT_BYTES, WinogradPlan
 from .shape import Windows
 from .transforms import WINDOW
@@ -20,15 +21,14 @@ _COPY = 1.0  # cycles per pixel that is taken apart, or put together
 _NEAR_BYTES = 32 * 1024  # of the first-level cache
 _SPILL_BYTES = 10  # a cycle, written to what is behind it
 _CACHED_BYTES = 512 * 1024  # of weights that are still in the second-level cache since the last inference
-_MEMORY_BYTES = 8  # a cycle, from memory, for all cores together
 _PLAIN = 1.1  # of the cycles of its products alone, that a plain convolution takes
-_GAIN = 0.9  # of the plain convolution's time, which pays for larger weights
+_GAIN = 0.8  # of the plain convolution's time, which pays for larger weights
 
 
 def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
     """The plans that are faster than the plain convolution, the fastest first."""
     timed = sorted(((cycles(plan), plan) for plan in plans), key=lambda pair: pair[0])
-    return [plan for time, plan in timed if time < _GAIN * plain_cycles(plan.windows, plan.params.lanes, _cores(plan))]
+    return [plan for time, plan in timed if time < _GAIN * plain_cycles(plan.windows, plan.params, _cores(plan))]
 
 
 def cycles(plan: WinogradPlan) -> float:
@@ -40,18 +40,18 @@ def cycles(plan: WinogradPlan) -> float:
     into = plan.channels * (strips * each + (lines + 2) * (plan.sizes[1] + 2) * _COPY)
     back = plan.filters * (strips * each + lines * plan.sizes[1] * _COPY)
     weights = plan.points * plan.channels * plan.panels * plan.tile.height * plan.windows.extent(plan.windows.groups)
-    return (product + blocks * (into + back)) / _cores(plan) + _fetch(weights)
+    return (product + blocks * (into + back)) / _cores(plan) + _fetch(weights, plan.params)
 
 
-def plain_cycles(windows: Windows, lanes: int, cores: int = 1) -> float:
+def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:
     """Cycles until a convolution is done as it is written, at its best: register tiles over lines of the picture."""
-    extents = windows.contraction.reduction.extents
+    extents, lanes = windows.contraction.reduction.extents, params.lanes
     high, wide = (extents[v] for v in windows.image.columns)
     vectors = -(-((high - 1) * (wide + WINDOW - 1) + wide) // lanes)
     vectors = min(vectors, high * -(-wide // lanes))
     weights = prod(windows.extent(v) for v in (windows.channels, windows.contraction.rows)) * WINDOW**2
     product = _PLAIN * windows.extent(windows.outer) * weights * vectors * lanes / _AT_ONCE
-    return product / cores + _fetch(weights * windows.extent(windows.groups))
+    return product / cores + _fetch(weights * windows.extent(windows.groups), params)
 
 
 def _spilled(plan: WinogradPlan) -> float:
@@ -60,8 +60,8 @@ def _spilled(plan: WinogradPlan) -> float:
     return plan.points * plan.lanes * FLOAT_BYTES / _SPILL_BYTES if of_block > _NEAR_BYTES else 0.0
 
 
-def _fetch(weights: int) -> float:
-    return max(0, weights * FLOAT_BYTES - _CACHED_BYTES) / _MEMORY_BYTES
+def _fetch(weights: int, params: CpuParams) -> float:
+    return max(0, weights * FLOAT_BYTES - _CACHED_BYTES) / params.memory_bytes
 
 
 def _cores(plan: WinogradPlan) -> int:

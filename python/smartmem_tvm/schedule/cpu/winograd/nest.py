@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from tvm import tirx
 
 from ...core.expressions import split_index
-from ...core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
+from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index
+from ..accumulators import Accumulators
 from .into_tiles import IntoTiles
 from .out_of_tiles import OutOfTiles
 from .part import DTYPE, ByPoints, Part
@@ -125,18 +126,11 @@ class WinogradNest(Part):
     def _tile(self, windows: tuple, local, at, width: int, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
         """`width` places from `at` on, of a panel of filters."""
         a, height = windows[1], self.plan.tile.height
-        acc = scratch([height * width], DTYPE, "acc")
-
-        def each(body) -> tirx.Stmt:
-            return self.scope.loop(height, lambda i: self.vectors(width, self.lanes, lambda j: body(i, j)), "i", UNROLL)
+        acc = Accumulators(self.scope, height, width, self.lanes, DTYPE)
 
         def add(c):
-            def one(i, j):
-                product = self.windows[(*windows, c, i)] * tiles[a, c, at + j]
-                return store(acc, acc[i * width + j] + product, i * width + j)
+            return acc.set(lambda i, j, value: value + self.windows[(*windows, c, i)] * tiles[a, c, at + j])
 
-            return each(one)
-
-        start = each(lambda i, j: store(acc, tirx.const(0, DTYPE), i * width + j))
-        spill = each(lambda i, j: sums.store(acc[i * width + j], a, local * index(height) + i, at + j))
-        return allocate([acc], block(start, self.scope.loop(self.plan.channels, add, "c"), spill))
+        start = acc.set(lambda i, j, _: tirx.const(0, DTYPE))
+        spill = acc.each(lambda i, j, value: sums.store(value, a, local * index(height) + i, at + j))
+        return acc.allocate(start, self.scope.loop(self.plan.channels, add, "c"), spill)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..params import CpuParams
-from ..tile import Tile, fits
+from ..tile import Tile, cycles, fits
 from .shape import Windows
 from .transforms import WINDOW
 
@@ -152,13 +153,21 @@ class WinogradPlan:
             for wide in range(1, min(vectors, _MOST_VECTORS) + 1)
             if fits(height, wide * lanes, self.params)
         ]
-        return min(candidates, key=lambda tile: (self.step_cycles(tile, vectors), -tile.height * tile.width))
+
+        def time(height: int, wide: int) -> float:
+            return cycles(height, wide * lanes, self.params)
+
+        return min(candidates, key=lambda tile: (self._over(tile, vectors, time), -tile.height * tile.width))
 
     def step_cycles(self, tile: Tile, vectors: int) -> float:
         """Estimated cycles of one step along the depth, for all filters and `vectors` of places."""
+        return self._over(tile, vectors, _step)
+
+    def _over(self, tile: Tile, vectors: int, step: Callable[[int, int], float]) -> float:
+        """The sum of `step` over the register tiles, by their heights and vectors."""
         wide = tile.width // self.params.lanes
         parts = ((wide, vectors // wide), (vectors % wide, 1))
-        return -(-self.filters // tile.height) * sum(count * _step(tile.height, n) for n, count in parts if n)
+        return -(-self.filters // tile.height) * sum(count * step(tile.height, n) for n, count in parts if n)
 
     @property
     def panels(self) -> int:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accumulators of a register tile: as many scratch buffers as keep each of them on the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+
+from ..core.nest import UNROLL, Scope, allocate, block, index, scratch, store
+
+_MOST_BYTES = 1024  # from here on TVM allocates a buffer on the heap, in each tile
+
+
+class Accumulators:
+    """`height` x `width` sums in registers.
+
+    Rows are dealt out to buffers of less than `_MOST_BYTES`, each written out line by line: LLVM keeps those in
+    registers, together more than one buffer could hold.
+
+    Parameters
+    ----------
+    lanes : int
+        Columns that are one vector.
+    """
+
+    def __init__(self, scope: Scope, height: int, width: int, lanes: int, dtype: str):
+        self.scope, self.width, self.lanes = scope, width, lanes
+        most = max(1, (_MOST_BYTES - 1) // (width * tirx.decl_buffer([1], dtype).dtype.itemsize))
+        count = -(-height // most)
+        high = [height // count + (part < height % count) for part in range(count)]
+        self.parts = [(sum(high[:n]), rows, scratch([rows * width], dtype, "acc")) for n, rows in enumerate(high)]
+
+    def allocate(self, *statements) -> tirx.Stmt:
+        """Statements with the accumulators around them."""
+        return allocate([buffer for _, _, buffer in self.parts], block(*statements))
+
+    def each(self, body: Callable) -> tirx.Stmt:
+        """``body(row, column, value)`` of all sums, written out: what it returns is done there."""
+        return block(*(self._part(first, rows, acc, body) for first, rows, acc in self.parts))
+
+    def _part(self, first: int, rows: int, acc, body: Callable) -> tirx.Stmt:
+        def line(i):
+            return self.scope.vectors(
+                self.width, self.lanes, lambda j: body(index(first) + i, j, acc[i * self.width + j])
+            )
+
+        return self.scope.loop(rows, line, "i", UNROLL)
+
+    def set(self, value: Callable) -> tirx.Stmt:
+        """``sum = value(row, column, sum)`` for all of them."""
+        return self.each(lambda i, j, old: store(old.source, value(i, j, old), *old.indices))
