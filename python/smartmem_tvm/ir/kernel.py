@@ -25,6 +25,8 @@ CONSTANTS = "layout_free_buffers"
 """Attribute of a PrimFunc: positions of arguments that are constants. TVM's name, so that its search knows them too."""
 DECISIONS = "smartmem.decisions"
 """Attribute of a PrimFunc: what is decided for its schedule, by name (`schedule.core.decisions`)."""
+FACTORS = "smartmem.factors"
+"""Attribute of a PrimFunc: to which type the factors of its products may be rounded, ``bfloat16`` or ``tf32``."""
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 
 

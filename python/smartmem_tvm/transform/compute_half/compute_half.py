@@ -7,6 +7,7 @@ import tvm
 from tvm import tirx
 
 from ...ir.graph import Graph, rewrite_graphs
+from ...ir.half import FLOAT
 from .half_arithmetic import in_half
 
 
@@ -34,7 +35,11 @@ class ComputeHalf:
 
 
 def _compute_half(graph: Graph) -> list[dict]:
+    """Rewrite `graph` in place; returns what stays float32, and why."""
+    log = []
     for node in graph:
         if node.kernel is not None and all(isinstance(s.body, tirx.BufferStore) for s in node.kernel.stages):
-            node.kernel = in_half(node.kernel)
-    return []
+            node.kernel, reasons = in_half(node.kernel)
+            said = {"pass": "ComputeHalf", "tensor": node.var.name, "computed": FLOAT}
+            log += [{**said, "reason": reason} for reason in reasons]
+    return log

@@ -25,21 +25,34 @@ _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 _LOGIC = (tirx.And, tirx.Or)
 
 
-def in_half(kernel: Kernel) -> Kernel:
-    """The kernel in half arithmetic; its inputs and outputs are what they were.
+_PRODUCTS = "sums of products: a half has 11 bits, and a large sum would lose what is added to it"
+_STATISTICS = f"sums of a row, and what is made of them: squares and long sums leave half's range, {LARGEST:.0f}"
+_NUMBERS = f"a number in it is beyond {LARGEST:.0f}, or too near to zero for a half"
+
+
+def in_half(kernel: Kernel) -> tuple[Kernel, list[str]]:
+    """The kernel in half arithmetic, and what of it stays float32; its inputs and outputs are what they were.
 
     Parameters
     ----------
     kernel : Kernel
         Each stage of which is one store.
     """
-    return _Halved(kernel).kernel()
+    halved = _Halved(kernel)
+    return halved.kernel(), list(halved.reasons)
+
+
+def _holds(value) -> bool:
+    """Whether the numbers written in a value are halves, or near to one."""
+    numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
+    return all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
 
 
 class _Halved:
     def __init__(self, original: Kernel):
         self.original = original
         self.products: list = []  # float32 sums that are read as halves
+        self.reasons: dict[str, None] = {}  # in order
         self.new: dict = {}  # intermediate float32 buffer -> buffer of halves
 
     def kernel(self) -> Kernel:
@@ -55,6 +68,8 @@ class _Halved:
         sums_up = stage.reduction and not isinstance(stage.body.value, (tirx.Max, tirx.Min))
         kept = stage.reduction and buffer in self.original.outputs
         narrow = not sums_up and not kept and self._may_be_half(stage.body.value, buffer)
+        if not narrow and not kept:
+            self.reasons[_STATISTICS if sums_up or _holds(stage.body.value) else _NUMBERS] = None
         if narrow and str(buffer.dtype) == FLOAT and buffer not in self.original.outputs:
             self.new[buffer] = tirx.decl_buffer(buffer.shape, HALF, buffer.name, scope=buffer.scope())
         value = self._half(stage.body.value) if narrow else self._float(stage.body.value)
@@ -77,16 +92,16 @@ class _Halved:
         total = stage.body.buffer[tuple(stage.body.indices)]
         if len(parts) > 1 and self._may_be_half(term, stage.body.buffer):
             self.products.append(stage.body.buffer)
+            self.reasons[_PRODUCTS] = None
             return self._stored(stage, total + self._half(term).astype(FLOAT), stage.body.buffer)
+        self.reasons[_STATISTICS] = None
         return self._stored(stage, total + self._float(term), stage.body.buffer)
 
     def _may_be_half(self, value, own) -> bool:
         """Whether half holds the numbers in a value that goes to buffer `own`, and it reads no float32 sum."""
-        numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
         statistics = [b for b in self.original.intermediates if b not in self.products and b not in self.new]
         floats = [b for b in statistics if str(b.dtype) == FLOAT and not b.same_as(own)]
-        held = all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
-        return held and not any(load.source.same_as(b) for load in loads(value) for b in floats)
+        return _holds(value) and not any(load.source.same_as(b) for load in loads(value) for b in floats)
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def test_older_architectures_have_none(arch):
 def test_the_tile_of_every_shape_fits(arch, shape):
     known = params(arch)
     tile = best_matrix_tile(shape, known)
-    assert fits(tile, known) and tile.shared_bytes <= known.shared_bytes
+    assert fits(tile, known) and tile.shared_bytes(known.element) <= known.shared_bytes
 
 
 def test_long_sums_with_few_results_are_divided():
