@@ -93,10 +93,13 @@ def _store_half(options: Options, target: tvm.target.Target | None) -> tvm.trans
     return transform.StoreHalf() if stored in (HALF, FLOAT) else transform.StoreHalf(stored, _no_matrices(target))
 
 
-def _round_factors(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
-    kind = PRECISIONS[options.precision].multiplied
-    if kind in (HALF, FLOAT):
-        raise UserError("Pass 'round-factors' rounds to what a precision multiplies: give --precision bfloat16 or tf32.")
+def _round_factors(
+    options: Options, target: tvm.target.Target | None, *, kind: str = "bfloat16"
+) -> tvm.transform.Pass:
+    asked = PRECISIONS[options.precision].multiplied
+    kind = kind if asked in (HALF, FLOAT) else asked
+    if kind not in ("bfloat16", "tf32"):
+        raise UserError(f"Pass 'round-factors' does not round to '{kind}': use round-factors:kind=bfloat16 or kind=tf32.")
     return transform.RoundFactors(kind, _no_matrices(target))
 
 
@@ -104,7 +107,9 @@ def _no_matrices(target: tvm.target.Target | None) -> str:
     """Why a target does not multiply bfloat16 and tf32; empty if it does."""
     if target is None or has_matrix_instructions(target):
         return ""
-    return f"matrix instructions for it begin with compute capability 8.0, and this is {cuda_architecture(target)[0] / 10}"
+    capability = cuda_architecture(target)[0] / 10
+    known = f"this is {capability}" if capability else "of this target none is known"
+    return f"matrix instructions for it begin with compute capability 8.0, and {known}"
 
 
 def _select_layout(_: Options, __: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:

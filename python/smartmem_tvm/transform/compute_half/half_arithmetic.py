@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tvm_ffi
@@ -27,18 +28,21 @@ _LOGIC = (tirx.And, tirx.Or)
 
 _PRODUCTS = "sums of products: a half has 11 bits, and a large sum would lose what is added to it"
 _STATISTICS = f"sums of a row, and what is made of them: squares and long sums leave half's range, {LARGEST:.0f}"
-_NUMBERS = f"a number in it is beyond {LARGEST:.0f}, or too near to zero for a half"
+_NUMBERS = f"a number in it, or one that it reads, is beyond {LARGEST:.0f}, or too near to zero for a half"
 
 
-def in_half(kernel: Kernel) -> tuple[Kernel, list[str]]:
+def in_half(kernel: Kernel, beyond: Sequence = ()) -> tuple[Kernel, list[str]]:
     """The kernel in half arithmetic, and what of it stays float32; its inputs and outputs are what they were.
 
     Parameters
     ----------
     kernel : Kernel
         Each stage of which is one store.
+    beyond : sequence of buffers
+        Inputs with finite numbers beyond half's range: what reads them is computed in float32, as the softmax of a row
+        that is masked as a whole would not be a number if these were infinite.
     """
-    halved = _Halved(kernel)
+    halved = _Halved(kernel, beyond)
     return halved.kernel(), list(halved.reasons)
 
 
@@ -49,8 +53,8 @@ def _holds(value) -> bool:
 
 
 class _Halved:
-    def __init__(self, original: Kernel):
-        self.original = original
+    def __init__(self, original: Kernel, beyond: Sequence = ()):
+        self.original, self.beyond = original, list(beyond)
         self.products: list = []  # float32 sums that are read as halves
         self.reasons: dict[str, None] = {}  # in order
         self.new: dict = {}  # intermediate float32 buffer -> buffer of halves
@@ -69,7 +73,7 @@ class _Halved:
         kept = stage.reduction and buffer in self.original.outputs
         narrow = not sums_up and not kept and self._may_be_half(stage.body.value, buffer)
         if not narrow and not kept:
-            self.reasons[_STATISTICS if sums_up or _holds(stage.body.value) else _NUMBERS] = None
+            self.reasons[_STATISTICS if sums_up or self._may_hold(stage.body.value) else _NUMBERS] = None
         if narrow and str(buffer.dtype) == FLOAT and buffer not in self.original.outputs:
             self.new[buffer] = tirx.decl_buffer(buffer.shape, HALF, buffer.name, scope=buffer.scope())
         value = self._half(stage.body.value) if narrow else self._float(stage.body.value)
@@ -97,11 +101,15 @@ class _Halved:
         self.reasons[_STATISTICS] = None
         return self._stored(stage, total + self._float(term), stage.body.buffer)
 
+    def _may_hold(self, value) -> bool:
+        """Whether half holds the numbers in a value, and those that it reads of inputs."""
+        return _holds(value) and not any(load.source.same_as(b) for load in loads(value) for b in self.beyond)
+
     def _may_be_half(self, value, own) -> bool:
         """Whether half holds the numbers in a value that goes to buffer `own`, and it reads no float32 sum."""
         statistics = [b for b in self.original.intermediates if b not in self.products and b not in self.new]
         floats = [b for b in statistics if str(b.dtype) == FLOAT and not b.same_as(own)]
-        return _holds(value) and not any(load.source.same_as(b) for load in loads(value) for b in floats)
+        return self._may_hold(value) and not any(load.source.same_as(b) for load in loads(value) for b in floats)
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
