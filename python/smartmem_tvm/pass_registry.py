@@ -16,8 +16,8 @@ from tvm import relax
 
 from . import schedule, transform
 from .errors import UserError
-from .options import Options
 from .ir.half import FLOAT, HALF
+from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
 from .tables.precisions import PRECISIONS
@@ -93,13 +93,13 @@ def _store_half(options: Options, target: tvm.target.Target | None) -> tvm.trans
     return transform.StoreHalf() if stored in (HALF, FLOAT) else transform.StoreHalf(stored, _no_matrices(target))
 
 
-def _round_factors(
-    options: Options, target: tvm.target.Target | None, *, kind: str = "bfloat16"
-) -> tvm.transform.Pass:
+def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: str = "bfloat16") -> tvm.transform.Pass:
     asked = PRECISIONS[options.precision].multiplied
     kind = kind if asked in (HALF, FLOAT) else asked
     if kind not in ("bfloat16", "tf32"):
-        raise UserError(f"Pass 'round-factors' does not round to '{kind}': use round-factors:kind=bfloat16 or kind=tf32.")
+        raise UserError(
+            f"Pass 'round-factors' does not round to '{kind}': use round-factors:kind=bfloat16 or kind=tf32."
+        )
     return transform.RoundFactors(kind, _no_matrices(target))
 
 

@@ -313,8 +313,8 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
     if precision in _OF_CUDA:
         if target is None or not is_cuda(target):
             raise UserError(
-                f"precision '{precision}' is made of NVIDIA's matrix instructions, which '{name}' does not have: compile "
-                f"for cuda, or in half-storage or {FLOAT}."
+                f"precision '{precision}' is made of NVIDIA's matrix instructions, which '{name}' does not have: "
+                f"compile for cuda, or in half-storage or {FLOAT}."
             )
         return
     if target is None or not has_half_storage(target):

@@ -73,7 +73,7 @@ def has_half_arithmetic(target: tvm.target.Target) -> bool:
 
 
 def cuda_architecture(target: tvm.target.Target) -> tuple[int, bool]:
-    """(compute capability times ten, whether code may be for this architecture alone); (0, False) where there is none."""
+    """(compute capability times ten, whether code may be for this architecture alone), (0, False) if there is none."""
     name = str(target.attrs.get("arch") or "").removeprefix("sm_")
     digits = name.rstrip("af")
     return (int(digits), name != digits) if digits.isdigit() else (0, False)

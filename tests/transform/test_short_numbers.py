@@ -74,8 +74,9 @@ MASKS = {"1e9": -1e9, "infinity": -np.inf, "half": -65504.0, "float32": float(np
 
 def masked(scores, mask, precision):
     """The sum in the type that it is added up in: what the mask's numbers have no digits for is lost there too."""
-    short = precision == "half" and np.abs(mask[np.isfinite(mask)]).max() <= 65504
-    dtype = "float16" if short else "float32"
+    dtype = "float16" if precision == "half" else "float32"
+    if dtype == "float16" and np.isfinite(mask).all():
+        mask = np.clip(mask, -65504, 65504)
     return (scores.astype(dtype) + mask.astype(dtype)).astype("float64")
 
 
@@ -90,7 +91,9 @@ def test_masks_that_are_added(number, kept, precision):
         mask[0, 2] = MASKS[number]
     added = relax.const(mask.astype("float32"))
 
-    check(precision, lambda v: op.nn.softmax(op.add(half(v), added)), lambda v: softmax(masked(v / 2, mask, precision)), x)
+    check(
+        precision, lambda v: op.nn.softmax(op.add(half(v), added)), lambda v: softmax(masked(v / 2, mask, precision)), x
+    )
 
 
 def attention(q, k, v, mask):
@@ -116,7 +119,12 @@ def test_masked_attention(number, precision):
 @SHORT
 def test_a_softmax_of_long_rows(precision):
     """Each of 4,096 terms is 2.4e-4 of their sum: added up as halves, or as bfloat16, most would be lost."""
-    check(precision, lambda v: op.multiply(op.nn.softmax(half(v)), relax.const(4096.0)), lambda v: softmax(v / 2) * 4096, drawn(3, 4096))
+    check(
+        precision,
+        lambda v: op.multiply(op.nn.softmax(half(v)), relax.const(4096.0)),
+        lambda v: softmax(v / 2) * 4096,
+        drawn(3, 4096),
+    )
 
 
 @SHORT
@@ -134,6 +142,22 @@ def test_sums_of_ten_thousand_terms(precision):
     check(precision, lambda v: op.sum(half(v), axis=[-1]), lambda v: (v / 2).sum(-1), x)
 
 
+def times_large(precision):
+    """Products with numbers beyond half's range, which become small again."""
+    large = 1e6 * (1 + np.abs(drawn(64)))
+    weight, most, small = relax.const(large.astype("float32")), relax.const(3e4), relax.const(1e-4)
+
+    def build(v):
+        return op.tanh(op.multiply(op.minimum(op.multiply(op.nn.relu(v), weight), most), small))
+
+    return check(precision, build, lambda v: np.tanh(np.minimum(np.maximum(v, 0) * large, 3e4) / 1e4), drawn(6, 64))
+
+
+@SHORT
+def test_large_weights_of_small_results(precision):
+    times_large(precision)
+
+
 def reasons(mod):
     return " ".join(entry.get("reason", "") for entry in read_log(mod))
 
@@ -143,6 +167,7 @@ def test_explain_says_what_stays_float32():
     shapes = 3 * [(2, 24, 16)]
     said = reasons(graph_in("half", lambda q, k, v: attention(q, k, v, mask), *shapes))
     assert "beyond 65504" in said and "sums of products" in said
+    assert "or one that it reads, is beyond 65504" in reasons(times_large("half"))
     said = reasons(graph_in("half", lambda x: layer_norm(op.nn.relu(x), 96), (7, 96)))
     assert "sums of a row" in said
     said = reasons(graph_in("bfloat16", lambda q, k, v: attention(q, k, v, mask), *shapes))

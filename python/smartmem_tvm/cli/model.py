@@ -111,8 +111,8 @@ def add_check(parser: argparse._ActionsContainer) -> None:
 def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TECHNIQUES) -> None:
     """Add ``--precision`` and a switch for each technique."""
     text = (
-        "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can; bfloat16 and tf32 through "
-        "CUDA's matrix instructions (default: float32)"
+        "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can; bfloat16 and tf32 "
+        "through CUDA's matrix instructions (default: float32)"
     )
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     text = (

@@ -53,7 +53,7 @@ def add_tolerances(parser: argparse.ArgumentParser) -> None:
         "--rtol",
         "--tolerance",
         type=argument_types.tolerance,
-        help="error allowed relative to the output's largest magnitude (default: by the numbers that are computed with, "
+        help="error allowed relative to the output's largest magnitude (default: by the numbers computed with, "
         f"{_said()}; models in float16 and bfloat16 as half and bfloat16)",
     )
     text = "absolute error allowed on top (default: 0)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Precisions by name: which type tensors, arithmetic and the factors of products are of, and how far results may be off."""
+"""Precisions by name: the types of tensors, arithmetic and factors of products, and how far results may be off."""
 
 from __future__ import annotations
 

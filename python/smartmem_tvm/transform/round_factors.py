@@ -21,9 +21,9 @@ class RoundFactors:
 
         acc[i, j] += float(x[i, k]) * w[k, j]                       # x bfloat16, w float32
 
-    After the kernel is the same and has the attribute ``smartmem.factors = "bfloat16"``: a rule with matrix instructions
-    multiplies ``bfloat16(w[k, j])``, any other the float32 number. Sums, the statistics of rows and what is made of them
-    stay float32.
+    After, the kernel is the same and has the attribute ``smartmem.factors = "bfloat16"``: a rule with matrix
+    instructions multiplies ``bfloat16(w[k, j])``, any other the float32 number. Sums, the statistics of rows and what
+    is made of them stay float32.
 
     Parameters
     ----------

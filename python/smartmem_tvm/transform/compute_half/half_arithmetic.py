@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...analysis.row_chain import factors, summand
-from ...ir.half import FLOAT, HALF, LARGEST, SMALLEST, as_half
+from ...ir.half import FLOAT, HALF, LARGEST, SMALLEST, as_half, exceeds_half
 from ...ir.index_map import is_if_then_else
 from ...ir.kernel import Kernel, Stage
 from ...ir.walk import collect, loads
@@ -39,8 +39,9 @@ def in_half(kernel: Kernel, beyond: Sequence = ()) -> tuple[Kernel, list[str]]:
     kernel : Kernel
         Each stage of which is one store.
     beyond : sequence of buffers
-        Inputs with finite numbers beyond half's range: what reads them is computed in float32, as the softmax of a row
-        that is masked as a whole would not be a number if these were infinite.
+        Inputs with finite numbers beyond half's range, which must not become infinite: the softmax of a row that is
+        masked as a whole would not be a number. A mask (`_is_mask`) is read as the nearest half, what reads any other
+        is computed in float32.
     """
     halved = _Halved(kernel, beyond)
     return halved.kernel(), list(halved.reasons)
@@ -52,9 +53,19 @@ def _holds(value) -> bool:
     return all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
 
 
+def _is_mask(kernel: Kernel, buffer) -> bool:
+    """Whether an input is only added to something, and large numbers in it reach no result of the kernel."""
+    added = [part for stage in kernel.stages for add in collect(stage.body, tirx.Add) for part in (add.a, add.b)]
+    direct = sum(isinstance(part, ir.TensorLoad) and part.source.same_as(buffer) for part in added)
+    every = sum(load.source.same_as(buffer) for stage in kernel.stages for load in stage.loads)
+    return direct == every and not exceeds_half(kernel, [buffer])
+
+
 class _Halved:
     def __init__(self, original: Kernel, beyond: Sequence = ()):
-        self.original, self.beyond = original, list(beyond)
+        self.original = original
+        self.masks = [buffer for buffer in beyond if _is_mask(original, buffer)]
+        self.beyond = [buffer for buffer in beyond if not any(buffer.same_as(mask) for mask in self.masks)]
         self.products: list = []  # float32 sums that are read as halves
         self.reasons: dict[str, None] = {}  # in order
         self.new: dict = {}  # intermediate float32 buffer -> buffer of halves
@@ -131,6 +142,8 @@ class _Halved:
             return inner if str(inner.ty.dtype) == HALF else inner.astype(HALF)
         if isinstance(value, ir.TensorLoad):
             load = self.new[value.source][tuple(value.indices)] if value.source in self.new else value
+            if any(value.source.same_as(mask) for mask in self.masks):
+                load = tirx.max(tirx.min(load, tirx.const(LARGEST, FLOAT)), tirx.const(-LARGEST, FLOAT))
             return as_half(load) if str(load.ty.dtype) == FLOAT else load
         if isinstance(value, tirx.FloatImm):
             return tirx.FloatImm(HALF, min(max(value.value, -LARGEST), LARGEST)) if dtype == FLOAT else value

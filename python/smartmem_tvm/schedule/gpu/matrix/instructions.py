@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PTX instructions that a matrix product is made of, as statements, and what part of a matrix each lane holds.
 
-``mma.sync`` multiplies 16 rows by 8 columns over 32 bytes of terms: 16 numbers of two bytes, 8 of four. The fragments of
-its 32 lanes, with ``g = lane // 4`` and ``t = lane % 4`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+``mma.sync`` multiplies 16 rows by 8 columns over 32 bytes of terms: 16 numbers of two bytes, 8 of four. The fragments
+of its 32 lanes, with ``g = lane // 4`` and ``t = lane % 4`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
 
     left   four registers of two halves   rows g, g + 8; terms 2t, 2t + 1, and these + 8
     right  two registers of two halves    terms 2t, 2t + 1, and these + 8; column g

@@ -14,9 +14,9 @@
         put sums                                           registers -> shared memory
         out[f(i, j)] = finish(sums of all slices)          vectors along the columns
 
-What is multiplied, `factors.factors_of` says: halves, bfloat16, or tf32, float32 numbers of which the instruction reads
-19 bits. Folded layout operators are in the addresses that are copied from; arithmetic on an operand takes the way through
-registers. The epilogue is evaluated where results are stored.
+What is multiplied, `factors.factors_of` says: halves, bfloat16, or tf32, float32 numbers of which the instruction
+reads 19 bits. Folded layout operators are in the addresses that are copied from; arithmetic on an operand takes the way
+through registers. The epilogue is evaluated where results are stored.
 """
 
 from __future__ import annotations

@@ -118,7 +118,9 @@ class StagedOperand:
             if self.copied:
                 load = self.operand.value(batch, lane, k)
                 source = tirx.address_of(scope.simplify(load))
-                return ptx.copy(ptx.address(self.buffer, self._at(row, vec, step)), source, self.width * self.element.bytes, there)
+                return ptx.copy(
+                    ptx.address(self.buffer, self._at(row, vec, step)), source, self.width * self.element.bytes, there
+                )
             return self._hold(scope, c, batch, lane, k, there)
 
         return self._each(scope, thread, vector)
@@ -211,7 +213,9 @@ class StagedOperand:
             four = [words[index(first + pair * 4 + i)] for i in range(4)]
             at = lane + index(pair * 16)
             if self.by_rows:
-                loads.append(ptx.load_fragments(four, self._row_of(at, lane_of_warp, k, step, left), not self.along_depth))
+                loads.append(
+                    ptx.load_fragments(four, self._row_of(at, lane_of_warp, k, step, left), not self.along_depth)
+                )
             else:
                 loads += self._words(four, at, lane_of_warp, k, step, left)
             loads += [ptx.round_word(word) for word in four if self.element.rounded]
@@ -239,7 +243,7 @@ class StagedOperand:
         return loads
 
     def matrix(self, lane, k, step):
-        """The descriptor of the lanes from `lane` on and an instruction's terms from `k` on; both begin with a vector."""
+        """The descriptor of the lanes from `lane` on and an instruction's terms from `k` on, each from a vector on."""
         row, vec = (lane, k) if self.along_depth else (k, lane)
         first = self._block_at(tirx.floordiv(vec, index(self.block)), step)
         # Eight rows are where one exchange of vectors begins again: their first vector stays where it is.
