@@ -231,6 +231,11 @@ def _check_plain_accesses(block) -> None:
         raise Opaque(f"block {block.name_hint} takes the address of a buffer")
 
 
+def factors_attr(func: tirx.PrimFunc) -> dict[str, str]:
+    """The attribute `FACTORS` of a kernel, if it has it: without it, it would be another kernel."""
+    return {FACTORS: str(func.attrs[FACTORS])} if FACTORS in (func.attrs or {}) else {}
+
+
 def emit(kernel: Kernel, attrs: dict | None = None) -> tirx.PrimFunc:
     """Write a kernel as an unscheduled PrimFunc: one serial loop nest per stage under a root block.
 
