@@ -20,16 +20,16 @@ float32 without rounding, and sums are float32.
 
 `--precision half`: arithmetic too is of halves, for GPUs with `cl_khr_fp16` by name (adreno-740, mali-g76), and CUDA.
 Products of halves are added up as halves for a few terms, and what these come to in float32; the statistics of rows
-(normalisations, the sum of a softmax) are float32, and what is made of them is rounded when it is stored. A mask that is
-added inside of a softmax's kernel and has numbers beyond 65504 is read as the nearest half: a row that is masked as a
-whole stays a row of numbers. What else reads such numbers computes in float32.
+(normalisations, the sum of a softmax) are float32, and what is made of them is rounded when it is stored. A mask that
+is added inside of a softmax's kernel and has numbers beyond 65504 is read as the nearest half: a row that is masked as
+a whole stays a row of numbers. What else reads such numbers computes in float32.
 
 `--precision bfloat16`, on CUDA of compute capability 8.0 or more: tensors and weights are bfloat16 in memory, products
-are made of bfloat16 by matrix instructions with sums of float32, and all the rest is computed in float32 and rounded when
-it is stored: eight bits are too few for statistics and epilogues. It has float32's range: nothing is too large.
+are made of bfloat16 by matrix instructions with sums of float32, and all the rest is computed in float32 and rounded
+when it is stored: eight bits are too few for statistics and epilogues. It has float32's range: nothing is too large.
 
-`--precision tf32`, on the same GPUs: tensors stay float32 in memory, and the factors of products are rounded to tf32, of
-11 bits, by the instructions of `mma.sync` (to the nearest) and `wgmma` (which cuts the rest off). Nothing else is rounded.
+`--precision tf32`, on the same GPUs: tensors stay float32 in memory, and the factors of products are rounded to tf32,
+of 11 bits: to the nearest for `mma.sync`, while `wgmma` cuts the rest off. Nothing else is rounded.
 
 Older GPUs compile both and compute in float32, which `smartmem explain` says, as it says of each tensor and kernel in
 any precision what stays float32, and why.

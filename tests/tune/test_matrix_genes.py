@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products by matrix instructions are tuned in each type: their tiles, and whether groups of warps multiply together."""
+"""Products by matrix instructions are tuned in each type: tiles, and whether groups of warps multiply together."""
 
 import numpy as np
 import pytest
