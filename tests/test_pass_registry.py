@@ -109,6 +109,7 @@ def test_each_pass_says_what_it_does_and_whose_it_is(name):
         "select-layout": {"fast_axes": 1},
         "plan-layout": {"time_limit": 60.0},
         "slice-weights": {"budget": 0},
+        "round-factors": {"kind": "bfloat16"},
         "transform-windows": {"result": 0},
     }
     assert entry.own == own.get(name, {})
@@ -174,12 +175,14 @@ def test_phases_of_a_target_have_different_names(target):
         (Options(), ()),
         (Options(precision="half-storage"), ("store-half",)),
         (Options(precision="half"), ("store-half", "compute-half")),
+        (Options(precision="bfloat16"), ("store-half", "round-factors")),
+        (Options(precision="tf32"), ("round-factors",)),
     ],
 )
 def test_passes_that_an_option_asks_for(options, chosen):
     (precision,) = (phase for phase in graph_phases(PHONE) if phase.name == "precision")
     assert precision.chosen(options) == chosen
-    assert [precision.option_of(name) for name in precision.passes] == ["precision", "precision"]
+    assert [precision.option_of(name) for name in precision.passes] == 3 * ["precision"]
 
 
 def test_what_comes_before_records_is_what_tasks_are_made_with():

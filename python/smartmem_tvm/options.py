@@ -31,7 +31,9 @@ class Options:
         Run `FuseAttention`.
     precision : str
         ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
-        `ComputeHalf` too, arithmetic but for sums is of halves. See `require_precision` for the targets.
+        `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: tensors in memory and the factors of
+        products are bfloat16; ``tf32``: factors of products are tf32 (`RoundFactors`). See `require_precision` for the
+        targets.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.
     in_buffers : tuple

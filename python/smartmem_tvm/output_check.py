@@ -14,6 +14,7 @@ from .comparison import compare
 from .cpu_code import wide_indices
 from .errors import CheckError, UserError, reason_of
 from .ir.functions import MAIN, public_functions
+from .tables.precisions import PRECISIONS
 from .target import is_cpu
 
 _logger = logging.getLogger(__name__)
@@ -21,7 +22,6 @@ _logger = logging.getLogger(__name__)
 _NOT_FOR_CPUS = ("textures", "layout", "schedule")  # the first of these on a GPU, and what comes after it
 _LOWERED = "lower"
 _BY_DTYPE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-_BY_PRECISION = {"half-storage": 3e-3, "half": 1e-2}
 _INTEGERS = 2  # 0 and 1 are valid as ids, flags and indices
 
 Named = tuple[str, tvm.transform.Pass]
@@ -31,8 +31,9 @@ class OutputCheck:
     """Runs modules on one input and compares their outputs with those of the first.
 
     The input is drawn with a fixed seed: floats standard normal, integers and booleans 0 or 1. An output may differ by
-    1e-4 of its largest magnitude (float64: 1e-9, halves: 1e-2), and by 3e-3 or 1e-2 from where on tensors or arithmetic
-    are half; integers must be equal. What is not for a GPU yet runs on the CPU, as loops without a schedule.
+    1e-4 of its largest magnitude (float64: 1e-9, halves: 1e-2), and by what `tables.precisions` says from where on
+    tensors or arithmetic are of a shorter type; integers must be equal. What is not for a GPU yet runs on the CPU, as
+    loops without a schedule.
 
     Parameters
     ----------
@@ -140,7 +141,7 @@ class OutputCheck:
         for name, got, expected in zip(self._names, found, self._expected, strict=True):
             allowed = _BY_DTYPE.get(str(expected.dtype), 0.0)
             if self._half and allowed:
-                allowed = max(allowed, _BY_PRECISION.get(self._precision, 0.0))
+                allowed = max(allowed, PRECISIONS[self._precision].tolerance)
             errors = compare(got, expected, allowed, 0.0, reference="the model")
             if not errors["ok"]:
                 return name, errors, allowed

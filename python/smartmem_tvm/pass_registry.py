@@ -16,10 +16,12 @@ from tvm import relax
 
 from . import schedule, transform
 from .errors import UserError
+from .ir.half import FLOAT, HALF
 from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
-from .target import has_textures, image_limits, is_gpu
+from .tables.precisions import PRECISIONS
+from .target import cuda_architecture, has_matrix_instructions, has_textures, image_limits, is_gpu
 from .texture_trial import TextureTrial
 
 
@@ -84,6 +86,30 @@ def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transfo
 
 def _fuse_operators(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     return transform.FuseOperators(options.profiles, _prices(target))
+
+
+def _store_half(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    stored = PRECISIONS[options.precision].stored
+    return transform.StoreHalf() if stored in (HALF, FLOAT) else transform.StoreHalf(stored, _no_matrices(target))
+
+
+def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: str = "bfloat16") -> tvm.transform.Pass:
+    asked = PRECISIONS[options.precision].multiplied
+    kind = kind if asked in (HALF, FLOAT) else asked
+    if kind not in ("bfloat16", "tf32"):
+        raise UserError(
+            f"Pass 'round-factors' does not round to '{kind}': use round-factors:kind=bfloat16 or kind=tf32."
+        )
+    return transform.RoundFactors(kind, _no_matrices(target))
+
+
+def _no_matrices(target: tvm.target.Target | None) -> str:
+    """Why a target does not multiply bfloat16 and tf32; empty if it does."""
+    if target is None or has_matrix_instructions(target):
+        return ""
+    capability = cuda_architecture(target)[0] / 10
+    known = f"this is {capability}" if capability else "of this target none is known"
+    return f"matrix instructions for it begin with compute capability 8.0, and {known}"
 
 
 def _select_layout(_: Options, __: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
@@ -160,8 +186,9 @@ _ENTRIES = (
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
     _ours(transform.FuseSymbolic),
     _ours(transform.FuseAttention, make=_fuse_attention, needs_target=True),
-    _ours(transform.StoreHalf),
+    _ours(transform.StoreHalf, make=_store_half, needs_target=True),
     _ours(transform.ComputeHalf),
+    _ours(transform.RoundFactors, make=_round_factors, needs_target=True),
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),

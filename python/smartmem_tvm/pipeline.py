@@ -36,7 +36,15 @@ __all__ = [
     "smartmem_pipeline",
 ]
 
-PRECISIONS = {FLOAT: (), "half-storage": ("store-half",), "half": ("store-half", "compute-half")}
+PRECISIONS = {
+    FLOAT: (),
+    "half-storage": ("store-half",),
+    "half": ("store-half", "compute-half"),
+    "bfloat16": ("store-half", "round-factors"),
+    "tf32": ("round-factors",),
+}
+"""Precision (`tables.precisions`) -> the passes that make it."""
+_OF_CUDA = ("bfloat16", "tf32")
 
 # Passes that an option of another name than their phase's asks for: pass -> the option, and which of its values do.
 _ON_REQUEST = {
@@ -48,6 +56,7 @@ _ON_REQUEST = {
     **dict.fromkeys(("gather-rows", "slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
     "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
     "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
+    "round-factors": ("precision", lambda precision: "round-factors" in PRECISIONS[precision]),
 }
 
 
@@ -186,7 +195,7 @@ PHASES = (
     # Late: what element-wise work there is has joined the matmuls by now.
     Phase("fuse_attention", ("fuse-attention",)),
     # After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
-    Phase("precision", ("store-half", "compute-half"), _gpu),
+    Phase("precision", ("store-half", "compute-half", "round-factors"), _gpu),
     # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.
     Phase("textures", ("place-textures",), _textures),
     Phase("layout", ("select-layout", "plan-layout"), _textures),
@@ -298,13 +307,21 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
     Raises
     ------
     UserError
-        If there is no such precision, or the target's row in `tables.targets` has no halves in memory.
+        If there is no such precision, the target's row in `tables.targets` has no halves in memory, or the precision is
+        one of CUDA and the target is not. CUDA without such instructions computes in float32, and the log says so.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision '{precision}' does not exist: use one of {', '.join(PRECISIONS)}.")
     if precision == FLOAT:
         return
     name = "llvm" if target is None else model_of(target) or target.kind.name
+    if precision in _OF_CUDA:
+        if target is None or not is_cuda(target):
+            raise UserError(
+                f"precision '{precision}' is made of NVIDIA's matrix instructions, which '{name}' does not have: "
+                f"compile for cuda, or in half-storage or {FLOAT}."
+            )
+        return
     if target is None or not has_half_storage(target):
         raise UserError(
             f"precision '{precision}' needs a target that stores half numbers, which '{name}' does not here: "

@@ -72,6 +72,18 @@ def has_half_arithmetic(target: tvm.target.Target) -> bool:
     return row is not None and row.half
 
 
+def cuda_architecture(target: tvm.target.Target) -> tuple[int, bool]:
+    """(compute capability times ten, whether code may be for this architecture alone), (0, False) if there is none."""
+    name = str(target.attrs.get("arch") or "").removeprefix("sm_")
+    digits = name.rstrip("af")
+    return (int(digits), name != digits) if digits.isdigit() else (0, False)
+
+
+def has_matrix_instructions(target: tvm.target.Target) -> bool:
+    """Whether there are instructions for products of float16, bfloat16 and tf32: compute capability 8.0 or more."""
+    return is_cuda(target) and cuda_architecture(target)[0] >= 80
+
+
 def image_limits(target: tvm.target.Target) -> ImageLimits:
     """The largest image that a target with textures takes."""
     side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)

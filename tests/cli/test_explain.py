@@ -171,6 +171,14 @@ def test_memory_and_order_of_tensors(smartmem, model_path):
     assert "a result of the model keeps the user's order" in summary.out
 
 
+@pytest.mark.parametrize("how", [(), ("--all",)])
+def test_types_of_tensors_and_of_arithmetic_say_why(smartmem, model_path, how):
+    outcome = smartmem("explain", model_path, "--target", "adreno-740", "--precision", "half", *how)
+    assert outcome.code == 0 and "Types of tensors, of arithmetic and of the factors of products" in outcome.out
+    text = " ".join(outcome.out.split())
+    assert "stored as float16" in text and "computed as float32" in text and "multiplied" not in text
+
+
 def test_memory_is_summed_up_by_what_was_decided():
     """Reasons name kernels and times, which differ from tensor to tensor."""
 

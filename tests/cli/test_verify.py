@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem verify``: agrees with ONNX Runtime, and notices when it does not."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
 from smartmem_tvm import light
+from smartmem_tvm.cli.verify import usual_tolerance
 from smartmem_tvm.deploy.compiled import Compiled
 from smartmem_tvm.frontend import read_model, run_onnxruntime
 from torch_stand_in import SAVED, Program, Tensor, install
 
-KEYS = {"model", "reference", "ok", "max_abs_err", "max_rel_err", "rtol", "atol", "peak_mb", "outputs"}
+KEYS = {"model", "reference", "ok", "max_abs_err", "max_rel_err", "rtol", "rtol_reason", "atol", "peak_mb", "outputs"}
 
 
 def test_agrees(smartmem, model_path):
@@ -20,6 +23,7 @@ def test_agrees(smartmem, model_path):
     data = outcome.data
     assert set(data) == KEYS
     assert data["reference"] == "ONNX Runtime" and data["ok"] is True and data["rtol"] == 1e-4 and data["atol"] == 0
+    assert "24 bits" in data["rtol_reason"]
     assert data["max_abs_err"] > 0 and data["max_rel_err"] < 1e-4
     assert data["outputs"]["y"]["max_abs_err"] == data["max_abs_err"]
 
@@ -28,6 +32,7 @@ def test_table(smartmem, model_path):
     outcome = smartmem("verify", model_path)
     assert outcome.code == 0
     assert "2x4x8" in outcome.out and "The same within rtol 0.0001" in outcome.out
+    assert "a float32 has 24 bits" in " ".join(outcome.out.split())
 
 
 @pytest.mark.parametrize(("factor", "code"), [(1, 0), (1.001, 1)])
@@ -95,7 +100,19 @@ def test_half_precision_may_err_more(smartmem, tmp_path):
     outcome = smartmem("verify", tmp_path / "h.onnx", "--json")
     assert outcome.code == 0, outcome.err
     assert outcome.data["rtol"] == 1e-2 > outcome.data["max_rel_err"] > 1e-5
-    assert smartmem("verify", tmp_path / "h.onnx", "--rtol", "0", "--json").data["rtol"] == 0
+    assert outcome.data["rtol_reason"] == "the model computes in halves, of 11 bits"
+    strict = smartmem("verify", tmp_path / "h.onnx", "--rtol", "0", "--json").data
+    assert strict["rtol"] == 0 and strict["rtol_reason"] == "as --rtol says"
+
+
+def test_the_coarsest_numbers_say_what_is_allowed(model_path):
+    proto = read_model(model_path).proto
+
+    def allowed(precision, rtol=None):
+        return usual_tolerance(SimpleNamespace(precision=precision, rtol=rtol), proto)[0]
+
+    found = [allowed(each) for each in ("float32", "half-storage", "half", "bfloat16", "tf32")]
+    assert found == [1e-4, 3e-3, 1e-2, 5e-2, 5e-3] and allowed("bfloat16", 0.0) == 0
 
 
 def test_several_outputs(smartmem, tmp_path):

@@ -11,6 +11,7 @@
 #include <memory>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,27 @@ struct float2 { float x, y; };
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 inline half __float2half_rn(float x) { return half(x); }
+
+struct nv_bfloat16 {  // a float without its last 16 bits
+  nv_bfloat16() = default;
+  nv_bfloat16(float x) {
+    uint32_t word;
+    std::memcpy(&word, &x, 4);
+    bits = uint16_t(x == x ? (word + 0x7FFF + (word >> 16 & 1)) >> 16 : word >> 16 | 0x40);
+  }
+  operator float() const {
+    const uint32_t word = uint32_t(bits) << 16;
+    float x;
+    std::memcpy(&x, &word, 4);
+    return x;
+  }
+  uint16_t bits;
+};
+struct nv_bfloat162 { nv_bfloat16 x, y; };
+struct alignas(8) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
+static inline nv_bfloat162 make_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return {x, y}; }
+static inline nv_bfloat164 make_nv_bfloat164(nv_bfloat16 x, nv_bfloat16 y, nv_bfloat16 z, nv_bfloat16 w) { return {x, y, z, w}; }
+inline nv_bfloat16 __float2bfloat16_rn(float x) { return nv_bfloat16(x); }
 
 static thread_local Place threadIdx, blockIdx;
 alignas(1024) static unsigned char memory[256 * 1024];
@@ -74,9 +96,23 @@ inline void wait_copies(int pending) { finish(copies, pending); }
 inline void commit_products() { products.push_back(std::move(open_products)); open_products.clear(); }
 inline void wait_products(int pending) { finish(products, pending); }
 
-inline half at(uint32_t place) { half h; std::memcpy(&h, memory + place, 2); return h; }
-inline float low(uint32_t w) { half h; std::memcpy(&h, &w, 2); return float(h); }
-inline float high(uint32_t w) { uint16_t top = w >> 16; half h; std::memcpy(&h, &top, 2); return float(h); }
+// Instructions read 19 bits of a float: its sign, its exponent and ten more.
+inline float of_tf32(float x) {
+  uint32_t word;
+  std::memcpy(&word, &x, 4);
+  word &= ~0x1FFFu;
+  std::memcpy(&x, &word, 4);
+  return x;
+}
+template <typename T>
+inline float number(const void* place) {
+  T x;
+  std::memcpy(&x, place, sizeof(T));
+  return std::is_same_v<T, float> ? of_tf32(float(x)) : float(x);
+}
+// Number n of those in a register.
+template <typename T>
+inline float part(uint32_t word, int n) { return number<T>(reinterpret_cast<unsigned char*>(&word) + n * sizeof(T)); }
 inline int lane() { return threadIdx.x % 32; }
 inline Team& warp() { return *warps[threadIdx.x / 32]; }
 
@@ -87,18 +123,20 @@ inline void load_fragments(uint32_t** words, uint32_t place) {
   team.words[lane()][0] = place;
   team.arrive.arrive_and_wait();
   for (int i = 0; i < N; ++i) {
-    half pair[2];
+    uint16_t pair[2];
     for (int n = 0; n < 2; ++n) {
       int row = lane() / 4, column = lane() % 4 * 2 + n;
       if (transposed) std::swap(row, column);
-      pair[n] = at(team.words[8 * i + row][0] + 2 * column);
+      std::memcpy(pair + n, memory + team.words[8 * i + row][0] + 2 * column, 2);
     }
     std::memcpy(words[i], pair, 4);
   }
   team.arrive.arrive_and_wait();
 }
 
+template <typename T>
 inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right) {
+  constexpr int each = 4 / sizeof(T), half_of = 4 * each;  // numbers of a register, and of half of the terms
   auto& team = warp();
   std::memcpy(team.words[lane()], left, 16);
   std::memcpy(team.words[lane()] + 4, right, 8);
@@ -106,10 +144,10 @@ inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right
   for (int n = 0; n < 4; ++n) {
     const int row = lane() / 4 + n / 2 * 8, column = lane() % 4 * 2 + n % 2;
     float total = *sums[n];
-    for (int k = 0; k < 16; ++k) {
-      const uint32_t a = team.words[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2];
-      const uint32_t b = team.words[column * 4 + k % 8 / 2][4 + k / 8];
-      total += (k % 2 ? high(a) : low(a)) * (k % 2 ? high(b) : low(b));
+    for (int k = 0; k < 2 * half_of; ++k) {
+      const uint32_t a = team.words[row % 8 * 4 + k % half_of / each][row / 8 + k / half_of * 2];
+      const uint32_t b = team.words[column * 4 + k % half_of / each][4 + k / half_of];
+      total += part<T>(a, k % each) * part<T>(b, k % each);
     }
     *sums[n] = total;
   }
@@ -117,17 +155,18 @@ inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right
 }
 
 // An element of a matrix in shared memory, as its descriptor says ("Matrix descriptor format" of the PTX ISA).
+template <typename T>
 inline float element(uint64_t matrix, int lane, int k, bool transposed) {
   const uint64_t start = (matrix & 0x3FFF) << 4, leading = (matrix >> 16 & 0x3FFF) << 4;
   const uint64_t stride = (matrix >> 32 & 0x3FFF) << 4, width = 256 >> (matrix >> 62);
   const int row = transposed ? k : lane, vec = transposed ? lane : k;
-  const uint64_t inside = vec * 2 % width, block = vec * 2 / width;
+  const uint64_t inside = vec * sizeof(T) % width, block = vec * sizeof(T) / width;
   uint64_t place = start + block * leading + row / 8 * stride + row % 8 * width + inside;
   place ^= (place >> 7 & (width / 16 - 1)) << 4;
-  return float(at(place));
+  return number<T>(memory + place);
 }
 
-template <int N>
+template <typename T, int N>
 inline void multiply_group(float** sums, uint64_t left, uint64_t right, bool trans_left, bool trans_right) {
   std::vector<float*> mine(sums, sums + N / 2);
   const int number = threadIdx.x % 128;
@@ -135,7 +174,8 @@ inline void multiply_group(float** sums, uint64_t left, uint64_t right, bool tra
     for (int n = 0; n < N / 2; ++n) {
       const int row = number / 32 * 16 + number % 32 / 4 + n % 4 / 2 * 8, column = n / 4 * 8 + number % 4 * 2 + n % 2;
       float total = *mine[n];
-      for (int k = 0; k < 16; ++k) total += element(left, row, k, trans_left) * element(right, column, k, trans_right);
+      for (int k = 0; k < int(32 / sizeof(T)); ++k)
+        total += element<T>(left, row, k, trans_left) * element<T>(right, column, k, trans_right);
       *mine[n] = total;
     }
   });
@@ -148,18 +188,24 @@ inline void ldmatrix(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d, uint32_
   uint32_t* words[] = {&a, &b, &c, &d};
   load_fragments<4, transposed>(words, place);
 }
+inline void load_word(uint32_t& word, uint32_t place) { std::memcpy(&word, memory + place, 4); }
+inline void round_word(uint32_t& word, float x) {  // to the nearest, ties away from zero
+  std::memcpy(&word, &x, 4);
+  if (x - x == 0) word = (word + 0x1000) & ~0x1FFFu;
+}
+template <typename T>
 inline void mma(float& s0, float& s1, float& s2, float& s3, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                 uint32_t b1, float, float, float, float) {
   float* sums[] = {&s0, &s1, &s2, &s3};
   const uint32_t left[] = {a0, a1, a2, a3}, right[] = {b0, b1};
-  multiply(sums, left, right);
+  multiply<T>(sums, left, right);
 }
-template <int N, bool trans_left, bool trans_right, typename... All>
+template <typename T, int N, bool trans_left, bool trans_right, typename... All>
 inline void wgmma(All&&... all) {
   auto given = std::forward_as_tuple(all...);
   float* sums[N / 2];
   [&]<size_t... I>(std::index_sequence<I...>) { ((sums[I] = &std::get<I>(given)), ...); }(std::make_index_sequence<N / 2>());
-  multiply_group<N>(sums, std::get<N / 2>(given), std::get<N / 2 + 1>(given), trans_left, trans_right);
+  multiply_group<T, N>(sums, std::get<N / 2>(given), std::get<N / 2 + 1>(given), trans_left, trans_right);
 }
 template <uint32_t size>
 inline void cp_async(uint32_t to, const void* from, uint32_t there = size) { copy(to, from, size, there); }

@@ -148,7 +148,10 @@ def summand(stage: Stage):
 
 
 def factors(term) -> list:
-    """What a product multiplies; a product of halves may be added to a sum of another type."""
-    if isinstance(term, tirx.Cast) and str(term.value.ty.dtype) == HALF and isinstance(term.value, tirx.Mul):
-        return factors(term.value)
-    return [*factors(term.a), *factors(term.b)] if isinstance(term, tirx.Mul) else [term]
+    """What a product multiplies; a product of halves as a whole may be added to a sum of another type."""
+    halves = isinstance(term, tirx.Cast) and str(term.value.ty.dtype) == HALF and isinstance(term.value, tirx.Mul)
+    return _multiplied(term.value if halves else term)
+
+
+def _multiplied(term) -> list:
+    return [*_multiplied(term.a), *_multiplied(term.b)] if isinstance(term, tirx.Mul) else [term]

@@ -21,7 +21,9 @@ _KERNELS = "Kernels"
 _MEMORY = "Memory of tensors and weights"
 _ORDER = "Order of dimensions of tensors in buffers"
 _STRIDED = "Tensors that a reader wants in another order (each a layout transition, as is each layout kernel)"
+_NUMBERS = "Types of tensors, of arithmetic and of the factors of products"
 _TEXTURES, _LAYOUTS = ("PlaceTextures",), ("SelectLayout", "PlanLayout")
+_TYPES = ("StoreHalf", "ComputeHalf", "RoundFactors")
 
 
 def full_tables(data: dict) -> Iterator[Table]:
@@ -45,6 +47,9 @@ def full_tables(data: dict) -> Iterator[Table]:
     if strided:
         rows = ((each["tensor"], each["memory"], _readers(each), each["reason"]) for each in strided)
         yield table(_STRIDED, ("tensor", "memory", "wanted by", "why"), rows)
+    typed = _by(_TYPES, data)
+    if typed:
+        yield table(_NUMBERS, ("tensor", "what", "why"), ((each["tensor"], *_typed(each)) for each in typed))
     if kernels:
         columns = ("kernel", "operators computed", "layout operators it reads or writes through")
         rows = ((_title(each), "\n".join(each["members"]), "\n".join(each["views"]) or "-") for each in kernels)
@@ -78,6 +83,9 @@ def summary_tables(data: dict) -> Iterator[Table]:
     if strided:
         counted = _largest(Counter((each["memory"], each["reason"].partition(";")[0]) for each in strided))
         yield table(_STRIDED, ("number", "memory", "why"), ((n, *row) for row, n in counted), numbers=(0,))
+    typed = _largest(Counter(map(_typed, _by(_TYPES, data))))
+    if typed:
+        yield table(_NUMBERS, ("number", "what", "why"), ((n, *row) for row, n in typed), numbers=(0,))
     if kernels:
         counted = _largest(Counter((_kinds(each["members"]), _kinds(sorted(each["views"]))) for each in kernels))
         columns = ("number", "operators computed", "layout operators it reads or writes through")
@@ -91,7 +99,7 @@ def kind(label: str) -> str:
 
 
 def _sections(data: dict) -> tuple[list, list, list, list]:
-    apart = ("EliminateLayout", *_TEXTURES, *_LAYOUTS)
+    apart = ("EliminateLayout", *_TEXTURES, *_LAYOUTS, *_TYPES)
     decisions = [each for each in data["decisions"] if each["pass"] not in apart]
     return data["operators"], data["layout_operators"], decisions, data["kernels"]
 
@@ -122,6 +130,12 @@ def _megabytes(entries: list[dict]) -> str:
     """10^6 bytes, with what padding adds to them."""
     size, padding = (sum(each.get(key, 0) for each in entries) / 1e6 for key in ("bytes", "padding"))
     return f"{size:.3f}" + (f", of which padding {padding:.3f}" if padding else "")
+
+
+def _typed(entry: dict) -> tuple[str, str]:
+    """Of which type something is, and why not of another."""
+    what = next(each for each in ("stored", "computed", "multiplied") if each in entry)
+    return f"{what} as {entry[what]}", entry.get("reason", "")
 
 
 def _order(entry: dict) -> str:

@@ -128,9 +128,9 @@ def _model_file(args: argparse.Namespace, manifest: dict) -> str:
 
 def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], expected: list[np.ndarray]) -> dict:
     from ..comparison import compare
-    from .verify import USUAL
+    from ..tables.precisions import PRECISIONS
 
-    rtol = args.rtol if args.rtol is not None else USUAL[manifest["precision"]]
+    rtol = args.rtol if args.rtol is not None else PRECISIONS[manifest["precision"]].tolerance
     return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(manifest["outputs"], got, expected, strict=True)}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..tables.precisions import PRECISIONS as TABLE
 from . import argument_types
 from .console import step
 
@@ -41,7 +42,7 @@ TECHNIQUES = {
 
 
 CHECKS = ("maps", "outputs")
-PRECISIONS = ("float32", "half-storage", "half")  # the same test compares these
+PRECISIONS = tuple(TABLE)  # a test compares these with the pipeline's
 PLANNERS = ("reduction-dimension", "fluid", "exact")  # and these
 
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
@@ -109,7 +110,10 @@ def add_check(parser: argparse._ActionsContainer) -> None:
 
 def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TECHNIQUES) -> None:
     """Add ``--precision`` and a switch for each technique."""
-    text = "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can (default: float32)"
+    text = (
+        "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can; bfloat16 and tf32 "
+        "through CUDA's matrix instructions (default: float32)"
+    )
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     text = (
         "how the order of dimensions of tensors in buffers is chosen: by FluidML's dynamic programming or an exact "

@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> Result:
     options(args)  # what is wrong with the arguments is no failure of the model
     model = read_model(args)
     onnx_file.refuse_more_than_protobuf(model)
-    args.rtol = usual_tolerance(args, model.proto)
+    args.rtol, _ = usual_tolerance(args, model.proto)
     arrays = dict(zip(model.inputs, make_inputs(args, model.inputs, id_limits(model.proto))))
     model.weights.fill(model.proto)
     case, trials = Case(model.proto, arrays), Trials(args)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..bench.memory import peak_mb
 from ..errors import UserError
+from ..tables.precisions import OF_BFLOAT16, OF_HALF, PRECISIONS
 from . import argument_types
 from .console import Result, peak_text, step, table
 from .model import (
@@ -34,9 +35,6 @@ EXAMPLE = """\
 An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
 booleans must be equal, NaN and infinities in the same places. The exit code is 1 if an output does not pass."""
 
-USUAL = {"float32": 1e-4, "half-storage": 3e-3, "half": 1e-2}
-"""Precision -> the relative error that is allowed."""
-_BFLOAT16 = 5e-2  # has three bits less than a half; ONNX Runtime computes in float32
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
 
 
@@ -55,23 +53,30 @@ def add_tolerances(parser: argparse.ArgumentParser) -> None:
         "--rtol",
         "--tolerance",
         type=argument_types.tolerance,
-        help="error allowed relative to the output's largest magnitude (default: 1e-4, 3e-3 with half-storage, "
-        "1e-2 for what computes in half precision, and 5e-2 in bfloat16)",
+        help="error allowed relative to the output's largest magnitude (default: by the numbers computed with, "
+        f"{_said()}; models in float16 and bfloat16 as half and bfloat16)",
     )
     text = "absolute error allowed on top (default: 0)"
     parser.add_argument("--atol", type=argument_types.tolerance, default=0.0, help=text)
 
 
-def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> float:
-    """The relative error that is allowed: ``--rtol``, else what is usual for the numbers that the model computes in."""
+def _said() -> str:
+    return ", ".join(f"{name} {precision.tolerance:g}" for name, precision in PRECISIONS.items())
+
+
+def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> tuple[float, str]:
+    """The relative error that is allowed, and why: ``--rtol``, else what the coarsest numbers come to.
+
+    Those are the numbers of the precision, and those that the model itself computes in.
+    """
     from ..frontend.graph import computes_in_half
     from ..frontend.without_bfloat16 import has_bfloat16
 
     if args.rtol is not None:
-        return args.rtol
-    if has_bfloat16(proto):
-        return _BFLOAT16
-    return 1e-2 if computes_in_half(proto) else USUAL[args.precision]
+        return args.rtol, "as --rtol says"
+    own = OF_BFLOAT16 if has_bfloat16(proto) else OF_HALF if computes_in_half(proto) else None
+    coarsest = max([PRECISIONS[args.precision], *filter(None, [own])], key=lambda each: each.tolerance)
+    return coarsest.tolerance, coarsest.why
 
 
 def execute(args: argparse.Namespace) -> Result:
@@ -83,7 +88,7 @@ def execute(args: argparse.Namespace) -> Result:
     model = read_model(args)
     mod = import_model(args, model)  # first: ONNX Runtime crashes on some files that are refused here
     arrays = make_inputs(args, model.inputs, id_limits(model.proto))
-    rtol = usual_tolerance(args, model.proto)
+    rtol, why = usual_tolerance(args, model.proto)
     reference = reference_name(model)
     with step(f"Running {reference}"):
         expected = run_reference(model, dict(zip(model.inputs, arrays)))
@@ -102,6 +107,7 @@ def execute(args: argparse.Namespace) -> Result:
         "max_abs_err": _worst(outputs, "max_abs_err"),
         "max_rel_err": _worst(outputs, "max_rel_err"),
         "rtol": rtol,
+        "rtol_reason": why,
         "atol": args.atol,
         "peak_mb": peak_mb(),
         "outputs": outputs,
@@ -128,5 +134,6 @@ def _render(console: Console, data: dict) -> None:
     console.print(table(f"{data['model']} against {data['reference']}", _COLUMNS, rows, numbers=(3, 4)))
     verdict = "The same within" if data["ok"] else "NOT the same within"
     console.print(
-        f"{verdict} rtol {data['rtol']:g} (of the largest magnitude), atol {data['atol']:g}; {peak_text(data)}."
+        f"{verdict} rtol {data['rtol']:g} (of the largest magnitude: {data['rtol_reason']}), atol {data['atol']:g}; "
+        f"{peak_text(data)}."
     )

@@ -15,10 +15,11 @@ from tvm.target import Target
 
 from ..executor.devices import Device, Devices
 from ..executor.readings import VERDICT, VERDICTS, in_turns
-from ..ir.kernel import CONSTANTS
+from ..ir.kernel import CONSTANTS, FACTORS, factors_attr
 from ..ir.texels import is_texture
 from ..ir.walk import stores
 from ..pipeline import Options
+from ..tables.precisions import PRECISIONS
 from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
 from ..tune.records import workload_key
 from .build import generate, lower
@@ -92,7 +93,7 @@ def _compared(untuned: CompiledKernel, tuned: Sequence[CompiledKernel], device: 
         wrong.append(each.problem)
         if not each.problem:
             model = each.on(device)
-            wrong[-1] = difference(model.outputs(), want)
+            wrong[-1] = difference(model.outputs(), want, untuned.rounds_to)
             right += [] if wrong[-1] else [model]
     rounds = [_seconds(device, [plain, *right]) for _ in range(VERDICTS)] if right else []
     seconds = [median(times) for times in zip(*rounds)]
@@ -100,8 +101,9 @@ def _compared(untuned: CompiledKernel, tuned: Sequence[CompiledKernel], device: 
     return [Verdict(None, None, reason) if reason else Verdict(next(found), seconds[0]) for reason in wrong]
 
 
-def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str:
-    """What is wrong with outputs, empty if nothing is."""
+def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray], rounds_to: str = "") -> str:
+    """What is wrong with outputs, empty if nothing is; `rounds_to` says what schedules may round factors to."""
+    rounding = PRECISIONS[rounds_to].tolerance if rounds_to else 0.0
     for number, (mine, theirs) in enumerate(zip(found, want, strict=True)):
         tolerance = _TOLERANCE.get(str(theirs.dtype))
         if tolerance is None:
@@ -114,7 +116,7 @@ def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str:
         sane = np.isfinite(theirs)
         most = np.abs(theirs[sane]).max(initial=0.0)
         error = np.abs(mine[sane] - theirs[sane]).max(initial=0.0)
-        if error > tolerance * most:
+        if error > max(tolerance, rounding) * most:
             return f"output {number} differs by {error:.3g}, where the largest element is {most:.3g}"
     return ""
 
@@ -127,12 +129,15 @@ class CompiledKernel:
     code : relax.VMExecutable
     weights, inputs : list of Weight
         Constants packed for the kernel, and arguments.
+    rounds_to : str
+        What factors of products may be rounded to, empty if they may not.
     problem : str
         Why the kernel was not scheduled as its record says; empty if it was.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Target, record: ms.database.TuningRecord | None):
         graph, self.inputs = _model(mod["main"], target)
+        self.rounds_to = factors_attr(mod["main"]).get(FACTORS, "")
         records = _pass_of(record) if record is not None else None
         with target:
             lowered, self.weights, _ = lower(graph, target, Options(records=records, cuda_graph=False))
@@ -161,7 +166,7 @@ def _model(func: tirx.PrimFunc, target: Target) -> tuple[tvm.IRModule, list[Weig
     """A model that launches a kernel, its constants in it, and random inputs: textures where it reads textures."""
     first = len(func.params) - _outputs(func)
     builder, plain = relax.BlockBuilder(), tirx.PrimFunc(func.params, func.body, func.ret_type)
-    kernel = builder.add_func(plain.with_attrs({"s_tir": True, "tirx.noalias": True}), "kernel")
+    kernel = builder.add_func(plain.with_attrs({"s_tir": True, "tirx.noalias": True, **factors_attr(func)}), "kernel")
     places = _places(func, target)
     arrays, types = random_arguments(func), [_type(param, places) for param in func.params]
     constants = {int(position) for position in (func.attrs or {}).get(CONSTANTS) or ()}

@@ -19,7 +19,7 @@ from tvm import IRModule, ir, relax, tirx
 from .check_maps import Tensors, check_rewritten, check_same, checks_maps
 from .compose import fresh, merge, merge_equal_inputs, output_of, simplify, tidy
 from .index_map import variables
-from .kernel import Kernel, Opaque, emit, parse, shape_of, substitute
+from .kernel import Kernel, Opaque, emit, factors_attr, parse, shape_of, substitute
 from .movement import movement
 from .sizes import LARGE, STORABLE, data_bytes
 from .walk import collect
@@ -210,7 +210,7 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     if reason:
         return Node(var, value, reason=reason, members=[label])
     args = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
-    node = Node(var, value, args, whole, members=[label])
+    node = Node(var, value, args, whole, members=[label], attrs=factors_attr(mod[gvar]))
     if len(whole.outputs) == 1:
         normalise(node, part, [args[position] for position in live])
     return node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel again with some of its tensors stored as half numbers; it computes as it did."""
+"""A kernel again with some of its tensors stored in 16 bits, as halves or bfloat16; it computes as it did."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from .walk import collect, loads
 
 HALF, FLOAT = "float16", "float32"
 LARGEST = 65504.0  # finite half
+RANGES = {HALF: LARGEST, "bfloat16": 255 * 2.0**120}
+"""Type of 16 bits -> its largest finite number."""
 SMALLEST = 2.0**-24  # positive half
 _BOUNDED = frozenset({"exp", "tanh", "sigmoid", "erf", "cos", "sin", "atan"})  # exp: of what a maximum is taken from
 
 
-def halved(kernel: Kernel, buffer) -> tuple[Kernel, object]:
-    """The kernel with a float32 input or output stored as half, and the buffer that takes its place.
+def halved(kernel: Kernel, buffer, dtype: str = HALF) -> tuple[Kernel, object]:
+    """The kernel with a float32 input or output stored as half, or as bfloat16, and the buffer in its place.
 
     Before::
 
@@ -33,7 +35,7 @@ def halved(kernel: Kernel, buffer) -> tuple[Kernel, object]:
 
     A sum goes on in float32, and is rounded when it is complete.
     """
-    new = tirx.decl_buffer(buffer.shape, HALF, buffer.name, scope=buffer.scope())
+    new = tirx.decl_buffer(buffer.shape, dtype, buffer.name, scope=buffer.scope())
     if any(buffer.same_as(each) for each in kernel.inputs):
         return _read_as(kernel, buffer, new), new
     return _written_as(kernel, buffer, new), new
@@ -54,7 +56,7 @@ def _written_as(kernel: Kernel, buffer, new) -> Kernel:
     outputs = tuple(new if each.same_as(buffer) else each for each in kernel.outputs)
     *before, last = kernel.stages
     if not last.reduction and isinstance(last.body, tirx.BufferStore) and not kernel.readers(buffer):
-        rounded = replace(last, body=tirx.BufferStore(new, as_half(last.body.value), last.body.indices))
+        rounded = replace(last, body=tirx.BufferStore(new, rounded_to(last.body.value, new.dtype), last.body.indices))
         return Kernel(kernel.inputs, outputs, (*before, rounded))
     return Kernel(kernel.inputs, outputs, (*kernel.stages, _rounding(buffer, new)))
 
@@ -66,21 +68,41 @@ def _rounding(buffer, new) -> Stage:
         for n, extent in enumerate(buffer.shape)
     ]
     at = tuple(it.var for it in iters)
-    return Stage(f"{buffer.name}_half", tuple(iters), tirx.BufferStore(new, buffer[at].astype(HALF), at))
+    return Stage(f"{buffer.name}_half", tuple(iters), tirx.BufferStore(new, buffer[at].astype(new.dtype), at))
 
 
 def as_half(value):
     """A float32 value rounded to half; what was a half before it is read again."""
-    if isinstance(value, tirx.Cast) and str(value.value.ty.dtype) == HALF:
+    return rounded_to(value, HALF)
+
+
+def rounded_to(value, dtype: str):
+    """A value rounded to a shorter type; what was of that type before is read again."""
+    if str(value.ty.dtype) == dtype:
+        return value
+    if isinstance(value, tirx.Cast) and str(value.value.ty.dtype) == dtype:
         return value.value
     if is_if_then_else(value):
         condition, yes, no = value.args
-        return tirx.if_then_else(condition, as_half(yes), as_half(no))
-    return value.astype(HALF)
+        return tirx.if_then_else(condition, rounded_to(yes, dtype), rounded_to(no, dtype))
+    return value.astype(dtype)
 
 
-def exceeds_half(kernel: Kernel, beyond: Sequence = ()) -> bool:
-    """Whether numbers that half cannot hold may be part of the result: what masks add, say.
+def is_exactly(value, dtype: str) -> bool:
+    """Whether `rounded_to` loses nothing: a value is of the shorter type, or was before it was widened."""
+    if isinstance(value, tirx.Cast) and str(value.ty.dtype) == FLOAT:
+        return str(value.value.ty.dtype) == dtype
+    if is_if_then_else(value):
+        return all(is_exactly(each, dtype) or _is_zero(each) for each in value.args[1:])
+    return str(value.ty.dtype) == dtype
+
+
+def _is_zero(value) -> bool:
+    return isinstance(value, tirx.FloatImm) and value.value == 0
+
+
+def exceeds_half(kernel: Kernel, beyond: Sequence = (), largest: float = LARGEST) -> bool:
+    """Whether numbers that half cannot hold, beyond `largest`, may be part of the result: what masks add, say.
 
     They come from the kernel's own constants or from inputs in `beyond`. They get no further than a maximum or minimum
     (the padding of a pool never wins) and functions with small results (the softmax of masked scores).
@@ -89,7 +111,7 @@ def exceeds_half(kernel: Kernel, beyond: Sequence = ()) -> bool:
     for stage in kernel.stages:
         value = _without_bounded(stage.body)
         passed = any(load.source.same_as(each) for load in loads(value) for each in large)
-        if (passed and not _compares(stage)) or _largest(value) > LARGEST:
+        if (passed and not _compares(stage)) or _largest(value) > largest:
             large += stage.outputs
     return any(each.same_as(out) for out in kernel.outputs for each in large)
 

@@ -25,6 +25,8 @@ CONSTANTS = "layout_free_buffers"
 """Attribute of a PrimFunc: positions of arguments that are constants. TVM's name, so that its search knows them too."""
 DECISIONS = "smartmem.decisions"
 """Attribute of a PrimFunc: what is decided for its schedule, by name (`schedule.core.decisions`)."""
+FACTORS = "smartmem.factors"
+"""Attribute of a PrimFunc: to which type the factors of its products may be rounded, ``bfloat16`` or ``tf32``."""
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 
 
@@ -227,6 +229,11 @@ def _check_plain_accesses(block) -> None:
     accesses = sum(isinstance(node, tirx.BufferStore | ir.TensorLoad) for node in nodes)
     if sum(isinstance(node, ir.Var) and tirx.is_buffer_var(node) for node in nodes) > accesses:
         raise Opaque(f"block {block.name_hint} takes the address of a buffer")
+
+
+def factors_attr(func: tirx.PrimFunc) -> dict[str, str]:
+    """The attribute `FACTORS` of a kernel, if it has it: without it, it would be another kernel."""
+    return {FACTORS: str(func.attrs[FACTORS])} if FACTORS in (func.attrs or {}) else {}
 
 
 def emit(kernel: Kernel, attrs: dict | None = None) -> tirx.PrimFunc:

@@ -38,6 +38,8 @@ class Layer:
     library : Path
     weights, inputs : sequence of Weight
     want : sequence of numpy.ndarray
+    rounds_to : str
+        As in `deploy.judge.CompiledKernel`.
     """
 
     kernels: tuple[str, ...]
@@ -45,6 +47,7 @@ class Layer:
     weights: Sequence[Weight]
     inputs: Sequence[Weight]
     want: Sequence[np.ndarray]
+    rounds_to: str = ""
 
 
 def layers_of(
@@ -80,7 +83,9 @@ def _layer(task: Task, target: Target, folder: Path) -> Layer:
     there = CompiledKernel(task.mod, target, None)
     here = CompiledKernel(workload(_in_buffers(task.mod["main"])), host_target(), None)
     want = ThisMachine(host_target()).run(lambda device: here.on(device).outputs())
-    return Layer(task.names, Path(linked(there.code, target, str(folder))), there.weights, there.inputs, want)
+    return Layer(
+        task.names, Path(linked(there.code, target, str(folder))), there.weights, there.inputs, want, there.rounds_to
+    )
 
 
 def _in_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -108,5 +113,5 @@ def check_layers(device: Device, layers: Sequence[Layer]) -> list[dict]:
     found = []
     for layer in layers:
         got = model_on(device, layer.library, layer.weights, layer.inputs).outputs()
-        found.append({"kernels": list(layer.kernels), "wrong": difference(got, layer.want)})
+        found.append({"kernels": list(layer.kernels), "wrong": difference(got, layer.want, layer.rounds_to)})
     return found

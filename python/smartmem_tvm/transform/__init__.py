@@ -39,6 +39,7 @@ from .plan_layout import PlanLayout
 from .plan_memory import PlanMemory
 from .pool_first import PoolFirst
 from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
+from .round_factors import RoundFactors
 from .select_layout import SelectLayout
 from .slice_weights import SliceWeights
 from .split_reductions import SplitReductions
@@ -94,6 +95,7 @@ __all__ = [
     "PlanMemory",
     "PoolFirst",
     "RewriteAlgebra",
+    "RoundFactors",
     "SelectLayout",
     "SliceWeights",
     "SplitReductions",

@@ -14,7 +14,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from ..ir.kernel import CONSTANTS, emit
+from ..ir.kernel import CONSTANTS, emit, factors_attr
 from ..ir.regions import reads_joined
 from ..schedule import ScheduleKernels
 from ..schedule.core.decisions import DECISIONS, RULE_GENE, Decision, deciding
@@ -124,11 +124,11 @@ def _rivals(func: tirx.PrimFunc, target: Target, rules: Iterable[Rule]) -> dict[
 
 
 def with_constants(func: tirx.PrimFunc, positions: Iterable[int]) -> tirx.PrimFunc:
-    """A kernel without attributes but that which says which of its parameters are constants.
+    """A kernel without attributes but those that say which of its parameters are constants, and what may be rounded.
 
     What else passes have noted on it makes it no other kernel. Blocks get names of their own, as TVM's search wants.
     """
-    attrs = {"s_tir": True, "tirx.noalias": True, CONSTANTS: sorted(positions)}
+    attrs = {"s_tir": True, "tirx.noalias": True, CONSTANTS: sorted(positions), **factors_attr(func)}
     plain = tirx.PrimFunc(func.params, _distinct(func.body), func.ret_type)
     return plain.with_attrs({name: value for name, value in attrs.items() if value != []})
 

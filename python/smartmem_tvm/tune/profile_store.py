@@ -28,7 +28,7 @@ from tvm.target import Target
 from .. import json_data
 from .._version import PREPARATION, SCHEDULES, installed_version
 from ..errors import UserError
-from ..ir.kernel import CONSTANTS, DECISIONS
+from ..ir.kernel import CONSTANTS, DECISIONS, factors_attr
 from ..ir.regions import reads_joined
 from . import json_lines
 from .host import cpu_name, run_threads
@@ -53,11 +53,13 @@ class Question:
 def kernel_key(func: tirx.PrimFunc) -> str:
     """The name-independent key of an unscheduled PrimFunc: its structural hash without attributes, in hexadecimal.
 
-    Behind it is what attributes say of constants and of decisions that are given, if they do.
+    Behind it is what attributes say of factors, constants and decisions that are given, if they do.
     """
     plain = tirx.PrimFunc(func.params, reads_joined(func).body, func.ret_type)
     key = f"{tvm_ffi.structural_hash(plain) & (2**64 - 1):016x}"
     attrs = func.attrs or {}
+    for value in factors_attr(func).values():
+        key += f" factors {value}"
     for place in attrs.get(CONSTANTS) or ():
         key += f" constant {place}"
     for name, value in sorted((attrs.get(DECISIONS) or {}).items()):

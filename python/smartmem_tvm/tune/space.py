@@ -229,13 +229,15 @@ def _gpu_matrix(kind: Kind) -> None:
     """Tiles of warps; what a group may have, and what its numbers must divide, the rule says itself."""
     kind.number("rows", (16, 32, 64, 128, 256))
     kind.number("columns", (16, 32, 48, 64, 96, 128, 192, 256))
-    kind.number("depth", (16, 32, 64, 128, 256))
+    kind.number("depth", tuple(size // kind["bytes"] for size in (32, 64, 128, 256, 512)))
     kind.number("warp_rows", (16, 32, 64))
     kind.number("warp_columns", (16, 32, 48, 64, 96, 128, 192, 256))
     kind.number("stages", (2, 3, 4, 5, 6, 8))
     kind.number("slices", (1, 2, 4))
     kind.number("splits", (1, 2, 3, 4, 6, 8, 12, 16), max(1, kind["depth"] // 64))
     kind.number("band", (0, 1, 2, 4, 8, 16), kind["columns"] // 16)
+    if kind["groups"]:
+        kind.switch("group")
     kind.requires(lambda columns, band: band * columns < kind["columns"], "columns", "band")
 
 

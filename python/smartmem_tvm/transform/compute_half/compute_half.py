@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tvm
-from tvm import tirx
+from tvm import ir, tirx
 
 from ...ir.graph import Graph, rewrite_graphs
+from ...ir.half import FLOAT, LARGEST, exceeds_half
 from .half_arithmetic import in_half
 
 
@@ -34,7 +36,23 @@ class ComputeHalf:
 
 
 def _compute_half(graph: Graph) -> list[dict]:
+    """Rewrite `graph` in place; returns what stays float32, and why."""
+    log, beyond = [], set()
     for node in graph:
-        if node.kernel is not None and all(isinstance(s.body, tirx.BufferStore) for s in node.kernel.stages):
-            node.kernel = in_half(node.kernel)
-    return []
+        if node.kernel is None or not all(isinstance(s.body, tirx.BufferStore) for s in node.kernel.stages):
+            continue
+        large = [b for b, arg in zip(node.kernel.inputs, node.args, strict=True) if arg in beyond or _is_large(arg)]
+        if exceeds_half(node.kernel, large):
+            beyond.add(node.var)
+        node.kernel, reasons = in_half(node.kernel, large)
+        said = {"pass": "ComputeHalf", "tensor": node.var.name, "computed": FLOAT}
+        log += [{**said, "reason": reason} for reason in reasons]
+    return log
+
+
+def _is_large(arg) -> bool:
+    """Whether an argument is a weight with finite numbers that half cannot hold."""
+    if not isinstance(arg, ir.Constant) or str(arg.value.dtype) != FLOAT:
+        return False
+    numbers = np.abs(arg.value.numpy())
+    return bool((np.isfinite(numbers) & (numbers > LARGEST)).any())

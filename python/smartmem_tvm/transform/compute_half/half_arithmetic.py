@@ -9,13 +9,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tvm_ffi
 from tvm import ir, tirx
 
 from ...analysis.row_chain import factors, summand
-from ...ir.half import FLOAT, HALF, LARGEST, SMALLEST, as_half
+from ...ir.half import FLOAT, HALF, LARGEST, SMALLEST, as_half, exceeds_half
 from ...ir.index_map import is_if_then_else
 from ...ir.kernel import Kernel, Stage
 from ...ir.walk import collect, loads
@@ -25,21 +26,48 @@ _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 _LOGIC = (tirx.And, tirx.Or)
 
 
-def in_half(kernel: Kernel) -> Kernel:
-    """The kernel in half arithmetic; its inputs and outputs are what they were.
+_PRODUCTS = "sums of products: a half has 11 bits, and a large sum would lose what is added to it"
+_STATISTICS = f"sums of a row, and what is made of them: squares and long sums leave half's range, {LARGEST:.0f}"
+_NUMBERS = f"a number in it, or one that it reads, is beyond {LARGEST:.0f}, or too near to zero for a half"
+
+
+def in_half(kernel: Kernel, beyond: Sequence = ()) -> tuple[Kernel, list[str]]:
+    """The kernel in half arithmetic, and what of it stays float32; its inputs and outputs are what they were.
 
     Parameters
     ----------
     kernel : Kernel
         Each stage of which is one store.
+    beyond : sequence of buffers
+        Inputs with finite numbers beyond half's range, which must not become infinite: the softmax of a row that is
+        masked as a whole would not be a number. A mask (`_is_mask`) is read as the nearest half, what reads any other
+        is computed in float32.
     """
-    return _Halved(kernel).kernel()
+    halved = _Halved(kernel, beyond)
+    return halved.kernel(), list(halved.reasons)
+
+
+def _holds(value) -> bool:
+    """Whether the numbers written in a value are halves, or near to one."""
+    numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
+    return all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
+
+
+def _is_mask(kernel: Kernel, buffer) -> bool:
+    """Whether an input is only added to something, and large numbers in it reach no result of the kernel."""
+    added = [part for stage in kernel.stages for add in collect(stage.body, tirx.Add) for part in (add.a, add.b)]
+    direct = sum(isinstance(part, ir.TensorLoad) and part.source.same_as(buffer) for part in added)
+    every = sum(load.source.same_as(buffer) for stage in kernel.stages for load in stage.loads)
+    return direct == every and not exceeds_half(kernel, [buffer])
 
 
 class _Halved:
-    def __init__(self, original: Kernel):
+    def __init__(self, original: Kernel, beyond: Sequence = ()):
         self.original = original
+        self.masks = [buffer for buffer in beyond if _is_mask(original, buffer)]
+        self.beyond = [buffer for buffer in beyond if not any(buffer.same_as(mask) for mask in self.masks)]
         self.products: list = []  # float32 sums that are read as halves
+        self.reasons: dict[str, None] = {}  # in order
         self.new: dict = {}  # intermediate float32 buffer -> buffer of halves
 
     def kernel(self) -> Kernel:
@@ -55,6 +83,8 @@ class _Halved:
         sums_up = stage.reduction and not isinstance(stage.body.value, (tirx.Max, tirx.Min))
         kept = stage.reduction and buffer in self.original.outputs
         narrow = not sums_up and not kept and self._may_be_half(stage.body.value, buffer)
+        if not narrow and not kept:
+            self.reasons[_STATISTICS if sums_up or self._may_hold(stage.body.value) else _NUMBERS] = None
         if narrow and str(buffer.dtype) == FLOAT and buffer not in self.original.outputs:
             self.new[buffer] = tirx.decl_buffer(buffer.shape, HALF, buffer.name, scope=buffer.scope())
         value = self._half(stage.body.value) if narrow else self._float(stage.body.value)
@@ -77,16 +107,20 @@ class _Halved:
         total = stage.body.buffer[tuple(stage.body.indices)]
         if len(parts) > 1 and self._may_be_half(term, stage.body.buffer):
             self.products.append(stage.body.buffer)
+            self.reasons[_PRODUCTS] = None
             return self._stored(stage, total + self._half(term).astype(FLOAT), stage.body.buffer)
+        self.reasons[_STATISTICS] = None
         return self._stored(stage, total + self._float(term), stage.body.buffer)
+
+    def _may_hold(self, value) -> bool:
+        """Whether half holds the numbers in a value, and those that it reads of inputs."""
+        return _holds(value) and not any(load.source.same_as(b) for load in loads(value) for b in self.beyond)
 
     def _may_be_half(self, value, own) -> bool:
         """Whether half holds the numbers in a value that goes to buffer `own`, and it reads no float32 sum."""
-        numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
         statistics = [b for b in self.original.intermediates if b not in self.products and b not in self.new]
         floats = [b for b in statistics if str(b.dtype) == FLOAT and not b.same_as(own)]
-        held = all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
-        return held and not any(load.source.same_as(b) for load in loads(value) for b in floats)
+        return self._may_hold(value) and not any(load.source.same_as(b) for load in loads(value) for b in floats)
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
@@ -108,6 +142,8 @@ class _Halved:
             return inner if str(inner.ty.dtype) == HALF else inner.astype(HALF)
         if isinstance(value, ir.TensorLoad):
             load = self.new[value.source][tuple(value.indices)] if value.source in self.new else value
+            if any(value.source.same_as(mask) for mask in self.masks):
+                load = tirx.max(tirx.min(load, tirx.const(LARGEST, FLOAT)), tirx.const(-LARGEST, FLOAT))
             return as_half(load) if str(load.ty.dtype) == FLOAT else load
         if isinstance(value, tirx.FloatImm):
             return tirx.FloatImm(HALF, min(max(value.value, -LARGEST), LARGEST)) if dtype == FLOAT else value

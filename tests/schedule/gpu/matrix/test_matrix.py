@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products by matrix instructions: their CUDA, run on a CPU, beside numpy."""
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -26,37 +29,56 @@ GROUPS = (
 )
 
 
-def product(shape, left=False, right=False, finish=lambda total, *_: total, more=()):
-    """A kernel of batch x rows x columns x depth halves; an operand may lie the other way round."""
+TYPES = ("float16", "bfloat16", "tf32")
+ROUNDING = {"float16": 2e-3, "bfloat16": 1e-2, "tf32": 2e-3}  # of the results, and of tf32's factors
+
+
+def stored(kind):
+    """How numbers that are multiplied in a type lie in memory."""
+    return "float32" if kind == "tf32" else kind
+
+
+def product(shape, left=False, right=False, finish=lambda total, *_: total, more=(), kind="float16"):
+    """A kernel of batch x rows x columns x depth numbers; an operand may lie the other way round."""
     batch, rows, columns, depth = shape
-    x = te.placeholder((batch, depth, rows) if left else (batch, rows, depth), "float16", "x")
-    w = te.placeholder((batch, columns, depth) if right else (batch, depth, columns), "float16", "w")
+    dtype = stored(kind)
+    x = te.placeholder((batch, depth, rows) if left else (batch, rows, depth), dtype, "x")
+    w = te.placeholder((batch, columns, depth) if right else (batch, depth, columns), dtype, "w")
     k = te.reduce_axis((0, depth), "k")
 
     def term(b, i, j):
-        return te.sum(
-            ((x[b, k, i] if left else x[b, i, k]) * (w[b, j, k] if right else w[b, k, j])).astype("float32"), k
-        )
+        both = (x[b, k, i] if left else x[b, i, k]), (w[b, j, k] if right else w[b, k, j])
+        if kind == "float16":
+            return te.sum((both[0] * both[1]).astype("float32"), k)
+        return te.sum(both[0].astype("float32") * both[1].astype("float32"), k)
 
     total = te.compute((batch, rows, columns), term, "total")
     out = te.compute(
-        (batch, rows, columns), lambda b, i, j: finish(total[b, i, j], b, i, j, *more).astype("float16"), "out"
+        (batch, rows, columns), lambda b, i, j: finish(total[b, i, j], b, i, j, *more).astype(dtype), "out"
     )
-    return te.create_prim_func([x, w, *more, out])
+    func = te.create_prim_func([x, w, *more, out])
+    return func.with_attr("smartmem.factors", kind) if kind == "tf32" else func
+
+
+def of_type(tile, kind):
+    """A tile for halves, for as many bytes of another type."""
+    return replace(tile, depth=tile.depth // 2) if kind == "tf32" else tile
 
 
 def scheduled(func, tile, target):
     return GpuMatrix(tile=tile).apply(func, target).mod["main"].with_attrs({"global_symbol": "main"})
 
 
-def drawn(*shape):
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float16")
+def drawn(*shape, kind="float16"):
+    numbers = np.random.default_rng(sum(shape)).standard_normal(shape)
+    return numbers.astype(ml_dtypes.bfloat16 if kind == "bfloat16" else stored(kind))
 
 
-def check(func, tile, target, arrays, expected, folder):
-    out = np.full(expected.shape, np.nan, "float16")
-    run(scheduled(func, tile, target), target, {**arrays, "out": out}, folder)
-    np.testing.assert_allclose(out.astype("float32"), expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
+def check(func, tile, target, arrays, expected, folder, kind="float16"):
+    out = np.full(expected.shape, np.nan, drawn(1, kind=kind).dtype)
+    run(scheduled(func, of_type(tile, kind), target), target, {**arrays, "out": out}, folder)
+    error = ROUNDING[kind]
+    np.testing.assert_allclose(out.astype("float32"), expected, rtol=error, atol=error * np.abs(expected).max())
 
 
 def multiplied(x, w, left=False, right=False):
@@ -64,12 +86,13 @@ def multiplied(x, w, left=False, right=False):
     return (x.swapaxes(1, 2) if left else x) @ (w.swapaxes(1, 2) if right else w)
 
 
-def check_product(shape, tile, target, folder, left=False, right=False):
+def check_product(shape, tile, target, folder, left=False, right=False, kind="float16"):
     batch, rows, columns, depth = shape
-    x = drawn(*((batch, depth, rows) if left else (batch, rows, depth)))
-    w = drawn(*((batch, columns, depth) if right else (batch, depth, columns)))
+    x = drawn(*((batch, depth, rows) if left else (batch, rows, depth)), kind=kind)
+    w = drawn(*((batch, columns, depth) if right else (batch, depth, columns)), kind=kind)
     expected = multiplied(x, w, left, right)
-    check(product(shape, left, right), tile, target, {"x": x, "w": w}, expected, folder)
+    func = product(shape, left, right, kind=kind)
+    check(func, tile, target, {"x": x, "w": w}, expected, folder, kind)
 
 
 def cases(tiles, target):
@@ -80,9 +103,31 @@ SOME = [*cases(WARPS[:1], AMPERE), *cases(GROUPS[:1], HOPPER)]
 ALL = [*cases(WARPS, AMPERE), *cases(GROUPS, HOPPER)]
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize(("tile", "target"), SOME)
-def test_more_rows_columns_and_terms_than_a_tile(tile, target, tmp_path):
-    check_product((2, 70, 72, 88), tile, target, tmp_path)
+def test_more_rows_columns_and_terms_than_a_tile(tile, target, kind, tmp_path):
+    # Groups of warps take operands of four bytes only with their terms next to each other.
+    check_product((2, 70, 72, 88), tile, target, tmp_path, right=kind == "tf32" and tile.group, kind=kind)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("kind", TYPES[1:])
+@pytest.mark.parametrize(("tile", "target"), ALL)
+@pytest.mark.parametrize(
+    ("shape", "left", "right"),
+    [
+        ((1, 64, 64, 64), False, False),
+        ((2, 72, 40, 200), False, True),
+        ((1, 37, 41, 43), True, False),
+        ((1, 20, 96, 96), True, True),
+        ((1, 9, 17, 3), False, True),
+    ],
+    ids=str,
+)
+def test_other_types_than_half(shape, left, right, tile, target, kind, tmp_path):
+    if kind == "tf32" and tile.group:
+        left, right = False, True
+    check_product(shape, tile, target, tmp_path, left, right, kind)
 
 
 @pytest.mark.device
@@ -164,3 +209,41 @@ def test_groups_of_warps_multiply_where_the_architecture_is_hopper_s_own():
         func = GpuMatrix().apply(product((1, 512, 512, 512)), target).mod["main"].with_attr("global_symbol", "main")
         source, _ = source_of(func, target)
         assert ("wgmma" in source) == wide and ("ldmatrix" in source) == (not wide)
+
+
+NAMES = {"float16": "f16", "bfloat16": "bf16", "tf32": "tf32"}
+
+
+def source(kind, target, shape=(1, 512, 512, 512), right=False):
+    func = GpuMatrix().apply(product(shape, right=right, kind=kind), target).mod["main"]
+    return source_of(func.with_attr("global_symbol", "main"), target)[0]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_each_type_has_its_instructions(kind):
+    name, terms = NAMES[kind], 8 if kind == "tf32" else 16
+    assert f"mma.sync.aligned.m16n8k{terms}.row.col.f32.{name}.{name}.f32" in source(kind, AMPERE)
+    wide = source(kind, HOPPER, right=True)
+    assert f"k{terms}.f32.{name}.{name}" in wide and "wgmma.mma_async" in wide
+
+
+def test_factors_of_tf32_are_rounded_and_not_cut_off():
+    assert "cvt.rna.tf32.f32" in source("tf32", AMPERE) and "cvt.rna" not in source("bfloat16", AMPERE)
+
+
+def test_tf32_whose_terms_lie_apart_is_for_single_warps():
+    found = source("tf32", HOPPER)
+    assert "wgmma" not in found and "ld.shared.b32" in found and "ldmatrix" in found
+
+
+def test_a_tile_for_groups_of_warps_is_refused_where_they_cannot_multiply():
+    for kind, target, right in (("tf32", HOPPER, False), ("tf32", AMPERE, True), ("bfloat16", AMPERE, False)):
+        func, tile = product((1, 64, 64, 64), right=right, kind=kind), of_type(GROUPS[0], kind)
+        assert GpuMatrix(tile=tile).apply(func, target) is None
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75"])
+def test_no_type_has_them_on_older_gpus(kind, arch):
+    target = tvm.target.Target({**FACTS, "arch": arch}, host="llvm")
+    assert GpuMatrix().apply(product((1, 64, 64, 64), kind=kind), target) is None

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import tvm
 
+from smartmem_tvm.schedule.gpu.matrix import instructions as ptx
 from smartmem_tvm.schedule.gpu.matrix.tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, cycles, fits
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
@@ -45,7 +46,7 @@ def test_older_architectures_have_none(arch):
 def test_the_tile_of_every_shape_fits(arch, shape):
     known = params(arch)
     tile = best_matrix_tile(shape, known)
-    assert fits(tile, known) and tile.shared_bytes <= known.shared_bytes
+    assert fits(tile, known) and tile.shared_bytes(known.element) <= known.shared_bytes
 
 
 def test_long_sums_with_few_results_are_divided():
@@ -80,3 +81,24 @@ def test_what_passes_through_registers_takes_longer():
 )
 def test_what_the_instructions_cannot_do(tile):
     assert not fits(tile, params("sm_90a"))
+
+
+@pytest.mark.parametrize("kind", ptx.ELEMENTS)
+def test_candidates_of_other_types_are_as_many_bytes_in_the_same_time(kind):
+    known, element = params("sm_90a"), ptx.ELEMENTS[kind]
+    own = known.multiplying(element, turned=False)
+    for mine, halves in zip(own.candidates, known.candidates, strict=True):
+        assert mine.tile.shared_bytes(element) == halves.tile.shared_bytes(ptx.HALF)
+        assert mine.tile.steps(element) == halves.tile.steps(ptx.HALF) and mine.busy == halves.busy
+        assert fits(mine.tile, own)
+    slow = cycles(own.candidates[0], Shape(1, 4096, 4096, 4096), own)
+    fast = cycles(known.candidates[0], Shape(1, 4096, 4096, 4096), known)
+    assert slow == pytest.approx(fast * element.bytes / 2, rel=0.02)
+
+
+def test_terms_of_four_bytes_that_lie_apart_are_for_single_warps():
+    known = params("sm_90a")
+    assert known.multiplying(ptx.HALF, turned=True).groups
+    apart = known.multiplying(ptx.ELEMENTS["tf32"], turned=True)
+    assert not apart.groups and not any(each.tile.group for each in apart.candidates)
+    assert not fits(known.multiplying(ptx.ELEMENTS["tf32"], turned=False).candidates[0].tile, apart)

@@ -15,7 +15,7 @@ from functools import cached_property
 from tvm import ir
 
 from ....analysis.row_chain import RowChain
-from ....ir.half import FLOAT, HALF
+from ....ir.half import FLOAT, HALF, RANGES
 from ....ir.kernel import Opaque, Stage, substitute
 from ....ir.texels import is_texture
 from ....ir.walk import loads
@@ -68,7 +68,8 @@ class ChainPlan:
         if is_texture(last.body.buffer) and not uses(last.body.indices[-1], self.columns(last)[-1:]):
             raise Opaque("the texels of the result do not lie along its rows")
         for stage in stages:
-            if str(stage.body.buffer.ty.dtype) not in (FLOAT, HALF):
+            stored = RANGES if stage is last else (HALF,)
+            if str(stage.body.buffer.ty.dtype) not in (FLOAT, *stored):
                 raise Opaque(f"stage {stage.name} does not compute in {FLOAT} or {HALF}")
             if stage.reduction and combiner_of(stage) is None:
                 raise Opaque(f"stage {stage.name} is no sum, maximum or minimum")

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PTX instructions that a matrix product is made of, as statements, and what part of a matrix each lane holds.
 
-``mma.sync.m16n8k16`` multiplies 16 rows by 8 columns over 16 terms. The fragments of its 32 lanes, with
-``g = lane // 4`` and ``t = lane % 4`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+``mma.sync`` multiplies 16 rows by 8 columns over 32 bytes of terms: 16 numbers of two bytes, 8 of four. The fragments
+of its 32 lanes, with ``g = lane // 4`` and ``t = lane % 4`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
 
     left   four registers of two halves   rows g, g + 8; terms 2t, 2t + 1, and these + 8
     right  two registers of two halves    terms 2t, 2t + 1, and these + 8; column g
     sums   four floats                    rows g, g + 8; columns 2t, 2t + 1
 
-``ldmatrix`` brings fragments from shared memory: each lane names one row of eight halves.
+In numbers of four bytes (m16n8k8) a register is one number, of term t, and of t + 4: the same bytes.
+
+``ldmatrix`` brings fragments from shared memory: each lane names one row of 16 bytes. It moves pairs of halves, and a
+pair may be one number of four bytes, unless it is to be transposed.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_cvta_generic_to_shared
@@ -19,16 +24,67 @@ from tvm.script import tirx as T
 
 from ...core.nest import index
 
-ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
+ROWS, COLUMNS = 16, 8  # of one instruction
 LEFT, RIGHT, SUMS = 4, 2, 4  # registers of a lane
-ROW = 8  # halves that ldmatrix reads in one go, and that the widest copy moves
-_TYPES = {"float16": "f16", "bfloat16": "bf16"}
+_ROW_BYTES, _TERM_BYTES = 16, 32
 
 
-def multiply(sums, left, right, dtype: str) -> tirx.Stmt:
+@dataclass(frozen=True)
+class Element:
+    """A type of numbers that matrix instructions multiply.
+
+    Attributes
+    ----------
+    name : str
+        What the instructions call it.
+    dtype : str
+        How it lies in memory.
+    bytes : int
+    """
+
+    name: str
+    dtype: str
+    bytes: int
+
+    @property
+    def row(self) -> int:
+        """Numbers that ldmatrix reads in one go, and that the widest copy moves."""
+        return _ROW_BYTES // self.bytes
+
+    @property
+    def terms(self) -> int:
+        """Terms of one instruction."""
+        return _TERM_BYTES // self.bytes
+
+    @property
+    def turns(self) -> bool:
+        """Whether instructions take what lies with rows, or columns, next to each other in shared memory."""
+        return self.bytes == 2
+
+    @property
+    def rounded(self) -> bool:
+        """Whether memory holds more digits than instructions read."""
+        return self.name == "tf32"
+
+
+HALF = Element("f16", "float16", 2)
+ELEMENTS = {"float16": HALF, "bfloat16": Element("bf16", "bfloat16", 2), "tf32": Element("tf32", "float32", 4)}
+
+
+def multiply(sums, left, right, element: Element) -> tirx.Stmt:
     """``sums += left @ right``; each a list of a lane's registers."""
-    kind = _TYPES[dtype]
-    return _do(f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32", *sums, *left, *right, *sums)
+    kind = element.name
+    return _do(f"mma.sync.aligned.m16n8k{element.terms}.row.col.f32.{kind}.{kind}.f32", *sums, *left, *right, *sums)
+
+
+def load_word(word, place) -> tirx.Stmt:
+    """One register from shared memory."""
+    return _do("ld.shared.b32", word, place)
+
+
+def round_word(word) -> tirx.Stmt:
+    """A register with a float becomes one with the nearest number of tf32; instructions would cut its digits off."""
+    return _do("cvt.rna.tf32.f32", word, tirx.reinterpret("float32", word))
 
 
 def load_fragments(words, place, transposed: bool) -> tirx.Stmt:
@@ -54,7 +110,7 @@ def wait(pending: int) -> tirx.Stmt:
     return _do("cp.async.wait_group", tirx.const(pending, "int32"))
 
 
-def multiply_group(sums, left, right, dtype: str, transposed: tuple[bool, bool]) -> tirx.Stmt:
+def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, bool]) -> tirx.Stmt:
     """``sums += left @ right`` by the four warps of a group, 64 rows; begun, not finished.
 
     Parameters
@@ -64,12 +120,12 @@ def multiply_group(sums, left, right, dtype: str, transposed: tuple[bool, bool])
     left, right : expression
         Descriptors (`matrix`) of both operands in shared memory.
     transposed : (bool, bool)
-        Whether rows and columns, not terms, lie next to each other there.
+        Whether rows and columns, not terms, lie next to each other there; only an element that `turns` may.
     """
-    kind, columns = _TYPES[dtype], 2 * len(sums)
-    trans = [tirx.const(int(each), "int32") for each in transposed]
+    kind, columns = element.name, 2 * len(sums)
+    trans = [tirx.const(int(each), "int32") for each in transposed] if element.turns else []
     one = tirx.const(1, "int32")
-    text = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}"
+    text = f"wgmma.mma_async.sync.aligned.m64n{columns}k{element.terms}.f32.{kind}.{kind}"
     return _do(text, *sums, left, right, tirx.const(True, "bool"), one, one, *trans)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of halves on a GPU by its matrix instructions: tiles of warps over stages of shared memory.
+"""Products of short numbers on a GPU by its matrix instructions: tiles of warps over stages of shared memory.
 
     each group of warps (batch, row tile, column tile), in the order of `gpu_group_order`:
       sums[i, j] = 0                                       fragments, float32
@@ -7,26 +7,27 @@
       for each tile of terms:
         wait for its stage; barrier
         start the stage that comes `stages - 1` later
-        for each 16 terms of the warp's slice:
+        for each 32 bytes of terms of the warp's slice:
           load fragments of both operands                  shared memory -> registers
           sums += left @ right                             one instruction per 16 x 8 results
       16 rows of each warp at a time:
         put sums                                           registers -> shared memory
         out[f(i, j)] = finish(sums of all slices)          vectors along the columns
 
-Folded layout operators are in the addresses that are copied from; arithmetic on an operand takes the way through
-registers. The epilogue is evaluated where results are stored.
+What is multiplied, `factors.factors_of` says: halves, bfloat16, or tf32, float32 numbers of which the instruction
+reads 19 bits. Folded layout operators are in the addresses that are copied from; arithmetic on an operand takes the way
+through registers. The epilogue is evaluated where results are stored.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
-from tvm import tirx
+from tvm import s_tir, tirx
+from tvm.target import Target
 
-from ....ir.half import HALF
-from ....ir.kernel import Kernel
+from ....ir.kernel import FACTORS, Kernel
 from ....ir.texels import is_texture
 from ....target import is_cuda
 from ...core.decisions import decide
@@ -36,10 +37,10 @@ from ..launch import GpuRule, launch, registers, when
 from ..matmul.group_order import place_of
 from ..matmul.parts import add_parts
 from ..matmul.product import MatmulProduct, product_of
-from ..occupancy import VECTOR, WARP
-from ..sums import product_type
+from ..occupancy import FLOAT_BYTES, VECTOR, WARP
 from . import instructions as ptx
-from .staged_operand import StagedOperand, goes_by_itself
+from .factors import Factors, factors_of
+from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth
 from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits
 
 _LEAST = 8  # rows and columns: of fewer, most of what an instruction computes is thrown away
@@ -47,7 +48,7 @@ _ADDING = 128  # threads of a group that adds parts
 
 
 class GpuMatrix(GpuRule):
-    """The rule for contractions of halves on GPUs with matrix instructions."""
+    """The rule for contractions of short numbers on GPUs with matrix instructions."""
 
     def __init__(self, params=None, tile: MatrixTile | None = None):
         super().__init__(params)
@@ -61,30 +62,41 @@ class GpuMatrix(GpuRule):
         """What is known of the target."""
         return MatrixParams.of(target)
 
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None; its attribute ``smartmem.factors`` says to what factors may be rounded."""
+        given = (func.attrs or {}).get(FACTORS)
+        if given is None or not self.runs_on(target):
+            return super().apply(func, target)
+        params = replace(self.params or self.params_of(target), rounds_to=str(given))
+        return super(GpuMatrix, GpuMatrix(params, self.tile)).apply(func, target)
+
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
-        """The nest of a folded kernel, or None if it is no product of halves, or no tile is worth it."""
+        """The nest of a folded kernel, or None if it is no product of short numbers, or no tile is worth it."""
         product = product_of(kernel)
-        if product is None or product_type(product.contraction) != HALF:
-            return None
-        if any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
+        factors = factors_of(product, params.rounds_to) if product is not None else None
+        if factors is None or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
             return None
         if min(product.rows, product.columns) < _LEAST:
             return None
-        held = [not goes_by_itself(each) for each in (product.left, product.right)]
+        sides = (factors.left, factors.right)
+        params = params.multiplying(factors.element, not all(map(lies_along_depth, sides)))
+        held = [not goes_by_itself(each, factors.element) for each in sides]
         shape = Shape(product.batch, product.rows, product.columns, product.depth, *held)
         tile = self.tile or best_matrix_tile(shape, params)
-        if tile is None:
+        if tile is None or (tile.group and not params.groups):
             return None
         facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
-        return _Emitter(product, decide("gpu_matrix", tile, lambda other: fits(other, params), **facts)).kernel()
+        facts |= {"bytes": factors.element.bytes, "groups": int(params.groups)}
+        tile = decide("gpu_matrix", tile, lambda other: fits(other, params), **facts)
+        return _Emitter(product, factors, tile).kernel()
 
 
 class _Emitter:
-    def __init__(self, product: MatmulProduct, tile: MatrixTile):
-        self.product, self.tile, self.scope = product, tile, Scope()
+    def __init__(self, product: MatmulProduct, factors: Factors, tile: MatrixTile):
+        self.product, self.tile, self.scope, self.element = product, tile, Scope(), factors.element
         size = (tile.depth, tile.threads, tile.stages)
-        self.left = StagedOperand("left", product.left, tile.rows, *size)
-        self.right = StagedOperand("right", product.right, tile.columns, *size)
+        self.left = StagedOperand("left", factors.left, self.element, tile.rows, *size)
+        self.right = StagedOperand("right", factors.right, self.element, tile.columns, *size)
         self.fragment_rows, self.fragment_columns = tile.warp_rows // ptx.ROWS, tile.warp_columns // ptx.COLUMNS
         self.sums = registers(tile.sums, "float32", "sums")
         self.down = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
@@ -95,9 +107,10 @@ class _Emitter:
         )
         self.lines = registers(vectors * VECTOR, "float32", "lines")
         stages = tile.stages * (self.left.elements + self.right.elements)
-        results = 2 * tile.result_rows * tile.result_pitch
-        dtype = self.left.dtype
-        self.memory = tirx.decl_buffer([index(max(stages, results))], dtype, "stages", scope="shared.dyn", layout=None)
+        self.each = FLOAT_BYTES // self.element.bytes  # elements of `memory` that a sum takes
+        results = self.each * tile.result_rows * tile.result_pitch
+        dtype, size = self.element.dtype, [index(max(stages, results))]
+        self.memory = tirx.decl_buffer(size, dtype, "stages", scope="shared.dyn", layout=None)
         self.left.buffer = self.right.buffer = self.memory
         self.right.start_at = tile.stages * self.left.elements
         self.rounds = -(-product.depth // (tile.depth * tile.splits))
@@ -188,8 +201,9 @@ class _Emitter:
         if tile.group:
             return self._multiply_group(part, row, column, step)
         statements = []
-        for n in range(tile.steps):
-            k = (part * index(tile.steps) + index(n)) * index(ptx.TERMS)
+        steps = tile.steps(self.element)
+        for n in range(steps):
+            k = (part * index(steps) + index(n)) * index(self.element.terms)
             rows, columns = row * index(tile.warp_rows), column * index(tile.warp_columns)
             pairs = self.fragment_rows, self.fragment_columns // 2
             statements += self.left.fragments(self.down, 0, rows, lane, k, step, pairs[0], True)
@@ -201,12 +215,13 @@ class _Emitter:
         tile, statements = self.tile, [ptx.begin_group()]
         sums = [self.sums[index(n)] for n in range(tile.sums)]
         first = tirx.floordiv(row, index(4)) * index(64)
-        for n in range(tile.steps):
-            k = (part * index(tile.steps) + index(n)) * index(ptx.TERMS)
+        steps = tile.steps(self.element)
+        for n in range(steps):
+            k = (part * index(steps) + index(n)) * index(self.element.terms)
             left = self.left.matrix(first, k, step)
             right = self.right.matrix(column * index(tile.warp_columns), k, step)
             transposed = (not self.left.along_depth, not self.right.along_depth)
-            statements.append(ptx.multiply_group(sums, left, right, self.left.dtype, transposed))
+            statements.append(ptx.multiply_group(sums, left, right, self.element, transposed))
         return block(*statements, ptx.end_group(), ptx.wait_group(1))
 
     def _add(self, i: int, j: int) -> tirx.Stmt:
@@ -214,7 +229,7 @@ class _Emitter:
             return [buffer[index(number * count + n)] for n in range(count)]
 
         sums = of(self.sums, i * self.fragment_columns + j, ptx.SUMS)
-        return ptx.multiply(sums, of(self.down, i, ptx.LEFT), of(self.across, j, ptx.RIGHT), self.left.dtype)
+        return ptx.multiply(sums, of(self.down, i, ptx.LEFT), of(self.across, j, ptx.RIGHT), self.element)
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -239,7 +254,7 @@ class _Emitter:
             for half in range(2):
                 where = (first + index(half * 8)) * index(tile.result_pitch) + across
                 pair = [self.sums[index(at + half * 2 + n)] for n in range(2)]
-                stores.append(ptx.write_pair(ptx.address(self.memory, where * index(2)), *pair))
+                stores.append(ptx.write_pair(ptx.address(self.memory, where * index(self.each)), *pair))
         return stores
 
     def _finish_rows(self, place: list, i: int, number) -> tirx.Stmt:
@@ -270,7 +285,7 @@ class _Emitter:
     def _read(self, first, other: int, held, column) -> tirx.Stmt:
         tile = self.tile
         row = held + index(other * tile.warps_down * ptx.ROWS)
-        place = (row * index(tile.result_pitch) + column) * index(2)
+        place = (row * index(tile.result_pitch) + column) * index(self.each)
         numbers = [self.lines[first + index(other * VECTOR + n)] for n in range(VECTOR)]
         return ptx.read_vector(numbers, ptx.address(self.memory, place))
 

@@ -23,15 +23,19 @@ from ..launch import registers, when
 from ..matmul.shared_tile import Operand
 from . import instructions as ptx
 
-_BYTES = 2  # of a half
-_LEAST = 2  # halves that an asynchronous copy moves
+_LEAST_BYTES = 4  # that an asynchronous copy moves
 
 
-def goes_by_itself(operand: Operand) -> bool:
-    """Whether asynchronous copies bring an operand: it is read as it is, and some neighbours at a time."""
-    value = operand.value(index(0), index(0), index(0))
+def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:
+    """Whether asynchronous copies bring an operand: it is read as it is, and 4 bytes at a time."""
+    value, least = operand.value(index(0), index(0), index(0)), _LEAST_BYTES // element.bytes
     alone = isinstance(value, ir.TensorLoad)
-    return alone and any(operand.run(along_depth, _LEAST) == _LEAST for along_depth in (True, False))
+    return alone and any(operand.run(along_depth, least) == least for along_depth in (True, False))
+
+
+def lies_along_depth(operand: Operand) -> bool:
+    """Whether a row in shared memory is a lane with its terms, as neighbours are in global memory."""
+    return operand.closeness(True) >= operand.closeness(False)
 
 
 class StagedOperand:
@@ -39,11 +43,16 @@ class StagedOperand:
 
     Parameters
     ----------
+    element : Element
+        What the operand is made of.
     buffer, start : buffer, int
         Shared memory of the group, and where the stages begin in it.
     """
 
-    def __init__(self, name: str, operand: Operand, size: int, depth: int, threads: int, stages: int):
+    def __init__(
+        self, name: str, operand: Operand, element: ptx.Element, size: int, depth: int, threads: int, stages: int
+    ):
+        self.element = element
         self.name, self.operand, self.size, self.depth = name, operand, size, depth
         self.threads, self.stages = threads, stages
         self.buffer, self.start_at = None, 0
@@ -51,13 +60,13 @@ class StagedOperand:
     @cached_property
     def along_depth(self) -> bool:
         """Whether a row in shared memory is a lane with its terms."""
-        return self.operand.closeness(True) >= self.operand.closeness(False)
+        return lies_along_depth(self.operand)
 
     @cached_property
     def width(self) -> int:
         """Elements of a load."""
         inner = self.depth if self.along_depth else self.size
-        run = self.operand.run(self.along_depth, ptx.ROW)
+        run = self.operand.run(self.along_depth, self.element.row)
         while inner % run:
             run //= 2
         return run
@@ -66,7 +75,7 @@ class StagedOperand:
     def copied(self) -> bool:
         """Whether copies go to shared memory by themselves."""
         value = self.operand.value(index(0), index(0), index(0))
-        return self.width >= _LEAST and isinstance(value, ir.TensorLoad)
+        return self.width * self.element.bytes >= _LEAST_BYTES and isinstance(value, ir.TensorLoad)
 
     @property
     def rows(self) -> int:
@@ -77,7 +86,7 @@ class StagedOperand:
     def block(self) -> int:
         """Elements of a row that lie together: rows are cut into blocks of 128, 64 or 32 bytes."""
         inner = self.depth if self.along_depth else self.size
-        return next(width for width in (64, 32, 16) if inner % width == 0)
+        return next(width for width in (128, 64, 32) if inner * self.element.bytes % width == 0) // self.element.bytes
 
     @property
     def elements(self) -> int:
@@ -87,12 +96,7 @@ class StagedOperand:
     @cached_property
     def held(self):
         """Registers for what does not go by itself."""
-        return registers(self._rounds * self.width, self.dtype, f"{self.name}_held")
-
-    @cached_property
-    def dtype(self) -> str:
-        """The type of the elements."""
-        return str(self.operand.value(index(0), index(0), index(0)).ty.dtype)
+        return registers(self._rounds * self.width, self.element.dtype, f"{self.name}_held")
 
     @property
     def _vectors(self) -> int:
@@ -114,7 +118,9 @@ class StagedOperand:
             if self.copied:
                 load = self.operand.value(batch, lane, k)
                 source = tirx.address_of(scope.simplify(load))
-                return ptx.copy(ptx.address(self.buffer, self._at(row, vec, step)), source, self.width * _BYTES, there)
+                return ptx.copy(
+                    ptx.address(self.buffer, self._at(row, vec, step)), source, self.width * self.element.bytes, there
+                )
             return self._hold(scope, c, batch, lane, k, there)
 
         return self._each(scope, thread, vector)
@@ -125,7 +131,7 @@ class StagedOperand:
             return scope.simplify(store(self.held, self.operand.value(batch, *at), c * index(self.width) + v))
 
         def zero(v):
-            return store(self.held, tirx.const(0, self.dtype), c * index(self.width) + v)
+            return store(self.held, tirx.const(0, self.element.dtype), c * index(self.width) + v)
 
         kind = VECTORIZED if self.width > 1 else SERIAL
         load = scope.loop(self.width, element, "v", kind)
@@ -171,12 +177,23 @@ class StagedOperand:
 
     def _at(self, row, vec, step):
         """Where element `vec` of a row is: those of eight rows differ in bank, as vectors of a block are exchanged."""
-        vectors = self.block // ptx.ROW
-        vector = tirx.floordiv(tirx.floormod(vec, index(self.block)), index(ptx.ROW))
-        turn = tirx.floormod(tirx.floordiv(row, index(8 // vectors)), index(vectors))
+        width = index(self.element.row)
+        vectors = self.block // self.element.row
+        vector = tirx.floordiv(tirx.floormod(vec, index(self.block)), width)
+        turn = tirx.floormod(tirx.floordiv(row * index(self._pairs), index(8 // vectors)), index(vectors))
         vector = tirx.bitwise_xor(vector, turn)
-        inside = row * index(self.block) + vector * index(ptx.ROW) + tirx.floormod(vec, index(ptx.ROW))
+        inside = row * index(self.block) + vector * width + tirx.floormod(vec, width)
         return self._block_at(tirx.floordiv(vec, index(self.block)), step) + inside
+
+    @property
+    def _pairs(self) -> int:
+        """Vectors of a row that a warp reads at once: two where words are read one by one, of four rows."""
+        return 1 if self.by_rows else 2
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether ldmatrix reads the operand."""
+        return self.along_depth or self.element.turns
 
     def _block_at(self, number, step):
         stage = tirx.floormod(step, index(self.stages)) * index(self.elements)
@@ -185,30 +202,51 @@ class StagedOperand:
     # -- out of it -----------------------------------------------------------------------------------------------------
 
     def fragments(self, words, first: int, lane, lane_of_warp, k, step, pairs: int, left: bool) -> list[tirx.Stmt]:
-        """Load `pairs` times 16 lanes from `lane` on, and the 16 terms from `k` on, four registers each.
+        """Load `pairs` times 16 lanes from `lane` on, and the terms of an instruction from `k` on, four registers each.
 
-        The four matrices of eight rows by eight are (lanes, terms) in the order (0, 0), (8, 0), (0, 8), (8, 8) for the
-        left operand, and (0, 0), (0, 8), (8, 0), (8, 8) for the right one, which makes two fragments of it.
+        The four matrices of eight lanes by 16 bytes of terms are (lanes, terms) in the order (0, 0), (1, 0), (0, 1),
+        (1, 1) for the left operand, and (0, 0), (0, 1), (1, 0), (1, 1) for the right one, which makes two fragments of
+        it.
         """
-        part, row = tirx.floordiv(lane_of_warp, index(8)), tirx.floormod(lane_of_warp, index(8))
-        fast, slow = tirx.floormod(part, index(2)) * index(8), tirx.floordiv(part, index(2)) * index(8)
-        over_lanes, over_terms = (fast, slow) if left else (slow, fast)
         loads = []
         for pair in range(pairs):
-            at = lane + index(pair * 16)
-            if self.along_depth:
-                place = self._at(at + over_lanes + row, k + over_terms, step)
-            else:
-                place = self._at(k + over_terms + row, at + over_lanes, step)
             four = [words[index(first + pair * 4 + i)] for i in range(4)]
-            loads.append(ptx.load_fragments(four, ptx.address(self.buffer, place), not self.along_depth))
+            at = lane + index(pair * 16)
+            if self.by_rows:
+                loads.append(
+                    ptx.load_fragments(four, self._row_of(at, lane_of_warp, k, step, left), not self.along_depth)
+                )
+            else:
+                loads += self._words(four, at, lane_of_warp, k, step, left)
+            loads += [ptx.round_word(word) for word in four if self.element.rounded]
+        return loads
+
+    def _row_of(self, lane, lane_of_warp, k, step, left: bool):
+        """The address that a lane names for `ptx.load_fragments`."""
+        part, row = tirx.floordiv(lane_of_warp, index(8)), tirx.floormod(lane_of_warp, index(8))
+        fast, slow = tirx.floormod(part, index(2)), tirx.floordiv(part, index(2))
+        over_lanes, over_terms = (fast, slow) if left else (slow, fast)
+        over_lanes, over_terms = over_lanes * index(8), over_terms * index(self.element.row)
+        if self.along_depth:
+            return ptx.address(self.buffer, self._at(lane + over_lanes + row, k + over_terms, step))
+        return ptx.address(self.buffer, self._at(k + over_terms + row, lane + over_lanes, step))
+
+    def _words(self, four: list, lane, lane_of_warp, k, step, left: bool) -> list[tirx.Stmt]:
+        """The same registers one by one, of numbers of four bytes in rows of one term each."""
+        mine, term = tirx.floordiv(lane_of_warp, index(4)), tirx.floormod(lane_of_warp, index(4))
+        loads = []
+        for number, word in enumerate(four):
+            fast, slow = number % 2, number // 2
+            over_lanes, over_terms = (fast, slow) if left else (slow, fast)
+            row, vec = k + index(over_terms * self.element.row) + term, lane + index(over_lanes * 8) + mine
+            loads.append(ptx.load_word(word, ptx.address(self.buffer, self._at(row, vec, step))))
         return loads
 
     def matrix(self, lane, k, step):
-        """The descriptor of the lanes from `lane` on and 16 terms from `k` on, which both begin with a vector."""
+        """The descriptor of the lanes from `lane` on and an instruction's terms from `k` on, each from a vector on."""
         row, vec = (lane, k) if self.along_depth else (k, lane)
         first = self._block_at(tirx.floordiv(vec, index(self.block)), step)
         # Eight rows are where one exchange of vectors begins again: their first vector stays where it is.
         place = first + row * index(self.block) + tirx.floormod(vec, index(self.block))
-        wide = _BYTES * self.block
+        wide = self.element.bytes * self.block
         return ptx.matrix(ptx.address(self.buffer, place), wide, self.rows * wide, 8 * wide)

@@ -9,11 +9,11 @@ from functools import cache
 
 from tvm.target import Target
 
-from ....target import Limits
+from ....target import Limits, cuda_architecture, has_matrix_instructions
 from ..occupancy import ADDRESSES, WARP, Processor
 from . import instructions as ptx
 
-_FLOAT, _HALF = 4, 2  # bytes
+_FLOAT = 4  # bytes
 _PROCESSOR = Processor()
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LEAST_TERMS = 256  # of a part of a divided product
@@ -78,10 +78,9 @@ class MatrixTile:
         """Threads of a group."""
         return self.warps * WARP
 
-    @property
-    def steps(self) -> int:
+    def steps(self, element: ptx.Element) -> int:
         """Instructions along the terms of a stage that each slice takes."""
-        return self.depth // (ptx.TERMS * self.slices)
+        return self.depth // (element.terms * self.slices)
 
     @property
     def sums(self) -> int:
@@ -103,16 +102,15 @@ class MatrixTile:
         """Rows that pass through shared memory at a time, of all slices."""
         return self.slices * self.warps_down * ptx.ROWS
 
-    @property
-    def shared_bytes(self) -> int:
+    def shared_bytes(self, element: ptx.Element) -> int:
         """Shared memory of a group: the stages of both operands, later results."""
         stage = (self.rows + self.columns) * self.depth
-        return max(_HALF * stage * self.stages, _FLOAT * self.result_rows * self.result_pitch)
+        return max(element.bytes * stage * self.stages, _FLOAT * self.result_rows * self.result_pitch)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A tile, and the cycles that one of its stages takes, measured on an H200.
+    """A tile, and the cycles that one of its stages takes, measured on an H200 with numbers of two bytes.
 
     Attributes
     ----------
@@ -125,6 +123,14 @@ class Candidate:
     tile: MatrixTile
     alone: float
     busy: float
+
+    def of(self, element: ptx.Element) -> Candidate:
+        """The candidate for another type: as many bytes of terms, in the same time.
+
+        Not measured: NVIDIA's data sheets (A100, H100) have bfloat16 as fast as float16, and tf32, of twice the bytes,
+        half as fast. An instruction takes 32 bytes of terms of each, so that stages of equal bytes are equal work.
+        """
+        return replace(self, tile=replace(self.tile, depth=self.tile.depth * ptx.HALF.bytes // element.bytes))
 
 
 def _group(rows: int, columns: int, depth: int, stages: int, alone: float, slices: int = 1) -> Candidate:
@@ -173,6 +179,12 @@ class MatrixParams:
     ----------
     limits : Limits
     candidates : tuple of Candidate
+    element : Element
+        What is multiplied.
+    groups : bool
+        Whether groups of warps may multiply together.
+    rounds_to : str
+        What factors that are float32 may be rounded to, empty if they may not.
     shared_bytes : int
         Of a group that asks for more than every group may have.
     processor : Processor
@@ -188,6 +200,9 @@ class MatrixParams:
 
     limits: Limits
     candidates: tuple[Candidate, ...] = _WARPS
+    element: ptx.Element = ptx.HALF
+    groups: bool = False
+    rounds_to: str = ""
     shared_bytes: int = 48 * 1024
     processor: Processor = _PROCESSOR
     cache_bytes_per_cycle: float = 34.0
@@ -202,19 +217,19 @@ class MatrixParams:
     @classmethod
     def of(cls, target: Target) -> MatrixParams | None:
         """What is known of a target; None where it has no such instructions."""
-        capability, own = _architecture(target)
-        if capability < 80:
+        if not has_matrix_instructions(target):
             return None
+        capability, own = cuda_architecture(target)
         shared = _OPT_IN.get(capability, 48) * 1024
-        candidates = (*_GROUPS, *_WARPS) if capability == 90 and own else _WARPS
-        return cls(Limits.of(target), candidates, shared)
+        groups = capability == 90 and own
+        candidates = (*_GROUPS, *_WARPS) if groups else _WARPS
+        return cls(Limits.of(target), candidates, groups=groups, shared_bytes=shared)
 
-
-def _architecture(target: Target) -> tuple[int, bool]:
-    """(compute capability times ten, whether code may be for this architecture alone)."""
-    name = str(target.attrs.get("arch") or "").removeprefix("sm_")
-    digits = name.rstrip("af")
-    return (int(digits), name != digits) if digits.isdigit() else (0, False)
+    def multiplying(self, element: ptx.Element, turned: bool) -> MatrixParams:
+        """The same for another type; `turned` if terms of an operand do not lie next to each other."""
+        groups = self.groups and (element.turns or not turned)
+        candidates = tuple(each.of(element) for each in self.candidates if groups or not each.tile.group)
+        return replace(self, candidates=candidates, element=element, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -256,9 +271,10 @@ def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
         alone += params.held_wait + params.held * held / tile.threads
         busy += params.held_busy * held
     mine = -(-groups // processors)
-    at_once = params.processor.resident(tile.threads, tile.shared_bytes + 1024, tile.values + ADDRESSES)
+    shared = tile.shared_bytes(params.element)
+    at_once = params.processor.resident(tile.threads, shared + 1024, tile.values + ADDRESSES)
     waves = -(-mine // max(1, min(mine, at_once)))
-    loaded = groups * rounds * _HALF * (tile.rows + tile.columns) * tile.depth
+    loaded = groups * rounds * params.element.bytes * (tile.rows + tile.columns) * tile.depth
     work = max(
         waves * rounds * alone,
         mine * rounds * busy,
@@ -274,12 +290,14 @@ def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
 
 def fits(tile: MatrixTile, params: MatrixParams) -> bool:
     """Whether a group may have what a tile takes, and its numbers divide each other."""
-    within = tile.threads <= 1024 and tile.shared_bytes <= params.shared_bytes and tile.values + ADDRESSES <= 255
+    element = params.element
+    within = tile.threads <= 1024 and tile.shared_bytes(element) <= params.shared_bytes
+    within = within and tile.values + ADDRESSES <= 255 and params.groups >= tile.group
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
     if tile.group:
         rows = rows and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0
-    depth = tile.depth % (ptx.TERMS * tile.slices) == 0 and tile.stages > 1 + tile.group
+    depth = tile.depth % (element.terms * tile.slices) == 0 and tile.stages > 1 + tile.group
     return within and rows and columns and depth
 
 

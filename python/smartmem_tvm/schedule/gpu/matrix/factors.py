@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a product multiplies, as matrix instructions take it: halves, bfloat16 or tf32.
+
+    halves     float(x[i, k]) * float(w[k, j]), or float(x[i, k] * w[k, j]), of tensors of halves
+    bfloat16   float(x[i, k]) * float(w[k, j]), of tensors of bfloat16
+    rounded    any product of floats in a kernel whose factors may be rounded (``smartmem.factors``)
+
+A product of two halves, or of two bfloat16, is a float32 without rounding: that it is computed by an instruction, and
+summed up in float32, changes no term. Where floats are multiplied, only the kernel's attribute allows to round them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+
+from ....ir.half import FLOAT, is_exactly, rounded_to
+from ..matmul.product import MatmulProduct
+from ..matmul.shared_tile import Operand
+from .instructions import ELEMENTS, Element
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Both operands of a product, in the type that is multiplied.
+
+    Attributes
+    ----------
+    left, right : Operand
+    element : Element
+    """
+
+    left: Operand
+    right: Operand
+    element: Element
+
+
+def factors_of(product: MatmulProduct, rounds_to: str = "") -> Factors | None:
+    """The factors of a product, or None: they are float32, or of two types, and may not be rounded.
+
+    Parameters
+    ----------
+    rounds_to : str
+        A name in `instructions.ELEMENTS`, or empty.
+    """
+    both = (product.contraction.left, product.contraction.right)
+    name = next((name for name in _SHORT if all(is_exactly(each, name) for each in both)), rounds_to)
+    if not name:
+        return None
+    element = ELEMENTS[name]
+    return Factors(_rounded(product.left, element), _rounded(product.right, element), element)
+
+
+_SHORT = tuple(name for name, element in ELEMENTS.items() if element.dtype == name)
+
+
+def _rounded(operand: Operand, element: Element) -> Operand:
+    if element.dtype == FLOAT:
+        return replace(operand, value=lambda *at: _as_float(operand.value(*at)))
+    return replace(operand, value=lambda *at: rounded_to(operand.value(*at), element.dtype))
+
+
+def _as_float(value) -> tirx.Expr:
+    return value if str(value.ty.dtype) == FLOAT else value.astype(FLOAT)
