@@ -175,10 +175,10 @@ def _condition(branch):
 
 
 def _points(spans: dict) -> dict:
-    """Values of each variable: all combinations, or some of them if they are too many."""
+    """Values of each variable: all combinations, each along an axis of its own, or some if they are too many."""
     total = prod(extent for _, extent in spans.values())
     if total <= _MOST_POINTS:
-        numbers = np.unravel_index(np.arange(total), [extent for _, extent in spans.values()] or [1])
+        numbers = np.ogrid[tuple(slice(0, extent) for _, extent in spans.values())] if spans else []
     else:
         draw = np.random.default_rng(0)
         numbers = [draw.integers(0, extent, _MOST_POINTS) for _, extent in spans.values()]
