@@ -8,6 +8,7 @@ import pytest
 from helpers import constant, legal, nodes, op
 from smartmem_tvm.ir.graph import graphs, read_log
 from smartmem_tvm.ir.kernel import emit
+from smartmem_tvm.ir.texels import is_texture
 from smartmem_tvm.planner.texture_choice import PlacementTrial, Slower, slower
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.texture_trial import TextureTrial
@@ -39,28 +40,32 @@ def modelled(mod, trial) -> float:
     return sum(trial(emit(node.kernel)).modelled for graph in graphs(mod) for node in graph)
 
 
+def timed(seconds: float, **known) -> PlacementTrial:
+    return PlacementTrial(estimate=lambda: seconds, **known)
+
+
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
 def test_the_sums_decide_and_the_reason_names_the_loser():
-    buffer = {"conv": PlacementTrial(modelled=6e-6), "pool": PlacementTrial(modelled=4.3e-6)}
-    reason = slower(buffer, {"conv": PlacementTrial(modelled=5e-6), "pool": PlacementTrial(modelled=7.1e-6)})
+    buffer = {"conv": timed(6e-6), "pool": timed(4.3e-6)}
+    reason = slower(buffer, {"conv": timed(5e-6), "pool": timed(7.1e-6)})
     assert isinstance(reason, Slower)
     assert reason == "modelled 12.1 us in a texture, 10.3 us in a buffer: pool takes 7.1 us instead of 4.3 us"
-    assert slower(buffer, {"conv": PlacementTrial(modelled=5e-6), "pool": PlacementTrial(modelled=4.4e-6)}) is None
+    assert slower(buffer, {"conv": timed(5e-6), "pool": timed(4.4e-6)}) is None
 
 
 def test_equal_times_stay_in_a_buffer():
-    assert slower({"a": PlacementTrial(modelled=1e-6)}, {"a": PlacementTrial(modelled=1e-6)})
+    assert slower({"a": timed(1e-6)}, {"a": timed(1e-6)})
 
 
 def test_measured_beats_modelled_only_if_all_is_measured():
-    fast, slow = PlacementTrial(modelled=1e-6, measured=9e-6), PlacementTrial(modelled=2e-6, measured=3e-6)
+    fast, slow = timed(1e-6, measured=9e-6), timed(2e-6, measured=3e-6)
     assert slower({"a": slow}, {"a": fast}).startswith("measured 9 us in a texture, 3 us in a buffer")
     assert slower({"a": fast}, {"a": slow}) is None
-    unknown = PlacementTrial(modelled=2e-6)
+    unknown = timed(2e-6)
     assert slower({"a": slow, "b": unknown}, {"a": fast, "b": unknown}) is None
-    assert slower({"a": PlacementTrial()}, {"a": PlacementTrial(modelled=1.0)}) is None
+    assert slower({"a": PlacementTrial()}, {"a": timed(1.0)}) is None
 
 
 # -- on devices --------------------------------------------------------------------------------------------------------
@@ -107,6 +112,27 @@ def test_equal_kernels_are_tried_once():
     assert len(asked) == 1
     trial(emit(reader.kernel))
     assert len(asked) == 2
+
+
+def test_a_time_is_worked_out_when_it_is_asked_for(monkeypatch):
+    """Not where all is measured, nor where a neighbour cannot have the texture; and once for a kernel."""
+    modelled = []
+    seconds = "smartmem_tvm.texture_trial.kernel_seconds"
+    monkeypatch.setattr(seconds, lambda kernel, *_: modelled.append(kernel) or 1e-6)
+    (writer, _) = nodes(prepared())
+    trial = TextureTrial(ADRENO)(emit(writer.kernel))
+    assert not modelled and trial.problem is None
+    assert trial.modelled == trial.modelled == 1e-6 and len(modelled) == 1
+    place(prepared(), ADRENO, TextureTrial(ADRENO, times=lambda kernel: 1e-6))
+    assert len(modelled) == 1
+    trial, tried = TextureTrial(ADRENO), []
+
+    def readers_refuse(kernel):
+        tried.append(kernel)
+        return PlacementTrial("no") if any(map(is_texture, kernel.params[:-1])) else trial(kernel)
+
+    assert log_of(place(prepared(), ADRENO, readers_refuse)) and tried
+    assert len(modelled) == 1
 
 
 def test_measured_latencies_decide():

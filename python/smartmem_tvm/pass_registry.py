@@ -182,7 +182,7 @@ _ENTRIES = (
     # Of the graph of kernels.
     _ours(transform.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
-    _ours(transform.FuseRows),
+    _ours(transform.FuseRows, make=lambda _, target: transform.FuseRows(_prices(target)), needs_target=True),
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
     _ours(transform.FuseSymbolic),
     _ours(transform.FuseAttention, make=_fuse_attention, needs_target=True),

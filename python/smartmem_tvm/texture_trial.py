@@ -65,6 +65,9 @@ class TextureTrial:
         if rule["catch_all"] and any(map(is_texture, kernel.params)):
             return PlacementTrial(f"no rule but {rule['name']} knows it")
         staged = StageTexels()(scheduled)["it"]
-        seconds = kernel_seconds(kernel, staged, self.device) if self.device else None
-        measured = self.measured(kernel, scheduled)
-        return PlacementTrial(modelled=seconds, measured=measured, singly=read_singly(staged))
+        measured, singly = self.measured(kernel, scheduled), read_singly(staged)
+        if self.device is None:
+            return PlacementTrial(measured=measured, singly=singly)
+        return PlacementTrial(
+            measured=measured, singly=singly, estimate=lambda: kernel_seconds(kernel, staged, self.device)
+        )

@@ -4,6 +4,7 @@
 import pytest
 
 from helpers import constant, legal, nodes, only_node, op
+from smartmem_tvm.analysis import demands as demands_module
 from smartmem_tvm.analysis.demands import demands
 from smartmem_tvm.transform import EliminateLayout
 
@@ -81,3 +82,16 @@ def test_the_finest_digit_of_a_split_axis():
     (node,) = nodes(EliminateLayout()(legal(build, (4, 6, 5))))
     (x,) = (buffer for buffer in node.kernel.inputs if len(buffer.shape) == 3)
     assert [d.dims for d in demands(node.kernel, "k")[x]] == [frozenset({2})]
+
+
+def test_what_is_wanted_is_worked_out_once_for_a_kernel_and_told_under_each_name(monkeypatch):
+    worked_out = []
+    of_load = demands_module._direct
+    monkeypatch.setattr(demands_module, "_direct", lambda *args: worked_out.append(args) or of_load(*args))
+    kernel = only_node(op.matmul, (5, 7), (7, 3)).kernel
+    first, looked = demands(kernel, "a"), len(worked_out)
+    second = demands(kernel, "b")
+    assert looked and len(worked_out) == looked
+    assert [d.reader for each in first.values() for d in each] == ["a", "a"]
+    assert [d.reader for each in second.values() for d in each] == ["b", "b"]
+    assert [d.dims for each in first.values() for d in each] == [d.dims for each in second.values() for d in each]

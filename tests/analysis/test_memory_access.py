@@ -3,12 +3,15 @@
 
 from collections import OrderedDict
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import tvm
+from tvm import s_tir, tirx
 from tvm.script import tirx as T
 
 from memory_kernels import GROUP, N, copy, matmul, stencil, transposed, vector_copy, vector_erf, virtual_matmul
+from smartmem_tvm.analysis import access_pattern
 from smartmem_tvm.analysis.access_pattern import Unmodelled, launches
 from smartmem_tvm.analysis.memory_access import Accesses, Effort, kernel_accesses, usual_effort
 from smartmem_tvm.tables.targets import TARGETS
@@ -44,6 +47,19 @@ def test_by_hand(what, effort):
     matrices = 3 if "matmul" in what or "virtual" in what else 2
     assert got.l2_misses == pytest.approx(matrices * ROW * N)  # all fits: each line comes once
     assert got.texel_loads == got.texel_stores == 0
+
+
+@pytest.mark.parametrize("what", ["stencil", "matmul in tiles", "virtual threads"])
+def test_what_is_on_chip_need_not_be_made_smaller(what, monkeypatch):
+    """The pass that does takes half of the time of all, and leaves the accesses to memory as they are."""
+    (make, *_), run = BY_HAND[what], []
+    compact = s_tir.transform.CompactBufferAllocation
+    monkeypatch.setattr(s_tir.transform, "CompactBufferAllocation", lambda: run.append(compact()) or run[-1])
+    found = kernel_accesses(make(), ADRENO)
+    assert not run
+    workspace = SimpleNamespace(alloc_buffers=[tirx.decl_buffer([4], "float32", "w")])
+    monkeypatch.setattr(access_pattern, "collect", lambda *_: [workspace])
+    assert kernel_accesses(make(), ADRENO) == found and len(run) == 1
 
 
 # Kernel -> groups' and threads' accesses one after the other: (tensor, element) or None.

@@ -6,7 +6,10 @@ import pytest
 from tvm import relax
 
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
+from smartmem_tvm.analysis.fusion_price import MARGIN, PRICIER
 from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.schedule import Prices
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 from smartmem_tvm.transform import fuse_rows as fuse_rows_module
 
@@ -153,3 +156,49 @@ def test_a_layer_with_one_row_joins_its_norm_while_its_weight_is_small(limit, ke
     after = FuseOperators()(FuseRows()(before))
     assert_same_results(before, after, *random((1, 8)))
     assert len(calls(after)) == kernels
+
+
+class Asked:
+    """Prices that are always the same."""
+
+    def __init__(self, fused: float, apart: float):
+        self.answer, self.questions = (fused, apart), []
+
+    def compare(self, fused, parts):
+        self.questions.append((list(fused), list(parts)))
+        return self.answer
+
+
+@pytest.mark.parametrize(("shape", "axis"), [(SHAPE, -1), ((7, 13), 0), ((1, 17, 1), 1), ((3, 1), -1)])
+@pytest.mark.parametrize(("fused", "apart"), [(1e6, 2e6), (2.4e6, 2e6), (3e6, 2e6)])
+def test_prices_decide_with_a_margin_and_both_are_noted(shape, axis, fused, apart):
+    before, prices = EliminateLayout()(legal(lambda x: layer_norm(x, axis), shape)), Asked(fused, apart)
+    after, free = FuseRows(prices)(before), FuseRows()(before)
+    assert_same_results(before, after, *random(shape))
+    assert prices.questions
+    refused = fused > MARGIN * apart
+    assert (len(calls(after)) == len(calls(before))) == refused
+    assert refused or calls(after) == calls(free)
+    for entry in decisions(after):
+        assert entry["action"] == ("kept" if refused else "fused") and ("into" in entry) != refused
+        assert entry["cycles"] == {"fused": fused, "apart": apart} and entry["decided_by"].startswith("price: ")
+        assert (entry["reason"] == PRICIER) == refused
+
+
+def test_the_parts_are_the_kernels_of_the_group():
+    prices = Asked(1e6, 1e6)
+    before = EliminateLayout()(legal(layer_norm, SHAPE))
+    FuseRows(prices)(before)
+    (((whole,), parts),) = prices.questions
+    assert len(parts) == len(calls(before)) and len(whole.outputs) == 1
+    assert sum(bool(stage.reduction) for stage in whole.stages) == 2
+
+
+@pytest.mark.parametrize("shape", [(49, 96), (197, 192), (13, 1), (1, 7)])
+def test_a_layer_norm_costs_less_as_one_kernel_by_the_prices_of_a_cpu(shape):
+    before = EliminateLayout()(legal(layer_norm, shape))
+    after = FuseRows(Prices(parse_target("cpu")))(before)
+    assert len(calls(after)) == 1
+    assert_same_results(before, after, *random(shape))
+    (entry,) = decisions(after)
+    assert entry["cycles"]["fused"] < entry["cycles"]["apart"]

@@ -4,13 +4,14 @@
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import s_tir, tirx
 
 from helpers import legal, op, run
 from smartmem_tvm.ir.walk import collect
-from smartmem_tvm.transform import EliminateLayout, GuardDivisions
+from smartmem_tvm.transform import EliminateLayout, GuardDivisions, guard_divisions
 
 
 def reader(shape, indices, *extents) -> tvm.IRModule:
@@ -120,3 +121,18 @@ def test_a_condition_that_makes_an_index_simpler():
     func = tirx.PrimFunc([x, out], root).with_attrs({"global_symbol": "main", "s_tir": True})
     got = read(GuardDivisions()(tvm.IRModule({"main": func})), (6, 1, 2), 8)
     np.testing.assert_array_equal(got, [10, 10, *[0] * 6])
+
+
+def test_a_position_is_compared_once(monkeypatch):
+    """Unrolled kernels load, change and store the same elements again and again."""
+    compared, same = [], guard_divisions._Space._same
+    monkeypatch.setattr(guard_divisions._Space, "_same", lambda *args: compared.append(args) or same(*args))
+
+    def guarded(times: int) -> tuple[int, int]:
+        compared.clear()
+        func = reader((5, 4, 2), falling, 40)["main"]
+        body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda each: tirx.SeqStmt([each] * times)))
+        return truncated(GuardDivisions()(tvm.IRModule({"main": func.with_body(body)}))), len(compared)
+
+    (few, once), (many, again) = guarded(2), guarded(14)
+    assert once and again == once and many == 7 * few > 0

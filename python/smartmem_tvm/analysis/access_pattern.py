@@ -20,7 +20,7 @@ from ..ir.guarded_loads import guarded_loads
 from ..ir.index_map import variables
 from ..ir.texels import is_texture
 from ..ir.vectorized import is_scalarized
-from ..ir.walk import contains
+from ..ir.walk import collect, contains
 
 _UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
@@ -125,11 +125,14 @@ def launches(func: tirx.PrimFunc) -> list[Launch]:
 def _without_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Loops and threads only, tensors as they were: TVM's lowering up to where it flattens buffers."""
     t = s_tir.transform
+    blocks = collect(func.body, s_tir.SBlock)
+    # Half of the time of all: not for what threads have on chip, which nobody looks at.
+    compact = any(_is_memory(buffer) for block in blocks for buffer in block.alloc_buffers)
     passes = [
         *(t.CanonicalizeLoop(), t.LowerCrossThreadReduction(), t.LowerInitBlock()),
         *(t.PlanAndUpdateBufferAllocationLocation(), t.ConvertBlocksToOpaque(), t.LiftThreadBinding()),
-        *(t.CompactBufferAllocation(), t.UnifyThreadBinding(), t.LowerMatchBuffer(), t.StmtSimplify()),
-        t.LowerOpaqueBlock(),
+        *([t.CompactBufferAllocation()] if compact else []),
+        *(t.UnifyThreadBinding(), t.LowerMatchBuffer(), t.StmtSimplify(), t.LowerOpaqueBlock()),
     ]
     name = "kernel"
     with tvm.transform.PassContext():
@@ -151,7 +154,7 @@ class _Walker:
         self.bound: dict = {}  # variable -> its value
         self.virtual: dict = {}  # variable of virtual threads -> how many
         self.allocates = allocates  # memory of its own
-        self.memory: dict = {}  # variable -> whether it is a tensor in memory
+        self.memory: dict[int, bool] = {}  # address of a variable -> whether it is a tensor in memory
 
     def kernel(self, stmt: tirx.Stmt) -> None:
         """The launches of a statement of the host's code, one after the other."""
@@ -221,9 +224,10 @@ class _Walker:
         return self.allocates or any(map(self.is_memory, tirx.analysis.undefined_vars(stmt)))
 
     def is_memory(self, var: ir.Var) -> bool:
-        if var not in self.memory:
-            self.memory[var] = isinstance(var.ty, tirx.BufferType) and _is_memory(var)
-        return self.memory[var]
+        key = hash(var)  # its address: comparing two variables takes longer than looking at one
+        if key not in self.memory:
+            self.memory[key] = isinstance(var.ty, tirx.BufferType) and _is_memory(var)
+        return self.memory[key]
 
     def branches(self, stmt: tirx.IfThenElse, at: _BasicBlock, time: int) -> int:
         time = self.loads([stmt.condition], at, time)

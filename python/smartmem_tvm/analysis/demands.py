@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from math import prod
+from weakref import WeakKeyDictionary
 
 from tvm import ir, tirx
 
@@ -15,6 +16,9 @@ from ..planner.storage_order import Demand
 from ..planner.texture_form import TEXEL
 from ..tables.layout_policy import TABLE_6, Search
 from .classify import quadrant
+
+# The layers of a network share kernels, and each is asked for every tensor that it reads; it goes with the kernel.
+_known: WeakKeyDictionary[Kernel, dict] = WeakKeyDictionary()
 
 
 def demands(kernel: Kernel, name: str) -> dict:
@@ -30,17 +34,25 @@ def demands(kernel: Kernel, name: str) -> dict:
     dict
         Input buffer -> list of `Demand`; inputs that nothing is wanted of are missing.
     """
+    if kernel not in _known:
+        _known[kernel] = _wanted(kernel)
+    wanted = _known[kernel]
+    return {
+        buffer: [Demand(dims, count, name, slid) for (dims, slid), count in wanted[buffer].items()]
+        for buffer in kernel.inputs
+        if buffer in wanted
+    }
+
+
+def _wanted(kernel: Kernel) -> dict:
+    """Buffer -> (dimensions, those slid along) -> for how many points."""
     wanted: dict = {}
     for stage in reversed(kernel.stages):
         for load in stage.loads:
             for dims, slid, count in _direct(stage, load) + _passed(stage, load, wanted):
                 found = wanted.setdefault(load.source, {})
                 found[dims, slid] = max(found.get((dims, slid), 0), count)
-    return {
-        buffer: [Demand(dims, count, name, slid) for (dims, slid), count in wanted[buffer].items()]
-        for buffer in kernel.inputs
-        if buffer in wanted
-    }
+    return wanted
 
 
 def tensor_demands(graph: Graph, node: Node) -> list[Demand]:

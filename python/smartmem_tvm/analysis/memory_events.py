@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..ir.index_map import NotAnIndex, evaluate, flat_index
+from ..ir.index_map import NotAnIndex, evaluator, flat_index
 from ..ir.walk import loads
 from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
@@ -22,6 +22,10 @@ _WIDEST = 16  # bytes that one instruction of a thread loads
 _ALIGNMENT = 4096
 # Scope of a texture -> the dimension that is the image's height: those before it are layers, those behind it the width.
 _HEIGHT = {"global.texture": -3, "global.texture-weight": 0, "global.texture-nhwc": 1}
+
+
+Reader = Callable[[dict], np.ndarray]
+"""From values of variables, broadcastable, to those of an expression."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +108,11 @@ class Grid:
         self.groups = prod(axes[tag] for tag in self.group_axes)
         self.threads = prod(axes[tag] for tag in self.thread_axes)
         self.waves = ceil(self.threads / row.sub_group)
+        loops = {loop for access in launch.accesses for loop in access.loops}
+        variables = [*launch.tags, *(loop.var for loop in loops)]
+        self.variables = {hash(var): var for var in variables}
+        self.starts = {loop.var: _reader(loop.start, self.variables) for loop in loops}
+        self._read: dict[Access, tuple[list, list]] = {}
         self.sites = [self._site(access, bases) for access in launch.accesses]
 
     def lines(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,20 +142,28 @@ class Grid:
         """First byte (of an image: line) of each access as (groups, instances, threads), and whether it happens."""
         values = self._values(site, groups, instances)
         shape = (len(groups), len(instances), self.threads)
-        happens = np.ones((), bool)
-        for condition, expected in site.access.guards:
-            if not loads(condition):  # what depends on data may happen
-                happens = happens & (np.asarray(_value(condition, values), bool) == expected)
-        place = self._texture_line(site, values) if site.access.texture else self._byte(site, values)
+        indices, guards = self._readers(site.access)
+        at, happens = [index(values) for index in indices], np.ones((), bool)
+        for condition, expected in guards:
+            happens = happens & (np.asarray(condition(values), bool) == expected)
+        place = self._texture_line(site, at) if site.access.texture else site.base + site.item * at[0]
         return np.broadcast_to(place, shape), np.broadcast_to(happens, shape)
 
-    def _byte(self, site: Site, values: dict) -> np.ndarray:
-        shape = [int(n) for n in site.access.buffer.shape]
-        return site.base + site.item * _value(flat_index(site.access.indices, shape), values)
+    def _readers(self, access: Access) -> tuple[list[Reader], list[tuple[Reader, bool]]]:
+        """Where an access goes, in an image by dimension and else as one position, and under which conditions."""
+        if access not in self._read:
+            shape = [int(n) for n in access.buffer.shape]
+            indices = access.indices[:-1] if access.texture else [flat_index(access.indices, shape)]
+            # What depends on data may happen.
+            guards = [(condition, expected) for condition, expected in access.guards if not loads(condition)]
+            self._read[access] = (
+                [_reader(index, self.variables) for index in indices],
+                [(_reader(condition, self.variables), expected) for condition, expected in guards],
+            )
+        return self._read[access]
 
-    def _texture_line(self, site: Site, values: dict) -> np.ndarray:
+    def _texture_line(self, site: Site, at: list[np.ndarray]) -> np.ndarray:
         shape = [int(n) for n in site.access.buffer.shape][:-1]
-        at = [_value(index, values) for index in site.access.indices[:-1]]
         height = _HEIGHT[site.access.buffer.scope()] % (len(shape) + 1)
         layer, y, x = (_row_major(at[part], shape[part]) for part in _image(height))
         rows, columns = shape[height], prod(shape[height + 1 :])
@@ -162,8 +179,7 @@ class Grid:
         by_tag = dict(zip(self.group_axes, _digits(groups[:, None, None], self._extents(self.group_axes))))
         by_tag |= dict(zip(self.thread_axes, _digits(threads[None, None, :], self._extents(self.thread_axes))))
         values = {var: by_tag[tag] for var, tag in launch.tags.items()}
-        everywhere = {loop for access in launch.accesses for loop in access.loops}
-        values |= {loop.var: _value(loop.start, values) for loop in everywhere}
+        values |= {var: start(values) for var, start in self.starts.items()}
         for loop, digit in zip(site.loops, _digits(instances[None, :, None], [each.extent for each in site.loops])):
             values[loop.var] = values[loop.var] + digit
         return values
@@ -224,12 +240,23 @@ def _digits(flat: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
     return digits[::-1]
 
 
-def _value(expr, values: dict) -> np.ndarray:
-    """Value of an index; where it is read from memory (a gather) any element is as likely as another."""
+def _reader(expr, known: dict) -> Reader:
+    """The value of an index; where it is read from memory (a gather) any element is as likely as another."""
     try:
-        return evaluate(expr, values)
+        plain = evaluator(expr, known)
     except NotAnIndex:
-        pass
+        return lambda values: _gathered(expr, known, values)
+
+    def value(values: dict) -> np.ndarray:
+        try:
+            return plain(values)
+        except NotAnIndex:
+            return _gathered(expr, known, values)
+
+    return value
+
+
+def _gathered(expr, known: dict, values: dict) -> np.ndarray:
     loaded: dict = {}
 
     def as_variable(load: ir.TensorLoad):
@@ -239,12 +266,13 @@ def _value(expr, values: dict) -> np.ndarray:
 
     plain = tvm_ffi.structural_map(expr, (ir.TensorLoad, as_variable))
     try:
-        return evaluate(plain, values | {var: _anything(load, values) for var, load in loaded.items()})
+        anything = {var: _anything(load, known, values) for var, load in loaded.items()}
+        return evaluator(plain, known)(values | anything)
     except NotAnIndex as error:
         raise Unmodelled(f"an index is no integer arithmetic: {error}") from error
 
 
-def _anything(load: ir.TensorLoad, values: dict) -> np.ndarray:
+def _anything(load: ir.TensorLoad, known: dict, values: dict) -> np.ndarray:
     shape = [int(n) for n in load.source.shape]
-    where = np.asarray(_value(flat_index(load.indices, shape), values), np.int64)
+    where = np.asarray(_reader(flat_index(load.indices, shape), known)(values), np.int64)
     return (where * 2654435761 >> 7) % prod(shape)

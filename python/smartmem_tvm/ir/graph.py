@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tvm import IRModule, ir, relax, tirx
@@ -144,6 +144,22 @@ class Graph:
         trial = Node(node.var, node.value, node.args, node.kernel)
         _absorb(trial, producer, inline_output)
         return trial.kernel
+
+    def absorbing(self, node: Node, producers: Iterable[tuple[Node, bool]]) -> Node:
+        """What `node` would be after absorbing several producers, each with its `inline_output`, one by one.
+
+        The graph stays as it is until `take` is given the answer.
+        """
+        trial = Node(node.var, node.value, node.args, node.kernel, members=node.members, views=node.views)
+        for producer, inline_output in producers:
+            _absorb(trial, producer, inline_output)
+        return trial
+
+    def take(self, node: Node, trial: Node) -> None:
+        """Make `node` what `absorbing` made of it."""
+        self._forget(node)
+        node.kernel, node.args, node.members, node.views = trial.kernel, trial.args, trial.members, trial.views
+        self._register(node)
 
     def replace_value(self, node: Node, value: relax.Expr, reason: str) -> None:
         """Make `node` a plain binding of `value`."""

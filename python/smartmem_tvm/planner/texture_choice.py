@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+
+def _unknown() -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -15,16 +20,24 @@ class PlacementTrial:
     ----------
     problem : str or None
         Why it cannot be scheduled with the textures that it reads and writes; None if it can.
-    modelled, measured : float or None
+    measured : float or None
         Seconds of one launch of it, None where they are not known.
     singly : frozenset of int
         Positions of the inputs that are textures and of which a read takes one number of the four that it gets.
+    estimate : callable
+        Works out `modelled`. That takes as long as scheduling the kernel, and is not asked for where a neighbour cannot
+        have the texture.
     """
 
     problem: str | None = None
-    modelled: float | None = None
     measured: float | None = None
     singly: frozenset[int] = frozenset()
+    estimate: Callable[[], float | None] = field(default=_unknown, compare=False, repr=False)
+
+    @cached_property
+    def modelled(self) -> float | None:
+        """Seconds of one launch by a model of the device, None where there is none."""
+        return self.estimate()
 
 
 class Slower(str):

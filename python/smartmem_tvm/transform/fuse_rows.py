@@ -10,6 +10,7 @@ from tvm import ir
 
 from ..analysis.classify import CHEAP, cost, reduces
 from ..analysis.fusion import SINGLE_ROW_BYTES, tensor_bytes
+from ..analysis.fusion_price import PRICIER, Prices, Verdict, judge
 from ..ir.compose import single_map
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.kernel import Stage, shape_of
@@ -37,14 +38,25 @@ class FuseRows:
     2. every reduction in it uses each element once (a statistic of a row, not a matmul or a convolution), and all
        reduce to the same rows,
     3. every read inside the group stays in its row.
+
+    Where kernels have prices, a group that is predicted to take longer than its parts is refused as well: rows that are
+    columns of what is in memory, say (`analysis.fusion_price`).
+
+    Parameters
+    ----------
+    prices : Prices, optional
+        What kernels would cost on the target; without, nothing is refused for its price.
     """
+
+    def __init__(self, prices: Prices | None = None):
+        self.prices = prices
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, fuse_rows)
+        return rewrite_graphs(mod, lambda graph: fuse_rows(graph, self.prices))
 
 
-def fuse_rows(graph: Graph) -> list[dict]:
+def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
     """Rewrite `graph` in place; returns one decision per group."""
     log, behind = [], _behind_statistics(graph)
     for node in reversed(list(graph)):
@@ -53,16 +65,28 @@ def fuse_rows(graph: Graph) -> list[dict]:
         group = _group_ending_in(graph, node, behind)
         if len(group) < 2:
             continue
-        labels = [label for member in group for label in member.members]
-        for member in group[1:]:
-            value = member.kernel.last
-            inline = value.is_pointwise and cost(value.body) <= CHEAP
-            graph.absorb(node, member, inline_output=inline)
-            graph.remove(member)
-        why = "rows are independent: each row's statistics and element-wise work stay together"
-        entry = {"pass": "FuseRows", "operator": node.members[-1], "action": "fused", "members": labels}
-        log.append({**entry, "into": [node.var.name], "reason": why})
+        trial = graph.absorbing(node, [(member, _inlined(member)) for member in group[1:]])
+        verdict = judge(prices, [trial.kernel], [member.kernel for member in group])
+        log.append(_decision(node, group, verdict))
+        if not verdict.refuses:
+            graph.take(node, trial)
+            for member in group[1:]:
+                graph.remove(member)
     return log
+
+
+def _inlined(member: Node) -> bool:
+    value = member.kernel.last
+    return value.is_pointwise and cost(value.body) <= CHEAP
+
+
+def _decision(node: Node, group: list[Node], verdict: Verdict) -> dict:
+    entry = {"pass": "FuseRows", "operator": node.members[-1], **verdict.noted}
+    if verdict.refuses:
+        return {**entry, "action": "kept", "reason": PRICIER}
+    labels = [label for member in group for label in member.members]
+    why = "rows are independent: each row's statistics and element-wise work stay together"
+    return {**entry, "action": "fused", "members": labels, "into": [node.var.name], "reason": why}
 
 
 def _behind_statistics(graph: Graph) -> set[Node]:

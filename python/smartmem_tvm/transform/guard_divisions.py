@@ -96,7 +96,10 @@ class _Space:
                 self.values[it.var] = substitute(value, self.values)
                 self.analyzer.bind(it.var, it.dom)
         branches = collect(func.body, (tirx.IfThenElse, ir.Call))
-        self.conditions = [_condition(each) for each in branches if isinstance(each, tirx.IfThenElse) or _chooses(each)]
+        chosen = [_condition(each) for each in branches if isinstance(each, tirx.IfThenElse) or _chooses(each)]
+        known = [substitute(each, self.values) for each in chosen]
+        self.conditions = [(each, set(variables(each))) for each in known]
+        self.right: dict = {}  # position in memory -> what `merged_right` says of it
 
     def _bind(self, var, span: ir.Range) -> None:
         self.analyzer.bind(var, span)
@@ -106,14 +109,28 @@ class _Space:
         """Whether what TVM makes of an access reads, or writes, the same element everywhere."""
         buffer = access.source if isinstance(access, ir.TensorLoad) else access.buffer
         flat = substitute(_flat(list(access.indices), list(buffer.shape)), self.values)
-        return all(self._same(flat, merged, predicate) for merged, predicate in self._merged(flat))
+        key = tvm_ffi.StructuralKey(flat)  # what is loaded, changed and stored is at one place
+        if key not in self.right:
+            self.right[key] = self._right(flat)
+        return self.right[key]
+
+    def _right(self, flat) -> bool:
+        anywhere = set()
+        for merged, predicate in self._merged(flat):
+            key = tvm_ffi.StructuralKey(merged)
+            if key not in anywhere and not self._same(flat, merged, predicate):
+                return False
+            if isinstance(predicate, tirx.IntImm):  # no condition: it is right under any
+                anywhere.add(key)
+        return True
 
     def _merged(self, flat) -> Iterator[tuple]:
         """What TVM may make of an index, and the condition that it is under then."""
         mine = set(variables(flat))
-        known = [substitute(each, self.values) for each in self.conditions]
-        touching = [each for each in known if mine & set(variables(each))]
-        predicates = [tirx.const(True, "bool"), *touching, *([tirx.all(*touching)] if len(touching) > 1 else [])]
+        touching = [each for each, used in self.conditions if mine & used]
+        # Unrolled loops bring a condition as often as they run.
+        different = {tvm_ffi.StructuralKey(each): each for each in touching}.values()
+        predicates = [tirx.const(True, "bool"), *different, *([tirx.all(*touching)] if len(touching) > 1 else [])]
         simplified = self.analyzer.simplify(flat)
         for predicate in predicates:
             with self.analyzer.constraint_scope(predicate):
@@ -175,10 +192,10 @@ def _condition(branch):
 
 
 def _points(spans: dict) -> dict:
-    """Values of each variable: all combinations, or some of them if they are too many."""
+    """Values of each variable: all combinations, each along an axis of its own, or some if they are too many."""
     total = prod(extent for _, extent in spans.values())
     if total <= _MOST_POINTS:
-        numbers = np.unravel_index(np.arange(total), [extent for _, extent in spans.values()] or [1])
+        numbers = np.ogrid[tuple(slice(0, extent) for _, extent in spans.values())] if spans else []
     else:
         draw = np.random.default_rng(0)
         numbers = [draw.integers(0, extent, _MOST_POINTS) for _, extent in spans.values()]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 
 from tvm import ir, s_tir, sym, tirx
 
@@ -34,7 +35,12 @@ def fresh(name: str) -> tirx.Var:
 
 def index(value: int) -> tirx.IntImm:
     """An integer as an index expression."""
-    return tirx.IntImm(_INDEX_TYPE.get(), int(value))
+    return _constant(_INDEX_TYPE.get(), int(value))
+
+
+@lru_cache(maxsize=1024)
+def _constant(dtype: str, value: int) -> tirx.IntImm:
+    return tirx.IntImm(dtype, value)
 
 
 def loop(extent, body: Callable, name: str = "i", kind=SERIAL) -> tirx.Stmt:
@@ -93,11 +99,14 @@ class Scope:
     def simplify(self, node):
         """Simplify the indices and conditions in an expression or statement under the loops built so far."""
 
+        def index_of(expr):
+            return expr if type(expr) is tirx.IntImm else self.analyzer.simplify(expr)
+
         def load(ld):
-            return ld.source[tuple(self.analyzer.simplify(i) for i in ld.indices)]
+            return ld.source[tuple(map(index_of, ld.indices))]
 
         callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
-        return rewrite_accesses(node, callbacks, self.analyzer.simplify)
+        return rewrite_accesses(node, callbacks, index_of)
 
     def _select(self, call):
         if not is_if_then_else(call):

@@ -158,13 +158,18 @@ class _Emitter:
 
     def _multiply(self, part_of, row, column) -> tirx.Stmt:
         tile, scope = self.tile, self.scope
-        start = part_of * index(tile.slice_depth)
+        start, sums = part_of * index(tile.slice_depth), self.held.few
+        down = [self.down[index(i)] for i in range(tile.thread_rows)]
+        across = [self.across[index(j)] for j in range(tile.thread_columns)]
+        products = [a * b for a in down for b in across]
+        # The same for every term that is written out.
+        added = [store(sums, sums[index(at)] + each, at) for at, each in enumerate(products)]
 
         def step(k):
             return [
                 *self._read(self.down, self.left, k, row, tile.threads_down, self.row_run),
                 *self._read(self.across, self.right, k, column, tile.threads_across, self.column_run),
-                *(self._add(i, j) for i in range(tile.thread_rows) for j in range(tile.thread_columns)),
+                *added,
             ]
 
         def steps(q):
@@ -172,11 +177,6 @@ class _Emitter:
             return block(*(each for u in range(tile.unroll) for each in step(first + index(u))))
 
         return self.held.around(scope.loop(tile.slice_depth // tile.unroll, steps, "k"))
-
-    def _add(self, i: int, j: int) -> tirx.Stmt:
-        at = i * self.tile.thread_columns + j
-        sums = self.held.few
-        return store(sums, sums[index(at)] + self.down[index(i)] * self.across[index(j)], at)
 
     def _read(self, lanes, tile: SharedTile, k, thread, threads: int, run: int) -> list[tirx.Stmt]:
         """A thread's lanes at term `k`: vectors that lie as far apart as all threads together read."""

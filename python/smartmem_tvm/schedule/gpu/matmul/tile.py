@@ -139,8 +139,22 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
     return found
 
 
-def cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
-    """Estimated time of a product: what its busiest processor computes, loads and waits for."""
+def cycles(
+    tile: GpuTile,
+    batch: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    params: GpuMatmulParams,
+    memory: float | None = None,
+) -> float:
+    """Estimated time of a product: what its busiest processor computes, loads and waits for.
+
+    Parameters
+    ----------
+    memory : float, optional
+        The `memory_cycles` of the same product, where they are known.
+    """
     groups = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
     terms = -(-depth // (tile.depth * tile.splits)) * tile.depth
     mine = -(-groups // params.limits.processors)
@@ -159,11 +173,12 @@ def cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, param
     if tile.splits > 1:
         moved = FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
         adding = params.limits.launch_cycles + moved / (params.processor.bytes_per_cycle * params.limits.processors)
-    *_, second, first = sorted((busy, waiting, _memory(tile, batch, rows, columns, depth, params)))
+    memory = memory_cycles(tile, batch, rows, columns, depth, params) if memory is None else memory
+    *_, second, first = sorted((busy, waiting, memory))
     return first + _OVERLAP * second + adding
 
 
-def _memory(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
+def memory_cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
     """Cycles that memory takes for operands, results and sums of parts."""
     if math.isinf(params.memory_bytes_per_cycle):
         return 0.0
@@ -181,17 +196,15 @@ def _memory(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, para
 @cache
 def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> GpuTile | None:
     """The cheapest tile for `batch` products of `rows` x `depth` and `depth` x `columns`; None if none fits."""
-    # equal cost: less traffic with memory first, then whole tiles of terms, then the larger tile
-    return min(
-        (each for tile in candidates(depth, params) for each in _in_bands(tile, batch, rows, columns, params)),
-        key=lambda t: (
-            cycles(t, batch, rows, columns, depth, params) * (1 if t.splits == 1 else _SPLIT_MARGIN),
-            _memory(t, batch, rows, columns, depth, params),
-            depth % t.depth > 0,
-            -t.rows * t.columns,
-        ),
-        default=None,
-    )
+
+    def order(tile: GpuTile) -> tuple:
+        # equal cost: less traffic with memory first, then whole tiles of terms, then the larger tile
+        memory = memory_cycles(tile, batch, rows, columns, depth, params)
+        cost = cycles(tile, batch, rows, columns, depth, params, memory) * (1 if tile.splits == 1 else _SPLIT_MARGIN)
+        return cost, memory, depth % tile.depth > 0, -tile.rows * tile.columns
+
+    tiles = (each for tile in candidates(depth, params) for each in _in_bands(tile, batch, rows, columns, params))
+    return min(tiles, key=order, default=None)
 
 
 def _in_bands(tile: GpuTile, batch: int, rows: int, columns: int, params: GpuMatmulParams) -> list[GpuTile]:
