@@ -24,7 +24,7 @@ from dataclasses import fields
 
 from tvm import tirx
 
-from ....analysis.row_chain import row_chain_of
+from ....analysis.row_chain import RowChain, row_chain_of
 from ....ir.index_map import variables
 from ....ir.kernel import Kernel, Opaque
 from ....ir.texels import is_texture
@@ -41,9 +41,10 @@ from ..vectors import places_of, vector_run
 from .matrix_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits
 from .softmax import SoftmaxAttention
 
-_LOWEST = -1e38  # below all scores but those that mean none: its product with what makes base 2 of base e is finite
+_LOWEST = -1e37  # below all scores but those that mean none: times a scale and what makes base 2 of base e, finite
 _LOG2_E = math.log2(math.e)
 _PAIR = 2  # neighbouring columns of a lane
+_TOGETHER = 4  # times 8 keys whose scores are finished before the next ones begin
 
 
 class GpuMatrixAttention(GpuRule):
@@ -90,6 +91,14 @@ class GpuMatrixAttention(GpuRule):
         return _Emitter(attention, shape, decided).kernel()
 
 
+def takes(chain: RowChain, params: AttentionParams) -> bool:
+    """Whether the rule takes a chain of rows once its numbers are halves, however long its rows are."""
+    try:
+        return not _objection(SoftmaxAttention(chain), params)
+    except Opaque:
+        return False
+
+
 def _shape(attention: SoftmaxAttention) -> AttentionShape:
     chain = attention.chain
     _, keys, values = attention.operands()
@@ -118,6 +127,8 @@ class _Emitter:
         self.values = StagedOperand("values", values, shape.wide, tile.keys, self.many, tile.stages)
         self.memory = self._shared()
         self.dtype = self.rows.dtype
+        # A scale goes into the exponent: the largest score is the largest product.
+        self.e2 = tirx.const((attention.scale or 1.0) * _LOG2_E, "float32")
         m, floats = tile.fragments, "float32"
         self.down = registers(m * shape.deep // ptx.TERMS * ptx.LEFT, "uint32", "down")
         self.across = registers(max(tile.keys, shape.wide) // ptx.COLUMNS * ptx.RIGHT, "uint32", "across")
@@ -204,7 +215,7 @@ class _Emitter:
             ptx.commit(),
             *self._score(step),
             *self._value(step),
-            *self._weigh(step),
+            *self._renew(),
             *self._add(step),
             put,
         )
@@ -229,20 +240,22 @@ class _Emitter:
         count, columns = self.tile.fragments, self.tile.keys // ptx.COLUMNS
         zero = tirx.const(0, "float32")
         made = [self.scope.loop(count * columns * ptx.SUMS, lambda i: store(self.scores, zero, i), "i", UNROLL)]
-        for k in range(self.shape.deep // ptx.TERMS):
-            at = (self.across, 0, index(0), self.lane, index(k * ptx.TERMS), step, columns // 2, False)
-            made += self.keys.fragments(*at)
-            for j in range(columns):
-                for i in range(count):
-                    left = _some(self.down, k * count + i, ptx.LEFT)
-                    sums = _some(self.scores, i * columns + j, ptx.SUMS)
-                    made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.dtype))
+        for first in range(0, columns, _TOGETHER):
+            some = min(_TOGETHER, columns - first)
+            for k in range(self.shape.deep // ptx.TERMS):
+                lanes, terms = index(first * ptx.COLUMNS), index(k * ptx.TERMS)
+                made += self.keys.fragments(self.across, 0, lanes, self.lane, terms, step, some // 2, False)
+                for j in range(some):
+                    for i in range(count):
+                        left = _some(self.down, k * count + i, ptx.LEFT)
+                        sums = _some(self.scores, i * columns + first + j, ptx.SUMS)
+                        made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.dtype))
         return made
 
     def _value(self, step) -> list[tirx.Stmt]:
         """What softmax is taken of, in the place of scores; minus infinity where there is no key."""
         whole = self.shape.keys % self.tile.keys == 0
-        if self.attention.is_bare and whole:
+        if self.attention.scale is not None and whole:
             return []
         made, none = [], tirx.const(-math.inf, "float32")
         for i, half, j, n in self._places():
@@ -251,67 +264,72 @@ class _Emitter:
             inside = key < index(self.shape.keys)
             if not whole:
                 key = tirx.min(key, index(self.shape.keys - 1))
-            value = self.attention.value_at(self.scores[index(at)], self.batch, self._row(i, half), key)
+            value = self.scores[index(at)]
+            if self.attention.scale is None:
+                value = self.attention.value_at(value, self.batch, self._row(i, half), key)
             value = value if whole else tirx.Select(inside, value, none)
             made.append(self.scope.simplify(store(self.scores, value, at)))
         return made
 
-    def _weigh(self, step) -> list[tirx.Stmt]:
-        """Weights of a block in the place of scores, and as halves; sums and results so far are made to fit."""
-        columns, e2 = self.tile.keys // ptx.COLUMNS, tirx.const(_LOG2_E, "float32")
-        wide = self.shape.wide // ptx.COLUMNS
-        made = []
+    def _renew(self) -> list[tirx.Stmt]:
+        """The largest score of each row so far; sums and results so far are made to fit."""
+        columns, e2, made = self.tile.keys // ptx.COLUMNS, self.e2, []
         for i in range(self.tile.fragments):
             for half in range(2):
                 row = index(2 * i + half)
-                places = [index(self._place(i, half, j, n)) for j in range(columns) for n in range(_PAIR)]
+                scores = [self.scores[index(self._place(i, half, j, n))] for j in range(columns) for n in range(_PAIR)]
                 most = self.new[row]
-                made.append(store(self.new, _tree([self.scores[at] for at in places], tirx.max), row))
+                made.append(store(self.new, _tree(scores, tirx.max), row))
                 made.append(store(self.new, tirx.max(self.most[row], ptx.largest(most)), row))
                 made.append(store(self.shrink, tirx.exp2((self.most[row] - most) * e2), row))
                 made += [store(self.most, most, row), store(self.shift, most * e2, row)]
-                for at in places:
-                    weight = tirx.exp2(self.scores[at] * e2 - self.shift[row])
-                    made.append(store(self.scores, weight, at))
-                added = _tree([self.scores[at] for at in places], lambda a, b: a + b)
-                made.append(store(self.sum, self.sum[row] * self.shrink[row] + added, row))
-                if self.attention.lonely is not None:
-                    made += self._lonely(i, half, step, places)
-                for at in (i * wide * 4 + j * 4 + half * 2 + n for j in range(wide) for n in range(_PAIR)):
-                    made.append(store(self.results, self.results[index(at)] * self.shrink[row], at))
-            made += self._pack(i, columns)
+                made.append(store(self.sum, self.sum[row] * self.shrink[row], row))
+        for i in range(self.tile.fragments):
+            for j in range(self.shape.wide // ptx.COLUMNS):
+                for n in range(ptx.SUMS):
+                    at = index((i * (self.shape.wide // ptx.COLUMNS) + j) * ptx.SUMS + n)
+                    made.append(store(self.results, self.results[at] * self.shrink[index(2 * i + n // 2)], at))
         return made
 
-    def _lonely(self, i: int, half: int, step, places: list) -> list[tirx.Stmt]:
+    def _weigh(self, i: int, k: int, step) -> list[tirx.Stmt]:
+        """Weights of 16 rows and the 16 keys from ``16 k`` on, in the place of their scores, and as halves."""
+        e2, made = self.e2, []
+        for half in range(2):
+            row, places = index(2 * i + half), []
+            for j in (2 * k, 2 * k + 1):
+                for n in range(_PAIR):
+                    at = index(self._place(i, half, j, n))
+                    places.append((at, j, n))
+                    made.append(store(self.scores, tirx.exp2(self.scores[at] * e2 - self.shift[row]), at))
+            added = _tree([self.scores[at] for at, _, _ in places], lambda a, b: a + b)
+            made.append(store(self.sum, self.sum[row] + added, row))
+            if self.attention.lonely is not None:
+                made += [self._lonely(i, half, step, *place) for place in places]
+        for word in range(ptx.LEFT):
+            half, j = word % 2, 2 * k + word // 2
+            pair = [self.scores[index(self._place(i, half, j, n))] for n in range(_PAIR)]
+            to = self.weights[index((i * (self.tile.keys // ptx.TERMS) + k) * ptx.LEFT + word)]
+            made.append(ptx.pack(to, *pair, self.dtype))
+        return made
+
+    def _lonely(self, i: int, half: int, step, at, j: int, n: int) -> tirx.Stmt:
         """In rows without any key so far every key has the same weight, which goes into no sum."""
         weight = self.attention.lonely_at(self.batch, self._row(i, half))
-        row, made = index(2 * i + half), []
-        for number, at in enumerate(places):
-            j, n = divmod(number, _PAIR)
-            key = step * index(self.tile.keys) + index(j * ptx.COLUMNS + n) + self.column
-            alone = self._is_lonely(row)
-            if self.shape.keys % self.tile.keys:
-                alone = tirx.And(alone, key < index(self.shape.keys))
-            made.append(self.scope.simplify(store(self.scores, tirx.Select(alone, weight, self.scores[at]), at)))
-        return made
+        key = step * index(self.tile.keys) + index(j * ptx.COLUMNS + n) + self.column
+        alone = self._is_lonely(index(2 * i + half))
+        if self.shape.keys % self.tile.keys:
+            alone = tirx.And(alone, key < index(self.shape.keys))
+        return self.scope.simplify(store(self.scores, tirx.Select(alone, weight, self.scores[at]), at))
 
     def _is_lonely(self, row):
         return self.most[row] <= tirx.const(_LOWEST, "float32")
 
-    def _pack(self, i: int, columns: int) -> list[tirx.Stmt]:
-        made = []
-        for k in range(columns // 2):
-            for word in range(ptx.LEFT):
-                half, j = word % 2, 2 * k + word // 2
-                pair = [self.scores[index(self._place(i, half, j, n))] for n in range(_PAIR)]
-                to = self.weights[index((i * (columns // 2) + k) * ptx.LEFT + word)]
-                made.append(ptx.pack(to, *pair, self.dtype))
-        return made
-
     def _add(self, step) -> list[tirx.Stmt]:
-        """Weights times values."""
+        """Weights times values: exponentials of some keys are computed while others are multiplied."""
         terms, columns, made = self.tile.keys // ptx.TERMS, self.shape.wide // ptx.COLUMNS, []
         for k in range(terms):
+            for i in range(self.tile.fragments):
+                made += self._weigh(i, k, step)
             at = (self.across, 0, index(0), self.lane, index(k * ptx.TERMS), step, columns // 2, False)
             made += self.values.fragments(*at)
             for j in range(columns):

@@ -126,12 +126,16 @@ class AttentionParams:
         Rows of which fewer are left to other rules.
     instruction, latency : float
         Cycles for which an instruction keeps a quarter of a processor busy, and that it takes one warp alone.
-    score : float
-        The same for softmax of 32 scores, without reading anything.
-    read : float
-        And for 32 numbers that are read for it.
+    score, read : float
+        The same for softmax of 32 scores, and for 32 numbers that are read for it.
+    fragment, copied : float
+        For 16 x 16 numbers out of shared memory, and for 32 vectors into it.
+    renewed : float
+        For each block of keys of a warp besides.
     block, begin, group : float
-        Cycles of a block of keys that are none of these, until the first block begins, and of a group after others.
+        Cycles that a block takes a warp alone besides, until the first block begins, and of a group after others.
+    cache_bytes_per_cycle : float
+        From the last cache, for each processor while all read.
     rows, warp_rows, keys, stages : tuple of int
         Candidates.
     """
@@ -144,9 +148,13 @@ class AttentionParams:
     latency: float = 14.0
     score: float = 8.0
     read: float = 8.0
+    fragment: float = 8.0
+    copied: float = 12.0
+    renewed: float = 100.0
     block: float = 450.0
     begin: float = 2500.0
     group: float = 600.0
+    cache_bytes_per_cycle: float = 34.0
     rows: tuple[int, ...] = (16, 32, 64, 128)
     warp_rows: tuple[int, ...] = (16, 32)
     keys: tuple[int, ...] = (16, 32, 48, 64, 96, 128)
@@ -170,17 +178,22 @@ def fits(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) ->
 def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
     """Estimated time of an attention."""
     groups, blocks = shape.groups(tile), shape.blocks(tile)
-    instructions = tile.keys * (shape.deep + shape.wide) // (ptx.COLUMNS * ptx.TERMS)
-    scores = tile.keys * ptx.ROWS / WARP
-    softmax = scores * (params.score + params.read * shape.read)
-    busy = tile.fragments * (instructions * params.instruction + softmax)
-    alone = params.block + tile.fragments * (instructions * params.latency + softmax)
+    sides = tile.keys * (shape.deep + shape.wide)  # numbers of a block of keys and values
+    instructions, fragments = sides / (ptx.COLUMNS * ptx.TERMS), sides / (ptx.ROWS * ptx.TERMS)
+    softmax = tile.keys * ptx.ROWS / WARP * (params.score + params.read * shape.read)
+    busy = tile.fragments * (instructions * params.instruction + softmax) + fragments * params.fragment + params.renewed
+    alone = params.block + tile.fragments * (instructions * params.latency + softmax) + fragments * params.fragment
+    copies = sides / (ptx.ROW * WARP) * params.copied
     mine = -(-groups // params.limits.processors)
     registers = shape.values(tile) + ADDRESSES
     at_once = params.processor.resident(tile.threads, shape.shared_bytes(tile) + 1024, registers)
     waves = -(-mine // max(1, min(mine, at_once)))
-    quarters = -(-mine * tile.warps // 4)
-    return params.begin + waves * params.group + blocks * max(waves * alone, quarters * busy)
+    work = max(
+        waves * (alone + copies / tile.warps),
+        -(-mine * tile.warps // 4) * busy + mine * copies / 4,
+        groups * sides * _HALF / (params.cache_bytes_per_cycle * params.limits.processors),
+    )
+    return params.begin + waves * params.group + blocks * work
 
 
 def _candidates(shape: AttentionShape, params: AttentionParams) -> Iterator[AttentionTile]:

@@ -18,7 +18,7 @@ from ....analysis.row_chain import RowChain
 from ....ir.half import FLOAT, HALF, as_half
 from ....ir.index_map import function_name, variables
 from ....ir.kernel import Opaque, Stage, substitute
-from ....ir.walk import collect, contains, loads
+from ....ir.walk import loads
 from ...core.expressions import replace_loads
 from ...core.nest import fresh
 from ...core.reduction import combiner_of
@@ -121,11 +121,9 @@ class SoftmaxAttention(ChainPoints):
         if _same(left, quotient):
             return True, None
         if isinstance(left, tirx.Select) and _same(left.false_value, quotient):
-            unknown = [c for c in collect(left.condition, ir.Call) if function_name(c) == "isnan"]
-            other = {self.score, self.most, self.sum, self.key} & set(variables(left.true_value))
-            if len(unknown) == 1 and _same(unknown[0].args[0], quotient) and _only(left.condition, unknown[0]):
-                if not other:
-                    return True, left.true_value
+            mine = {self.score, self.most, self.sum, self.key} & set(variables(left.true_value))
+            if _is_no_number(left.condition, quotient) and not mine:
+                return True, left.true_value
         raise Opaque("its weights are not exponentials, nor these divided by their sum")
 
     # -- sizes and operands --------------------------------------------------------------------------------------------
@@ -181,9 +179,13 @@ class SoftmaxAttention(ChainPoints):
         return substitute(self.lonely, {self.batch: batch, self.row: row})
 
     @property
-    def is_bare(self) -> bool:
-        """Whether softmax is of scores as they are."""
-        return self.value.same_as(self.score)
+    def scale(self) -> float | None:
+        """What scores are multiplied by if softmax is of these products and of nothing else; it is positive."""
+        if self.value.same_as(self.score):
+            return 1.0
+        parts = (self.value.a, self.value.b) if isinstance(self.value, tirx.Mul) else ()
+        numbers = [each.value for each in parts if isinstance(each, tirx.FloatImm) and each.value > 0]
+        return numbers[0] if numbers and any(each.same_as(self.score) for each in parts) else None
 
     def leave(self, result, total, batch, row, column) -> tirx.Stmt:
         """Store what is made of a sum of weighted values and the sum of weights."""
@@ -204,13 +206,15 @@ def _is_exponential(weight, value, most) -> bool:
     return isinstance(inside, tirx.Sub) and _same(inside.a, value) and inside.b.same_as(most)
 
 
-def _only(condition, inner) -> bool:
-    """Whether a condition says nothing but that `inner` holds: it compares a number made of it with zero."""
-    if condition.same_as(inner):
-        return True
-    numbers = [imm.value for imm in collect(condition, tirx.IntImm)]
-    plain = not contains(condition, (tirx.Or, tirx.And, tirx.Not, tirx.EQ, tirx.GE, tirx.LE))
-    return isinstance(condition, tirx.LT) and plain and isinstance(condition.a, tirx.IntImm) and numbers[0] == 0
+def _is_no_number(condition, value) -> bool:
+    """Whether a condition says that a value is no number; booleans may be integers that are more than zero."""
+    if isinstance(condition, tirx.LT) and isinstance(condition.b, tirx.Cast) and _is_zero(condition.a):
+        condition = condition.b.value
+    return isinstance(condition, ir.Call) and function_name(condition) == "isnan" and _same(condition.args[0], value)
+
+
+def _is_zero(number) -> bool:
+    return isinstance(number, tirx.IntImm) and number.value == 0
 
 
 def _same(a, b) -> bool:
