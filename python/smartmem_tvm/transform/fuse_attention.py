@@ -53,11 +53,11 @@ class FuseAttention:
     4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
        row, `SINGLE_ROW_BYTES`).
 
-    The last two are those of a CPU; another target brings its own reasons. A rule may take an attention whose keys go by
-    block by block, however long its rows are: then the first product and the softmax are put together for the sake of
-    the second product, which follows. Where kernels have prices, a chain that is
-    predicted to take longer than its two kernels is refused as well: pooling after a convolution, whose windows have
-    too few places for a product per window (`analysis.fusion_price`).
+    The last two are those of a CPU; another target brings its own reasons. A rule may take an attention whose keys go
+    by block by block, however long its rows are: then the first product and the softmax are put together for the sake
+    of the second product, which follows. Where kernels have prices, a chain that is predicted to take longer than its
+    two kernels is refused as well: pooling after a convolution, whose windows have too few places for a product per
+    window (`analysis.fusion_price`).
 
     This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
 

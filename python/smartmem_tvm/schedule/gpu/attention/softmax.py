@@ -107,9 +107,7 @@ class SoftmaxAttention(ChainPoints):
         stage = self.maker(load.source)
         if stage is None or stage.reduction:
             return None
-        point = {
-            v: at for v, at in zip(stage.body.indices, load.indices, strict=True) if isinstance(v, ir.Var)
-        }
+        point = {v: at for v, at in zip(stage.body.indices, load.indices, strict=True) if isinstance(v, ir.Var)}
         return substitute(stage.body.value, point)
 
     def _weights(self, weight) -> tuple[bool, object]:
