@@ -68,7 +68,7 @@ def test_a_window_with_a_bias_and_a_mask(tmp_path):
         ((1, 37, 41, 19, 11), AttentionTile(32, 16, 16, 2)),
         ((3, 16, 17, 40, 24), AttentionTile(16, 16, 16, 2)),
         ((1, 70, 33, 80, 72), AttentionTile(64, 32, 32, 3)),
-        ((1, 20, 33, 160, 1), AttentionTile(32, 16, 32, 2)),
+        ((1, 20, 33, 160, 2), AttentionTile(32, 16, 32, 2)),
         ((2, 197, 197, 64, 64), None),
     ],
     ids=str,

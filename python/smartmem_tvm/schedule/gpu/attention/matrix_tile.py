@@ -114,7 +114,7 @@ def padded(extent: int) -> int:
 _TILES = tuple(
     AttentionTile(*numbers)
     for numbers in (
-        *((128, 32, 64, 3), (128, 32, 64, 2), (64, 32, 64, 2), (128, 16, 64, 2), (64, 16, 64, 2), (64, 16, 32, 3)),
+        *((128, 32, 64, 3), (128, 32, 64, 2), (64, 32, 64, 2), (64, 16, 64, 2), (64, 16, 32, 3)),
         *((32, 16, 64, 3), (32, 16, 64, 2), (32, 16, 32, 2), (16, 16, 128, 2), (16, 16, 64, 2), (16, 16, 32, 2)),
         *((16, 16, 64, 1), (128, 16, 80, 1), (16, 16, 16, 2), (16, 16, 16, 1)),
     )
@@ -205,7 +205,8 @@ def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
 @cache
 def best_attention_tile(shape: AttentionShape, params: AttentionParams) -> AttentionTile | None:
     """The cheapest tile for an attention; None if none fits."""
-    able = [
-        tile for tile in params.candidates if fits(tile, shape, params) and tile.stages <= max(1, shape.blocks(tile))
-    ]
+    # A processor that holds a single group has nothing to do while that one waits for its first block.
+    most = params.processor.shared_bytes // 2
+    able = [each for each in params.candidates if fits(each, shape, params) and each.stages <= shape.blocks(each)]
+    able = [each for each in able if shape.shared_bytes(each) <= most]
     return min(able, key=lambda tile: cycles(tile, shape, params), default=None)
