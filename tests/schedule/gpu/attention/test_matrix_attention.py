@@ -10,10 +10,12 @@ from attention_expressions import attention
 from cuda_on_cpu import run, source_of
 from half_attention import half_attention, reference
 from smartmem_tvm.analysis.row_chain import row_chain_of
-from smartmem_tvm.ir.kernel import Opaque, parse
+from smartmem_tvm.ir.kernel import DECISIONS, Opaque, parse
+from smartmem_tvm.schedule.core.decisions import deciding
 from smartmem_tvm.schedule.gpu.attention.matrix_attention import GpuMatrixAttention, takes
 from smartmem_tvm.schedule.gpu.attention.matrix_tile import AttentionParams, AttentionTile
 from smartmem_tvm.schedule.gpu.attention.softmax import SoftmaxAttention
+from smartmem_tvm.tune.space import seed_of, space_of
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")
@@ -153,3 +155,18 @@ def test_what_is_no_softmax_is_none():
     o = te.compute((2, 32, 16), lambda b, i, c: te.sum(e[b, i, j3] / total[b, i] * v[b, j3, c], j3), "o")
     with pytest.raises(Opaque, match="less their maximum"):
         SoftmaxAttention(chain(te.create_prim_func([q, k, v, o])))
+
+
+def test_a_tuner_may_choose_other_tiles():
+    func = half_attention((2, 256, 256, 64, 64))
+    with deciding(func) as taken:
+        assert GpuMatrixAttention().apply(func, AMPERE) is not None
+    space, seed = space_of(taken, "GpuMatrixAttention"), seed_of(taken, "GpuMatrixAttention")
+    name = "gpu_matrix_attention"
+    assert set(seed) == {f"{name}.{field}" for field in ("rows", "warp_rows", "keys", "stages")}
+    assert space.holds(seed) and space.holds({**seed, f"{name}.rows": 32, f"{name}.keys": 128})
+    assert not space.holds({**seed, f"{name}.rows": 16, f"{name}.warp_rows": 32})
+    given = func.with_attr(DECISIONS, {**seed, f"{name}.rows": 32, f"{name}.keys": 128})
+    with deciding(given) as taken:
+        assert GpuMatrixAttention().apply(given, AMPERE) is not None
+    assert taken[0].values["keys"] == 128
