@@ -22,6 +22,9 @@ from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
 from .tables.precisions import PRECISIONS
 from .target import cuda_architecture, has_matrix_instructions, has_textures, image_limits, is_gpu
+from .schedule.gpu.attention.matrix_attention import takes
+from .schedule.gpu.attention.matrix_tile import AttentionParams
+from .target import has_textures, image_limits, is_cuda, is_gpu
 from .texture_trial import TextureTrial
 
 
@@ -62,11 +65,13 @@ def _prices(target: tvm.target.Target | None) -> schedule.Prices | None:
 
 
 def _fuse_attention(
-    _: Options, target: tvm.target.Target | None, *, on_chip_bytes: int = schedule.CpuParams().on_chip_bytes
+    options: Options, target: tvm.target.Target | None, *, on_chip_bytes: int = schedule.CpuParams().on_chip_bytes
 ) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
         return transform.FuseAttention(on_chip_bytes, prices=_prices(target))
-    return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)))
+    known = AttentionParams.of(target) if options.precision == "half" and is_cuda(target) else None
+    passing = None if known is None else partial(takes, params=known)
+    return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)), passing=passing)
 
 
 def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:

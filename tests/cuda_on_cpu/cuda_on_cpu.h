@@ -4,6 +4,7 @@
 // of warps too, so that a kernel that reads too early reads what was there before.
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -22,6 +23,7 @@
 #define __launch_bounds__(x)
 #define __shared__
 #define __align__(x)
+#define CUDART_INF_F INFINITY
 
 using std::max;
 using std::min;
@@ -33,6 +35,8 @@ struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct float2 { float x, y; };
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline half2 make_half2(half x, half y) { return {x, y}; }
 static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 inline half __float2half_rn(float x) { return half(x); }
 
@@ -135,6 +139,24 @@ inline void load_fragments(uint32_t** words, uint32_t place) {
 }
 
 template <typename T>
+// A value of four neighbouring lanes combined, in each of them.
+template <typename Combine>
+inline float of_four(float value, Combine combine) {
+  auto& team = warp();
+  std::memcpy(&team.words[lane()][0], &value, 4);
+  team.arrive.arrive_and_wait();
+  float all[4];
+  for (int n = 0; n < 4; ++n) std::memcpy(&all[n], &team.words[lane() / 4 * 4 + n][0], 4);
+  team.arrive.arrive_and_wait();
+  return combine(combine(all[0], all[1]), combine(all[2], all[3]));
+}
+inline float of_four_max(float value) {
+  return of_four(value, [](float a, float b) { return max(a, b); });
+}
+inline float of_four_sum(float value) {
+  return of_four(value, [](float a, float b) { return a + b; });
+}
+
 inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right) {
   constexpr int each = 4 / sizeof(T), half_of = 4 * each;  // numbers of a register, and of half of the terms
   auto& team = warp();
@@ -209,6 +231,10 @@ inline void wgmma(All&&... all) {
 }
 template <uint32_t size>
 inline void cp_async(uint32_t to, const void* from, uint32_t there = size) { copy(to, from, size, there); }
+inline void pack(uint32_t& word, float high, float low) {
+  const half both[] = {half(low), half(high)};
+  std::memcpy(&word, both, 4);
+}
 inline void write_pair(uint32_t to, float a, float b) {
   const float both[] = {a, b};
   std::memcpy(memory + to, both, 8);

@@ -14,6 +14,8 @@ from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.schedule import ScheduleKernels, default_rules
 from smartmem_tvm.schedule.cpu.attention import RowChains
 from smartmem_tvm.schedule.gpu.attention.attention import refusal
+from smartmem_tvm.schedule.gpu.attention.matrix_attention import takes
+from smartmem_tvm.schedule.gpu.attention.matrix_tile import AttentionParams
 from smartmem_tvm.schedule.gpu.attention.tile import GpuChainParams
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import parse_target
@@ -272,3 +274,37 @@ def test_few_rows_of_a_large_product_stay_apart_on_a_gpu():
 
 def test_layers_of_a_single_row_are_no_chain_for_a_gpu():
     assert len(calls(fused_for_gpu(squeeze_and_excite, (1, 16, 5, 5)))) == 3
+
+
+def fused_for_matrices(build, *shapes) -> tvm.IRModule:
+    """With the rule for attention of halves, which takes rows of any length."""
+    facts = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_80", **facts}, host="llvm")
+    passing = partial(takes, params=AttentionParams.of(target))
+    before = legal(build, *shapes)
+    after = FuseAttention(refusal=partial(refusal, params=GpuChainParams()), passing=passing)(prepared(before))
+    assert_same_results(before, after, *random(*shapes))
+    return after
+
+
+LONG = [(1, 2, 16, DEPTH), (1, 2, 2000, DEPTH), (1, 2, 2000, DEPTH)]
+
+
+def test_rows_of_any_length_are_one_kernel_where_a_rule_lets_keys_go_by():
+    after = fused_for_matrices(attention, *LONG)
+    assert len(calls(after)) == 1
+    assert [entry["action"] for entry in decisions(after)] == ["fused", "fused"]
+
+
+@pytest.mark.parametrize(
+    ("build", "shapes"),
+    [
+        (lambda q, k: op.nn.softmax(scores(q, k)), LONG[:2]),  # no values follow
+        (attention, [(1, 2, 8, DEPTH), *LONG[1:]]),  # too few rows
+        (lambda q, k, v: op.matmul(op.exp(op.nn.softmax(scores(q, k))), v), LONG),  # these are no weights
+    ],
+)
+def test_long_rows_of_anything_else_stay_apart(build, shapes):
+    after = fused_for_matrices(build, *shapes)
+    assert len(calls(after)) > 1
+    assert any("do not fit" in entry.get("reason", "") for entry in decisions(after))

@@ -14,6 +14,7 @@ from .cpu.sequence import InSequence
 from .cpu.slide import Slide
 from .cpu.window import Window
 from .gpu.attention.attention import GpuRowChains
+from .gpu.attention.matrix_attention import GpuMatrixAttention
 from .gpu.dlight_rules import dlight_rules
 from .gpu.elementwise import GpuElementwise
 from .gpu.matmul.matmul import GpuMatmul
@@ -27,5 +28,6 @@ def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
     families = [Depthwise(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
-    on_gpu = [GpuMatrix(), *windows_rules(), GpuMatmul(), GpuRowChains(), GpuRows(), GpuElementwise()]
+    products = [GpuMatrix(), *windows_rules(), GpuMatmul()]
+    on_gpu = [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
     return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *dlight_rules()]

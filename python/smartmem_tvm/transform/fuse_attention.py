@@ -53,9 +53,11 @@ class FuseAttention:
     4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
        row, `SINGLE_ROW_BYTES`).
 
-    The last two are those of a CPU; another target brings its own reasons. Where kernels have prices, a chain that is
-    predicted to take longer than its two kernels is refused as well: pooling after a convolution, whose windows have
-    too few places for a product per window (`analysis.fusion_price`).
+    The last two are those of a CPU; another target brings its own reasons. A rule may take an attention whose keys go
+    by block by block, however long its rows are: then the first product and the softmax are put together for the sake
+    of the second product, which follows. Where kernels have prices, a chain that is predicted to take longer than its
+    two kernels is refused as well: pooling after a convolution, whose windows have too few places for a product per
+    window (`analysis.fusion_price`).
 
     This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
 
@@ -65,6 +67,8 @@ class FuseAttention:
         Working set that one task of a CPU may have.
     refusal : callable, optional
         Chain of rows -> why it does not pay as one kernel, or an empty string; in place of 3 and 4.
+    passing : callable, optional
+        Chain of rows -> whether a rule takes it with rows of any length; nothing else is asked then.
     prices : Prices, optional
         What kernels would cost on the target; without, nothing is refused for its price.
     """
@@ -74,17 +78,26 @@ class FuseAttention:
         on_chip_bytes: int = 512 * 1024,
         refusal: Callable[[RowChain], str] | None = None,
         prices: Prices | None = None,
+        passing: Callable[[RowChain], bool] | None = None,
     ):
         self.refusal = refusal or (lambda chain: cpu_refusal(chain, on_chip_bytes))
+        self.passing = passing
         self.prices = prices
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.refusal, self.prices))
+        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.refusal, self.prices, self.passing))
 
 
-def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str], prices: Prices | None = None) -> list[dict]:
+def fuse_attention(
+    graph: Graph,
+    refusal: Callable[[RowChain], str],
+    prices: Prices | None = None,
+    passing: Callable[[RowChain], bool] | None = None,
+) -> list[dict]:
     """Rewrite `graph` in place, but for chains that `refusal` has a reason against, or their price.
+
+    Chains for which `passing` holds, or will hold with the only reader of their result, are fused in any case.
 
     Returns one decision per pair that could be a chain.
     """
@@ -100,7 +113,8 @@ def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str], prices: Pri
             if chain.kernel.stages[0] not in chain.products or not (chain.statistics or is_single_row(chain)):
                 continue
             decision = {"pass": "FuseAttention", "operator": producer.members[-1]}
-            why = refusal(chain)
+            goes_on = passing is not None and (passing(chain) or _leads_to(graph, node, merged, passing))
+            why = "" if goes_on else refusal(chain)
             if why:
                 log.append({**decision, "action": "kept", "reason": why})
                 continue
@@ -116,6 +130,19 @@ def fuse_attention(graph: Graph, refusal: Callable[[RowChain], str], prices: Pri
             why = "a block of its rows stays on chip until the kernel is done with it"
             log.append({**decision, "action": "fused", "into": [node.var.name], "reason": why})
     return log
+
+
+def _leads_to(graph: Graph, node: Node, merged: Kernel, passing: Callable[[RowChain], bool]) -> bool:
+    """Whether the kernel that is to be `node` makes a chain for which `passing` holds with its only reader."""
+    readers = graph.readers(node.var)
+    if graph.is_output(node.var) or len(readers) != 1 or readers[0].kernel is None or not reduces(readers[0].kernel):
+        return False
+    reader = readers[0]
+    try:
+        buffer = reader.kernel.inputs[[a.same_as(node.var) for a in reader.args].index(True)]
+        return passing(row_chain_of(merge(*aligned(reader.kernel, buffer, fresh(merged)), inline_output=False)))
+    except Opaque:
+        return False
 
 
 def is_single_row(chain: RowChain) -> bool:

@@ -241,6 +241,14 @@ def _gpu_matrix(kind: Kind) -> None:
     kind.requires(lambda columns, band: band * columns < kind["columns"], "columns", "band")
 
 
+def _gpu_matrix_attention(kind: Kind) -> None:
+    """What a group may have, and what its numbers must divide, the rule says itself."""
+    kind.number("rows", (16, 32, 64, 128, 256), max(16, 2 * kind["rows"]))
+    kind.number("warp_rows", (16, 32))
+    kind.number("keys", (16, 32, 48, 64, 80, 96, 128, 208), max(16, 2 * kind["keys"]))
+    kind.number("stages", (1, 2, 3, 4))
+
+
 def _gpu_window_product(kind: Kind) -> None:
     _thread_tile(kind)
     kind.number("depth", {4, 8, 12, 16, 24, 32, kind["window"], 2 * kind["window"]}, min(64, kind["depth"]))
@@ -312,6 +320,7 @@ _KINDS: dict[str, Callable[[Kind], None]] = {
     "transpose": _transpose,
     "gpu_matmul": _gpu_matmul,
     "gpu_matrix": _gpu_matrix,
+    "gpu_matrix_attention": _gpu_matrix_attention,
     "gpu_window_product": _gpu_window_product,
     "gpu_window_slide": _gpu_window_slide,
     "gpu_texel_reduction": _taps,

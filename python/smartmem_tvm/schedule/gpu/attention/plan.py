@@ -17,10 +17,13 @@ from tvm import ir
 from ....analysis.row_chain import RowChain
 from ....ir.half import FLOAT, HALF, RANGES
 from ....ir.kernel import Opaque, Stage, substitute
+from ....ir.half import FLOAT, HALF
+from ....ir.kernel import Opaque, Stage
 from ....ir.texels import is_texture
 from ....ir.walk import loads
-from ...core.expressions import split_index, uses
+from ...core.expressions import uses
 from ...core.reduction import combiner_of
+from .points import ChainPoints
 from .tile import ChainShape, KeptVector, ProductShape
 
 
@@ -33,7 +36,7 @@ class Part:
     finish: Stage | None = None
 
 
-class ChainPlan:
+class ChainPlan(ChainPoints):
     """The parts of a chain, and where its intermediate results are.
 
     Raises
@@ -44,8 +47,7 @@ class ChainPlan:
     """
 
     def __init__(self, chain: RowChain):
-        self.chain = chain
-        self._maker = {stage.body.buffer: stage for stage in chain.kernel.stages}
+        super().__init__(chain)
         self._check()
         self.parts = self._parts()
         self._part_of = {}
@@ -76,10 +78,10 @@ class ChainPlan:
             if stage.reduction and stage not in chain.products and chain.inner(stage):
                 raise Opaque(f"stage {stage.name} has several statistics per row")
             for load in stage.loads:
-                maker = self._maker.get(load.source)
+                maker = self.makers.get(load.source)
                 if maker in (None, stage) or not chain.inner(maker):
                     continue
-                if self._axes(maker, chain.inner(maker)) != self._axes(stage, self.along(stage)):
+                if self.axes(maker, chain.inner(maker)) != self.axes(stage, self.along(stage)):
                     raise Opaque(f"stage {stage.name} reads a part of a row")
         types = {str(side.ty.dtype) for product in chain.products.values() for side in (product.left, product.right)}
         sums = {str(stage.body.buffer.ty.dtype) for stage in chain.products}
@@ -91,9 +93,6 @@ class ChainPlan:
     def dtype(self) -> str:
         """The type that the products multiply, and of the rows on chip."""
         return str(next(iter(self.chain.products.values())).right.ty.dtype)
-
-    def _axes(self, stage: Stage, variables) -> list[int]:
-        return [self.chain.axes[stage][v] for v in variables]
 
     def _parts(self) -> tuple[Part, ...]:
         groups: list[list[Stage]] = []
@@ -108,51 +107,10 @@ class ChainPlan:
         return tuple(parts)
 
     def _finishes(self, stage: Stage, product: Stage) -> bool:
-        axes = [self._axes(s, self.columns(s)) for s in (stage, product)]
+        axes = [self.axes(s, self.columns(s)) for s in (stage, product)]
         return not stage.reduction and axes[0] == axes[1]
 
-    # -- iterators ---------------------------------------------------------------------------------------------------
-
-    def columns(self, stage: Stage) -> list:
-        """Iterators of a stage along its row of results, in the order that all stages agree on."""
-        return sorted(self.chain.inner(stage), key=lambda v: self.chain.axes[stage][v])
-
-    def depth(self, stage: Stage) -> list:
-        """Iterators that a stage reduces along, in that order."""
-        return sorted(stage.reduction, key=lambda v: self.chain.axes[stage][v])
-
-    def along(self, stage: Stage) -> list:
-        """Iterators along the rows that a stage reads."""
-        return self.depth(stage) if stage.reduction else self.columns(stage)
-
-    def length(self, stage: Stage) -> int:
-        """Values of a row that a stage reads (a product, a statistic) or makes."""
-        total = 1
-        for var in self.along(stage):
-            total *= stage.extents[var]
-        return total
-
-    def point(self, stage: Stage, batch=None, row=None, column=None, depth=None) -> dict:
-        """Values of the iterators of a stage at fused indices; None leaves a group out."""
-        axes, extents, where = self.chain.axes[stage], self.chain.extents, {}
-        for flat, numbers in ((batch, self.chain.batch), (row, self.chain.rows)):
-            if flat is not None:
-                where.update(split_index(flat, numbers, extents))
-        point = {v: where[a] for v, a in axes.items() if a in where}
-        for flat, variables in ((column, self.columns(stage)), (depth, self.depth(stage))):
-            if flat is not None:
-                point.update(split_index(flat, variables, stage.extents))
-        return point
-
-    def at(self, stage: Stage, expr, **indices):
-        """`expr` of a stage at a point."""
-        return substitute(expr, self.point(stage, **indices))
-
     # -- where results are -------------------------------------------------------------------------------------------
-
-    def maker(self, buffer) -> Stage | None:
-        """The stage that computes an intermediate result, or None for an input."""
-        return self._maker.get(buffer)
 
     def is_vector(self, stage: Stage) -> bool:
         """Whether a stage makes more than one number per row."""
@@ -179,7 +137,7 @@ class ChainPlan:
     def direct(self, stage: Stage) -> Stage | None:
         """The stage whose result is the left operand of a product as it is."""
         left = self.chain.products[stage].left
-        maker = self._maker.get(left.source) if isinstance(left, ir.TensorLoad) else None
+        maker = self.makers.get(left.source) if isinstance(left, ir.TensorLoad) else None
         return maker if maker is not None and self.is_vector(maker) and maker not in self.chain.products else None
 
     def _keep(self, stage: Stage) -> None:
@@ -225,4 +183,4 @@ class ChainPlan:
 
     def inputs_of(self, expr) -> list:
         """Loads of kernel inputs in an expression."""
-        return [load for load in loads(expr) if load.source not in self._maker]
+        return [load for load in loads(expr) if load.source not in self.makers]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.backend.cuda.op import cuda_cvta_generic_to_shared
+from tvm.backend.cuda.op import cuda_cvta_generic_to_shared, cuda_warp_reduce
 from tvm.script import tirx as T
 
 from ...core.nest import index
@@ -91,6 +91,21 @@ def load_fragments(words, place, transposed: bool) -> tirx.Stmt:
     """Two or four registers from the row of shared memory whose address is `place`, one of each lane."""
     across = ".trans" if transposed else ""
     return _do(f"ldmatrix.sync.aligned.m8n8.x{len(words)}{across}.shared.b16", *words, place)
+
+
+def pack(word, low, high, dtype: str) -> tirx.Stmt:
+    """Two floats as two halves of a register."""
+    return _do(f"cvt.rn.{_TYPES[dtype]}x2.f32", word, high, low)
+
+
+def largest(value):
+    """The largest number of four neighbouring lanes: those that hold a row of sums."""
+    return cuda_warp_reduce(value, "max", 4)
+
+
+def added(value):
+    """The sum over the same lanes."""
+    return cuda_warp_reduce(value, "sum", 4)
 
 
 def copy(to, source, size: int, there) -> tirx.Stmt:

@@ -250,3 +250,10 @@ class StagedOperand:
         place = first + row * index(self.block) + tirx.floormod(vec, index(self.block))
         wide = self.element.bytes * self.block
         return ptx.matrix(ptx.address(self.buffer, place), wide, self.rows * wide, 8 * wide)
+
+
+class StagedLanes(StagedOperand):
+    """An operand whose steps go along its lanes: each stage has the next `size` of them, and all of their terms."""
+
+    def _lane_and_term(self, scope: Scope, row, vec, tile, step) -> tuple:
+        return super()._lane_and_term(scope, row, vec, step, index(0))

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in halves on a GPU by its matrix instructions: rows of any length, softmax while keys go by.
+
+    each group of warps (batch, block of rows); a warp has 16 or 32 of the rows:
+      load fragments of its rows                              shared memory -> registers, once
+      most = a number below all scores, sum = 0, results = 0
+      for each block of keys:
+        wait for keys and values; barrier; start to copy those of a later block
+        scores = rows @ keys                                  fragments, float32
+        scores = f(scores), of rows and keys by their indices
+        new = max(most, scores of the row);  shrink = exp(most - new)
+        weights = exp(scores - new);  sum = sum * shrink + weights;  results *= shrink
+        results += half(weights) @ values                     the fragments of scores are those of a left operand
+      out[g(i, c)] = finish(results, sum)
+
+So neither scores nor weights ever leave registers (Dao et al., FlashAttention, Algorithm 1; Milakov and Gimelshein,
+Online normalizer calculation for softmax, Algorithm 3). Folded layout operators are in the addresses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from tvm import tirx
+
+from ....analysis.row_chain import RowChain, row_chain_of
+from ....ir.index_map import variables
+from ....ir.kernel import Kernel, Opaque
+from ....ir.texels import is_texture
+from ....ir.walk import loads
+from ....target import is_cuda
+from ...core.decisions import decide
+from ..launch import GpuRule
+from ..matrix.staged_operand import goes_by_itself
+from .matrix_block import AttentionThread
+from .matrix_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits
+from .softmax import SoftmaxAttention
+
+
+class GpuMatrixAttention(GpuRule):
+    """The rule for attention of halves on GPUs with matrix instructions.
+
+    Parameters
+    ----------
+    params : AttentionParams, optional
+        By default those of the target.
+    tile : AttentionTile, optional
+        By default the one that `best_attention_tile` chooses.
+    """
+
+    def __init__(self, params: AttentionParams | None = None, tile: AttentionTile | None = None):
+        super().__init__(params)
+        self.tile = tile
+
+    def runs_on(self, target) -> bool:
+        """Whether the target is an NVIDIA GPU of compute capability 8.0 or more."""
+        return is_cuda(target) and AttentionParams.of(target) is not None
+
+    def params_of(self, target) -> AttentionParams:
+        """What is known of the target."""
+        return AttentionParams.of(target)
+
+    def prepare(self, kernel: Kernel) -> Kernel:
+        """Every stage as it is: this is how an attention is recognised."""
+        return kernel
+
+    def lower(self, kernel: Kernel, params: AttentionParams) -> tirx.Stmt | None:
+        """The nest of a kernel, or None if it is no attention of halves, or one that other rules are better at."""
+        if len(kernel.outputs) != 1 or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
+            return None
+        try:
+            attention = SoftmaxAttention(row_chain_of(kernel))
+        except Opaque:
+            return None
+        if not attention.halves or _objection(attention, params):
+            return None
+        shape = _shape(attention)
+        tile = self.tile or best_attention_tile(shape, params)
+        facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
+        decided = decide("gpu_matrix_attention", tile, lambda other: fits(other, shape, params), **facts)
+        return AttentionThread(attention, shape, decided).kernel()
+
+
+def takes(chain: RowChain, params: AttentionParams) -> bool:
+    """Whether the rule takes a chain of rows once its numbers are halves, however long its rows are."""
+    try:
+        return not _objection(SoftmaxAttention(chain), params)
+    except Opaque:
+        return False
+
+
+def _shape(attention: SoftmaxAttention) -> AttentionShape:
+    chain = attention.chain
+    _, keys, values = attention.operands()
+    held = sum(not goes_by_itself(each) for each in (keys, values))
+    read = [load for load in loads(attention.value) if attention.key in variables(load)]
+    sizes = chain.batch_count, chain.row_count, attention.keys, attention.depth_count, attention.width
+    return AttentionShape(*sizes, held, len(read))
+
+
+def _objection(attention: SoftmaxAttention, params: AttentionParams) -> str:
+    rows = attention.chain.row_count
+    if rows < params.least_rows:
+        return f"{rows} rows share their keys, too few for matrix instructions"
+    if max(attention.depth_count, attention.width) > WIDEST or best_attention_tile(_shape(attention), params) is None:
+        return f"rows of {attention.depth_count} terms and {attention.width} results do not fit in registers"
+    return ""
