@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import tvm
@@ -112,6 +113,9 @@ class Limits:
     shared_vector : int
         The same for shared memory. Compilers of Adreno and Mali keep aligned loads from global memory whole; for shared
         memory that is not known, and where they do not, single loads meet in a few banks.
+    half_lanes : int
+        Halves that arithmetic is written for at once. Phones pair halves, which their compilers find in a vector; where
+        a vector is taken apart before it is compiled (CUDA) it is 1.
     processors : int
         Units that run work-groups independently of each other.
     launch_cycles : float
@@ -126,6 +130,7 @@ class Limits:
     registers: int = 255
     vector: int = 1
     shared_vector: int = 1
+    half_lanes: int = 1
     processors: int = 132
     launch_cycles: float = 17500.0
     device: Row | None = None
@@ -142,10 +147,15 @@ class Limits:
             registers=row.registers if row is not None else cls.registers,
             vector=4 if cuda or aligned else 1,
             shared_vector=4 if cuda else 1,
+            half_lanes=8 if is_opencl(target) and has_half_arithmetic(target) else 1,
             processors=row.cores if row is not None else cls.processors,
             launch_cycles=5000.0 if cuda else cls.launch_cycles,
             device=row,
         )
+
+    def vector_of(self, types: Iterable[str]) -> int:
+        """Neighbours that a load moves at once where elements are of these types: twice as many if all are halves."""
+        return 2 * self.vector if self.vector > 1 and set(types) == {"float16"} else self.vector
 
     def at_most(self, work_group: int, shared_bytes: int) -> Limits:
         """The same for a rule that makes no use of more."""

@@ -63,7 +63,7 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
         parts.append(copy(loop, tirx.ForKind.SERIAL, tirx.BufferStore(store.buffer, value, store.indices)))
     else:
         # Half is rounded to when the texel is written: before that it may be a type without arithmetic.
-        narrow = str(store.buffer.dtype) == "float16"
+        narrow = str(store.buffer.dtype) == "float16" and not _computes_in_half(value)
         local.append(_texel("numbers", "float32" if narrow else store.buffer.dtype))
         lane = store.indices[-1]
         fill = tirx.BufferStore(local[-1], _as_float(value) if narrow else value, [lane])
@@ -151,6 +151,13 @@ def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> b
         return False
     same = loop.loop_var not in variables(lane)
     return same or (int(loop.extent) == TEXEL and analyzer.can_prove_equal(lane, loop.loop_var))
+
+
+def _computes_in_half(value: ir.Expr) -> bool:
+    """Whether arithmetic on halves makes the value, so that the device has it."""
+    if is_if_then_else(value):
+        return any(map(_computes_in_half, value.args[1:]))
+    return not isinstance(value, (tirx.Cast, ir.TensorLoad, tirx.FloatImm)) and str(value.ty.dtype) == "float16"
 
 
 def _as_float(value: ir.Expr) -> ir.Expr:

@@ -16,7 +16,9 @@ from functools import cached_property
 
 from tvm import tirx
 
+from ....ir.texels import is_texture
 from ....ir.walk import loads
+from ....target import Limits
 from ...core.expressions import contiguous_run
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
@@ -49,6 +51,13 @@ class Operand:
         at = (lambda k: self.value(b, other, k)) if along_depth else (lambda lane: self.value(b, lane, other))
         return at, mine, {b: self.batch, other: others}
 
+    def most(self, limits: Limits) -> int:
+        """Elements that one load brings at most: a texel has four, a vector in a buffer 16 bytes."""
+        read = loads(self.value(index(0), index(0), index(0)))
+        if any(is_texture(load.source) for load in read):
+            return VECTOR
+        return max(VECTOR, limits.vector_of(str(load.source.dtype) for load in read))
+
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
         """Elements that one vector load brings along the depth, or along the lanes; `most` at most."""
         value, extent, outer = self._along(along_depth)
@@ -74,12 +83,17 @@ _SECTOR = 8  # floats that memory delivers at least
 
 
 class SharedTile:
-    """`size` lanes and `depth` terms of an operand in shared memory, brought there by `threads` threads."""
+    """`size` lanes and `depth` terms of an operand in shared memory, brought there by `threads` threads.
 
-    def __init__(self, name: str, operand: Operand, size: int, depth: int, threads: int, dtype: str):
-        self.operand, self.size, self.depth, self.threads = operand, size, depth, threads
+    A load brings `most` elements at most; rows of lanes lie `pad` elements apart where they are written one by one.
+    """
+
+    def __init__(
+        self, name: str, operand: Operand, size: int, depth: int, threads: int, dtype: str, most: int, pad: int = VECTOR
+    ):
+        self.operand, self.size, self.depth, self.threads, self._most = operand, size, depth, threads, most
         # Along the depth, neighbours store to different rows: padding keeps those from falling into one bank.
-        self._pitch = size + (VECTOR if self._along_depth else 0)
+        self._pitch = size + (pad if self._along_depth else 0)
         # One dimension: TVM would cut padding off a second one.
         self.shared = shared(depth * self._pitch, dtype, f"{name}_shared")
         self.staged = registers(self._rounds * self.width, dtype, f"{name}_staged")
@@ -95,7 +109,8 @@ class SharedTile:
     @cached_property
     def width(self) -> int:
         """Elements per load."""
-        return self.operand.run(self._along_depth)
+        run = self.operand.run(self._along_depth, self._most)
+        return run if (self.depth if self._along_depth else self.size) % run == 0 else min(run, VECTOR)
 
     @property
     def _vectors(self) -> int:
