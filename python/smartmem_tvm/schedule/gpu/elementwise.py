@@ -17,6 +17,7 @@ from ..core.expressions import Walk, accesses_of, has_select, memory_order, spli
 from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
 from .launch import GpuParams, GpuRule, launch
 from .occupancy import WARP
+from .vectors import computed_types
 
 _MOST_EACH = 4  # turns of a thread
 
@@ -53,7 +54,7 @@ class GpuElementwise(GpuRule):
 def _vector(stage: Stage, order: list, total: int, params: GpuParams) -> int:
     """Elements at once: 16 bytes, where that leaves a group of threads for each processor, or four."""
     limits, buffers = params.limits, [buffer for buffer, _ in accesses_of(stage)]
-    wide = limits.vector_of(str(buffer.dtype) for buffer in buffers)
+    wide = limits.vector_of((str(buffer.dtype) for buffer in buffers), computed_types(stage.body.value))
     enough = total >= wide * params.elementwise_group * limits.processors
     widths = (wide, limits.vector) if enough and not any(map(is_texture, buffers)) else (limits.vector,)
     return next((width for width in widths if _goes_in_vectors(stage, order, total, width)), 1)

@@ -27,7 +27,7 @@ from ..launch import when
 from ..matmul.shared_tile import Operand, SharedTile
 from ..occupancy import VECTOR
 from ..sums import Sums
-from ..vectors import places_of, vector_run
+from ..vectors import computed_types, places_of, vector_run
 from .block import RowBlock, fit
 from .plan import Part
 from .tile import left_pitch
@@ -142,10 +142,11 @@ class BlockProduct:
         return vector_run(access, self.shape.depth, {b: chain.batch_count, i: chain.row_count}, self._most_of_left())
 
     def _most_of_left(self) -> int:
-        read = self.plan.inputs_of(self.operands.left)
-        if any(is_texture(load.source) for load in read):
+        left, limits = self.operands.left, self.block.limits
+        read = [load.source for load in self.plan.inputs_of(left)]
+        if any(map(is_texture, read)):
             return VECTOR
-        return max(VECTOR, self.block.limits.vector_of(str(load.source.dtype) for load in read))
+        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in read), computed_types(left)))
 
     def _along(self, run: int, body) -> tirx.Stmt:
         kind = VECTORIZED if run > 1 else SERIAL

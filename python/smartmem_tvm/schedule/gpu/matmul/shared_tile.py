@@ -24,7 +24,7 @@ from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when
 from ..occupancy import VECTOR
-from ..vectors import places_of, vector_run
+from ..vectors import computed_types, places_of, vector_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,11 @@ class Operand:
 
     def most(self, limits: Limits) -> int:
         """Elements that one load brings at most: a texel has four, a vector in a buffer 16 bytes."""
-        read = loads(self.value(index(0), index(0), index(0)))
-        if any(is_texture(load.source) for load in read):
+        value = self.value(index(0), index(0), index(0))
+        read = [load.source for load in loads(value)]
+        if any(map(is_texture, read)):
             return VECTOR
-        return max(VECTOR, limits.vector_of(str(load.source.dtype) for load in read))
+        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in read), computed_types(value)))
 
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
         """Elements that one vector load brings along the depth, or along the lanes; `most` at most."""

@@ -16,6 +16,7 @@ from ...core.expressions import contiguous_run, has_select, uses
 from ...core.nest import fresh
 from ..launch import GpuParams
 from ..occupancy import ADDRESSES, FLOAT_BYTES, WARP
+from ..vectors import computed_types
 from .program import RowProgram, Step
 
 _SECTOR = 8  # elements that lie together in what memory delivers at once
@@ -172,7 +173,8 @@ def _vector(program: RowProgram, length: int, params: GpuParams) -> int:
     if _writes_texels(program):
         return TEXEL
     limits, outside = params.limits, [access for step in program.steps for access in _outside(program, step)]
-    wide = limits.vector_of(str(access.source.dtype) for access in outside)
+    computed = {str(step.buffer.dtype) for step in program.steps} | computed_types(*(s.value for s in program.steps))
+    wide = limits.vector_of((str(access.source.dtype) for access in outside), computed)
     texels = any(is_texture(access.source) for access in outside)
     widths = (limits.vector,) if texels else (wide, limits.vector)
     return next((width for width in widths if width > 1 and _goes_in_vectors(program, width)), 1)
