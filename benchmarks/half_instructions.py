@@ -28,7 +28,11 @@ from llvm_counts import Counts, KernelCounts, clang, kernel_counts, llvm_of
 import smartmem_tvm
 from smartmem_tvm.analysis.network_access import network_accesses, total
 from smartmem_tvm.bench.results import write
+from smartmem_tvm.deploy.gpu_build import build_kernels
 from smartmem_tvm.deploy.schedules import our_schedules
+from smartmem_tvm.deploy.textures import tir_pipeline
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
+from smartmem_tvm.tables.targets import Row
 from smartmem_tvm.target import parse_target, target_row
 
 HERE = Path(__file__).resolve().parent
@@ -51,12 +55,22 @@ def programs(module: tvm.runtime.Module) -> dict[str, str]:
     return found
 
 
-def instructions(compiled: smartmem_tvm.Compiled) -> dict[str, dict]:
+def kernel_programs(scheduled: tvm.IRModule, target: tvm.target.Target) -> dict[str, str]:
+    """The same for a module of scheduled kernels."""
+    kernels = {
+        gvar: func.with_attr("global_symbol", gvar.name_hint)  # what lowering the graph would give them
+        for gvar, func in scheduled.functions_items()
+        if isinstance(func, tvm.tirx.PrimFunc)
+    }
+    with target:
+        return programs(build_kernels(tvm.IRModule(kernels), target, tir_pipeline(scheduled, target)))
+
+
+def instructions(scheduled: tvm.IRModule, target: tvm.target.Target) -> dict[str, dict]:
     """What the kernels of each rule do; every kernel counts once, however often it is launched."""
-    codes = programs(compiled.executable.mod)
-    found: dict[str, list[KernelCounts]] = {}
-    for name, code in llvm_of(codes).items():
-        rule = compiled.rules.get(re.sub(r"_kernel(_\d+)?$", "", name), {"name": "-"})["name"]
+    rules, found = kernel_rules(scheduled), {}
+    for name, code in llvm_of(kernel_programs(scheduled, target)).items():
+        rule = rules.get(re.sub(r"_kernel(_\d+)?$", "", name), {"name": "-"})["name"]
         found.setdefault(rule, []).append(kernel_counts(code, name))
     return {rule: summary(found[rule]) for rule in sorted(found)}
 
@@ -86,11 +100,9 @@ def _moved(moved: Counter) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def accesses(mod: tvm.IRModule, target: tvm.target.Target, precision: str) -> dict[str, float]:
+def accesses(scheduled: tvm.IRModule, row: Row) -> dict[str, float]:
     """Lines that caches are asked for, and bytes from memory, as the model of the device has them."""
-    row = target_row(target)
-    options = smartmem_tvm.Options(precision=precision)
-    kernels = network_accesses(our_schedules(mod, target, options), row)
+    kernels = network_accesses(scheduled, row)
     counted = total(kernels)
     left = sum(each.launches for each in kernels if each.accesses is None)
     return {"lines": counted.lines, "bytes": counted.l2_misses * row.sector_bytes, "not_modelled": left}
@@ -100,9 +112,9 @@ def network(name: str, device: str) -> dict:
     """The figures of a network for a device."""
     target, start = parse_target(device), time.perf_counter()
     mod = smartmem_tvm.from_onnx(HERE.parent / "models" / f"{name}.onnx")
-    compiled = smartmem_tvm.compile(mod, target, smartmem_tvm.Options(precision="half"))
-    found = {"rules": instructions(compiled)}
-    found["accesses"] = {precision: accesses(mod, target, precision) for precision in PRECISIONS}
+    made = {each: our_schedules(mod, target, smartmem_tvm.Options(precision=each)) for each in PRECISIONS}
+    found = {"rules": instructions(made["half"], target)}
+    found["accesses"] = {each: accesses(scheduled, target_row(target)) for each, scheduled in made.items()}
     print(f"{name}, {device}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return {**found, "date": datetime.date.today().isoformat()}
 

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from precision import NETWORKS, RESULTS, TARGETS, TOLERANCES, tolerance
+from pages import half_instructions
 from rendering import content, dates, table, versions
 
-_HEAD = """<!-- Written by benchmarks/render.py from benchmarks/precision.json. -->
+_HEAD = """<!-- Written by benchmarks/render.py from benchmarks/precision.json and half_instructions.json. -->
 # Numbers of 16 bits
 
 `--precision half-storage`, or `sm.Options(precision="half-storage")`: tensors between kernels and weights are half
@@ -40,6 +41,7 @@ def page() -> str:
         table(("network", *(f"{p}, {m}" for m, p in kinds)), lines),
         _CONDITION.format(goal=TOLERANCES["half-storage"], allowed=tolerance("resnext50", "half-storage")),
         _source(found),
+        half_instructions.figures(),
     )
     return "\n".join(parts)
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 
-from tvm import tirx
+from tvm import DataType, tirx
 
 from ....ir.texels import is_texture
 from ....ir.walk import loads
@@ -80,7 +81,7 @@ class Operand:
         return self.run(along_depth), max(runs, default=1)
 
 
-_SECTOR = 8  # floats that memory delivers at least
+_SECTOR = 32  # bytes that memory delivers at least
 
 
 class SharedTile:
@@ -128,7 +129,8 @@ class SharedTile:
             return tirx.floormod(number, across), tirx.floordiv(number, across)
         # A sector of each lane before the next lane: memory is read in whole sectors, and the threads of a warp,
         # which store to different rows, find each a bank of its own.
-        sector = max(1, min(_SECTOR, self.depth) // self.width)
+        delivered = _SECTOR // DataType(str(self.shared.dtype)).itemsize
+        sector = max(1, gcd(delivered, self.depth) // self.width)
         rest = tirx.floordiv(number, index(sector))
         within = tirx.floormod(number, index(sector))
         return (
