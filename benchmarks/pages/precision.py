@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from precision import NETWORKS, RESULTS, TARGETS, TOLERANCES, tolerance
 from pages import half_instructions
+from precision import NETWORKS, RESULTS, TARGETS, TOLERANCES, tolerance
 from rendering import content, dates, table, versions
 
 _HEAD = """<!-- Written by benchmarks/render.py from benchmarks/precision.json and half_instructions.json. -->

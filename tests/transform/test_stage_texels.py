@@ -9,8 +9,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
 
-from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.deploy.textures import build_textures, texture_machine
+from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.transform import StageTexels
 from texture_modules import TARGET, Program, body, flatten, opencl, rounded_alike, sources, unflatten
 
