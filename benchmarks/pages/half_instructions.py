@@ -44,7 +44,7 @@ What phones have and these kernels do not use:
   many more before they convert, and a number that is read serves several sums. The dot products of Adreno's and Mali's
   extensions are of bytes.
 - Reductions of sub-groups (`sub_group_reduce_add`): OpenCL C 1.2, which programs are built as, does not declare them,
-  and TVM's generator writes the pragmas of `cl_khr_fp16`, `cl_khr_fp64` and atomics, not that of `cl_khr_subgroups`. How
+  and TVM's generator writes the pragmas of `cl_khr_fp16`, `cl_khr_fp64` and atomics, not of `cl_khr_subgroups`. How
   many threads make a sub-group the phone's compiler decides for each kernel, so that a row cannot be laid out for it.
   Rows add up through local memory.
 """
