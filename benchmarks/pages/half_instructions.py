@@ -33,10 +33,10 @@ four, 8 bytes; eight in a buffer are 16 bytes. One by one move those whose neigh
 whose length is no multiple of four (the 49 keys of a window), results that are stored transposed, padded windows.
 """
 _ACCESSES = """
-The [model of memory accesses](memory_accesses.md), halves beside float32: at most {most} times the lines and the bytes.
+The [model of memory accesses](memory_accesses.md), halves beside float32. The goal is {most} times; bytes from and to
+memory keep it. Lines that caches are asked for **miss it** by a little in some networks with buffers, and clearly with
+textures, where the threads of a sub-group that read one image ask for more than half as many lines.
 """
-
-
 _NOT_USED = """
 What phones have and these kernels do not use:
 

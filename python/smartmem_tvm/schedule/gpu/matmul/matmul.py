@@ -93,7 +93,9 @@ class _Emitter:
         self.down = registers(tile.thread_rows, factor, "down")
         self.across = registers(tile.thread_columns, factor, "across")
         self.row_run = min(most, tile.thread_rows)
-        self.column_run = min(most, tile.thread_columns)
+        # Texels of neighbouring threads are neighbours: two rows of an image share a line.
+        texels = is_texture(product.reduction.output)
+        self.column_run = min(VECTOR if texels else most, tile.thread_columns)
         self.rounds = -(-product.depth // (tile.depth * tile.splits))
         self.others = shared((tile.slices - 1) * tile.rows * tile.columns or 1, dtype, "others")
         self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
