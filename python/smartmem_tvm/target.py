@@ -132,7 +132,7 @@ class Limits:
     registers: int = 255
     vector: int = 1
     shared_vector: int = 1
-    float_lanes: int = 4
+    float_lanes: int = 16
     half_lanes: int = 1
     processors: int = 132
     launch_cycles: float = 17500.0
@@ -150,7 +150,7 @@ class Limits:
             registers=row.registers if row is not None else cls.registers,
             vector=4 if cuda or aligned else 1,
             shared_vector=4 if cuda else 1,
-            float_lanes=16 if is_opencl(target) else 4,
+            float_lanes=4 if cuda else 16,
             half_lanes=8 if is_opencl(target) and has_half_arithmetic(target) else 1,
             processors=row.cores if row is not None else cls.processors,
             launch_cycles=5000.0 if cuda else cls.launch_cycles,
