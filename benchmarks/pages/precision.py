@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from pages import half_instructions
 from precision import NETWORKS, RESULTS, TARGETS, TOLERANCES, tolerance
 from rendering import content, dates, table, versions
 
 from smartmem_tvm.tables.precisions import PRECISIONS
 
-_HEAD = """<!-- Written by benchmarks/render.py from benchmarks/precision.json. -->
+_HEAD = """<!-- Written by benchmarks/render.py from benchmarks/precision.json and half_instructions.json. -->
 # Numbers of 16 bits, and tf32
 
 `--precision half-storage`, or `sm.Options(precision="half-storage")`: tensors between kernels and weights are half
@@ -65,6 +66,7 @@ def page() -> str:
         table(("network", *(f"{p}, {m}" for m, p in kinds)), lines),
         _CONDITION.format(goal=TOLERANCES["half-storage"], allowed=tolerance("resnext50", "half-storage")),
         _source(found),
+        half_instructions.figures(),
     )
     return "\n".join(parts)
 

@@ -20,11 +20,10 @@ from .ir.half import FLOAT, HALF
 from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
-from .tables.precisions import PRECISIONS
-from .target import cuda_architecture, has_matrix_instructions, has_textures, image_limits, is_gpu
 from .schedule.gpu.attention.matrix_attention import takes
 from .schedule.gpu.attention.matrix_tile import AttentionParams
-from .target import has_textures, image_limits, is_cuda, is_gpu
+from .tables.precisions import PRECISIONS
+from .target import cuda_architecture, has_matrix_instructions, has_textures, image_limits, is_cuda, is_gpu
 from .texture_trial import TextureTrial
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import tvm
@@ -124,6 +125,11 @@ class Limits:
     shared_vector : int
         The same for shared memory. Compilers of Adreno and Mali keep aligned loads from global memory whole; for shared
         memory that is not known, and where they do not, single loads meet in a few banks.
+    float_lanes : int
+        Floats of the largest vector that the code generator computes with: four in CUDA.
+    half_lanes : int
+        Halves that arithmetic is written for at once. Phones pair halves, which their compilers find in a vector; where
+        a vector is taken apart before it is compiled (CUDA) it is 1.
     processors : int
         Units that run work-groups independently of each other.
     launch_cycles : float
@@ -138,6 +144,8 @@ class Limits:
     registers: int = 255
     vector: int = 1
     shared_vector: int = 1
+    float_lanes: int = 16
+    half_lanes: int = 1
     processors: int = 132
     launch_cycles: float = 17500.0
     device: Row | None = None
@@ -154,10 +162,21 @@ class Limits:
             registers=row.registers if row is not None else cls.registers,
             vector=4 if cuda or aligned else 1,
             shared_vector=4 if cuda else 1,
+            float_lanes=4 if cuda else 16,
+            half_lanes=8 if is_opencl(target) and has_half_arithmetic(target) else 1,
             processors=row.cores if row is not None else cls.processors,
             launch_cycles=5000.0 if cuda else cls.launch_cycles,
             device=row,
         )
+
+    def vector_of(self, types: Iterable[str], computed: Iterable[str] = ("float16",)) -> int:
+        """Neighbours that a load moves at once where elements are of these types: 16 bytes of halves.
+
+        What is computed with them is of the types `computed`.
+        """
+        wide = 2 * self.vector
+        halves = set(types) == {"float16"} and (set(computed) == {"float16"} or wide <= self.float_lanes)
+        return wide if self.vector > 1 and halves else self.vector
 
     def at_most(self, work_group: int, shared_bytes: int) -> Limits:
         """The same for a rule that makes no use of more."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels in half arithmetic: a driver that has it would take them, and they compute with halves where it counts."""
 
+import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,14 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform.check_images import planned_memory
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "models"
+COUNTS = runpy.run_path(str(ROOT / "benchmarks" / "llvm_counts.py"))
+PHONES = ("adreno-740", "mali-g76")
 
 
-def compiled(mod, **options):
-    made = sm.compile(mod, parse_target("adreno-740"), sm.Options(precision="half", **options))
+def compiled(mod, device=PHONES[0], **options):
+    made = sm.compile(mod, parse_target(device), sm.Options(precision="half", **options))
     assert check_opencl(made.executable, planned_memory(made.graph)) == made.texel_reads
     return programs(made.executable.mod)
 
@@ -46,7 +51,7 @@ def test_products_are_of_halves(kernels):
     """Registers for a few terms are halves, what they come to is float."""
     lines = [line.strip() for code in kernels.values() for line in code.splitlines() if "_few_ptr[" in line]
     declared = [line for line in lines if line.endswith("];") and "=" not in line]
-    assert declared and all(line.startswith("half ") for line in declared)
+    assert declared and all(re.match(r"half\d* ", line) for line in declared)
 
 
 @pytest.mark.device
@@ -71,9 +76,29 @@ def test_targets_without_half_are_told():
 
 
 @pytest.mark.device
+@pytest.mark.parametrize("device", PHONES)
+@pytest.mark.parametrize("textures", [True, False])
+def test_products_go_in_vectors_and_are_not_rounded(device, textures):
+    """What clang makes of them: inside of a loop of products nothing is rounded, and each few sums are widened once."""
+    for build, shape in NETWORKS.values():
+        kernels = compiled(module(build, shape), device, textures=textures)
+        loops = [
+            loop
+            for name, code in COUNTS["llvm_of"](kernels).items()
+            for loop in COUNTS["kernel_counts"](code, name).loops
+            if loop.half_products >= COUNTS["FEWEST"]
+        ]
+        assert loops and all(loop.rounded == 0 and loop.widened <= loop.single for loop in loops)
+    source = "".join(kernels.values())
+    assert re.search(r"half[48] \w+_few_ptr\[", source)
+    assert textures or "half8" in source
+
+
+@pytest.mark.device
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["swin_t", "vit_b16", "convnext_t"])
-def test_every_kernel_of_a_network_compiles(network, tmp_path):
-    kernels = compiled(sm.from_onnx(MODELS / f"{network}.onnx"))
+@pytest.mark.parametrize("device", PHONES)
+@pytest.mark.parametrize("network", ["swin_t", "vit_b16", "convnext_t", "resnext50", "bert_base"])
+def test_every_kernel_of_a_network_compiles(network, device, tmp_path):
+    kernels = compiled(sm.from_onnx(MODELS / f"{network}.onnx"), device)
     assert len(kernels) > 10 and errors(kernels, tmp_path) == {}
     assert sum("_few" in code for code in kernels.values()) > 5

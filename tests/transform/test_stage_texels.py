@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import te, tirx
+from tvm import s_tir, te, tirx
 
 from smartmem_tvm.deploy.textures import build_textures, texture_machine
+from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.transform import StageTexels
 from texture_modules import TARGET, Program, body, flatten, opencl, rounded_alike, sources, unflatten
 
@@ -121,6 +122,35 @@ def test_vectors_stay_vectors(scope):
     found, code = run(compute, scope)
     np.testing.assert_allclose(found, ARRAY[::-1] + ARRAY[:, :, :1] + np.sin(ARRAY), rtol=1e-5)
     assert "for (" not in code and "numbers" not in code
+
+
+def halves(width, shape=(6, 16), other=1):
+    """``y = (x + 1) * erf(x[...])`` in half, by vectors; with `other` the second factor is of every n-th number."""
+    x, y = (tirx.decl_buffer(shape, "float16", name) for name in "xy")
+    i, q, v = (tirx.Var(name, "int32") for name in ("i", "q", "v"))
+    at = q * width + v
+    erf = tirx.call_intrin("float16", "tirx.erf", tirx.BufferLoad(x, [i, at // other]))
+    value = (tirx.BufferLoad(x, [i, at]) + tirx.const(1, "float16")) * erf
+    body = tirx.For(v, 0, width, tirx.ForKind.VECTORIZED, tirx.BufferStore(y, value, [i, at]))
+    for var, extent in ((q, shape[1] // width), (i, shape[0])):
+        body = tirx.For(var, 0, extent, tirx.ForKind.SERIAL, body)
+    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
+    return tirx.PrimFunc([x, y], root).with_attr({"s_tir": True, "global_symbol": "main"})
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("other", [1, 3])
+def test_halves_move_as_vectors_around_a_function_of_single_numbers(width, other):
+    mod = StageTexels()(tvm.IRModule({"main": halves(width, other=other)}))
+    kinds = [loop.kind for loop in collect(mod["main"].body, tirx.For) if loop.loop_var.name == "v"]
+    vectors, serial = (kinds.count(k) for k in (tirx.ForKind.VECTORIZED, tirx.ForKind.SERIAL))
+    assert (vectors, serial) == (2, 1)  # what lies side by side is read at once, and all is written at once
+    x = np.random.default_rng(3).uniform(-1, 1, (6, 16)).astype("float16")
+    places = np.arange(16) // other
+    expected = (x + np.float16(1)) * np.vectorize(math.erf)(x[:, places]).astype("float16")
+    y = tvm.runtime.tensor(np.zeros_like(x))
+    tvm.compile(mod, "llvm")["main"](tvm.runtime.tensor(x), y)
+    np.testing.assert_allclose(y.numpy(), expected, rtol=4e-3, atol=2e-3)
 
 
 def test_functions_without_textures_are_left_alone():

@@ -32,6 +32,8 @@ class StageTexels:
     Branches that depend on the lane cannot be vectorized, nor functions that TVM knows for single numbers only (erf),
     nor booleans and bytes in memory, and an image takes no single numbers; what it gives four of is read once. The same
     is done where the numbers of a vector come from other lanes or from several texels of a texture.
+
+    Halves in buffers that such a function is computed of as halves are read and written as vectors, too.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -54,16 +56,25 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     by_texels = tirx.BufferStore(store.buffer, _by_texels(store.value), store.indices)
     if not _needs_scalars(loop, by_texels):
         return loop if tvm_ffi.structural_equal(store, by_texels) else copy(loop, loop.kind, by_texels)
-    texels = _staged_texels(loop, by_texels)
-    fills = [tirx.BufferStore(texel, load, [load.indices[-1]]) for load, texel in texels]
+    halves = bare and _are_halves(by_texels)
+    texels = [*_staged_texels(loop, by_texels), *(_staged_vectors(loop, by_texels) if halves else ())]
+    fills = [tirx.BufferStore(texel, load, [at]) for load, texel, at in texels]
     parts = [copy(loop, tirx.ForKind.VECTORIZED, fill) for fill in fills]
-    local = [texel for _, texel in texels]
+    local = [texel for _, texel, _ in texels]
     value = _replaced(by_texels.value, texels)
-    if not is_texture(store.buffer):
+    if halves:
+        local.append(_numbers("numbers", int(loop.extent), "float16"))
+        lane = loop.loop_var
+        fill, write = (
+            tirx.BufferStore(local[-1], value, [lane]),
+            tirx.BufferStore(store.buffer, tirx.BufferLoad(local[-1], [lane]), store.indices),
+        )
+        parts += [copy(loop, tirx.ForKind.SERIAL, fill), copy(loop, tirx.ForKind.VECTORIZED, write)]
+    elif not is_texture(store.buffer):
         parts.append(copy(loop, tirx.ForKind.SERIAL, tirx.BufferStore(store.buffer, value, store.indices)))
     else:
         # Half is rounded to when the texel is written: before that it may be a type without arithmetic.
-        narrow = str(store.buffer.dtype) == "float16"
+        narrow = str(store.buffer.dtype) == "float16" and not _computes_in_half(value)
         local.append(_texel("numbers", "float32" if narrow else store.buffer.dtype))
         lane = store.indices[-1]
         fill = tirx.BufferStore(local[-1], _as_float(value) if narrow else value, [lane])
@@ -77,26 +88,51 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
 
 
 def _texel(name: str, dtype: str) -> tirx.Var:
-    return tirx.decl_buffer((TEXEL,), dtype, name, scope="local")
+    return _numbers(name, TEXEL, dtype)
 
 
-def _staged_texels(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.TensorLoad, tirx.Var]]:
-    """The texels that one access reads and that single numbers are then taken of, each with a place for its numbers."""
+def _numbers(name: str, count: int, dtype: str) -> tirx.Var:
+    return tirx.decl_buffer((count,), dtype, name, scope="local")
+
+
+def _are_halves(store: tirx.BufferStore) -> bool:
+    """Whether arithmetic on halves makes what a buffer in memory takes."""
+    in_memory = store.buffer.scope() == "global" and str(store.buffer.dtype) == "float16"
+    return in_memory and _computes_in_half(store.value)
+
+
+def _staged_vectors(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.TensorLoad, tirx.Var, ir.Expr]]:
+    """The same for halves that lie next to each other in a buffer in memory."""
+    places, found = Places(loop), []
+    for load in loads(store.value):
+        if load.source.scope() != "global" or str(load.source.dtype) != "float16":
+            continue
+        known = any(tvm_ffi.structural_equal(load, other) for other, *_ in found)
+        if not known and places.step(load.indices, load.source, loop) == 1:
+            found.append((load, _numbers("vector", int(loop.extent), "float16"), loop.loop_var))
+    return found
+
+
+def _staged_texels(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.TensorLoad, tirx.Var, ir.Expr]]:
+    """The texels that one access reads and that single numbers are then taken of.
+
+    Each with a place for its numbers, and the one of a number in it.
+    """
     place = _values(loop)
     found: list = []
     for load in texture_loads(store.value):
         if loop.loop_var not in variables(substitute(load.indices[-1], place)):
             continue
-        known = any(tvm_ffi.structural_equal(load, other) for other, _ in found)
+        known = any(tvm_ffi.structural_equal(load, other) for other, *_ in found)
         if not known and _is_vector(substitute(load, place), loop, _within(loop)):
-            found.append((load, _texel("texel", load.source.dtype)))
+            found.append((load, _texel("texel", load.source.dtype), load.indices[-1]))
     return found
 
 
-def _replaced(value: ir.Expr, texels: list[tuple[ir.TensorLoad, tirx.Var]]) -> ir.Expr:
+def _replaced(value: ir.Expr, texels: list[tuple[ir.TensorLoad, tirx.Var, ir.Expr]]) -> ir.Expr:
     def read(load: ir.TensorLoad) -> ir.Expr:
-        known = [texel for other, texel in texels if tvm_ffi.structural_equal(load, other)]
-        return tirx.BufferLoad(known[0], [load.indices[-1]]) if known else load
+        known = [(texel, at) for other, texel, at in texels if tvm_ffi.structural_equal(load, other)]
+        return tirx.BufferLoad(known[0][0], [known[0][1]]) if known else load
 
     return tvm_ffi.structural_map(value, (ir.TensorLoad, read)) if texels else value
 
@@ -120,7 +156,8 @@ def _by_texels(value: ir.Expr) -> ir.Expr:
 def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
     value = substitute(store.value, _values(loop))
     read = texture_loads(value)
-    if not read and not is_texture(store.buffer):
+    bare = isinstance(loop.body, tirx.BufferStore)
+    if not read and not is_texture(store.buffer) and not (bare and _are_halves(store)):
         return False
     if contains(value, ir.Call, lambda call: has_no_vector(call, loop.loop_var)):
         return True
@@ -151,6 +188,13 @@ def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> b
         return False
     same = loop.loop_var not in variables(lane)
     return same or (int(loop.extent) == TEXEL and analyzer.can_prove_equal(lane, loop.loop_var))
+
+
+def _computes_in_half(value: ir.Expr) -> bool:
+    """Whether arithmetic on halves makes the value, so that the device has it."""
+    if is_if_then_else(value):
+        return any(map(_computes_in_half, value.args[1:]))
+    return not isinstance(value, (tirx.Cast, ir.TensorLoad, tirx.FloatImm)) and str(value.ty.dtype) == "float16"
 
 
 def _as_float(value: ir.Expr) -> ir.Expr:

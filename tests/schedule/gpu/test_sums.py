@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums: a few terms at a time are the same sum, in every rule that multiplies."""
 
+from math import gcd
+
 import numpy as np
 import pytest
 from tvm import tirx
@@ -34,14 +36,19 @@ def sums_only(x):
 
 
 @pytest.mark.device
+@pytest.mark.parametrize("lanes", [1, 4, 8])
 @pytest.mark.parametrize(("build", "shape"), [(sums_only, IMAGE), (transformer, TOKENS)])
-def test_the_sum_is_the_same(build, shape, monkeypatch):
-    """No CPU's driver has half arithmetic; with a few terms at a time in float32 it computes what it always does."""
+def test_the_sum_is_the_same(build, shape, lanes, monkeypatch):
+    """No CPU's driver has half arithmetic; with a few terms at a time in float32 it computes what it always does.
+
+    So it does where several sums at once are added to.
+    """
     plain = Sums.__init__
 
-    def detour(self, scope, count, factor, total, name):
-        plain(self, scope, count, factor, total, name)
+    def detour(self, scope, count, factor, total, name, together=1, most=1):
+        plain(self, scope, count, factor, total, name, together, most)
         self.few = registers(count, total, f"{name}_few")
+        self.lanes = gcd(together, lanes)
 
     monkeypatch.setattr(Sums, "__init__", detour)
     mod = module(build, shape)

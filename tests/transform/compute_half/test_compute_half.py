@@ -7,8 +7,10 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from helpers import constant, graph, legal, nodes, op, random, run
+import smartmem_tvm as sm
+from helpers import constant, graph, legal, module, nodes, op, random, run
 from module_lines import assert_lines
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import ComputeHalf, EliminateLayout, FuseOperators, StoreHalf
 
 SHAPE = (6, 8, 16)
@@ -80,6 +82,34 @@ def test_a_maximum_is_of_what_it_compares():
     assert {str(stage.body.buffer.dtype) for stage in maxima} == {"float16"}
     sums = [s for s in stages(after) if s.reduction and isinstance(s.body.value, tirx.Add)]
     assert {str(stage.body.buffer.dtype) for stage in sums} == {"float32"}
+
+
+@pytest.mark.parametrize("rows", [16, 13, 1])
+def test_a_softmax_that_a_product_reads_is_halves(rows):
+    """In one kernel, too, where nothing else would round it."""
+
+    def attention(x):
+        scores = op.nn.softmax(op.matmul(x, op.permute_dims(x, (0, 2, 1))))
+        return op.matmul(scores, x)
+
+    mod, (x,) = module(lambda x: attention(op.nn.relu(x)), (2, rows, 16)), random((2, rows, 16))
+    options = sm.Options(precision="half", textures=False)
+    after = sm.optimize(mod, parse_target("mali-g76"), options)
+    fused = next((node.kernel for node in nodes(after) if sum(bool(s.reduction) for s in node.kernel.stages) > 3), None)
+    if rows == 16:
+        *_, softmax, product = fused.stages
+        assert str(softmax.body.buffer.dtype) == "float16" and not softmax.reduction
+        assert str(product.body.buffer.dtype) == "float32" and "float16" in types(product)
+    (want,), (got,) = run(sm.optimize(mod, "llvm"), x), run(after, x)
+    assert np.abs(got - want).max() <= 3e-3 * np.abs(want).max()
+
+
+def test_a_row_that_something_else_reads_too_stays_float32():
+    """What a norm takes its statistics of is not rounded before."""
+    _, after = narrowed(NETWORKS["layer norm"], SHAPE)
+    kernels = [node.kernel for node in nodes(after) if node.kernel is not None]
+    between = [buffer for kernel in kernels for buffer in kernel.intermediates]
+    assert between and all(str(buffer.dtype) == "float32" for buffer in between if len(buffer.shape) > 2)
 
 
 def test_numbers_that_half_lacks_keep_a_stage_in_float32():

@@ -9,7 +9,7 @@ from math import prod
 from tvm import ir, sym, tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
-from ...ir.texels import writes_texels
+from ...ir.texels import is_texture, writes_texels
 from ...ir.vectorized import accesses_to_booleans
 from ...planner.texture_form import TEXEL
 from ..core.decisions import decide
@@ -17,6 +17,7 @@ from ..core.expressions import Walk, accesses_of, has_select, memory_order, spli
 from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
 from .launch import GpuParams, GpuRule, launch
 from .occupancy import WARP
+from .vectors import computed_types
 
 _MOST_EACH = 4  # turns of a thread
 
@@ -40,8 +41,7 @@ class GpuElementwise(GpuRule):
             return None
         order = memory_order(stage.spatial, stage.extents, stage.body.buffer, stage.body.indices)
         total = prod(stage.extents.values())
-        vector = params.limits.vector if _goes_in_vectors(stage, order, total, params.limits.vector) else 1
-        vector = TEXEL if writes_texels(kernel) else vector
+        vector = TEXEL if writes_texels(kernel) else _vector(stage, order, total, params)
         units = -(-total // vector)
         most = params.limits.work_group
         threads = min(params.elementwise_group, most, -(-units // WARP) * WARP)
@@ -49,6 +49,15 @@ class GpuElementwise(GpuRule):
         facts = {"total": total, "vector": vector, "threads": most, "texels": writes_texels(kernel)}
         tile = decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
         return _nest(stage, order, -(-total // tile.vector), tile.vector, tile.threads, tile.each)
+
+
+def _vector(stage: Stage, order: list, total: int, params: GpuParams) -> int:
+    """Elements at once: 16 bytes, where that leaves a group of threads for each processor, or four."""
+    limits, buffers = params.limits, [buffer for buffer, _ in accesses_of(stage)]
+    wide = limits.vector_of((str(buffer.dtype) for buffer in buffers), computed_types(stage.body.value))
+    enough = total >= wide * params.elementwise_group * limits.processors
+    widths = (wide, limits.vector) if enough and not any(map(is_texture, buffers)) else (limits.vector,)
+    return next((width for width in widths if _goes_in_vectors(stage, order, total, width)), 1)
 
 
 def _goes_in_vectors(stage: Stage, order: list, total: int, width: int) -> bool:

@@ -6,11 +6,13 @@ Sums of hundreds of terms would lose three digits as halves, and each term as a 
 
 from __future__ import annotations
 
+from math import gcd
+
 from tvm import tirx
 
 from ...ir.half import FLOAT, HALF
 from ..core.contraction import Contraction
-from ..core.nest import UNROLL, Scope, block, index, store
+from ..core.nest import UNROLL, VECTOR, Scope, block, index, store
 from .launch import registers
 
 
@@ -35,10 +37,21 @@ class Sums:
         The sums, to be set to their start and read in the end.
     few : buffer
         What terms are added to, inside of `around`.
+    lanes : int
+        Neighbours that are added to at once: `most`, or fewer where not as many lie next to each other; 1 for sums that
+        are not of halves.
+
+    Parameters
+    ----------
+    together : int
+        Sums that lie next to each other.
+    most : int
+        Halves that arithmetic is written for at once.
     """
 
-    def __init__(self, scope: Scope, count: int, factor: str, total: str, name: str):
+    def __init__(self, scope: Scope, count: int, factor: str, total: str, name: str, together: int = 1, most: int = 1):
         self.scope, self.count = scope, count
+        self.lanes = gcd(together, most) if factor != total else 1
         self.total = self.few = registers(count, total, name)
         if factor != total:
             self.few = registers(count, factor, f"{name}_few")
@@ -56,10 +69,31 @@ class Sums:
         zero = tirx.const(0, few.ty.dtype)
 
         def each(body) -> tirx.Stmt:
-            return self.scope.loop(self.count, body, "i", UNROLL)
+            if self.lanes == 1:
+                return self.scope.loop(self.count, body, "i", UNROLL)
+            return self.scope.loop(self.count // self.lanes, lambda q: self.together(q, body), "i", UNROLL)
 
         start = each(lambda i: store(few, zero, i))
         return block(start, terms, each(lambda i: store(total, total[_at(i)] + few[_at(i)].astype(total.ty.dtype), i)))
+
+    def together(self, number, body) -> tirx.Stmt:
+        """``body(position)`` for the `number`-th group of sums that are added to at once."""
+        first = _at(number) * index(self.lanes)
+        return self.scope.loop(self.lanes, lambda v: self.scope.simplify(body(first + v)), "v", VECTOR)
+
+    def add(self, row: int, columns: int, left, right) -> list[tirx.Stmt]:
+        """Add ``left * right(column)`` to the sums of a row of `columns`, from number ``row * columns`` on."""
+        few = self.few
+        if self.lanes == 1:
+            places = [(row * columns + j, j) for j in range(columns)]
+            return [store(few, few[index(at)] + left * right(index(j)), at) for at, j in places]
+        per_row = columns // self.lanes
+
+        def vector(q: int) -> tirx.Stmt:
+            before = index(row * columns)
+            return self.together(row * per_row + q, lambda at: store(few, few[at] + left * right(at - before), at))
+
+        return [vector(q) for q in range(per_row)]
 
 
 def _at(i):

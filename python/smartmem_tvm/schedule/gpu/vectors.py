@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tvm import tirx
+from tvm import ir, tirx
 
 from ...ir.kernel import substitute
-from ...ir.walk import loads
+from ...ir.walk import collect, loads
 from ..core.expressions import Walk, has_select, replace_loads
 from ..core.nest import fresh, index
 
@@ -49,6 +49,13 @@ def _is_aligned(walk: Walk, place: tuple, within, run: int) -> bool:
     start = walk.analyzer.simplify(substitute(walk.offset(*place), {within: index(0)}))
     multiple = walk.analyzer.modular_set(start)
     return multiple.coeff % run == 0 and multiple.base % run == 0
+
+
+def computed_types(*values) -> set[str]:
+    """The types of what is read and computed in values, booleans and indices of loads left out."""
+    outside = [replace_loads(value, lambda load: tirx.Var("read", load.ty.dtype)) for value in values]
+    nodes = [node for value in outside for node in collect(value, (ir.Var, tirx.Cast, ir.Call, tirx.FloatImm))]
+    return {str(node.ty.dtype) for node in nodes if "float" in str(node.ty.dtype)}
 
 
 def places_of(value) -> list | None:

@@ -5,6 +5,7 @@
 2. Any other sum (the mean of a row, the sum of a softmax) and its terms are float32: squares soon leave half's range.
 3. An element-wise stage is float32 if it reads such a sum, or if a number in it is none of half's; otherwise half.
 4. A maximum or minimum is of the type of what it compares.
+5. What only sums of products of halves read is stored as half, however it is computed: the softmax before a matmul.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class _Halved:
         narrow = not sums_up and not kept and self._may_be_half(stage.body.value, buffer)
         if not narrow and not kept:
             self.reasons[_STATISTICS if sums_up or self._may_hold(stage.body.value) else _NUMBERS] = None
-        if narrow and str(buffer.dtype) == FLOAT and buffer not in self.original.outputs:
+        factor = not stage.reduction and self._only_multiplied(buffer)
+        if (narrow or factor) and str(buffer.dtype) == FLOAT and buffer not in self.original.outputs:
             self.new[buffer] = tirx.decl_buffer(buffer.shape, HALF, buffer.name, scope=buffer.scope())
         value = self._half(stage.body.value) if narrow else self._float(stage.body.value)
         return self._stored(stage, value, self.new.get(buffer, buffer), narrow)
@@ -115,6 +117,18 @@ class _Halved:
     def _may_hold(self, value) -> bool:
         """Whether half holds the numbers in a value, and those that it reads of inputs."""
         return _holds(value) and not any(load.source.same_as(b) for load in loads(value) for b in self.beyond)
+
+    def _only_multiplied(self, buffer) -> bool:
+        """Whether nothing but sums of products reads an intermediate result, as a factor beside halves."""
+        readers = [s for s in self.original.stages if any(load.source.same_as(buffer) for load in s.loads)]
+        return bool(readers) and all(self._multiplies(reader, buffer) for reader in readers)
+
+    def _multiplies(self, stage: Stage, buffer) -> bool:
+        term = summand(stage) if isinstance(stage.body, tirx.BufferStore) else None
+        parts = [part for part in factors(term) if loads(part)] if term is not None else []
+        mine = [part for part in parts if isinstance(part, ir.TensorLoad) and part.source.same_as(buffer)]
+        others = [load for part in parts if part is not mine[0] for load in loads(part)] if len(mine) == 1 else []
+        return bool(others) and all(load.source in self.original.inputs for load in others)
 
     def _may_be_half(self, value, own) -> bool:
         """Whether half holds the numbers in a value that goes to buffer `own`, and it reads no float32 sum."""

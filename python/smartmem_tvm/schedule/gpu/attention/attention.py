@@ -69,7 +69,7 @@ class GpuRowChains(GpuRule):
         def fits(other: ChainTile) -> bool:
             return shared_bytes(plan.shape, other) <= params.limits.shared_bytes
 
-        return _kernel(plan, decide("gpu_row_chain", tile, fits, **_facts(plan, params)))
+        return _kernel(plan, decide("gpu_row_chain", tile, fits, **_facts(plan, params)), params.limits)
 
 
 def _facts(plan: ChainPlan, params: GpuChainParams) -> dict[str, int]:
@@ -135,7 +135,7 @@ def _objection(plan: ChainPlan, params: GpuChainParams) -> str:
     return ""
 
 
-def _kernel(plan: ChainPlan, tile: ChainTile) -> tirx.Stmt:
+def _kernel(plan: ChainPlan, tile: ChainTile, limits: Limits) -> tirx.Stmt:
     """The whole nest."""
     scope = Scope()
     blocks = -(-plan.shape.rows // tile.rows)
@@ -144,7 +144,7 @@ def _kernel(plan: ChainPlan, tile: ChainTile) -> tirx.Stmt:
         simplify = scope.analyzer.simplify
         batch = simplify(tirx.floordiv(number, index(blocks)))
         first = simplify(tirx.floormod(number, index(blocks)) * index(tile.rows))
-        return _group(plan, RowBlock(plan, tile, scope, thread, batch, first))
+        return _group(plan, RowBlock(plan, tile, scope, thread, batch, first, limits))
 
     return launch(scope, plan.shape.batch * blocks, tile.threads, group)
 

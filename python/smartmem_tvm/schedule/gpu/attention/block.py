@@ -16,12 +16,15 @@ from tvm import tirx
 from ....ir.kernel import Stage
 from ....ir.texels import is_texture
 from ....planner.texture_form import TEXEL
+from ....target import Limits
 from ...core.expressions import replace_loads
 from ...core.nest import UNROLL, VECTOR, Scope, block, index, store
 from ...core.reduction import combiner_of
 from ..launch import registers, shared, when
 from .plan import ChainPlan
 from .tile import ChainTile, kept_pitch
+
+_LIMITS = Limits()
 
 
 def fit(value, buffer):
@@ -39,10 +42,12 @@ class RowBlock:
         Number of the thread at hand.
     batch, first : expression
         Batch, and the first row, of the group.
+    limits : Limits, optional
+        Those of the target.
     """
 
-    def __init__(self, plan: ChainPlan, tile: ChainTile, scope: Scope, thread, batch, first):
-        self.plan, self.tile, self.scope = plan, tile, scope
+    def __init__(self, plan: ChainPlan, tile: ChainTile, scope: Scope, thread, batch, first, limits: Limits = _LIMITS):
+        self.plan, self.tile, self.scope, self.limits = plan, tile, scope, limits
         self.thread, self.batch, self.first = thread, batch, first
         self.buffers: list = []
         self.pitches = [kept_pitch(vector, tile) for vector in plan.slots]

@@ -16,8 +16,6 @@ from tvm import ir
 
 from ....analysis.row_chain import RowChain
 from ....ir.half import FLOAT, HALF, RANGES
-from ....ir.kernel import Opaque, Stage, substitute
-from ....ir.half import FLOAT, HALF
 from ....ir.kernel import Opaque, Stage
 from ....ir.texels import is_texture
 from ....ir.walk import loads

@@ -27,7 +27,7 @@ from ..launch import when
 from ..matmul.shared_tile import Operand, SharedTile
 from ..occupancy import VECTOR
 from ..sums import Sums
-from ..vectors import places_of, vector_run
+from ..vectors import computed_types, places_of, vector_run
 from .block import RowBlock, fit
 from .plan import Part
 from .tile import left_pitch
@@ -51,7 +51,9 @@ class BlockProduct:
         self.matrix = self._matrix()
         rows.buffers.append(self.matrix.staged)
         count, total = self.own.thread_rows * self.own.thread_columns, str(self.stage.body.buffer.dtype)
-        self.held = Sums(self.scope, count, rows.plan.dtype, total, f"sums{number}")
+        together = gcd(VECTOR, self.own.thread_columns)
+        lanes = rows.limits.half_lanes
+        self.held = Sums(self.scope, count, rows.plan.dtype, total, f"sums{number}", together, lanes)
         self.sums = self.held.total
         rows.buffers.extend(self.held.buffers)
         self.down = rows.own(self.own.thread_rows * VECTOR, f"down{number}")
@@ -68,7 +70,8 @@ class BlockProduct:
             self.shape.depth,
         )
         name = f"matrix{self.number}"
-        tile = SharedTile(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype)
+        most = operand.most(self.block.limits)
+        tile = SharedTile(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype, most)
         tile.shared = self.work
         return tile
 
@@ -126,7 +129,7 @@ class BlockProduct:
         return self.block.value(self.stage, self.operands.left, lane, {}, depth=k)
 
     def _left_run(self) -> int:
-        """Terms of the left operand that one vector load brings."""
+        """Terms of the left operand that one vector load brings: rows on chip begin at multiples of eight."""
         if self.plan.inputs_of(self.operands.left) == []:
             return 1
         b, i = fresh("b"), fresh("i")
@@ -136,7 +139,14 @@ class BlockProduct:
             value = self.plan.at(self.stage, self.operands.left, batch=b, row=i, depth=k)
             return None if any(self.plan.maker(s) is not None for s, _ in places_of(value) or []) else places_of(value)
 
-        return vector_run(access, self.shape.depth, {b: chain.batch_count, i: chain.row_count}, VECTOR)
+        return vector_run(access, self.shape.depth, {b: chain.batch_count, i: chain.row_count}, self._most_of_left())
+
+    def _most_of_left(self) -> int:
+        left, limits = self.operands.left, self.block.limits
+        read = [load.source for load in self.plan.inputs_of(left)]
+        if any(map(is_texture, read)):
+            return VECTOR
+        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in read), computed_types(left)))
 
     def _along(self, run: int, body) -> tirx.Stmt:
         kind = VECTORIZED if run > 1 else SERIAL
@@ -184,7 +194,8 @@ class BlockProduct:
             )
         for u in range(VECTOR):
             statements += self._columns_at(k + index(u))
-            statements += [self._add(i, j, u) for i in range(own.thread_rows) for j in range(own.thread_columns)]
+            for i in range(own.thread_rows):
+                statements += self._add(i, u)
         return statements
 
     def _columns_at(self, k) -> list[tirx.Stmt]:
@@ -197,10 +208,8 @@ class BlockProduct:
 
         return [vector(q) for q in range(self.own.thread_columns // self.run)]
 
-    def _add(self, i: int, j: int, u: int) -> tirx.Stmt:
-        at = i * self.own.thread_columns + j
-        sums = self.held.few
-        return store(sums, sums[index(at)] + self.down[index(i * VECTOR + u)] * self.across[index(j)], at)
+    def _add(self, i: int, u: int) -> list[tirx.Stmt]:
+        return self.held.add(i, self.own.thread_columns, self.down[index(i * VECTOR + u)], lambda j: self.across[j])
 
     # -- results -----------------------------------------------------------------------------------------------------
 

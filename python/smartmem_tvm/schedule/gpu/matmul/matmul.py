@@ -25,6 +25,7 @@ from tvm import tirx
 
 from ....ir.kernel import Kernel
 from ....ir.texels import is_texture
+from ....target import Limits
 from ...core.decisions import decide
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
@@ -72,24 +73,29 @@ class GpuMatmul(GpuRule):
         limits = params.limits
         facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
         facts |= {"threads": limits.work_group, "shared": limits.shared_bytes, "texels": texels}
-        return _Emitter(product, decide("gpu_matmul", tile, **facts), min(_ADDING, limits.work_group)).kernel()
+        return _Emitter(product, decide("gpu_matmul", tile, **facts), limits).kernel()
 
 
 class _Emitter:
-    def __init__(self, product: MatmulProduct, tile: GpuTile, adding: int):
+    def __init__(self, product: MatmulProduct, tile: GpuTile, limits: Limits):
         self.product, self.tile, self.scope = product, tile, Scope()
-        self.adding = adding  # threads of a group that adds parts
+        self.adding = min(_ADDING, limits.work_group)  # threads of a group that adds parts
         dtype = str(product.reduction.accumulator.ty.dtype)
         factor = product_type(product.contraction)
-        size = (tile.depth, tile.threads, factor)
-        self.left = SharedTile("left", product.left, tile.rows, *size)
-        self.right = SharedTile("right", product.right, tile.columns, *size)
-        self.held = Sums(self.scope, tile.thread_rows * tile.thread_columns, factor, dtype, "sums")
+        results, lanes = tile.thread_rows * tile.thread_columns, limits.half_lanes
+        self.held = Sums(self.scope, results, factor, dtype, "sums", tile.thread_columns, lanes)
+        most = max(VECTOR, self.held.lanes)
+        self.left, self.right = (
+            SharedTile(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most)
+            for name, operand, size in (("left", product.left, tile.rows), ("right", product.right, tile.columns))
+        )
         self.sums = self.held.total
         self.down = registers(tile.thread_rows, factor, "down")
         self.across = registers(tile.thread_columns, factor, "across")
-        self.row_run = min(VECTOR, tile.thread_rows)
-        self.column_run = min(VECTOR, tile.thread_columns)
+        self.row_run = min(most, tile.thread_rows)
+        # Texels of neighbouring threads are neighbours: two rows of an image share a line.
+        texels = is_texture(product.reduction.output)
+        self.column_run = min(VECTOR if texels else most, tile.thread_columns)
         self.rounds = -(-product.depth // (tile.depth * tile.splits))
         self.others = shared((tile.slices - 1) * tile.rows * tile.columns or 1, dtype, "others")
         self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
@@ -158,18 +164,15 @@ class _Emitter:
 
     def _multiply(self, part_of, row, column) -> tirx.Stmt:
         tile, scope = self.tile, self.scope
-        start, sums = part_of * index(tile.slice_depth), self.held.few
-        down = [self.down[index(i)] for i in range(tile.thread_rows)]
-        across = [self.across[index(j)] for j in range(tile.thread_columns)]
-        products = [a * b for a in down for b in across]
-        # The same for every term that is written out.
-        added = [store(sums, sums[index(at)] + each, at) for at, each in enumerate(products)]
+        start = part_of * index(tile.slice_depth)
+        # The same for every term that is written out; loops over vectors have variables of their own.
+        added = self._add() if self.held.lanes == 1 else []
 
         def step(k):
             return [
                 *self._read(self.down, self.left, k, row, tile.threads_down, self.row_run),
                 *self._read(self.across, self.right, k, column, tile.threads_across, self.column_run),
-                *added,
+                *(added or self._add()),
             ]
 
         def steps(q):
@@ -177,6 +180,10 @@ class _Emitter:
             return block(*(each for u in range(tile.unroll) for each in step(first + index(u))))
 
         return self.held.around(scope.loop(tile.slice_depth // tile.unroll, steps, "k"))
+
+    def _add(self) -> list[tirx.Stmt]:
+        rows, columns = range(self.tile.thread_rows), self.tile.thread_columns
+        return [each for i in rows for each in self.held.add(i, columns, self.down[index(i)], lambda j: self.across[j])]
 
     def _read(self, lanes, tile: SharedTile, k, thread, threads: int, run: int) -> list[tirx.Stmt]:
         """A thread's lanes at term `k`: vectors that lie as far apart as all threads together read."""

@@ -13,16 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 
-from tvm import tirx
+from tvm import DataType, tirx
 
+from ....ir.texels import is_texture
 from ....ir.walk import loads
+from ....target import Limits
 from ...core.expressions import contiguous_run
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when
 from ..occupancy import VECTOR
-from ..vectors import places_of, vector_run
+from ..vectors import computed_types, places_of, vector_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,14 @@ class Operand:
         at = (lambda k: self.value(b, other, k)) if along_depth else (lambda lane: self.value(b, lane, other))
         return at, mine, {b: self.batch, other: others}
 
+    def most(self, limits: Limits) -> int:
+        """Elements that one load brings at most: a texel has four, a vector in a buffer 16 bytes."""
+        value = self.value(index(0), index(0), index(0))
+        read = [load.source for load in loads(value)]
+        if any(map(is_texture, read)):
+            return VECTOR
+        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in read), computed_types(value)))
+
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
         """Elements that one vector load brings along the depth, or along the lanes; `most` at most."""
         value, extent, outer = self._along(along_depth)
@@ -70,16 +81,21 @@ class Operand:
         return self.run(along_depth), max(runs, default=1)
 
 
-_SECTOR = 8  # floats that memory delivers at least
+_SECTOR = 32  # bytes that memory delivers at least
 
 
 class SharedTile:
-    """`size` lanes and `depth` terms of an operand in shared memory, brought there by `threads` threads."""
+    """`size` lanes and `depth` terms of an operand in shared memory, brought there by `threads` threads.
 
-    def __init__(self, name: str, operand: Operand, size: int, depth: int, threads: int, dtype: str):
-        self.operand, self.size, self.depth, self.threads = operand, size, depth, threads
+    A load brings `most` elements at most; rows of lanes lie `pad` elements apart where they are written one by one.
+    """
+
+    def __init__(
+        self, name: str, operand: Operand, size: int, depth: int, threads: int, dtype: str, most: int, pad: int = VECTOR
+    ):
+        self.operand, self.size, self.depth, self.threads, self._most = operand, size, depth, threads, most
         # Along the depth, neighbours store to different rows: padding keeps those from falling into one bank.
-        self._pitch = size + (VECTOR if self._along_depth else 0)
+        self._pitch = size + (pad if self._along_depth else 0)
         # One dimension: TVM would cut padding off a second one.
         self.shared = shared(depth * self._pitch, dtype, f"{name}_shared")
         self.staged = registers(self._rounds * self.width, dtype, f"{name}_staged")
@@ -95,7 +111,8 @@ class SharedTile:
     @cached_property
     def width(self) -> int:
         """Elements per load."""
-        return self.operand.run(self._along_depth)
+        run = self.operand.run(self._along_depth, self._most)
+        return run if (self.depth if self._along_depth else self.size) % run == 0 else min(run, VECTOR)
 
     @property
     def _vectors(self) -> int:
@@ -112,7 +129,8 @@ class SharedTile:
             return tirx.floormod(number, across), tirx.floordiv(number, across)
         # A sector of each lane before the next lane: memory is read in whole sectors, and the threads of a warp,
         # which store to different rows, find each a bank of its own.
-        sector = max(1, min(_SECTOR, self.depth) // self.width)
+        delivered = _SECTOR // DataType(str(self.shared.dtype)).itemsize
+        sector = max(1, gcd(delivered, self.depth) // self.width)
         rest = tirx.floordiv(number, index(sector))
         within = tirx.floormod(number, index(sector))
         return (

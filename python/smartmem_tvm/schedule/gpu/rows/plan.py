@@ -16,6 +16,7 @@ from ...core.expressions import contiguous_run, has_select, uses
 from ...core.nest import fresh
 from ..launch import GpuParams
 from ..occupancy import ADDRESSES, FLOAT_BYTES, WARP
+from ..vectors import computed_types
 from .program import RowProgram, Step
 
 _SECTOR = 8  # elements that lie together in what memory delivers at once
@@ -171,16 +172,33 @@ def _vector(program: RowProgram, length: int, params: GpuParams) -> int:
     """Columns at once: all steps go along the columns in aligned groups, and none decides element by element."""
     if _writes_texels(program):
         return TEXEL
-    width = params.limits.vector
-    if width == 1 or any(step.length % width for step in program.steps if step.is_vector or step.is_statistic):
-        return 1
-    for step in program.steps:
-        accesses = [load for load in loads(step.value) if uses(load, [program.column])]
-        if program.writes(step) and step.is_vector:
-            accesses.append(step.buffer[step.indices])
-        if has_select(step.value) or not all(_aligned(program, step, a, width) for a in accesses):
-            return 1
-    return width
+    limits, outside = params.limits, [access for step in program.steps for access in _outside(program, step)]
+    computed = {str(step.buffer.dtype) for step in program.steps} | computed_types(*(s.value for s in program.steps))
+    wide = limits.vector_of((str(access.source.dtype) for access in outside), computed)
+    texels = any(is_texture(access.source) for access in outside)
+    widths = (limits.vector,) if texels else (wide, limits.vector)
+    return next((width for width in widths if width > 1 and _goes_in_vectors(program, width)), 1)
+
+
+def _goes_in_vectors(program: RowProgram, width: int) -> bool:
+    if any(step.length % width for step in program.steps if step.is_vector or step.is_statistic):
+        return False
+    return not any(
+        has_select(step.value) or not all(_aligned(program, step, a, width) for a in _accesses(program, step))
+        for step in program.steps
+    )
+
+
+def _accesses(program: RowProgram, step: Step) -> list:
+    """What a step reads along the columns, and what it writes."""
+    accesses = [load for load in loads(step.value) if uses(load, [program.column])]
+    return [*accesses, step.buffer[step.indices]] if program.writes(step) and step.is_vector else accesses
+
+
+def _outside(program: RowProgram, step: Step) -> list:
+    """Those of them that go to memory."""
+    made = [other.buffer for other in program.steps if not program.writes(other)]
+    return [access for access in _accesses(program, step) if not any(access.source.same_as(b) for b in made)]
 
 
 def _writes_texels(program: RowProgram) -> bool:

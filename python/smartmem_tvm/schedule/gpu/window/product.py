@@ -56,10 +56,12 @@ class ProductNest:
     ----------
     texels : bool
         Four neighbouring columns are a texel of the result, to be written at once.
+    lanes : int
+        Halves that arithmetic is written for at once.
     """
 
-    def __init__(self, product: Contraction, tile: ProductTile, texels: bool = False):
-        self.product, self.tile, self.scope = product, tile, Scope()
+    def __init__(self, product: Contraction, tile: ProductTile, texels: bool = False, lanes: int = 1):
+        self.product, self.tile, self.scope, self.lanes = product, tile, Scope(), lanes
         self.run = TEXEL if texels else 1
         r = self.reduction = product.reduction
         self.depth = product.extent(product.depth)
@@ -103,7 +105,10 @@ class ProductNest:
         part, lane = _div(t, threads), _mod(t, threads)
         lanes_across = tile.columns // tile.thread_columns
         at_row, at_column = _div(lane, lanes_across), _mod(lane, lanes_across)
-        sums = Sums(self.scope, tile.thread_rows * tile.thread_columns, self.dtype, self.total, "acc")
+        together = gcd(TEXEL, tile.thread_columns)
+        sums = Sums(
+            self.scope, tile.thread_rows * tile.thread_columns, self.dtype, self.total, "acc", together, self.lanes
+        )
         acc = sums.total
 
         def step(s):
@@ -111,7 +116,7 @@ class ProductNest:
             return block(
                 self._gather(self.left, place, first_row, first, part, lane),
                 self._gather(self.right, place, first_column, first, part, lane),
-                sums.around(self._multiply(sums.few, part, at_row, at_column)),
+                sums.around(self._multiply(sums, part, at_row, at_column)),
             )
 
         results = tile.thread_rows * tile.thread_columns
@@ -183,7 +188,7 @@ class ProductNest:
         """Where a value lies in a tile."""
         return (part * index(self.tile.depth) + k) * index(side.tile + self.tile.pad) + n
 
-    def _multiply(self, acc, part, at_row, at_column) -> tirx.Stmt:
+    def _multiply(self, sums: Sums, part, at_row, at_column) -> tirx.Stmt:
         rows, columns = self.tile.thread_rows, self.tile.thread_columns
         a = registers(rows, self.dtype, "left")
         b = registers(columns, self.dtype, "right")
@@ -201,11 +206,7 @@ class ProductNest:
             return [vector(q) for q in range(side.per_thread // side.vector)]
 
         def term(k):
-            fused = [
-                store(acc, acc[i * columns + j] + a[i] * b[j], i * columns + j)
-                for i in range(rows)
-                for j in range(columns)
-            ]
+            fused = [each for i in range(rows) for each in sums.add(i, columns, a[i], lambda j: b[j])]
             return block(*read(self.left, a, at_row, k), *read(self.right, b, at_column, k), *fused)
 
         return allocate([a, b], self.scope.loop(self.tile.depth, term, "k"))

@@ -89,7 +89,7 @@ class WindowProduct(WindowRule):
         tile = decide("gpu_window_product", tile, **facts)
         if texel and tile.thread_columns % TEXEL:
             return None
-        return ProductNest(product, tile, bool(texel)).body()
+        return ProductNest(product, tile, bool(texel), params.limits.half_lanes).body()
 
 
 class WindowSlide(WindowRule):
