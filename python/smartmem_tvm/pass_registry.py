@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -137,6 +138,11 @@ def _slice_weights(options: Options, _: tvm.target.Target | None, *, budget: int
     return transform.SliceWeights(budget)
 
 
+def _split_windows(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    """More kernels, each of fewer products: not where a launch is dear, on GPUs."""
+    return transform.SplitWindows(math.inf) if target is not None and is_gpu(target) else transform.SplitWindows()
+
+
 def _transform_windows(options: Options, _: tvm.target.Target | None, *, result: int = 0) -> tvm.transform.Pass:
     asked = 0 if isinstance(options.winograd, bool) else options.winograd
     result = result or asked
@@ -176,7 +182,7 @@ _ENTRIES = (
     _ours(transform.PoolFirst),
     _ours(transform.TrimWindows),
     _ours(transform.SplitTransposed),
-    _ours(transform.SplitWindows),
+    _ours(transform.SplitWindows, make=_split_windows),
     _ours(transform.MergeProjections, "DNNFusion 4.2"),
     _ours(transform.LowerSorts),
     _ours(transform.LowerScans),

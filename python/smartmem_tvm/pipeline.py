@@ -171,10 +171,16 @@ PHASES = (
     # Cheaper operators, while operators still have names.
     Phase(
         "rewrite",
-        ("fold-scales", "fold-norm-affine", "rewrite-algebra", "pool-first", "trim-windows", "split-transposed"),
+        (
+            "fold-scales",
+            "fold-norm-affine",
+            "rewrite-algebra",
+            "pool-first",
+            "trim-windows",
+            "split-transposed",
+            "split-windows",
+        ),
     ),
-    # More kernels, each of fewer products: a launch costs little on a CPU.
-    Phase("rewrite", ("split-windows",), _cpu),
     Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
     # Every operator a PrimFunc: from here on facts are read from loop programs.
     Phase(

@@ -100,3 +100,9 @@ def test_refusals(case):
 def test_computed_weights_stay():
     before = module(lambda x, w: op.nn.conv2d(x, w, padding=26, dilation=26), (1, 64, 29, 29), (64, 64, 3, 3))
     assert convolutions(SplitWindows()(before)) == convolutions(before)
+
+
+def test_nothing_is_split_where_kernels_are_dear():
+    before = module(_conv(64, 3, 3, padding=26, dilation=26), (1, 64, 29, 29))
+    assert convolutions(SplitWindows(float("inf"))(before)) == convolutions(before)
+    assert len(convolutions(SplitWindows()(before))) == 9

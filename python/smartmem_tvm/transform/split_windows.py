@@ -19,7 +19,6 @@ from ..ir.rewrite_calls import rewrite_calls
 
 _PER_CYCLE = 32  # multiplications of a core
 _FETCH = 1.0  # cycles that a weight takes from memory
-_KERNEL = 20_000  # cycles that a further kernel and its share of joining the results take
 _GAIN = 0.6  # of the time, from which on more weights in memory are worth it
 _MOST_GROUPS = 5  # of results, along a dimension
 
@@ -40,13 +39,21 @@ class SplitWindows:
     at a second place of the picture. A model of time says along which dimensions it pays: each part has weights of
     its own, which come from memory.
 
+    Parameters
+    ----------
+    kernel_cycles : float
+        What a further kernel, and its share of joining the results, takes; infinite where nothing is to be split.
+
     Refuses (leaves as they are) weights that are computed or not finite, groups, pictures of unknown size, orders of
     dimensions in which channels do not come first, and windows that see nothing at all.
     """
 
+    def __init__(self, kernel_cycles: float = 20_000.0):
+        self.kernel_cycles = kernel_cycles
+
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every Relax function of `mod`."""
-        return rewrite_calls(mod, _Splitting(mod))
+        return rewrite_calls(mod, _Splitting(mod, self.kernel_cycles))
 
 
 @dataclass(frozen=True)
@@ -61,11 +68,15 @@ class _Part:
 
 @mutator
 class _Splitting(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, kernel_cycles: float):
+        super().__init__(mod)
+        self.kernel_cycles = kernel_cycles
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Split one call."""
         call = self.visit_expr_post_order(call)
         axes = window_axes(call)
-        parts = _best(call, axes) if axes is not None and int(call.attrs.groups) == 1 else None
+        parts = _best(call, axes, self.kernel_cycles) if axes is not None and int(call.attrs.groups) == 1 else None
         values = weight(call.args[1]) if parts is not None else None
         if values is None or not np.isfinite(values).all():
             return call
@@ -90,12 +101,12 @@ class _Splitting(PyExprMutator):
         return convolution(call, data, kept, [part.padding for part in chosen])
 
 
-def _best(call: ir.Call, axes: list[WindowAxis]) -> list[list[_Part]] | None:
+def _best(call: ir.Call, axes: list[WindowAxis], kernel: float) -> list[list[_Part]] | None:
     """The parts along each dimension that are done soonest; None if the whole is."""
     filters = math.prod(shape_of(call.args[1])[:2])
     ways = [way for way in product(*map(_ways, axes)) if any(len(parts) > 1 for parts in way)]
-    timed = [(_cycles(way, filters, shape_of(call)[0]), number) for number, way in enumerate(ways)]
-    whole = _cycles([[_whole(axis)] for axis in axes], filters, shape_of(call)[0])
+    timed = [(_cycles(way, filters, shape_of(call)[0], kernel), number) for number, way in enumerate(ways)]
+    whole = _cycles([[_whole(axis)] for axis in axes], filters, shape_of(call)[0], kernel)
     best = min(timed, default=(whole, 0))
     return list(ways[best[1]]) if best[0] < _GAIN * whole else None
 
@@ -112,11 +123,11 @@ def _whole(axis: WindowAxis) -> _Part:
     return _Part(range(axis.results), range(axis.window), range(axis.size), (axis.before, axis.after))
 
 
-def _cycles(way: Sequence[Sequence[_Part]], filters: int, pictures: int) -> float:
+def _cycles(way: Sequence[Sequence[_Part]], filters: int, pictures: int, kernel: float) -> float:
     """Cycles of all parts: multiplying, weights from memory, and what each kernel takes."""
     total = 0.0
     for chosen in product(*way):
         weights = filters * math.prod(len(part.places) for part in chosen)
         results = pictures * math.prod(len(part.results) for part in chosen)
-        total += weights * results / _PER_CYCLE + weights * _FETCH + _KERNEL
+        total += weights * results / _PER_CYCLE + weights * _FETCH + kernel
     return total
