@@ -69,8 +69,11 @@ def _fuse_attention(
 ) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
         return transform.FuseAttention(on_chip_bytes, prices=_prices(target))
-    known = AttentionParams.of(target) if options.precision == "half" and is_cuda(target) else None
-    passing = None if known is None else partial(takes, params=known)
+    known, shortened = (
+        AttentionParams.of(target) if is_cuda(target) else None,
+        options.precision in ("half", "bfloat16"),
+    )
+    passing = None if known is None else partial(takes, params=known, shortened=shortened)
     return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)), passing=passing)
 
 

@@ -31,6 +31,7 @@ from ....ir.walk import loads
 from ....target import is_cuda
 from ...core.decisions import decide
 from ..launch import GpuRule
+from ..matrix.instructions import HALF
 from ..matrix.staged_operand import goes_by_itself
 from .matrix_block import AttentionThread
 from .matrix_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits
@@ -65,14 +66,14 @@ class GpuMatrixAttention(GpuRule):
         return kernel
 
     def lower(self, kernel: Kernel, params: AttentionParams) -> tirx.Stmt | None:
-        """The nest of a kernel, or None if it is no attention of halves, or one that other rules are better at."""
+        """The nest of a kernel, or None if it is no attention of 16 bits, or one that other rules are better at."""
         if len(kernel.outputs) != 1 or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
             return None
         try:
             attention = SoftmaxAttention(row_chain_of(kernel))
         except Opaque:
             return None
-        if not attention.halves or _objection(attention, params):
+        if attention.element is None or _objection(attention, params):
             return None
         shape = _shape(attention)
         tile = self.tile or best_attention_tile(shape, params)
@@ -81,18 +82,25 @@ class GpuMatrixAttention(GpuRule):
         return AttentionThread(attention, shape, decided).kernel()
 
 
-def takes(chain: RowChain, params: AttentionParams) -> bool:
-    """Whether the rule takes a chain of rows once its numbers are halves, however long its rows are."""
+def takes(chain: RowChain, params: AttentionParams, shortened: bool) -> bool:
+    """Whether the rule takes a chain of rows, however long they are.
+
+    Parameters
+    ----------
+    shortened : bool
+        Its numbers will have 16 bits; otherwise they have the types that they have now.
+    """
     try:
-        return not _objection(SoftmaxAttention(chain), params)
+        attention = SoftmaxAttention(chain)
     except Opaque:
         return False
+    return (shortened or attention.element is not None) and not _objection(attention, params)
 
 
 def _shape(attention: SoftmaxAttention) -> AttentionShape:
     chain = attention.chain
     _, keys, values = attention.operands()
-    held = sum(not goes_by_itself(each) for each in (keys, values))
+    held = sum(not goes_by_itself(each, attention.element or HALF) for each in (keys, values))
     read = [load for load in loads(attention.value) if attention.key in variables(load)]
     sizes = chain.batch_count, chain.row_count, attention.keys, attention.depth_count, attention.width
     return AttentionShape(*sizes, held, len(read))

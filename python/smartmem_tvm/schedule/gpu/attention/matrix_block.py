@@ -14,7 +14,7 @@ from ..matrix import instructions as ptx
 from ..matrix.staged_operand import StagedLanes, StagedOperand
 from ..occupancy import WARP
 from ..vectors import places_of, vector_run
-from .matrix_tile import AttentionShape, AttentionTile
+from .matrix_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention
 
 _LOWEST = -1e37  # below all scores but those that mean none: times a scale and what makes base 2 of base e, finite
@@ -29,18 +29,18 @@ class AttentionThread:
         self.attention, self.shape, self.tile, self.scope = attention, shape, tile, Scope()
         rows, keys, values = attention.operands()
         self.blocks, self.many = shape.blocks(tile), tile.threads
-        self.rows = StagedOperand("rows", rows, tile.rows, shape.deep, self.many, 1)
-        self.keys = StagedLanes("keys", keys, tile.keys, shape.deep, self.many, tile.stages)
-        self.values = StagedOperand("values", values, shape.wide, tile.keys, self.many, tile.stages)
+        self.element = element = attention.element
+        self.rows = StagedOperand("rows", rows, element, tile.rows, shape.deep, self.many, 1)
+        self.keys = StagedLanes("keys", keys, element, tile.keys, shape.deep, self.many, tile.stages)
+        self.values = StagedOperand("values", values, element, shape.wide, tile.keys, self.many, tile.stages)
         self.memory = self._shared()
-        self.dtype = self.rows.dtype
         # A scale goes into the exponent: the largest score is the largest product.
         self.e2 = tirx.const((attention.scale or 1.0) * _LOG2_E, "float32")
         m, floats = tile.fragments, "float32"
-        self.down = registers(m * shape.deep // ptx.TERMS * ptx.LEFT, "uint32", "down")
+        self.down = registers(m * shape.deep // TERMS * ptx.LEFT, "uint32", "down")
         self.across = registers(max(tile.keys, shape.wide) // ptx.COLUMNS * ptx.RIGHT, "uint32", "across")
         self.scores = registers(m * tile.keys // ptx.COLUMNS * ptx.SUMS, floats, "scores")
-        self.weights = registers(m * tile.keys // ptx.TERMS * ptx.LEFT, "uint32", "weights")
+        self.weights = registers(m * tile.keys // TERMS * ptx.LEFT, "uint32", "weights")
         self.results = registers(m * shape.wide // ptx.COLUMNS * ptx.SUMS, floats, "results")
         self.most, self.sum = registers(2 * m, floats, "most"), registers(2 * m, floats, "sum")
         self.new, self.shift = registers(2 * m, floats, "new"), registers(2 * m, floats, "shift")
@@ -51,7 +51,7 @@ class AttentionThread:
         for operand, stages in ((self.rows, 1), (self.keys, tile.stages), (self.values, tile.stages)):
             operand.start_at = start
             start += stages * operand.elements
-        memory = tirx.decl_buffer([index(start)], self.rows.dtype, "stages", scope="shared.dyn", layout=None)
+        memory = tirx.decl_buffer([index(start)], self.element.dtype, "stages", scope="shared.dyn", layout=None)
         self.rows.buffer = self.keys.buffer = self.values.buffer = memory
         return memory
 
@@ -129,9 +129,9 @@ class AttentionThread:
 
     def _row_fragments(self) -> list[tirx.Stmt]:
         count, loads_ = self.tile.fragments, []
-        for k in range(self.shape.deep // ptx.TERMS):
+        for k in range(self.shape.deep // TERMS):
             first = k * count * ptx.LEFT
-            at = (self.down, first, self.first, self.lane, index(k * ptx.TERMS), index(0), count, True)
+            at = (self.down, first, self.first, self.lane, index(k * TERMS), index(0), count, True)
             loads_ += self.rows.fragments(*at)
         return loads_
 
@@ -147,14 +147,14 @@ class AttentionThread:
         count, columns = self.tile.fragments, self.tile.keys // ptx.COLUMNS
         zero = tirx.const(0, "float32")
         made = [self.scope.loop(count * columns * ptx.SUMS, lambda i: store(self.scores, zero, i), "i", UNROLL)]
-        for k in range(self.shape.deep // ptx.TERMS):
-            at = (self.across, 0, index(0), self.lane, index(k * ptx.TERMS), step, columns // 2, False)
+        for k in range(self.shape.deep // TERMS):
+            at = (self.across, 0, index(0), self.lane, index(k * TERMS), step, columns // 2, False)
             made += self.keys.fragments(*at)
             for j in range(columns):
                 for i in range(count):
                     left = _some(self.down, k * count + i, ptx.LEFT)
                     sums = _some(self.scores, i * columns + j, ptx.SUMS)
-                    made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.dtype))
+                    made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.element))
         return made
 
     def _value(self, step) -> list[tirx.Stmt]:
@@ -210,12 +210,12 @@ class AttentionThread:
 
     def _pack(self, i: int) -> list[tirx.Stmt]:
         """Weights of 16 rows as the left operand of the next product."""
-        made, terms = [], self.tile.keys // ptx.TERMS
+        made, terms = [], self.tile.keys // TERMS
         for k in range(terms):
             for word in range(ptx.LEFT):
                 half, j = word % 2, 2 * k + word // 2
                 pair = [self.scores[index(self._place(i, half, j, n))] for n in range(_PAIR)]
-                made.append(ptx.pack(self.weights[index((i * terms + k) * ptx.LEFT + word)], *pair, self.dtype))
+                made.append(ptx.pack(self.weights[index((i * terms + k) * ptx.LEFT + word)], *pair, self.element))
         return made
 
     def _lonely(self, i: int, half: int, step, at, j: int, n: int) -> tirx.Stmt:
@@ -232,15 +232,15 @@ class AttentionThread:
 
     def _add(self, step) -> list[tirx.Stmt]:
         """Weights times values."""
-        terms, columns, made = self.tile.keys // ptx.TERMS, self.shape.wide // ptx.COLUMNS, []
+        terms, columns, made = self.tile.keys // TERMS, self.shape.wide // ptx.COLUMNS, []
         for k in range(terms):
-            at = (self.across, 0, index(0), self.lane, index(k * ptx.TERMS), step, columns // 2, False)
+            at = (self.across, 0, index(0), self.lane, index(k * TERMS), step, columns // 2, False)
             made += self.values.fragments(*at)
             for j in range(columns):
                 for i in range(self.tile.fragments):
                     left = _some(self.weights, i * terms + k, ptx.LEFT)
                     sums = _some(self.results, i * columns + j, ptx.SUMS)
-                    made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.dtype))
+                    made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.element))
         return made
 
     # -- places --------------------------------------------------------------------------------------------------------

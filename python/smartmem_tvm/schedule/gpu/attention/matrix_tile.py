@@ -13,6 +13,7 @@ from ..matrix import instructions as ptx
 from ..matrix.tile import MatrixParams
 from ..occupancy import ADDRESSES, WARP, Processor
 
+TERMS = ptx.HALF.terms  # of one instruction
 _HALF = 2  # bytes
 _REGISTERS = 255  # of a thread
 WIDEST = 256  # terms of a score, columns of a result
@@ -102,13 +103,13 @@ class AttentionShape:
 
     def values(self, tile: AttentionTile) -> int:
         """Registers of a thread that hold values: rows, scores, results, and fragments of keys or values."""
-        each = self.deep // ptx.TERMS * ptx.LEFT + tile.keys // ptx.COLUMNS * ptx.SUMS + self.wide // ptx.COLUMNS * 4
+        each = self.deep // TERMS * ptx.LEFT + tile.keys // ptx.COLUMNS * ptx.SUMS + self.wide // ptx.COLUMNS * 4
         return tile.fragments * (each + 6) + 8
 
 
 def padded(extent: int) -> int:
     """The next multiple of what an instruction takes at a time."""
-    return -(-extent // ptx.TERMS) * ptx.TERMS
+    return -(-extent // TERMS) * TERMS
 
 
 _TILES = tuple(
@@ -185,11 +186,11 @@ def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
     """Estimated time of an attention."""
     groups, blocks = shape.groups(tile), shape.blocks(tile)
     sides = tile.keys * (shape.deep + shape.wide)  # numbers of a block of keys and values
-    instructions, fragments = sides / (ptx.COLUMNS * ptx.TERMS), sides / (ptx.ROWS * ptx.TERMS)
+    instructions, fragments = sides / (ptx.COLUMNS * TERMS), sides / (ptx.ROWS * TERMS)
     softmax = tile.keys * ptx.ROWS / WARP * (params.score + params.read * shape.read)
     busy = tile.fragments * (instructions * params.instruction + softmax) + fragments * params.fragment + params.renewed
     alone = params.block + tile.fragments * (instructions * params.latency + softmax) + fragments * params.fragment
-    copies = sides / (ptx.ROW * WARP) * params.copied
+    copies = sides / (ptx.HALF.row * WARP) * params.copied
     mine = -(-groups // params.limits.processors)
     registers = shape.values(tile) + ADDRESSES
     at_once = params.processor.resident(tile.threads, shape.shared_bytes(tile) + 1024, registers)

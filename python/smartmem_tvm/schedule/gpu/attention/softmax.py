@@ -11,11 +11,13 @@ those that are none, which are the rows without any key.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import tvm_ffi
 from tvm import ir, tirx
 
 from ....analysis.row_chain import RowChain
-from ....ir.half import FLOAT, HALF, as_half
+from ....ir.half import FLOAT, rounded_to
 from ....ir.index_map import function_name, variables
 from ....ir.kernel import Opaque, Stage, substitute
 from ....ir.walk import loads
@@ -23,6 +25,7 @@ from ...core.expressions import replace_loads
 from ...core.nest import fresh
 from ...core.reduction import combiner_of
 from ..matmul.shared_tile import Operand
+from ..matrix.instructions import HALF, SHORT, Element
 from .points import ChainPoints
 from .widened import widened
 
@@ -141,22 +144,23 @@ class SoftmaxAttention(ChainPoints):
         """Columns of a result."""
         return self.chain.width(self.result)
 
-    @property
-    def halves(self) -> bool:
-        """Whether both products are of halves, with sums of float32."""
+    @cached_property
+    def element(self) -> Element | None:
+        """What both products multiply, halves or bfloat16, with sums of float32; None if it is anything else."""
         q_and_k, weights = (self.chain.products[s] for s in (self.scores, self.result))
         read = [load for e in (q_and_k.left, q_and_k.right, weights.right) for load in loads(e)]
         types = {str(load.ty.dtype) for load in read if "int" not in str(load.ty.dtype)}
         sums = {str(s.body.buffer.ty.dtype) for s in (self.scores, self.result, self.total)}
-        return types == {HALF} and sums == {FLOAT}
+        return SHORT.get(types.pop()) if len(types) == 1 and sums == {FLOAT} else None
 
     def operands(self) -> tuple[Operand, Operand, Operand]:
-        """Queries, keys and values as halves; lanes are rows, keys and columns."""
+        """Queries, keys and values as `element` has them, or as halves; lanes are rows, keys and columns."""
         first, second = self.chain.products[self.scores], self.chain.products[self.result]
+        dtype = (self.element or HALF).dtype
 
         def operand(stage: Stage, expr, lane: str, lanes: int, depth: int) -> Operand:
             def value(b, at, k):
-                return as_half(self.at(stage, expr, batch=b, depth=k, **{lane: at}))
+                return rounded_to(self.at(stage, expr, batch=b, depth=k, **{lane: at}), dtype)
 
             return Operand(value, self.chain.batch_count, lanes, depth)
 

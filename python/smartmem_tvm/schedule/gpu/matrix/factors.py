@@ -18,7 +18,7 @@ from tvm import tirx
 from ....ir.half import FLOAT, is_exactly, rounded_to
 from ..matmul.product import MatmulProduct
 from ..matmul.shared_tile import Operand
-from .instructions import ELEMENTS, Element
+from .instructions import ELEMENTS, SHORT, Element
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +45,11 @@ def factors_of(product: MatmulProduct, rounds_to: str = "") -> Factors | None:
         A name in `instructions.ELEMENTS`, or empty.
     """
     both = (product.contraction.left, product.contraction.right)
-    name = next((name for name in _SHORT if all(is_exactly(each, name) for each in both)), rounds_to)
+    name = next((name for name in SHORT if all(is_exactly(each, name) for each in both)), rounds_to)
     if not name:
         return None
     element = ELEMENTS[name]
     return Factors(_rounded(product.left, element), _rounded(product.right, element), element)
-
-
-_SHORT = tuple(name for name, element in ELEMENTS.items() if element.dtype == name)
 
 
 def _rounded(operand: Operand, element: Element) -> Operand:

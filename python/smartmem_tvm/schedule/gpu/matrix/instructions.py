@@ -68,7 +68,8 @@ class Element:
 
 
 HALF = Element("f16", "float16", 2)
-ELEMENTS = {"float16": HALF, "bfloat16": Element("bf16", "bfloat16", 2), "tf32": Element("tf32", "float32", 4)}
+SHORT = {"float16": HALF, "bfloat16": Element("bf16", "bfloat16", 2)}  # 16 bits, in memory as instructions take them
+ELEMENTS = {**SHORT, "tf32": Element("tf32", "float32", 4)}
 
 
 def multiply(sums, left, right, element: Element) -> tirx.Stmt:
@@ -93,9 +94,9 @@ def load_fragments(words, place, transposed: bool) -> tirx.Stmt:
     return _do(f"ldmatrix.sync.aligned.m8n8.x{len(words)}{across}.shared.b16", *words, place)
 
 
-def pack(word, low, high, dtype: str) -> tirx.Stmt:
-    """Two floats as two halves of a register."""
-    return _do(f"cvt.rn.{_TYPES[dtype]}x2.f32", word, high, low)
+def pack(word, low, high, element: Element) -> tirx.Stmt:
+    """Two floats as two numbers of 16 bits of a register."""
+    return _do(f"cvt.rn.{element.name}x2.f32", word, high, low)
 
 
 def largest(value):
