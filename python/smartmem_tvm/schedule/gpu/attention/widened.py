@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An expression of halves computed in float32: what matrix instructions leave in registers is float32 already."""
+"""An expression of 16 bits computed in float32: what matrix instructions leave in registers is float32 already."""
 
 from __future__ import annotations
 
 from tvm import ir, tirx
 
-from ....ir.half import FLOAT, HALF
+from ....ir.half import FLOAT, RANGES
 from ....ir.index_map import is_if_then_else
 
 _BINARY = (
@@ -15,19 +15,19 @@ _BINARY = (
 
 
 def widened(value):
-    """The same expression without roundings to half on the way; integers, conditions and indices are what they were."""
+    """The same expression without roundings to 16 bits on the way; integers, conditions and indices are what they were."""
     if not isinstance(value.ty, ir.PrimType):
         return value
     dtype = str(value.ty.dtype)
     if isinstance(value, tirx.Cast):
         inner = widened(value.value)
-        if dtype in (FLOAT, HALF):
+        if dtype == FLOAT or dtype in RANGES:
             return inner if str(inner.ty.dtype) == FLOAT else inner.astype(FLOAT)
         return inner.astype(dtype)
     if isinstance(value, ir.TensorLoad):
-        return value.astype(FLOAT) if dtype == HALF else value
+        return value.astype(FLOAT) if dtype in RANGES else value
     if isinstance(value, tirx.FloatImm):
-        return tirx.FloatImm(FLOAT, value.value) if dtype == HALF else value
+        return tirx.FloatImm(FLOAT, value.value) if dtype in RANGES else value
     if isinstance(value, _BINARY):
         return type(value)(widened(value.a), widened(value.b))
     if isinstance(value, tirx.Not):
@@ -37,5 +37,5 @@ def widened(value):
     if is_if_then_else(value):
         return tirx.if_then_else(*map(widened, value.args))
     if isinstance(value, ir.Call):
-        return tirx.call_intrin(FLOAT if dtype == HALF else dtype, value.op, *map(widened, value.args))
+        return tirx.call_intrin(FLOAT if dtype in RANGES else dtype, value.op, *map(widened, value.args))
     return value
