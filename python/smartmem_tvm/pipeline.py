@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tvm
 
+from .cpu_features import require_tiles
 from .errors import UserError
 from .ir.check_maps import check_maps
 from .ir.half import FLOAT
@@ -36,7 +37,12 @@ __all__ = [
     "smartmem_pipeline",
 ]
 
-PRECISIONS = {FLOAT: (), "half-storage": ("store-half",), "half": ("store-half", "compute-half")}
+PRECISIONS = {
+    FLOAT: (),
+    "half-storage": ("store-half",),
+    "half": ("store-half", "compute-half"),
+    "bfloat16": ("round-products",),
+}
 
 # Passes that an option of another name than their phase's asks for: pass -> the option, and which of its values do.
 _ON_REQUEST = {
@@ -47,6 +53,7 @@ _ON_REQUEST = {
     "transform-windows": ("winograd", bool),
     **dict.fromkeys(("gather-rows", "slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
     "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
+    "round-products": ("precision", lambda precision: "round-products" in PRECISIONS[precision]),
     "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
 }
 
@@ -197,6 +204,7 @@ PHASES = (
             "split-reductions",
             "lower-rotations",
             "vectorize-math",
+            "round-products",
             "transform-windows",
             "apply-records",
             "pack-weights",
@@ -293,11 +301,15 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
     Raises
     ------
     UserError
-        If there is no such precision, or the target's row in `tables.targets` has no halves in memory.
+        If there is no such precision, or the target's row in `tables.targets` has no halves in memory, or the target
+        is no CPU that multiplies bfloat16 numbers.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision '{precision}' does not exist: use one of {', '.join(PRECISIONS)}.")
     if precision == FLOAT:
+        return
+    if precision == "bfloat16":
+        require_tiles(target)
         return
     name = "llvm" if target is None else model_of(target) or target.kind.name
     if target is None or not has_half_storage(target):

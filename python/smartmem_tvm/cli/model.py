@@ -41,7 +41,7 @@ TECHNIQUES = {
 
 
 CHECKS = ("maps", "outputs")
-PRECISIONS = ("float32", "half-storage", "half")  # the same test compares these
+PRECISIONS = ("float32", "half-storage", "half", "bfloat16")  # the same test compares these
 PLANNERS = ("reduction-dimension", "fluid", "exact")  # and these
 
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"

@@ -34,9 +34,9 @@ EXAMPLE = """\
 An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
 booleans must be equal, NaN and infinities in the same places. The exit code is 1 if an output does not pass."""
 
-USUAL = {"float32": 1e-4, "half-storage": 3e-3, "half": 1e-2}
+USUAL = {"float32": 1e-4, "half-storage": 3e-3, "half": 1e-2, "bfloat16": 5e-2}
 """Precision -> the relative error that is allowed."""
-_BFLOAT16 = 5e-2  # has three bits less than a half; ONNX Runtime computes in float32
+_BFLOAT16 = USUAL["bfloat16"]  # has three bits less than a half; ONNX Runtime computes in float32
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
 
 

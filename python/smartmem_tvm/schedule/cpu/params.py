@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
+from ...cpu_features import has_tiles
+
 # LLVM feature -> (float32 lanes, vector registers); the first that the target has counts. `llvm_get_vector_width`
 # says 512 for every x86, so it is no help.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
@@ -50,6 +52,8 @@ class CpuParams:
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
         Side of the square tile of an element-wise kernel that reads across its output.
+    tiles : bool
+        The processor multiplies tiles of bfloat16 numbers.
     """
 
     lanes: int = 8
@@ -68,6 +72,7 @@ class CpuParams:
     tile_values: int = 255
     row_vectors: int = 4
     transpose_tile: int = 16
+    tiles: bool = False
 
     @property
     def facts(self) -> dict[str, int]:
@@ -85,4 +90,5 @@ class CpuParams:
         """The parameters of an ``llvm`` target: vectors and registers from its features, cores from ``num-cores``."""
         units = (unit[1:] for unit in _VECTOR_UNITS if target_has_features(unit[0], target))
         lanes, registers = next(units, _BASELINE)
-        return cls(lanes=lanes, registers=registers, cores=int(target.attrs.get("num-cores") or cls.cores))
+        cores = int(target.attrs.get("num-cores") or cls.cores)
+        return cls(lanes=lanes, registers=registers, cores=cores, tiles=has_tiles(target))
