@@ -118,7 +118,7 @@ class _Look(CpuRule):
         reason = self._objection(kernel, contraction)
         if reason is None:
             changed = self._changed(kernel, contraction)
-            reason = _price_objection(kernel, changed.kernel, params)
+            reason = price_objection(kernel, changed.kernel, params)
         self.found = None if reason else changed
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
 
@@ -161,14 +161,14 @@ class _Look(CpuRule):
         return places[0] if places and len(reads) == 1 else None
 
 
-def _price_objection(kernel: Kernel, changed: Kernel, params: CpuParams) -> str | None:
+def price_objection(kernel: Kernel, changed: Kernel, params: CpuParams) -> str | None:
     """Why the product had better stay what it is."""
     before, after = Matmul.plan(kernel, params), RoundedPlan.of(changed, params)
     if after is None:
         return "no schedule knows it in bfloat16"
-    cycles, now = after.batch * after.cycles_of(after.rows, after.columns), before.working() if before else 0.0
-    if cycles >= now:
-        return f"price: {cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
+    now = before.working() if before is not None else 0.0
+    if after.cycles >= now:
+        return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
     return None
 
 

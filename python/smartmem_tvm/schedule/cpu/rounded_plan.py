@@ -22,7 +22,8 @@ BFLOAT16, FLOAT = "bfloat16", "float32"
 SPAN = 2 * SIDE  # rows, and columns, of a block of results: two tiles of each operand are multiplied by each other
 BLOCK = SIDE * DEPTH
 _TILE_CYCLES = 20.0  # of a product of two tiles, with its share of the loads
-_COPY, _GATHER = 0.25, 2.5  # cycles to round and copy an element that lies beside the next one, and one that does not
+_COPY, _GATHER = 0.25, 1.5  # cycles to round and copy an element that lies beside the next one, and one that does not
+_START = 3000.0  # cycles to ask for the tiles and to configure them
 _KEPT_BYTES = 512 * 1024  # of copied operands that a task keeps in its second-level cache
 
 
@@ -134,6 +135,11 @@ class RoundedPlan(MatmulPlan):
         tasks = self.batch * row_parts * column_parts
         rounds = -(-tasks // (self.params.cores if self.parallel else 1))
         return rounds * self.cycles_of(rows, columns)
+
+    @property
+    def cycles(self) -> float:
+        """Estimated cycles of all of it."""
+        return _START + self.batch * self.cycles_of(self.rows, self.columns)
 
     def cycles_of(self, rows: int, columns: int) -> float:
         """Estimated cycles of a chunk of results: products, and copies of what does not lie in tiles."""

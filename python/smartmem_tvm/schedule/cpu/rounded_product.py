@@ -62,7 +62,8 @@ class _Emitter(MatmulEmitter):
             copies.append(self._copy_left(task, buffers))
         if not plan.right_in_blocks:
             copies.append(self._copy_right(task, buffers))
-        nest = block(tile_unit.configure(words), *copies, self._blocks(task), tile_unit.release())
+        start = (tile_unit.configure(words), tile_unit.whole(self.done))
+        nest = block(*start, *copies, self._blocks(task), tile_unit.release())
         return allocate(buffers, nest)
 
     def _stored(self, operand: Callable) -> Callable:
@@ -115,7 +116,8 @@ class _Emitter(MatmulEmitter):
 
         self.left_at = at
         zeros = self._zeros(plan.depth, steps * DEPTH, lambda k: store(line, tirx.const(0, FLOAT), k))
-        return block(zeros, self.scope.loop(self.rows_of(task.row_chunk), row, "row", most=self.most_rows))
+        start = (tile_unit.whole(tiles), zeros)
+        return block(*start, self.scope.loop(self.rows_of(task.row_chunk), row, "row", most=self.most_rows))
 
     def _copy_right(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
@@ -152,7 +154,7 @@ class _Emitter(MatmulEmitter):
             steps * DEPTH,
             lambda k: self._vectors(SPAN, lambda j: store(lines, tirx.const(0, FLOAT), k, j)),
         )
-        return block(zeros, self._along(task.column_chunk, plan.panel_chunks, plan.columns, panel))
+        return block(tile_unit.whole(tiles), zeros, self._along(task.column_chunk, plan.panel_chunks, plan.columns, panel))
 
     def _zeros(self, first: int, end: int, body: Callable) -> tirx.Stmt | None:
         """What lies beyond the depth, so that it adds nothing."""

@@ -73,6 +73,16 @@ def address(buffer, *indices):
     return tirx.address_of(buffer[tuple(index(i) if isinstance(i, int) else i for i in indices)])
 
 
+def whole(buffer) -> tirx.Stmt:
+    """Keep all of a scratch buffer that tiles are loaded from or stored to.
+
+    TVM allocates what lies between the first and the last element that loops access. It does not know how far a tile
+    reaches from the address that it is given.
+    """
+    ends = ([0] * len(buffer.shape), [int(each) - 1 for each in buffer.shape])
+    return block(*(store(buffer, tirx.const(0, buffer.ty.dtype), *end) for end in ends))
+
+
 def rounded_bits(vector):
     """The bits of 16 float32 numbers as bfloat16: to the nearest, ties to even; NaN stays NaN."""
     rounded = tirx.call_llvm_pure_intrin("float16x16", "llvm.x86.avx512bf16.cvtneps2bf16.512", vector)
