@@ -31,7 +31,8 @@ class Options:
         Run `FuseAttention`.
     precision : str
         ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
-        `ComputeHalf` too, arithmetic but for sums is of halves. See `require_precision` for the targets.
+        `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: `RoundProducts`, what products multiply
+        is rounded, on CPUs. See `require_precision` for the targets.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.
     in_buffers : tuple

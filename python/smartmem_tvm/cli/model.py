@@ -109,7 +109,10 @@ def add_check(parser: argparse._ActionsContainer) -> None:
 
 def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TECHNIQUES) -> None:
     """Add ``--precision`` and a switch for each technique."""
-    text = "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can (default: float32)"
+    text = (
+        "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can; with bfloat16 those that "
+        "products multiply, on CPUs with AMX (default: float32)"
+    )
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     text = (
         "how the order of dimensions of tensors in buffers is chosen: by FluidML's dynamic programming or an exact "
