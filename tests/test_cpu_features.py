@@ -37,7 +37,9 @@ def test_cpus_with_tiles(target, tiles):
     if tiles:
         require_precision(target, "bfloat16")
     else:
-        with pytest.raises(UserError, match="precision 'bfloat16' needs a CPU that multiplies .* compile for one that"):
+        with pytest.raises(
+            UserError, match=r"precision 'bfloat16' needs a CPU that multiplies .* compile for one that"
+        ):
             require_precision(target, "bfloat16")
 
 

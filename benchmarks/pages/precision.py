@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pages import bfloat16
 from precision import NETWORKS, RESULTS, TARGETS, TOLERANCES, tolerance
 from rendering import content, dates, table, versions
 
@@ -40,6 +41,7 @@ def page() -> str:
         table(("network", *(f"{p}, {m}" for m, p in kinds)), lines),
         _CONDITION.format(goal=TOLERANCES["half-storage"], allowed=tolerance("resnext50", "half-storage")),
         _source(found),
+        bfloat16.section(),
     )
     return "\n".join(parts)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a CPU has for products of bfloat16 numbers, and what LLVM's name for the CPU of this machine leaves out of it."""
+"""What a CPU has for products of bfloat16 numbers, and what LLVM's name for this machine's CPU leaves out of it."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def require_tiles(target: tvm.target.Target | None) -> None:
         name = "llvm" if target is None else str(target.attrs.get("mcpu") or target.kind.name)
         raise UserError(
             f"precision 'bfloat16' needs a CPU that multiplies bfloat16 numbers (AMX, on Linux), which '{name}' is not "
-            f"known to be: compile for one that does ('llvm -mcpu=sapphirerapids'), or in float32."
+            f"known to be: compile for one that does, as sapphirerapids, or in float32."
         )

@@ -32,7 +32,8 @@ class OutputCheck:
 
     The input is drawn with a fixed seed: floats standard normal, integers and booleans 0 or 1. An output may differ by
     1e-4 of its largest magnitude (float64: 1e-9, halves: 1e-2), and by 3e-3, 1e-2 or 5e-2 from where on tensors or
-    arithmetic are of 16 bits; integers must be equal. What is not for a GPU yet runs on the CPU, as loops without a schedule.
+    arithmetic are of 16 bits; integers must be equal. What is not for a GPU yet runs on the CPU, as loops without a
+    schedule.
 
     Parameters
     ----------

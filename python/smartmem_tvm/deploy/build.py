@@ -15,8 +15,8 @@ from tvm import relax
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..cpu_code import wide_indices
 from ..errors import UserError
-from ..ir.graph import continue_log
 from ..ir.functions import MAIN, public_functions
+from ..ir.graph import continue_log
 from ..ir.sizes import STREAMED
 from ..output_check import OutputCheck
 from ..pipeline import (

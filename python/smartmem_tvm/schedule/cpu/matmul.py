@@ -151,9 +151,7 @@ class MatmulEmitter:
             def panel(p):
                 return self._panel(task, (task.column_chunk * index(chunks.length) + p) * index(width), width)
 
-            statements.append(
-                self.scope.loop(of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest)
-            )
+            statements.append(self.scope.loop(of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest))
         column, tails = plan.panels * width, []
         for tail in plan.tails:
             tails.append(self._panel(task, index(column), tail))

@@ -159,6 +159,7 @@ def _buffer(old, sizes: Sequence[Sequence[int]], width: int):
 
 
 def fused_index(vars_, extents):
+    """The fused index of some iterators, the last one running fastest."""
     flat = index(0)
     for var in vars_:
         flat = flat * index(extents[var]) + var

@@ -12,14 +12,16 @@ import numpy as np
 from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
+from ...analysis.row_chain import Product, RowChain
 from ...ir.exchange_constants import Exchange, constant_operands, exchange
 from ...ir.graph import append_log
-from ...ir.kernel import Kernel
+from ...ir.kernel import Kernel, Stage
 from ..core.contraction import Contraction
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, uses
 from ..core.nest import index
 from ..core.rule import is_open, target_of
+from .attention import RowChains
 from .matmul import Matmul
 from .pack_weights import fused_index, walk_start
 from .params import CpuParams
@@ -44,8 +46,8 @@ class RoundProducts:
     Sums, and what is done with them, stay float32; so do all inputs and results of kernels. The log says which products
     stay as they are, and why.
 
-    Refuses (leaves in float32) products with a vector, those of groups and of few channels, chains of rows
-    (attention), and those that would not be faster.
+    Refuses (leaves in float32) products with a vector, those of groups and of few channels, those in chains of rows
+    (attention) that are smaller than tiles, and those that would not be faster.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -112,15 +114,34 @@ class _Look(CpuRule):
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
         contraction = plain_contraction(kernel)
-        self.multiplies = contraction is not None
         if contraction is None:
+            self._look_at_chain()
             return
+        self.multiplies = True
         reason = self._objection(kernel, contraction)
         if reason is None:
             changed = self._changed(kernel, contraction)
             reason = price_objection(kernel, changed.kernel, params)
         self.found = None if reason else changed
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
+
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel as products want it; chains of rows want it as it is."""
+        self.plain = kernel
+        return super().prepare(kernel)
+
+    def _look_at_chain(self) -> None:
+        chain = RowChains.chain(self.plain)
+        if chain is None:
+            return
+        self.multiplies = True
+        worth = [stage for stage, product in chain.products.items() if _is_worth_tiles(chain, stage, product)]
+        if not worth:
+            self.decision = {"multiplied": FLOAT, "reason": "its products are smaller than tiles"}
+            return
+        stages = tuple(_rounded(each, chain.products[each]) if each in worth else each for each in chain.kernel.stages)
+        self.found = Exchange(Kernel(chain.kernel.inputs, chain.kernel.outputs, stages), {})
+        self.decision = {"multiplied": BFLOAT16}
 
     @staticmethod
     def _objection(kernel: Kernel, contraction: Contraction) -> str | None:
@@ -161,6 +182,19 @@ class _Look(CpuRule):
         return places[0] if places and len(reads) == 1 else None
 
 
+def _is_worth_tiles(chain: RowChain, stage: Stage, product: Product) -> bool:
+    depth, columns = (prod(stage.extents[v] for v in vars_) for vars_ in (stage.reduction, product.columns))
+    floats = all(str(each.ty.dtype) == FLOAT for each in (product.left, product.right, stage.body.value))
+    return floats and min(depth, columns, chain.row_count) >= SIDE
+
+
+def _rounded(stage: Stage, product: Product) -> Stage:
+    """The stage of a product with rounded operands."""
+    store = stage.body
+    total = store.buffer[tuple(store.indices)] + round_operand(product.left) * round_operand(product.right)
+    return replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
+
+
 def price_objection(kernel: Kernel, changed: Kernel, params: CpuParams) -> str | None:
     """Why the product had better stay what it is."""
     before, after = Matmul.plan(kernel, params), RoundedPlan.of(changed, params)
@@ -196,5 +230,3 @@ def _in_blocks(packed, contraction: Contraction, operand, length: tuple, paired:
         two = index(2)
         row, column = tirx.floordiv(column, two), row * two + tirx.floormod(column, two)
     return packed[batch, tile, step, row, column]
-
-

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tvm import ir, tirx
 
+from ...analysis.row_chain import Product
 from ...ir.kernel import Kernel
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
@@ -16,15 +17,15 @@ from ..core.reduction import Reduction, reduction_of
 from .matmul_plan import Chunks, MatmulPlan
 from .params import CpuParams
 from .tile import Tile
+from .tile_block import SPAN
 from .tile_unit import DEPTH, SIDE
 
 BFLOAT16, FLOAT = "bfloat16", "float32"
-SPAN = 2 * SIDE  # rows, and columns, of a block of results: two tiles of each operand are multiplied by each other
 BLOCK = SIDE * DEPTH
 _TILE_CYCLES = 20.0  # of a product of two tiles, with its share of the loads
 _COPY, _GATHER = 0.25, 1.5  # cycles to round and copy an element that lies beside the next one, and one that does not
 _START = 3000.0  # cycles to ask for the tiles and to configure them
-_KEPT_BYTES = 512 * 1024  # of copied operands that a task keeps in its second-level cache
+_KEPT_BYTES = 1024 * 1024  # of copied operands that a task keeps in its second-level cache
 
 
 def round_operand(value):
@@ -32,7 +33,7 @@ def round_operand(value):
     return value.astype(BFLOAT16).astype(FLOAT)
 
 
-def _unrounded(value):
+def unrounded(value):
     """What `round_operand` rounded, or a stored bfloat16 widened; None if a value is neither."""
     if not (isinstance(value, tirx.Cast) and str(value.ty.dtype) == FLOAT and str(value.value.ty.dtype) == BFLOAT16):
         return None
@@ -40,6 +41,11 @@ def _unrounded(value):
     if isinstance(inner, tirx.Cast) and str(inner.value.ty.dtype) == FLOAT:
         return inner.value
     return value if isinstance(inner, ir.TensorLoad) else None
+
+
+def is_rounded(product: Product) -> bool:
+    """Whether a product of a chain of rows is one of rounded operands."""
+    return unrounded(product.left) is not None and unrounded(product.right) is not None
 
 
 def plain_contraction(kernel: Kernel) -> Contraction | None:
@@ -60,7 +66,7 @@ class RoundedPlan(MatmulPlan):
         contraction = plain_contraction(kernel)
         if contraction is None:
             return None
-        left, right = _unrounded(contraction.left), _unrounded(contraction.right)
+        left, right = unrounded(contraction.left), unrounded(contraction.right)
         if left is None or right is None:
             return None
         return cls(replace(contraction, left=left, right=right), params)

@@ -26,11 +26,10 @@ from . import tile_unit
 from .matmul import MatmulEmitter, Task, in_last_chunk, of_chunk
 from .matmul_plan import Chunks
 from .params import CpuParams
-from .rounded_plan import FLOAT, SPAN, RoundedPlan
+from .rounded_plan import FLOAT, RoundedPlan
 from .rule import CpuRule
+from .tile_block import SPAN, multiply_block, round_line, round_lines
 from .tile_unit import DEPTH, SIDE
-
-_ROUNDED_AT_ONCE = 16
 
 
 class RoundedProduct(CpuRule):
@@ -95,24 +94,14 @@ class _Emitter(MatmulEmitter):
         line = scratch([steps * DEPTH], FLOAT, "line")
         tiles = scratch([-(-self.most_rows // SIDE), steps, SIDE, DEPTH], "uint16", "left")
         buffers += [line, tiles]
-        side = index(SIDE)
 
         def row(r) -> tirx.Stmt:
             left, place = plan.contraction.left, plan.point(task.batch, first + r)
             copy = self.over_depth(left, lambda k, point: store(line, substitute(left, {**place, **point}), k))
-
-            def rounded(step):
-                halves = []
-                for half in range(0, DEPTH, _ROUNDED_AT_ONCE):
-                    bits = tile_unit.rounded_bits(line[_vector(step * index(DEPTH) + half)])
-                    where = (tirx.floordiv(r, side), step, tirx.floormod(r, side), _vector(index(half)))
-                    halves.append(tirx.BufferStore(tiles, bits, list(where)))
-                return block(*halves)
-
-            return block(copy, self.scope.loop(steps, rounded, "step"))
+            return block(copy, round_line(self.scope, line, tiles, r, steps))
 
         def at(_batch, place, step):
-            return tile_unit.address(tiles, tirx.floordiv(place - first, side), step, 0, 0)
+            return tile_unit.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
 
         self.left_at = at
         zeros = self._zeros(plan.depth, steps * DEPTH, lambda k: store(line, tirx.const(0, FLOAT), k))
@@ -127,23 +116,9 @@ class _Emitter(MatmulEmitter):
         buffers += [lines, tiles]
 
         def panel(column, width: int) -> tirx.Stmt:
-            def pair(step, k):
-                return block(*(one(step, k, part) for part in range(0, width, SIDE)))
-
-            def one(step, k, part: int):
-                at = step * index(DEPTH) + k * index(2)
-                low, high = (
-                    tile_unit.rounded_bits(lines[at + index(odd), _vector(index(part))]).astype("uint32x16")
-                    for odd in (0, 1)
-                )
-                where = tirx.floordiv(column - first, index(SIDE)) + index(part // SIDE)
-                both = low | (high << tirx.Broadcast(tirx.const(16, "uint32"), SIDE))
-                return tirx.BufferStore(tiles, both, [where, step, k, _vector(index(0))])
-
-            pairs = self.scope.loop(
-                steps, lambda step: self.scope.loop(DEPTH // 2, lambda k: pair(step, k), "pair"), "step"
-            )
-            return block(self.pack_panel(lines, task.batch, column, width), pairs)
+            where = tirx.floordiv(column - first, index(SIDE))
+            copy = self.pack_panel(lines, task.batch, column, width)
+            return block(copy, round_lines(self.scope, lines, tiles, where, steps, width))
 
         def at(_batch, place, step):
             return tile_unit.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
@@ -154,7 +129,9 @@ class _Emitter(MatmulEmitter):
             steps * DEPTH,
             lambda k: self._vectors(SPAN, lambda j: store(lines, tirx.const(0, FLOAT), k, j)),
         )
-        return block(tile_unit.whole(tiles), zeros, self._along(task.column_chunk, plan.panel_chunks, plan.columns, panel))
+        return block(
+            tile_unit.whole(tiles), zeros, self._along(task.column_chunk, plan.panel_chunks, plan.columns, panel)
+        )
 
     def _zeros(self, first: int, end: int, body: Callable) -> tirx.Stmt | None:
         """What lies beyond the depth, so that it adds nothing."""
@@ -171,7 +148,10 @@ class _Emitter(MatmulEmitter):
     def _blocks(self, task: Task) -> tirx.Stmt:
         """All blocks of results; the operand that was copied in the inner loop, where it is in the cache."""
         plan = self.plan
-        rows, columns = (task.row_chunk, plan.row_chunks, plan.rows), (task.column_chunk, plan.panel_chunks, plan.columns)
+        rows, columns = (
+            (task.row_chunk, plan.row_chunks, plan.rows),
+            (task.column_chunk, plan.panel_chunks, plan.columns),
+        )
         if plan.left_in_blocks and not plan.right_in_blocks:
             return self._along(
                 *rows, lambda row, h: self._along(*columns, lambda column, w: self._block(task, row, h, column, w))
@@ -181,24 +161,11 @@ class _Emitter(MatmulEmitter):
         )
 
     def _block(self, task: Task, row, height: int, column, width: int) -> tirx.Stmt:
-        down, across = (range(-(-length // SIDE)) for length in (height, width))
-        totals = {(a, b): 2 * a + b for a in down for b in across}
+        def left_at(number: int, step):
+            return self.left_at(task.batch, row + index(number * SIDE), step)
 
-        def step(t) -> tirx.Stmt:
-            left = [tile_unit.load(4 + a, self.left_at(task.batch, row + index(a * SIDE), t)) for a in down]
-            right = [tile_unit.load(6 + b, self.right_at(task.batch, column + index(b * SIDE), t)) for b in across]
-            return block(*left, *right, *(tile_unit.multiply(c, 4 + a, 6 + b) for (a, b), c in totals.items()))
+        def right_at(number: int, step):
+            return self.right_at(task.batch, column + index(number * SIDE), step)
 
-        def keep(a: int, b: int, c: int) -> tirx.Stmt:
-            return tile_unit.keep(c, tile_unit.address(self.done, a * SIDE, b * SIDE), SPAN * 4)
-
-        start = [tile_unit.zero(c) for c in totals.values()]
-        kept = [keep(a, b, c) for (a, b), c in totals.items()]
-        finish = self.finish(task, row, column, height, width, self.done)
-        return block(*start, self.scope.loop(self.plan.steps, step, "step"), *kept, finish)
-
-
-def _vector(first):
-    return tirx.Ramp(first, index(1), _ROUNDED_AT_ONCE)
-
-
+        product = multiply_block(self.scope, self.plan.steps, left_at, right_at, self.done, height, width)
+        return block(product, self.finish(task, row, column, height, width, self.done))
