@@ -19,7 +19,7 @@ These stay in float32, and `decisions` of `explain.json` says of each product wh
 convolutions and those that slide over few channels, and products that would take longer, by a model of both schedules
 (`price`). The code asks Linux for the tiles itself, with or without Python.
 
-    python benchmarks/bfloat16_speed.py
+    make bench-bfloat16
 
 OpenVINO takes bfloat16 by itself on such CPUs. Runs in turns, batch 1, processor time on one thread.
 """
