@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -134,6 +134,13 @@ bench-accuracy: $(VENV)/installed-dev
 # and of 16 bits; an hour on a CPU.
 bench-precision: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/precision.py
+	$(BIN)/python benchmarks/render.py precision
+
+# The section of that page on CPUs, on one that multiplies bfloat16 numbers: the peer networks beside OpenVINO and torch,
+# on one thread and on all cores; twenty minutes.
+bench-bfloat16: $(VENV)/installed-dev
+	$(INSTALL) ".[peers]"
+	$(BIN)/python benchmarks/bfloat16_speed.py
 	$(BIN)/python benchmarks/render.py precision
 
 # The second table of docs/memory_plan.md: what one inference takes beside TVM, ONNX Runtime and torch; fifteen minutes.

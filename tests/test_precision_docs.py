@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 RENDER = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "precision.py"))
+BFLOAT16 = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "bfloat16.py"))
 ROWS = json.loads(RENDER["RESULTS"].read_text(encoding="utf-8"))["rows"]
 
 
@@ -21,3 +22,13 @@ def test_every_network_is_right_in_all_combinations():
     assert {key for key, error in errors.items() if not 0 < error <= RENDER["tolerance"](key[0], key[2])} == set()
     # Halves are seen, whatever the network.
     assert all((error > 1e-4) == (precision == "half-storage") for (_, _, precision), error in errors.items())
+
+
+def test_bfloat16_on_cpus_errs_at_most_twice_as_much_as_torch():
+    found = json.loads((ROOT / "benchmarks" / "bfloat16.json").read_text(encoding="utf-8"))["rows"]
+    assert {key.rpartition(", ")[0] for key in found} == set(BFLOAT16["NETWORKS"])
+    for key, row in found.items():
+        errors = row["errors"]
+        assert 1e-4 < errors["ours bfloat16"] <= 2 * errors["torch bfloat16"], key
+        assert errors["ours float32"] < 1e-5, key
+        assert row["ms"]["ours bfloat16"] < 0.5 * row["ms"]["ours float32"], key

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pages import half_instructions
+from pages import bfloat16, half_instructions
 from precision import NETWORKS, RESULTS, TARGETS, TOLERANCES, tolerance
 from rendering import content, dates, table, versions
 
@@ -67,6 +67,7 @@ def page() -> str:
         _CONDITION.format(goal=TOLERANCES["half-storage"], allowed=tolerance("resnext50", "half-storage")),
         _source(found),
         half_instructions.figures(),
+        bfloat16.section(),
     )
     return "\n".join(parts)
 

@@ -32,8 +32,8 @@ class Options:
     precision : str
         ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
         `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: tensors in memory and the factors of
-        products are bfloat16; ``tf32``: factors of products are tf32 (`RoundFactors`). See `require_precision` for the
-        targets.
+        products are bfloat16, on CPUs the factors alone (`RoundProducts`); ``tf32``: factors of products are tf32
+        (`RoundFactors`). See `require_precision` for the targets.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.
     in_buffers : tuple

@@ -76,7 +76,7 @@ class OutputCheck:
         CheckError
             If an output differs; names the pass, which is found by running them one by one.
         """
-        self._half |= phase == "precision"
+        self._half |= phase == ("schedule" if self._precision == "bfloat16" else "precision")
         self._foreign |= not self._on_cpu and phase in _NOT_FOR_CPUS
         if self._foreign:
             return

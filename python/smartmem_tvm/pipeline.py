@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tvm
 
+from .cpu_features import require_tiles
 from .errors import UserError
 from .ir.check_maps import check_maps
 from .ir.half import FLOAT
@@ -40,10 +41,10 @@ PRECISIONS = {
     FLOAT: (),
     "half-storage": ("store-half",),
     "half": ("store-half", "compute-half"),
-    "bfloat16": ("store-half", "round-factors"),
+    "bfloat16": ("store-half", "round-factors", "round-products"),
     "tf32": ("round-factors",),
 }
-"""Precision (`tables.precisions`) -> the passes that make it."""
+"""Precision (`tables.precisions`) -> the passes that make it, as far as a target has them."""
 _OF_CUDA = ("bfloat16", "tf32")
 
 # Passes that an option of another name than their phase's asks for: pass -> the option, and which of its values do.
@@ -55,6 +56,7 @@ _ON_REQUEST = {
     "transform-windows": ("winograd", bool),
     **dict.fromkeys(("gather-rows", "slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
     "store-half": ("precision", lambda precision: "store-half" in PRECISIONS[precision]),
+    "round-products": ("precision", lambda precision: "round-products" in PRECISIONS[precision]),
     "compute-half": ("precision", lambda precision: "compute-half" in PRECISIONS[precision]),
     "round-factors": ("precision", lambda precision: "round-factors" in PRECISIONS[precision]),
 }
@@ -217,6 +219,7 @@ PHASES = (
             "split-reductions",
             "lower-rotations",
             "vectorize-math",
+            "round-products",
             "transform-windows",
             "apply-records",
             "pack-weights",
@@ -314,11 +317,15 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
     ------
     UserError
         If there is no such precision, the target's row in `tables.targets` has no halves in memory, or the precision is
-        one of CUDA and the target is not. CUDA without such instructions computes in float32, and the log says so.
+        one of CUDA and the target is not, nor, for bfloat16, a CPU that multiplies such numbers. CUDA without such
+        instructions computes in float32, and the log says so.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision '{precision}' does not exist: use one of {', '.join(PRECISIONS)}.")
     if precision == FLOAT:
+        return
+    if precision == "bfloat16" and (target is None or is_cpu(target)):
+        require_tiles(target)
         return
     name = "llvm" if target is None else model_of(target) or target.kind.name
     if precision in _OF_CUDA:

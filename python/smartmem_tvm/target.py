@@ -13,6 +13,7 @@ from tvm.target import codegen
 
 import _smartmem_opencl
 
+from .cpu_features import unnamed_features
 from .errors import UserError
 from .planner.texture_form import ImageLimits
 from .tables.targets import TARGETS, Row, row_of
@@ -190,7 +191,10 @@ class Limits:
 def host_target() -> tvm.target.Target:
     """The CPU of this machine: its instruction set and all its cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return tvm.target.Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": int(cores or 1)})
+    cpu = codegen.llvm_get_system_cpu()
+    unnamed = unnamed_features(cpu)
+    more = {"mattr": unnamed} if unnamed else {}
+    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": int(cores or 1), **more})
 
 
 def parse_target(text: str | None) -> tvm.target.Target:

@@ -91,6 +91,18 @@ def test_model_that_onnxruntime_refuses(smartmem, model_path, monkeypatch):
     assert f"ONNX Runtime cannot run {model_path}" in outcome.err and "NOT_IMPLEMENTED" in outcome.err
 
 
+def test_products_in_bfloat16_may_err_most(smartmem, model_path):
+    from smartmem_tvm.cpu_features import has_tiles
+    from smartmem_tvm.target import host_target
+
+    outcome = smartmem("verify", model_path, "--precision", "bfloat16", "--json")
+    if has_tiles(host_target()):
+        assert outcome.code == 0, outcome.err
+        assert outcome.data["rtol"] == 5e-2 > outcome.data["max_rel_err"]
+    else:
+        assert outcome.code == 2 and "needs a CPU that multiplies bfloat16 numbers (AMX, on Linux)" in outcome.err
+
+
 def test_half_precision_may_err_more(smartmem, tmp_path):
     value = helper.make_tensor_value_info
     weight = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((64, 64)).astype("float16"), "w")

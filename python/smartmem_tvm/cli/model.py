@@ -112,7 +112,7 @@ def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TE
     """Add ``--precision`` and a switch for each technique."""
     text = (
         "numbers in memory, and with half also in arithmetic, of 16 bits on targets that can; bfloat16 and tf32 "
-        "through CUDA's matrix instructions (default: float32)"
+        "through CUDA's matrix instructions, bfloat16 also on CPUs with AMX (default: float32)"
     )
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     text = (

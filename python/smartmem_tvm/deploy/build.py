@@ -16,6 +16,7 @@ from ..analysis.texel_reads import TexelReads, texel_reads
 from ..cpu_code import wide_indices
 from ..errors import UserError
 from ..ir.functions import MAIN, public_functions
+from ..ir.graph import continue_log
 from ..ir.sizes import STREAMED
 from ..output_check import OutputCheck
 from ..pipeline import (
@@ -209,7 +210,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     compiled = Compiled(
         executable=executable,
-        graph=lift_weights(graph)[0],
+        graph=lift_weights(continue_log(graph, lowered))[0],
         target=target,
         weights=weights,
         rules=kernel_rules(lowered),

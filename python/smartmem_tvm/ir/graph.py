@@ -379,6 +379,12 @@ def append_log(mod: IRModule, log: list[dict]) -> IRModule:
     return mod.with_attr(LOG, [*old, *(json.dumps(entry) for entry in log)]) if log else mod
 
 
+def continue_log(mod: IRModule, later: IRModule) -> IRModule:
+    """`mod` with the decisions of `later`, which it became."""
+    known = later.attrs is not None and LOG in later.attrs
+    return mod.with_attr(LOG, later.attrs[LOG]) if known else mod
+
+
 def read_log(mod: IRModule) -> list[dict]:
     """Decisions recorded on the module, oldest first."""
     return [json.loads(entry) for entry in mod.attrs[LOG]] if mod.attrs and LOG in mod.attrs else []

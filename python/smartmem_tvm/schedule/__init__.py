@@ -8,6 +8,7 @@ from .cpu.fallback import Fallback
 from .cpu.matmul import Matmul, loop_orders
 from .cpu.pack_weights import PackWeights
 from .cpu.params import CpuParams
+from .cpu.round_products import RoundProducts
 from .cpu.rows import Rows
 from .cpu.rule import CpuRule
 from .cpu.sequence import InSequence
@@ -30,6 +31,7 @@ __all__ = [
     "PackWeights",
     "Price",
     "Prices",
+    "RoundProducts",
     "Rows",
     "Rule",
     "ScheduleKernels",

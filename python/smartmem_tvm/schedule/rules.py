@@ -9,6 +9,7 @@ from .cpu.depthwise import Depthwise
 from .cpu.elementwise import Elementwise
 from .cpu.fallback import Fallback
 from .cpu.matmul import Matmul
+from .cpu.rounded_product import RoundedProduct
 from .cpu.rows import Rows
 from .cpu.sequence import InSequence
 from .cpu.slide import Slide
@@ -26,7 +27,7 @@ from .gpu.window.window import windows_rules
 
 def default_rules() -> list[Rule]:
     """One rule per kernel family and target; a target's rules return None for other targets."""
-    families = [Depthwise(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
+    families = [Depthwise(), RoundedProduct(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
     products = [GpuMatrix(), *windows_rules(), GpuMatmul()]
     on_gpu = [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]

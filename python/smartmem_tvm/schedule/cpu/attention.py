@@ -25,8 +25,11 @@ from ..core.decisions import decide
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
+from . import tile_unit
 from .panel_product import PanelProduct
 from .params import CpuParams
+from .rounded_panels import RoundedPanels
+from .rounded_plan import is_rounded
 from .row_stages import RowStages
 from .rule import CpuRule
 from .tile import best_tile
@@ -52,6 +55,12 @@ class RowChains(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is no chain of rows."""
+        chain = self.chain(kernel)
+        return None if chain is None else _Emitter(chain, params).kernel()
+
+    @staticmethod
+    def chain(kernel: Kernel) -> RowChain | None:
+        """The chain in a kernel that this rule takes."""
         if sum(bool(stage.reduction) for stage in kernel.stages) < 2 or len(kernel.outputs) != 1:
             return None
         try:
@@ -61,7 +70,7 @@ class RowChains(CpuRule):
         known = all(combiner_of(s) is not None for s in chain.kernel.stages if s.reduction)
         if not known or not chain.products or chain.row_count < 2:
             return None
-        return _Emitter(chain, params).kernel()
+        return chain
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ class _Emitter:
     def __init__(self, chain: RowChain, params: CpuParams):
         self.chain, self.params, self.scope = chain, params, Scope()
         self.batch = chain.batch_count
+        self.rounded = [s for s, product in chain.products.items() if params.tiles and is_rounded(product)]
         work = sum(math.prod(s.extents.values()) for s in chain.kernel.stages)
         self.blocks = Blocks.of(chain, params, self.batch, work >= params.serial_below)
 
@@ -124,13 +134,14 @@ class _Emitter:
             return self._task(batch, first, length)
 
         tasks = self.batch * chunks
-        return self.scope.loop(tasks, task, "task", PARALLEL if self.blocks.parallel and tasks > 1 else SERIAL)
+        nest = self.scope.loop(tasks, task, "task", PARALLEL if self.blocks.parallel and tasks > 1 else SERIAL)
+        return block(tile_unit.ask_for_tiles(), nest) if self.rounded else nest
 
     def _task(self, batch, first, length: int) -> tirx.Stmt:
         chain, rows = self.chain, self.blocks.length
         place = split_index(batch, chain.batch, chain.extents)
         stages = RowStages(chain, self.params, self.scope, rows, place)
-        products = {s: PanelProduct(stages, s, self.params) for s in chain.products}
+        products = {s: self._product(stages, s) for s in chain.products}
         packing = [p.pack() for p in products.values()]
         count = length
         if self.blocks.count % length:
@@ -140,7 +151,14 @@ class _Emitter:
             return self._block(stages.at_rows(self.blocks.first(first + number)), products)
 
         nest = self.scope.loop(count, one, "block", most=length)
-        return allocate([*(p.packed for p in products.values()), *stages.buffers], block(*packing, nest))
+        nest = block(*packing, nest)
+        if self.rounded:
+            words = tile_unit.configuration()
+            nest = allocate([words], block(tile_unit.configure(words), nest, tile_unit.release()))
+        return allocate([*(p.packed for p in products.values()), *stages.buffers], nest)
+
+    def _product(self, stages: RowStages, stage: Stage) -> PanelProduct:
+        return (RoundedPanels if stage in self.rounded else PanelProduct)(stages, stage, self.params)
 
     def _block(self, stages: RowStages, products: dict) -> tirx.Stmt:
         """All stages on one block; stages between products go row by row."""

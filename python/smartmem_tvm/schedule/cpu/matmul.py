@@ -43,7 +43,7 @@ class Matmul(CpuRule):
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is no contraction."""
         plan = self.plan(kernel, params)
-        return None if plan is None else _Emitter(plan).kernel()
+        return None if plan is None else MatmulEmitter(plan).kernel()
 
     @staticmethod
     def plan(kernel: Kernel, params: CpuParams, constants: Sequence = ()) -> MatmulPlan | None:
@@ -78,7 +78,7 @@ def loop_orders(kernel: Kernel) -> tuple[dict[str, int], ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class Task:
     """What one task works on: its batch and chunks, and how to read the left operand at (row, fused depth)."""
 
     batch: object
@@ -87,7 +87,9 @@ class _Task:
     left: Callable
 
 
-class _Emitter:
+class MatmulEmitter:
+    """Writes the nest of one contraction."""
+
     def __init__(self, plan: MatmulPlan):
         self.plan = plan
         self.params = plan.params
@@ -107,37 +109,42 @@ class _Emitter:
         per_batch, columns = index(plan.row_chunks.count * plan.panel_chunks.count), index(plan.panel_chunks.count)
         batch = simplify(tirx.floordiv(number, per_batch))
         row_chunk = simplify(tirx.floordiv(tirx.floormod(number, per_batch), columns))
-        column_chunk = simplify(tirx.floormod(number, columns))
+        return self.task(batch, row_chunk, simplify(tirx.floormod(number, columns)))
+
+    def task(self, batch, row_chunk, column_chunk) -> tirx.Stmt:
+        """What one task does."""
+        plan = self.plan
         if not plan.left_packed:
-            return self._panels(_Task(batch, row_chunk, column_chunk, lambda row, k: plan.left(batch, row, k)))
+            return self._panels(Task(batch, row_chunk, column_chunk, lambda row, k: plan.left(batch, row, k)))
         first = row_chunk * index(plan.row_chunks.length * plan.tile.height)
-        packed = scratch([self._most_rows, plan.depth], plan.contraction.left.ty.dtype, "left")
-        task = _Task(batch, row_chunk, column_chunk, lambda row, k: packed[row - first, k])
+        packed = scratch([self.most_rows, plan.depth], plan.contraction.left.ty.dtype, "left")
+        task = Task(batch, row_chunk, column_chunk, lambda row, k: packed[row - first, k])
         pack = self.scope.loop(
-            self._rows(row_chunk), lambda r: self._pack_row(packed, r, batch, first + r), "row", most=self._most_rows
+            self.rows_of(row_chunk), lambda r: self._pack_row(packed, r, batch, first + r), "row", most=self.most_rows
         )
         return allocate([packed], block(pack, self._panels(task)))
 
     def _pack_row(self, packed, at, batch, row) -> tirx.Stmt:
         plan = self.plan
         left, place = plan.contraction.left, plan.point(batch, row)
-        return self._over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), at, k))
+        return self.over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), at, k))
 
     @property
-    def _most_rows(self) -> int:
+    def most_rows(self) -> int:
+        """Rows of the largest chunk."""
         chunks, height = self.plan.row_chunks, self.plan.tile.height
         last = self.plan.rows - (chunks.count - 1) * chunks.length * height
         return max(last, chunks.length * height if chunks.count > 1 else 0)
 
-    def _rows(self, row_chunk):
+    def rows_of(self, row_chunk):
         """Rows of a chunk, remainder included."""
         chunks, height = self.plan.row_chunks, self.plan.tile.height
         last = self.plan.rows - (chunks.count - 1) * chunks.length * height
-        return _of_chunk(row_chunk, Chunks(chunks.length * height, chunks.count, last))
+        return of_chunk(row_chunk, Chunks(chunks.length * height, chunks.count, last))
 
     # -- panels --------------------------------------------------------------------------------------------------
 
-    def _panels(self, task: _Task) -> tirx.Stmt:
+    def _panels(self, task: Task) -> tirx.Stmt:
         plan, chunks, statements = self.plan, self.plan.panel_chunks, []
         width = plan.tile.width
         if plan.panels:
@@ -145,24 +152,22 @@ class _Emitter:
             def panel(p):
                 return self._panel(task, (task.column_chunk * index(chunks.length) + p) * index(width), width)
 
-            statements.append(
-                self.scope.loop(_of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest)
-            )
+            statements.append(self.scope.loop(of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest))
         column, tails = plan.panels * width, []
         for tail in plan.tails:
             tails.append(self._panel(task, index(column), tail))
             column += tail
-        return block(*statements, *_in_last_chunk(task.column_chunk, chunks, tails))
+        return block(*statements, *in_last_chunk(task.column_chunk, chunks, tails))
 
-    def _panel(self, task: _Task, column, width: int) -> tirx.Stmt:
+    def _panel(self, task: Task, column, width: int) -> tirx.Stmt:
         plan = self.plan
         if not plan.right_packed:
             return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k))
         packed = scratch([plan.depth, width], plan.contraction.right.ty.dtype, "right")
-        pack = self._pack_panel(packed, task.batch, column, width)
+        pack = self.pack_panel(packed, task.batch, column, width)
         return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j])))
 
-    def _pack_panel(self, packed, batch, column, width: int) -> tirx.Stmt:
+    def pack_panel(self, packed, batch, column, width: int) -> tirx.Stmt:
         """Copy the columns of a panel."""
         plan, right, run = self.plan, self.plan.contraction.right, self.plan.right_run(width)
 
@@ -173,7 +178,7 @@ class _Emitter:
         if run == 1 and width % self.params.lanes == 0 and not chooses_along(right, plan.contraction.columns):
             run = self.params.lanes  # gathered element by element, stored as a vector
         if run == 1:  # one column after the other: its place in memory is worked out once
-            return self.scope.loop(width, lambda j: self._over_depth(right, copy(j)), "j")
+            return self.scope.loop(width, lambda j: self.over_depth(right, copy(j)), "j")
 
         def row(k, point):
             return self.scope.loop(
@@ -185,9 +190,9 @@ class _Emitter:
                 UNROLL,
             )
 
-        return self._over_depth(right, row)
+        return self.over_depth(right, row)
 
-    def _over_depth(self, operand, body) -> tirx.Stmt:
+    def over_depth(self, operand, body) -> tirx.Stmt:
         """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""
         depth, extents = self.plan.contraction.depth, self.reduction.extents
 
@@ -212,7 +217,7 @@ class _Emitter:
 
     # -- tiles ---------------------------------------------------------------------------------------------------
 
-    def _tiles(self, task: _Task, column, width: int, right) -> tirx.Stmt:
+    def _tiles(self, task: Task, column, width: int, right) -> tirx.Stmt:
         plan, height, chunks = self.plan, self.plan.tile.height, self.plan.row_chunks
         first, statements = task.row_chunk * index(chunks.length * height), []
         whole = plan.rows // height * height
@@ -221,12 +226,12 @@ class _Emitter:
             def tile(t):
                 return self._tile(task, first + t * index(height), column, height, width, right)
 
-            statements.append(self.scope.loop(_of_chunk(task.row_chunk, chunks), tile, "tile", most=chunks.longest))
+            statements.append(self.scope.loop(of_chunk(task.row_chunk, chunks), tile, "tile", most=chunks.longest))
         rest = plan.rows - whole
         tail = [self._tile(task, index(whole), column, rest, width, right)] if rest else []
-        return block(*statements, *_in_last_chunk(task.row_chunk, chunks, tail))
+        return block(*statements, *in_last_chunk(task.row_chunk, chunks, tail))
 
-    def _tile(self, task: _Task, row, column, height: int, width: int, right) -> tirx.Stmt:
+    def _tile(self, task: Task, row, column, height: int, width: int, right) -> tirx.Stmt:
         acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
         start = acc.set(lambda i, j, _: self.reduction.init)
         total = self._steps(
@@ -238,7 +243,7 @@ class _Emitter:
         # leave the registers first: a loop that indexes the accumulators would keep them in memory all along
         done = scratch([height, width], self.reduction.accumulator.ty.dtype, "done")
         spill = acc.each(lambda i, j, value: store(done, value, i, j))
-        finish = self._finish(task, row, column, height, width, done)
+        finish = self.finish(task, row, column, height, width, done)
         return allocate([done], acc.allocate(start, total, spill, finish))
 
     def _steps(self, add) -> tirx.Stmt:
@@ -258,10 +263,10 @@ class _Emitter:
         finish = self.reduction.finish
         return size(finish) <= _SMALL_FINISH and not has_select(finish) and not self.plan.stores_down
 
-    def _result(self, value, task: _Task, row, column) -> tirx.Stmt:
+    def _result(self, value, task: Task, row, column) -> tirx.Stmt:
         return self.reduction.store(value, self.plan.point(task.batch, row, column))
 
-    def _finish(self, task: _Task, row, column, height: int, width: int, sums) -> tirx.Stmt:
+    def finish(self, task: Task, row, column, height: int, width: int, sums) -> tirx.Stmt:
         """Store a tile in the direction in which the result is contiguous."""
 
         def at(i, j) -> tirx.Stmt:
@@ -279,7 +284,7 @@ class _Emitter:
         return self.scope.vectors(width, self.params.lanes, body)
 
 
-def _of_chunk(number, chunks: Chunks):
+def of_chunk(number, chunks: Chunks):
     """Length of chunk `number`."""
     if chunks.count == 1:
         return chunks.last
@@ -290,7 +295,7 @@ def _of_chunk(number, chunks: Chunks):
     return index(chunks.length) + is_last * index(chunks.last - chunks.length)
 
 
-def _in_last_chunk(number, chunks: Chunks, statements: list) -> list:
+def in_last_chunk(number, chunks: Chunks, statements: list) -> list:
     """`statements`, done by the last chunk only."""
     if not statements or chunks.count == 1:
         return statements

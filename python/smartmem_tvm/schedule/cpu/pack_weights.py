@@ -132,12 +132,12 @@ def _packing(kernel: Kernel, plan: MatmulPlan) -> Packing | None:
     origin = walk.analyzer.simplify(walk.offset(operand.source, operand.indices))
     if len(readers) != 1 or not all(var in stage.extents for var in vars_):
         return None
-    if any(step is None or step < 0 for step in steps.values()) or _start(origin, vars_) != 0:
+    if any(step is None or step < 0 for step in steps.values()) or walk_start(origin, vars_) != 0:
         return None
     width = plan.tile.width
     sizes = tuple(tuple(extents[var] for var in group) for group in groups)
     packed = _buffer(operand.source, sizes, width)
-    batch, column, depth = (_fused(group, extents) for group in groups)
+    batch, column, depth = (fused_index(group, extents) for group in groups)
     width_ = index(width)
     at = (batch, tirx.floordiv(column, width_), depth, tirx.floormod(column, width_))
     body = replace_loads(stage.body, lambda load: packed[at] if load.source.same_as(operand.source) else None)
@@ -146,7 +146,7 @@ def _packing(kernel: Kernel, plan: MatmulPlan) -> Packing | None:
     return Packing(changed, position, sizes, tuple(tuple(steps[v] for v in group) for group in groups), width)
 
 
-def _start(origin, vars_) -> int | None:
+def walk_start(origin, vars_) -> int | None:
     """Where the walk through an operand starts."""
     first = sym.Analyzer().simplify(substitute(origin, {var: index(0) for var in vars_}))
     return int(first) if isinstance(first, tirx.IntImm) else None
@@ -158,7 +158,8 @@ def _buffer(old, sizes: Sequence[Sequence[int]], width: int):
     return tirx.decl_buffer([index(each) for each in shape], old.ty.dtype, old.name)
 
 
-def _fused(vars_, extents):
+def fused_index(vars_, extents):
+    """The fused index of some iterators, the last one running fastest."""
     flat = index(0)
     for var in vars_:
         flat = flat * index(extents[var]) + var

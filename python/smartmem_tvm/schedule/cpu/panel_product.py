@@ -70,7 +70,7 @@ class PanelProduct:
     def _pack_panel(self, column, first: int, width: int) -> tirx.Stmt:
         lanes, right = self.params.lanes, self.product.right
         real = min(width, self.columns - first)
-        whole = 0 if _searched(right, self.product.columns) else real // lanes * lanes
+        whole = 0 if is_searched(right, self.product.columns) else real // lanes * lanes
 
         def at(j):
             place = self.stages.point(self.stage, None, column + j)
@@ -91,16 +91,16 @@ class PanelProduct:
         def one(flat, depth):
             return block(fill(flat, depth) if real < width else None, vectors(flat, depth) if whole else None)
 
-        many = self._over_depth(one) if whole or real < width else None
+        many = self.over_depth(one) if whole or real < width else None
         # column by column: where a column is, is worked out once
-        rest = self.scope.loop(real - whole, lambda j: self._over_depth(at(index(whole) + j)), "j")
+        rest = self.scope.loop(real - whole, lambda j: self.over_depth(at(index(whole) + j)), "j")
         return block(many, rest if whole < real else None)
 
     def _place(self, column, depth, width: int):
         """Where the panel that begins at `column` keeps its first element at `depth`."""
         return self.scope.analyzer.simplify(column * index(self.depth) + depth * index(width))
 
-    def _over_depth(self, body) -> tirx.Stmt:
+    def over_depth(self, body) -> tirx.Stmt:
         """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""
         vars_, extents = self.stage.reduction, self.stage.extents
 
@@ -137,7 +137,7 @@ class PanelProduct:
             return self.scope.simplify(store(rows, self.stages.value(left, row, point), row, flat))
 
         if len(self.stage.reduction) > 1 or self.depth % lanes or has_select(left):
-            return self._over_depth(at)
+            return self.over_depth(at)
         return self.scope.loop(
             self.depth // lanes,
             lambda v: self.stages.vector(lambda j: at(v * index(lanes) + j, {var: v * index(lanes) + j})),
@@ -190,7 +190,7 @@ class PanelProduct:
         return allocate([done], acc.allocate(start, total, spill, store_real))
 
 
-def _searched(expr, columns: tuple) -> bool:
+def is_searched(expr, columns: tuple) -> bool:
     """Whether a condition or another load has to say where neighbouring columns are: nothing for a vector load."""
     if contains(expr, ir.Call, is_if_then_else):
         return True

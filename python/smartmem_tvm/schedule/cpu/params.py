@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
+from ...cpu_features import has_tiles
+
 # LLVM feature -> (float32 lanes, vector registers); the first that the target has counts. `llvm_get_vector_width`
 # says 512 for every x86, so it is no help.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
@@ -56,6 +58,8 @@ class CpuParams:
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
         Side of the square tile of an element-wise kernel that reads across its output.
+    tiles : bool
+        The processor multiplies tiles of bfloat16 numbers.
     """
 
     lanes: int = 8
@@ -76,6 +80,7 @@ class CpuParams:
     tile_values: int = 255
     row_vectors: int = 4
     transpose_tile: int = 16
+    tiles: bool = False
 
     @property
     def facts(self) -> dict[str, int]:
@@ -95,7 +100,8 @@ class CpuParams:
         lanes, registers = next(units, _BASELINE)
         memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)
         cores = int(target.attrs.get("num-cores") or cls.cores)
-        return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory)
+        tiles = has_tiles(target)
+        return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles)
 
 
 def _processor(target: Target) -> str:

@@ -15,7 +15,7 @@ _BINARY = (
 
 
 def widened(value):
-    """The same expression without roundings to 16 bits on the way; integers, conditions and indices are what they were."""
+    """The same expression without roundings to 16 bits on its way; integers, conditions, indices are what they were."""
     if not isinstance(value.ty, ir.PrimType):
         return value
     dtype = str(value.ty.dtype)

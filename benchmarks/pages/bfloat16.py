@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of docs/precision.md on bfloat16 on CPUs, of what bfloat16_speed.py measured."""
+
+from __future__ import annotations
+
+from bfloat16_speed import NETWORKS, OPENVINO, OURS, RESULTS
+from rendering import content, dates, table, threads, versions
+
+_HEAD = """
+## bfloat16 on CPUs
+
+`--precision bfloat16`: what matmuls, convolutions and attention multiply is rounded to bfloat16, and multiplied by the
+tile unit of CPUs that have one: AMX, of Intel since Sapphire Rapids, on Linux. `{"kind": "llvm", "mcpu":
+"sapphirerapids"}` is such a target. Sums are float32, and so is all else: what follows a product in its kernel,
+softmax, normalisations, tensors between kernels. Weights are rounded, and put into tiles, when the model is compiled;
+what is computed is rounded where it is copied into tiles. Other CPUs are refused. AVX512_BF16 alone, without tiles, is
+not used.
+
+These stay in float32, and `decisions` of `explain.json` says of each product why: products with a vector, grouped
+convolutions and those that slide over few channels, and products that would take longer, by a model of both schedules
+(`price`). The code asks Linux for the tiles itself, with or without Python.
+
+    make bench-bfloat16
+
+OpenVINO takes bfloat16 by itself on such CPUs. Runs in turns, batch 1, processor time on one thread.
+"""
+_ERRORS = """
+The largest absolute error against torch in float64, on the same weights and input, relative to the largest magnitude of
+the output; *torch bfloat16* is the network with all weights and tensors in bfloat16.
+"""
+_CONDITION = """
+OpenVINO's default is faster on ResNeXt-50. Our tensors between convolutions are float32 planes, which each convolution
+rounds into tiles anew, and grouped convolutions stay in float32.
+"""
+_SYSTEMS = (*OURS, *OPENVINO)
+
+
+def section() -> str:
+    """The whole section."""
+    found = content(RESULTS.name)
+    counts = sorted({int(key.rpartition(", ")[2]) for key in found["rows"]})
+    here = found["machine"]
+    source = f"Measured on {here['cpu']}, {here['os']}; {versions(here)}; {dates(found['rows'].values())}."
+    parts = [
+        _HEAD,
+        *(_times(found["rows"], count) for count in counts),
+        _ERRORS,
+        _errors(found["rows"]),
+        _CONDITION,
+        source,
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _row(rows: dict, name: str, count: int) -> dict:
+    return rows.get(f"{name}, {count}", {})
+
+
+def _times(rows: dict, count: int) -> str:
+    def line(system: str) -> tuple:
+        return (system, *(_milliseconds(_row(rows, name, count), system) for name in NETWORKS))
+
+    lines = [line(system) for system in _SYSTEMS]
+    ratio = ("ours bfloat16 / OpenVINO default", *(_ratio(_row(rows, name, count)) for name in NETWORKS))
+    return table((f"milliseconds, {threads(count)}: median (least)", *NETWORKS.values()), [*lines, ratio]) + "\n"
+
+
+def _milliseconds(row: dict, system: str) -> str:
+    return f"{row['ms'][system]:.1f} ({row['least_ms'][system]:.1f})" if "ms" in row else "-"
+
+
+def _ratio(row: dict) -> str:
+    return f"{row['ms']['ours bfloat16'] / row['ms']['OpenVINO default']:.2f}x" if "ms" in row else "-"
+
+
+def _errors(rows: dict) -> str:
+    first = min(int(key.rpartition(", ")[2]) for key in rows)
+    systems = ("torch bfloat16", "ours bfloat16", "OpenVINO default", "ours float32")
+    found = [_row(rows, name, first).get("errors", {}) for name in NETWORKS]
+    lines = [(system, *(f"{each[system]:.1e}" if system in each else "-" for each in found)) for system in systems]
+    return table(("error", *NETWORKS.values()), lines)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a CPU has for products of bfloat16 numbers, and what LLVM's name for this machine's CPU leaves out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tvm
+from tvm.target import codegen
+
+from .errors import UserError
+
+TILES = ("amx-tile", "amx-bf16", "avx512bf16")  # LLVM's names: products of tiles, and the rounding of vectors
+_AS_LINUX_SAYS = {"amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "avx512bf16": "avx512_bf16"}
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def has_tiles(target: tvm.target.Target) -> bool:
+    """Whether kernels for a CPU can multiply tiles of bfloat16 numbers (AMX).
+
+    The code asks Linux for the tiles' registers, so it is for Linux only.
+    """
+    system = str(target.attrs.get("mtriple") or "")
+    elsewhere = system and "linux" not in system
+    return not elsewhere and all(codegen.target_has_features(each, target) for each in TILES)
+
+
+def unnamed_features(cpu: str, flags: frozenset[str] | None = None) -> list[str]:
+    """What ``mattr`` has to add to ``mcpu`` for `has_tiles`: a virtual machine may give its CPU the number of another.
+
+    Parameters
+    ----------
+    cpu : str
+        LLVM's name.
+    flags : frozenset of str, optional
+        What Linux says of the CPU; by default of this machine's.
+    """
+    flags = _flags() if flags is None else flags
+    if not all(_AS_LINUX_SAYS[each] in flags for each in TILES):
+        return []
+    named = tvm.target.Target({"kind": "llvm", "mcpu": cpu})
+    return [f"+{each}" for each in TILES if not codegen.target_has_features(each, named)]
+
+
+def _flags() -> frozenset[str]:
+    try:
+        lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return frozenset()
+    return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+
+
+def require_tiles(target: tvm.target.Target | None) -> None:
+    """Refuse targets that do not multiply bfloat16 numbers.
+
+    Raises
+    ------
+    UserError
+        If the target is no CPU with AMX.
+    """
+    if target is None or target.kind.name != "llvm" or not has_tiles(target):
+        name = "llvm" if target is None else str(target.attrs.get("mcpu") or target.kind.name)
+        raise UserError(
+            f"precision 'bfloat16' needs a CPU that multiplies bfloat16 numbers (AMX, on Linux), which '{name}' is not "
+            f"known to be: compile for one that does, as sapphirerapids, or in float32."
+        )

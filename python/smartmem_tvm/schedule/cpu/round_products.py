@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RoundProducts: what matmuls and convolutions multiply is rounded to bfloat16, on CPUs that are fast at that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import ml_dtypes
+import numpy as np
+from tvm import IRModule, ir, tirx
+from tvm.ir.transform import PassContext, module_pass
+
+from ...analysis.row_chain import Product, RowChain
+from ...ir.exchange_constants import Exchange, constant_operands, exchange
+from ...ir.graph import append_log
+from ...ir.kernel import Kernel, Stage
+from ..core.contraction import Contraction
+from ..core.decisions import deciding, given_rule
+from ..core.expressions import Walk, uses
+from ..core.nest import index
+from ..core.rule import is_open, target_of
+from .attention import RowChains
+from .matmul import Matmul
+from .pack_weights import fused_index, walk_start
+from .params import CpuParams
+from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
+from .rule import CpuRule
+from .slide import Slide
+from .tile_unit import DEPTH, SIDE
+
+
+@module_pass(opt_level=0, name="RoundProducts")
+class RoundProducts:
+    """Round what matmuls and convolutions multiply to bfloat16, constants at once and into tiles.
+
+    Before, with ``b`` of 768 x 3072 elements::
+
+        C[i, j] += A[i, k] * b[k, j]
+
+    After, with ``b`` of 192 x 24 x 16 x 32 elements of bfloat16::
+
+        C[i, j] += float(bfloat16(A[i, k])) * float(b[j // 16, k // 32, k % 32 // 2, j % 16 * 2 + k % 2])
+
+    Sums, and what is done with them, stay float32; so do all inputs and results of kernels. The log says which products
+    stay as they are, and why.
+
+    Refuses (leaves in float32) products with a vector, those of groups and of few channels, those in chains of rows
+    (attention) that are smaller than tiles, and those that would not be faster.
+    """
+
+    def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
+        """Run the pass."""
+        constants, found, log = constant_operands(mod), {}, []
+        for gvar, func in mod.functions_items():
+            if not (isinstance(func, tirx.PrimFunc) and is_open(func) and given_rule(func) is None):
+                continue
+            look = _Look(constants.get(gvar, ()))
+            with deciding(func):
+                look.apply(func, target_of(func, gvar.name_hint))
+            if look.found is not None:
+                found[gvar] = look.found
+            if look.multiplies:
+                log.append({"pass": "RoundProducts", "kernel": gvar.name_hint, **look.decision})
+        return append_log(exchange(mod, found), log)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One constant operand in tiles.
+
+    Attributes
+    ----------
+    extents, steps : tuple of tuple of int
+        Of the iterators of batch, rows (or columns) and depth: how many there are, and the elements between two.
+    paired : bool
+        Two numbers of the depth lie next to each other, for each of the columns: a right operand.
+    """
+
+    extents: tuple[tuple[int, ...], ...]
+    steps: tuple[tuple[int, ...], ...]
+    paired: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Batch, tiles of rows or columns, tiles of the depth, and a tile."""
+        batch, length, depth = map(prod, self.extents)
+        return batch, -(-length // SIDE), -(-depth // DEPTH), SIDE, DEPTH
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The operand's values in tiles; beyond the last ones there are zeros."""
+        flat, extents = np.ascontiguousarray(array).reshape(-1), sum(self.extents, ())
+        strides = [step * flat.itemsize for step in sum(self.steps, ())]
+        batch, length, depth = map(prod, self.extents)
+        whole = np.lib.stride_tricks.as_strided(flat, extents, strides, writeable=False)
+        _, tiles, steps, _, _ = self.shape
+        padded = np.zeros((batch, tiles * SIDE, steps * DEPTH), ml_dtypes.bfloat16)
+        padded[:, :length, :depth] = whole.reshape(batch, length, depth).astype(ml_dtypes.bfloat16)
+        apart = padded.reshape(batch, tiles, SIDE, steps, DEPTH).swapaxes(2, 3)
+        if self.paired:
+            apart = apart.reshape(batch, tiles, steps, SIDE, DEPTH // 2, 2).swapaxes(3, 4)
+        return np.ascontiguousarray(apart).reshape(self.shape)
+
+
+class _Look(CpuRule):
+    """Asks, as the rules do, what a kernel is; keeps the kernel with rounded operands, if it is to have them."""
+
+    def __init__(self, constants: Collection[int]):
+        super().__init__()
+        self.constants, self.found, self.multiplies = constants, None, False
+        self.decision: dict = {}
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> None:
+        """Schedules nothing."""
+        contraction = plain_contraction(kernel)
+        if contraction is None:
+            self._look_at_chain()
+            return
+        self.multiplies = True
+        reason = self._objection(kernel, contraction)
+        if reason is None:
+            changed = self._changed(kernel, contraction)
+            reason = price_objection(kernel, changed.kernel, params)
+        self.found = None if reason else changed
+        self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
+
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel as products want it; chains of rows want it as it is."""
+        self.plain = kernel
+        return super().prepare(kernel)
+
+    def _look_at_chain(self) -> None:
+        chain = RowChains.chain(self.plain)
+        if chain is None:
+            return
+        self.multiplies = True
+        worth = [stage for stage, product in chain.products.items() if _is_worth_tiles(chain, stage, product)]
+        if not worth:
+            self.decision = {"multiplied": FLOAT, "reason": "its products are smaller than tiles"}
+            return
+        stages = tuple(_rounded(each, chain.products[each]) if each in worth else each for each in chain.kernel.stages)
+        self.found = Exchange(Kernel(chain.kernel.inputs, chain.kernel.outputs, stages), {})
+        self.decision = {"multiplied": BFLOAT16}
+
+    @staticmethod
+    def _objection(kernel: Kernel, contraction: Contraction) -> str | None:
+        if any(var not in kernel.stages[0].extents for var in contraction.reduction.extents):
+            return "it is a product of groups"
+        if Slide.convolution(kernel) is not None:
+            return "its window slides over few channels"
+        if any(str(each.ty.dtype) != FLOAT for each in (contraction.left, contraction.right)):
+            return "its operands are of another type"
+        return None
+
+    def _changed(self, kernel: Kernel, contraction: Contraction) -> Exchange:
+        stage, inputs, forms, operands = kernel.stages[0], list(kernel.inputs), {}, []
+        for operand, length, paired in (
+            (contraction.left, contraction.rows, False),
+            (contraction.right, contraction.columns, True),
+        ):
+            position = self._constant(kernel, operand)
+            blocks = None if position is None else blocks_of(contraction, operand, length, paired)
+            if blocks is None:
+                operands.append(round_operand(operand))
+                continue
+            shape = [index(each) for each in blocks.shape]
+            inputs[position] = tirx.decl_buffer(shape, BFLOAT16, operand.source.name)
+            forms[position] = blocks.pack
+            operands.append(_in_blocks(inputs[position], contraction, operand, length, paired).astype(FLOAT))
+        store = stage.body
+        total = store.buffer[tuple(store.indices)] + operands[0] * operands[1]
+        changed = replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
+        return Exchange(Kernel(tuple(inputs), kernel.outputs, (changed, *kernel.stages[1:])), forms)
+
+    def _constant(self, kernel: Kernel, operand) -> int | None:
+        """The position of the constant that an operand is, if nothing else in the kernel reads it."""
+        if not isinstance(operand, ir.TensorLoad):
+            return None
+        reads = [load for stage in kernel.stages for load in stage.loads if load.source.same_as(operand.source)]
+        places = [i for i in self.constants if kernel.inputs[i].same_as(operand.source)]
+        return places[0] if places and len(reads) == 1 else None
+
+
+def _is_worth_tiles(chain: RowChain, stage: Stage, product: Product) -> bool:
+    depth, columns = (prod(stage.extents[v] for v in vars_) for vars_ in (stage.reduction, product.columns))
+    floats = all(str(each.ty.dtype) == FLOAT for each in (product.left, product.right, stage.body.value))
+    return floats and min(depth, columns, chain.row_count) >= SIDE
+
+
+def _rounded(stage: Stage, product: Product) -> Stage:
+    """The stage of a product with rounded operands."""
+    store = stage.body
+    total = store.buffer[tuple(store.indices)] + round_operand(product.left) * round_operand(product.right)
+    return replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
+
+
+def price_objection(kernel: Kernel, changed: Kernel, params: CpuParams) -> str | None:
+    """Why the product had better stay what it is."""
+    before, after = Matmul.plan(kernel, params), RoundedPlan.of(changed, params)
+    if after is None:
+        return "no schedule knows it in bfloat16"
+    now = before.working() if before is not None else 0.0
+    if after.cycles >= now:
+        return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
+    return None
+
+
+def blocks_of(contraction: Contraction, operand, length: tuple, paired: bool) -> Blocks | None:
+    """How a constant operand goes into tiles, None if it is not walked through in fixed steps."""
+    extents = contraction.reduction.extents
+    groups = (tuple(uses(operand, contraction.batch)), length, contraction.depth)
+    walk, vars_ = Walk(extents), sum(groups, ())
+    steps: Mapping = {var: walk.load_stride(operand, var) for var in vars_}
+    origin = walk.analyzer.simplify(walk.offset(operand.source, operand.indices))
+    if any(step is None or step < 0 for step in steps.values()) or walk_start(origin, vars_) != 0:
+        return None
+    sizes = tuple(tuple(extents[var] for var in group) for group in groups)
+    return Blocks(sizes, tuple(tuple(steps[var] for var in group) for group in groups), paired)
+
+
+def _in_blocks(packed, contraction: Contraction, operand, length: tuple, paired: bool):
+    """The element that `operand` reads, where it lies now."""
+    extents, (side, wide) = contraction.reduction.extents, map(index, (SIDE, DEPTH))
+    groups = (tuple(uses(operand, contraction.batch)), length, contraction.depth)
+    batch, place, depth = (fused_index(group, extents) for group in groups)
+    tile, step = tirx.floordiv(place, side), tirx.floordiv(depth, wide)
+    row, column = tirx.floormod(place, side), tirx.floormod(depth, wide)
+    if paired:
+        two = index(2)
+        row, column = tirx.floordiv(column, two), row * two + tirx.floormod(column, two)
+    return packed[batch, tile, step, row, column]

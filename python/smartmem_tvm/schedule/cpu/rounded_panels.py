@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A product of a chain of rows whose operands are rounded to bfloat16, on a tile unit.
+
+The matrix goes into tiles once for a task, the rows of a block when they are multiplied; results leave as float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+
+from ...ir.kernel import Stage, substitute
+from ..core.expressions import has_select
+from ..core.nest import allocate, block, index, scratch, store
+from . import tile_unit
+from .panel_product import PanelProduct, is_searched
+from .params import CpuParams
+from .rounded_plan import FLOAT, unrounded
+from .row_stages import RowStages
+from .tile_block import SPAN, multiply_block, round_line, round_lines
+from .tile_unit import DEPTH, SIDE
+
+
+class RoundedPanels(PanelProduct):
+    """One product of a chain of rows, of rounded operands."""
+
+    def __init__(self, stages: RowStages, stage: Stage, params: CpuParams):
+        super().__init__(stages, stage, params)
+        self.left, self.right = unrounded(self.product.left), unrounded(self.product.right)
+        self.steps = -(-self.depth // DEPTH)
+        self.packed = scratch([-(-self.columns // SIDE), self.steps, DEPTH // 2, SIDE], "uint32", "right")
+
+    def _along(self, total: int, body: Callable) -> tirx.Stmt:
+        """``body(first, length)`` for each span, the short one at the end included."""
+        main = self.scope.loop(total // SPAN, lambda t: body(t * index(SPAN), SPAN), "span") if total >= SPAN else None
+        rest = total % SPAN
+        return block(main, body(index(total - rest), rest) if rest else None)
+
+    def pack(self) -> tirx.Stmt:
+        """Round the matrix of the batch at hand into tiles."""
+        lines, side = scratch([self.steps * DEPTH, SPAN], FLOAT, "lines"), index(SIDE)
+
+        def panel(column, width: int) -> tirx.Stmt:
+            copy = self._copy(lines, column, width)
+            return block(
+                copy, round_lines(self.scope, lines, self.packed, tirx.floordiv(column, side), self.steps, width)
+            )
+
+        def zeros(k) -> tirx.Stmt:
+            return self.stages.vectors(SPAN, lambda j: store(lines, tirx.const(0, FLOAT), index(self.depth) + k, j))
+
+        rest = self.steps * DEPTH - self.depth
+        beyond = self.scope.loop(rest, zeros, "k") if rest else None
+        return allocate([lines], block(tile_unit.whole(self.packed), beyond, self._along(self.columns, panel)))
+
+    def _copy(self, lines, column, width: int) -> tirx.Stmt:
+        lanes = self.params.lanes
+        whole = 0 if is_searched(self.right, self.product.columns) else width // lanes * lanes
+
+        def at(j) -> Callable:
+            place = self.stages.point(self.stage, None, column + j)
+            return lambda flat, depth: self.scope.simplify(
+                store(lines, substitute(self.right, {**place, **depth}), flat, j)
+            )
+
+        def vectors(flat, depth) -> tirx.Stmt:
+            return self.stages.vectors(whole, lambda j: at(j)(flat, depth))
+
+        many = self.over_depth(vectors) if whole else None
+        rest = self.scope.loop(width - whole, lambda j: self.over_depth(at(index(whole) + j)), "j")
+        return block(many, rest if whole < width else None)
+
+    def multiply(self, finish: Stage | None) -> tirx.Stmt:
+        """The product of the block at hand, finished by the element-wise stage `finish` if there is one."""
+        rows, side = self.stages.rows, index(SIDE)
+        line, done = scratch([self.steps * DEPTH], FLOAT, "line"), scratch([SPAN, SPAN], FLOAT, "done")
+        tiles = scratch([-(-rows // SIDE), self.steps, SIDE, DEPTH], "uint16", "left")
+
+        def copy(row) -> tirx.Stmt:
+            return block(self._copy_row(line, row), round_line(self.scope, line, tiles, row, self.steps))
+
+        def at(buffer, first) -> Callable:
+            return lambda number, step: tile_unit.address(buffer, tirx.floordiv(first, side) + number, step, 0, 0)
+
+        def results(column, width: int, row, height: int) -> tirx.Stmt:
+            product = multiply_block(
+                self.scope, self.steps, at(tiles, row), at(self.packed, column), done, height, width
+            )
+
+            def one(i, j) -> tirx.Stmt:
+                return self.stages.store_product(self.stage, finish, done[i, j], row + i, column + j)
+
+            kept = self.scope.loop(height, lambda i: self.stages.vectors(width, lambda j: one(i, j)), "i")
+            return block(product, kept)
+
+        blocks = self._along(
+            self.columns, lambda column, w: self._along(rows, lambda row, h: results(column, w, row, h))
+        )
+        rest = self.steps * DEPTH - self.depth
+        beyond = self.scope.loop(rest, lambda k: store(line, tirx.const(0, FLOAT), index(self.depth) + k), "k")
+        start = (tile_unit.whole(tiles), tile_unit.whole(done), beyond if rest else None)
+        return allocate([line, tiles, done], block(*start, self.scope.loop(rows, copy, "row"), blocks))
+
+    def _copy_row(self, line, row) -> tirx.Stmt:
+        lanes, var = self.params.lanes, self.stage.reduction[-1]
+
+        def at(flat, depth) -> tirx.Stmt:
+            point = {**self.stages.point(self.stage, row), **depth}
+            return self.scope.simplify(store(line, self.stages.value(self.left, row, point), flat))
+
+        if len(self.stage.reduction) > 1 or has_select(self.left):
+            return self.over_depth(at)
+        whole = self.depth // lanes * lanes
+
+        def one(k) -> tirx.Stmt:
+            return at(k, {var: k})
+
+        main = self.scope.loop(whole // lanes, lambda v: self.stages.vector(lambda j: one(v * index(lanes) + j)), "v")
+        rest = self.scope.loop(self.depth - whole, lambda j: one(index(whole) + j), "k")
+        return block(main if whole else None, rest if whole < self.depth else None)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide how a product of numbers rounded to bfloat16 is run on a tile unit, and say what it would cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from tvm import ir, tirx
+
+from ...analysis.row_chain import Product
+from ...ir.kernel import Kernel
+from ..core.contraction import Contraction, contraction_of
+from ..core.expressions import Walk
+from ..core.nest import fresh
+from ..core.reduction import Reduction, reduction_of
+from .matmul_plan import Chunks, MatmulPlan
+from .params import CpuParams
+from .tile import Tile
+from .tile_block import SPAN
+from .tile_unit import DEPTH, SIDE
+
+BFLOAT16, FLOAT = "bfloat16", "float32"
+BLOCK = SIDE * DEPTH
+_TILE_CYCLES = 20.0  # of a product of two tiles, with its share of the loads
+_COPY, _GATHER = 0.25, 1.5  # cycles to round and copy an element that lies beside the next one, and one that does not
+_START = 3000.0  # cycles to ask for the tiles and to configure them
+_KEPT_BYTES = 1024 * 1024  # of copied operands that a task keeps in its second-level cache
+
+
+def round_operand(value):
+    """A float32 value, rounded to bfloat16 and widened again."""
+    return value.astype(BFLOAT16).astype(FLOAT)
+
+
+def unrounded(value):
+    """What `round_operand` rounded, or a stored bfloat16 widened; None if a value is neither."""
+    if not (isinstance(value, tirx.Cast) and str(value.ty.dtype) == FLOAT and str(value.value.ty.dtype) == BFLOAT16):
+        return None
+    inner = value.value
+    if isinstance(inner, tirx.Cast) and str(inner.value.ty.dtype) == FLOAT:
+        return inner.value
+    return value if isinstance(inner, ir.TensorLoad) else None
+
+
+def is_rounded(product: Product) -> bool:
+    """Whether a product of a chain of rows is one of rounded operands."""
+    return unrounded(product.left) is not None and unrounded(product.right) is not None
+
+
+def plain_contraction(kernel: Kernel) -> Contraction | None:
+    """The contraction in a prepared kernel, with rows, columns and float32 sums; None if there is none."""
+    reduction = reduction_of(kernel)
+    contraction = contraction_of(reduction) if reduction is not None else None
+    if contraction is None or not (contraction.rows and contraction.columns and contraction.depth):
+        return None
+    return contraction if str(contraction.reduction.accumulator.ty.dtype) == FLOAT else None
+
+
+class RoundedPlan(MatmulPlan):
+    """A contraction whose operands are rounded to bfloat16; `contraction` has them as they are before that."""
+
+    @classmethod
+    def of(cls, kernel: Kernel, params: CpuParams) -> RoundedPlan | None:
+        """The plan of a prepared kernel, or None if it multiplies no rounded numbers."""
+        contraction = plain_contraction(kernel)
+        if contraction is None:
+            return None
+        left, right = unrounded(contraction.left), unrounded(contraction.right)
+        if left is None or right is None:
+            return None
+        return cls(replace(contraction, left=left, right=right), params)
+
+    @property
+    def reduction(self) -> Reduction:
+        """What is summed, and what is done with it."""
+        return self.contraction.reduction
+
+    # -- where operands are ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def left_in_blocks(self) -> bool:
+        """Whether the left operand lies in tiles already (`RoundProducts`)."""
+        b, q, i, t, k = map(fresh, "bqitk")
+        value = self.left(b, q * SIDE + i, t * DEPTH + k)
+        return self._in_blocks(value, b, q, t, {i: (DEPTH, SIDE), k: (1, DEPTH)}, self.rows)
+
+    @cached_property
+    def right_in_blocks(self) -> bool:
+        """Whether the right operand does."""
+        b, q, j, t, k, p = map(fresh, "bqjtkp")
+        value = self.right(b, q * SIDE + j, t * DEPTH + k * 2 + p)
+        inner = {k: (DEPTH, SIDE), j: (2, SIDE), p: (1, 2)}
+        return self._in_blocks(value, b, q, t, inner, self.columns)
+
+    def _in_blocks(self, value, batch, place, step, inner: dict, length: int) -> bool:
+        load = value.value if isinstance(value, tirx.Cast) else value
+        if not isinstance(load, ir.TensorLoad) or str(load.ty.dtype) != BFLOAT16:
+            return False
+        shape = [int(each) for each in load.source.shape]
+        if len(shape) != 5 or shape[3:] != [SIDE, DEPTH]:
+            return False
+        extents = {batch: self.batch, place: -(-length // SIDE), step: self.steps}
+        walk = Walk({**extents, **{var: extent for var, (_, extent) in inner.items()}})
+        wanted = {place: shape[2] * BLOCK, step: BLOCK, **{var: stride for var, (stride, _) in inner.items()}}
+        return all(walk.load_stride(load, var) == stride for var, stride in wanted.items() if walk.extents[var] > 1)
+
+    # -- how much there is -----------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Tiles along the depth."""
+        return -(-self.depth // DEPTH)
+
+    @cached_property
+    def tile(self) -> Tile:
+        """Rows and columns of a block of results."""
+        return Tile(SPAN, SPAN)
+
+    @cached_property
+    def parts(self) -> tuple[int, int]:
+        """Chunks of rows and of columns: those that should be done first."""
+        wanted = self.params.tasks if self.parallel else 1
+        spans = [max(1, length // SPAN) for length in (self.rows, self.columns)]
+        least = [
+            1 if there else -(-length * self.steps * DEPTH * 2 // _KEPT_BYTES)
+            for length, there in ((self.rows, self.left_in_blocks), (self.columns, self.right_in_blocks))
+        ]
+        most = [min(span, max(few, wanted)) for span, few in zip(spans, least)]
+        pairs = [
+            (rows, columns)
+            for rows in range(min(least[0], most[0]), most[0] + 1)
+            for columns in range(min(least[1], most[1]), most[1] + 1)
+            if rows * columns * self.batch <= 2 * wanted or (rows, columns) == (least[0], least[1])
+        ]
+        return min(pairs or [tuple(map(min, least, most))], key=lambda pair: (self._rounds(*pair), pair))
+
+    def _rounds(self, row_parts: int, column_parts: int) -> float:
+        """Estimated cycles until the last thread is done."""
+        rows, columns = -(-self.rows // row_parts), -(-self.columns // column_parts)
+        tasks = self.batch * row_parts * column_parts
+        rounds = -(-tasks // (self.params.cores if self.parallel else 1))
+        return rounds * self.cycles_of(rows, columns)
+
+    @property
+    def cycles(self) -> float:
+        """Estimated cycles of all of it."""
+        return _START + self.batch * self.cycles_of(self.rows, self.columns)
+
+    def cycles_of(self, rows: int, columns: int) -> float:
+        """Estimated cycles of a chunk of results: products, and copies of what does not lie in tiles."""
+        products = -(-rows // SIDE) * -(-columns // SIDE) * self.steps * _TILE_CYCLES
+        left = 0 if self.left_in_blocks else rows * self.depth * _COPY
+        run = self.right_run(SIDE)
+        right = 0 if self.right_in_blocks else columns * self.depth * (2 * _COPY + (_GATHER if run < SIDE else 0))
+        return products + left + right
+
+    @cached_property
+    def row_chunks(self) -> Chunks:
+        """Rows of each task, in whole blocks of results."""
+        return Chunks.of(self.rows // SPAN, self.parts[0])
+
+    @cached_property
+    def panel_chunks(self) -> Chunks:
+        """Columns of each task."""
+        return Chunks.of(self.columns // SPAN, self.parts[1])

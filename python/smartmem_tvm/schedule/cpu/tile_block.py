@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What products on a tile unit are made of: operands that are rounded into tiles, and a block of 32 x 32 results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+
+from ..core.nest import Scope, block, index
+from . import tile_unit
+from .tile_unit import DEPTH, SIDE
+
+SPAN = 2 * SIDE  # rows, and columns, of a block of results: two tiles of each operand are multiplied by each other
+_ROUNDED_AT_ONCE = 16
+
+
+def round_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
+    """``tiles[row // 16, k // 32, row % 16, k % 32] = bfloat16(line[k])``: a row of a left operand."""
+    side = index(SIDE)
+
+    def rounded(step) -> tirx.Stmt:
+        halves = []
+        for half in range(0, DEPTH, _ROUNDED_AT_ONCE):
+            bits = tile_unit.rounded_bits(line[_vector(step * index(DEPTH) + half)])
+            where = [tirx.floordiv(row, side), step, tirx.floormod(row, side), _vector(index(half))]
+            halves.append(tirx.BufferStore(tiles, bits, where))
+        return block(*halves)
+
+    return scope.loop(steps, rounded, "step")
+
+
+def round_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> tirx.Stmt:
+    """``tiles[first + j // 16, k // 32, k % 32 // 2, j % 16] = bfloat16(lines[k, j]), bfloat16(lines[k + 1, j])``.
+
+    Up to `SPAN` columns of a right operand; `tiles` are of pairs, as uint32.
+    """
+
+    def one(step, k, part: int) -> tirx.Stmt:
+        at = step * index(DEPTH) + k * index(2)
+        low, high = (
+            tile_unit.rounded_bits(lines[at + index(odd), _vector(index(part))]).astype("uint32x16") for odd in (0, 1)
+        )
+        both = low | (high << tirx.Broadcast(tirx.const(16, "uint32"), SIDE))
+        return tirx.BufferStore(tiles, both, [first + index(part // SIDE), step, k, _vector(index(0))])
+
+    def pairs(step) -> tirx.Stmt:
+        return scope.loop(DEPTH // 2, lambda k: block(*(one(step, k, part) for part in range(0, width, SIDE))), "pair")
+
+    return scope.loop(steps, pairs, "step")
+
+
+def multiply_block(
+    scope: Scope, steps: int, left_at: Callable, right_at: Callable, done, height: int, width: int
+) -> tirx.Stmt:
+    """``done = left * right`` for a block of `height` x `width` results, in whole tiles.
+
+    Parameters
+    ----------
+    left_at, right_at : callable
+        Tile within the block, 0 or 1, and step along the depth -> where the tile is.
+    done : buffer
+        `SPAN` x `SPAN` float32.
+    """
+    down, across = (range(-(-length // SIDE)) for length in (height, width))
+    totals = {(a, b): 2 * a + b for a in down for b in across}
+
+    def step(t) -> tirx.Stmt:
+        left = [tile_unit.load(4 + a, left_at(a, t)) for a in down]
+        right = [tile_unit.load(6 + b, right_at(b, t)) for b in across]
+        return block(*left, *right, *(tile_unit.multiply(c, 4 + a, 6 + b) for (a, b), c in totals.items()))
+
+    def keep(a: int, b: int, c: int) -> tirx.Stmt:
+        return tile_unit.keep(c, tile_unit.address(done, a * SIDE, b * SIDE), SPAN * 4)
+
+    start, kept = [tile_unit.zero(c) for c in totals.values()], [keep(a, b, c) for (a, b), c in totals.items()]
+    return block(*start, scope.loop(steps, step, "step"), *kept)
+
+
+def _vector(first):
+    return tirx.Ramp(first, index(1), _ROUNDED_AT_ONCE)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tile unit of a CPU (AMX): eight registers of 16 rows of 64 bytes, and products of bfloat16 tiles.
+
+    C[m, n] += sum_k A[m, k] * B[k // 2, n, k % 2]       A: 16 x 32, B: 16 x 16 pairs, C: 16 x 16 float32
+
+Linux lets a process use them after it has asked for it, once for all threads. Each thread configures its own unit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import tirx
+
+from ..core.nest import block, index, scratch, store
+
+SIDE, DEPTH = 16, 32  # rows, or columns, of a tile; numbers of the depth in a row of it
+ROW_BYTES = 64
+_TILES = 8
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
+
+
+def ask_for_tiles() -> tirx.Stmt:
+    """Ask Linux for the registers: cheap, and nothing happens where it has been done. The libc has no function for it.
+
+    Where Linux refuses, the first instruction raises SIGILL, as any other that a processor lacks.
+    """
+    numbers = (_int64(each) for each in (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA))
+    return tirx.Evaluate(tirx.call_extern("int64", "syscall", *numbers))
+
+
+def configuration():
+    """Scratch for what `configure` writes."""
+    return scratch([ROW_BYTES // 4], "uint32", "tiles")
+
+
+def configure(words) -> tirx.Stmt:
+    """Make all registers tiles of full size, for this thread."""
+    raw = np.zeros(ROW_BYTES, "uint8")
+    raw[0] = 1  # the palette
+    raw[16 : 16 + 2 * _TILES : 2] = ROW_BYTES
+    raw[48 : 48 + _TILES] = SIDE
+    writes = [store(words, tirx.const(int(word), "uint32"), at) for at, word in enumerate(raw.view("uint32"))]
+    return block(*writes, _evaluate("ldtilecfg", address(words, 0)))
+
+
+def release() -> tirx.Stmt:
+    """Let go of the registers: threads that switch need not save them."""
+    return _evaluate("tilerelease")
+
+
+def zero(tile: int) -> tirx.Stmt:
+    """``tile = 0``."""
+    return _evaluate("tilezero", _number(tile))
+
+
+def load(tile: int, where) -> tirx.Stmt:
+    """Load a tile whose rows lie next to each other."""
+    return _evaluate("tileloadd64", _number(tile), where, _int64(ROW_BYTES))
+
+
+def multiply(total: int, left: int, right: int) -> tirx.Stmt:
+    """``total += left * right``."""
+    return _evaluate("tdpbf16ps", _number(total), _number(left), _number(right))
+
+
+def keep(tile: int, where, row_bytes: int) -> tirx.Stmt:
+    """Store a tile of float32 numbers."""
+    return _evaluate("tilestored64", _number(tile), where, _int64(row_bytes))
+
+
+def address(buffer, *indices):
+    """Where an element is."""
+    return tirx.address_of(buffer[tuple(index(i) if isinstance(i, int) else i for i in indices)])
+
+
+def whole(buffer) -> tirx.Stmt:
+    """Keep all of a scratch buffer that tiles are loaded from or stored to.
+
+    TVM allocates what lies between the first and the last element that loops access. It does not know how far a tile
+    reaches from the address that it is given.
+    """
+    ends = ([0] * len(buffer.shape), [int(each) - 1 for each in buffer.shape])
+    return block(*(store(buffer, tirx.const(0, buffer.ty.dtype), *end) for end in ends))
+
+
+def rounded_bits(vector):
+    """The bits of 16 float32 numbers as bfloat16: to the nearest, ties to even; NaN stays NaN."""
+    rounded = tirx.call_llvm_pure_intrin("float16x16", "llvm.x86.avx512bf16.cvtneps2bf16.512", vector)
+    return tirx.reinterpret("uint16x16", rounded)
+
+
+def _evaluate(name: str, *operands) -> tirx.Stmt:
+    return tirx.Evaluate(tirx.call_llvm_intrin("int32", f"llvm.x86.{name}", *operands))
+
+
+def _number(tile: int):
+    return tirx.const(tile, "uint8")
+
+
+def _int64(value: int):
+    return tirx.const(value, "int64")

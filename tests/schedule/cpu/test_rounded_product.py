@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of numbers rounded to bfloat16: the tile unit's instructions, the numbers, and what stays in float32."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te
+
+from smartmem_tvm.cpu_features import has_tiles
+from smartmem_tvm.deploy.cpu_build import build_kernels
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.walk import collect
+from smartmem_tvm.schedule import RoundProducts, ScheduleKernels
+from smartmem_tvm.schedule.cpu import round_products
+from smartmem_tvm.schedule.schedule_kernels import kernel_rules
+from smartmem_tvm.target import host_target
+
+TILES = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
+PLAIN = tvm.target.Target({"kind": "llvm", "num-cores": 2})
+
+
+def sum_over(count, name="k"):
+    return te.reduce_axis((0, count), name)
+
+
+def matmul(x, w):
+    k = sum_over(x.shape[1])
+    return te.compute((x.shape[0], w.shape[1]), lambda i, j: te.sum(x[i, k] * w[k, j], k), name="matmul")
+
+
+def columns_first(x, w):
+    k = sum_over(x.shape[1])
+    return te.compute((x.shape[0], w.shape[0]), lambda i, j: te.sum(x[i, k] * w[j, k], k), name="matmul")
+
+
+def transposed(x, w):
+    """Its result is contiguous along the rows of x: the weights are the left operand."""
+    k = sum_over(x.shape[1])
+    return te.compute((w.shape[1], x.shape[0]), lambda j, i: te.sum(x[i, k] * w[k, j], k), name="matmul")
+
+
+def batched(x, w):
+    k = sum_over(x.shape[2])
+    shape = (*x.shape[:2], w.shape[2])
+    return te.compute(shape, lambda b, i, j: te.sum(x[b, i, k] * w[b, k, j], k), name="matmul")
+
+
+def scores(x, w):
+    """Several heads, the depth of two iterators, an epilogue: as attention has them."""
+    k, q = sum_over(4, "k"), sum_over(5, "q")
+    shape = (w.shape[1], x.shape[0], w.shape[0])
+    product = te.compute(shape, lambda h, i, j: te.sum(x[i, h, k, q] * w[j, h, k, q], (k, q)), name="matmul")
+    return te.compute(shape, lambda h, i, j: te.max(product[h, i, j], te.const(0.0, "float32")) * 0.5, name="scaled")
+
+
+def windows(x, w):
+    """A convolution with a stride of two over 3 x 3 windows, and a sum after it."""
+    c, p, q = sum_over(x.shape[0], "c"), sum_over(3, "p"), sum_over(3, "q")
+    side = (x.shape[1] - 3) // 2 + 1
+    shape = (w.shape[0], side, side)
+    made = te.compute(
+        shape,
+        lambda f, i, j: te.sum(x[c, i * 2 + p, j * 2 + q] * w[f, c, p, q], (c, p, q)),
+        name="conv",
+    )
+    return te.compute(shape, lambda f, i, j: made[f, i, j] + te.const(1.5, "float32"), name="sum")
+
+
+def pixels(x, w):
+    c = sum_over(x.shape[0], "c")
+    shape = (w.shape[0], *x.shape[1:])
+    return te.compute(shape, lambda f, i, j: te.sum(x[c, i, j] * w[f, c], c), name="conv")
+
+
+def windowed(x, w):
+    view = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))[:, ::2, ::2]
+    return np.einsum("cijpq,fcpq->fij", view, w) + 1.5
+
+
+CASES = {
+    "whole tiles": (matmul, (64, 96), (96, 64), lambda x, w: x @ w),
+    "ragged everywhere": (matmul, (53, 101), (101, 83), lambda x, w: x @ w),
+    "less than a tile": (matmul, (13, 370), (370, 247), lambda x, w: x @ w),
+    "next to nothing": (matmul, (2, 3), (3, 5), lambda x, w: x @ w),
+    "a tile and one": (matmul, (17, 33), (33, 49), lambda x, w: x @ w),
+    "an odd depth of few": (matmul, (264, 67), (67, 17), lambda x, w: x @ w),
+    "columns first": (columns_first, (197, 64), (61, 64), lambda x, w: x @ w.T),
+    "transposed": (transposed, (57, 77), (77, 240), lambda x, w: (x @ w).T),
+    "batches": (batched, (3, 37, 65), (3, 65, 35), lambda x, w: x @ w),
+    "heads": (
+        scores,
+        (49, 3, 4, 5),
+        (50, 3, 4, 5),
+        lambda x, w: np.maximum(np.einsum("ihkq,jhkq->hij", x, w), 0) * 0.5,
+    ),
+    "windows": (windows, (64, 23, 23), (160, 64, 3, 3), windowed),
+    "pixels": (pixels, (128, 7, 7), (70, 128), lambda x, w: np.einsum("cij,fc->fij", x, w)),
+}
+
+
+def module(body, x_shape, *weights, constant=True) -> tvm.IRModule:
+    """``main(x)``, or ``main(x, w)``: the body applied to x and a weight."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(x_shape, "float32"))
+    given = [] if constant else [relax.Var("w", relax.TensorType(each.shape, "float32")) for each in weights]
+    with builder.function("main", [x, *given]):
+        with builder.dataflow():
+            known = [relax.const(each, "float32") for each in weights]
+            result = builder.emit_output(builder.emit_te(body, x, *(known if constant else given)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def draw(*shape) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    return array.astype(ml_dtypes.bfloat16).astype("float64")
+
+
+def with_rounding(mod: tvm.IRModule, target=TILES) -> tvm.IRModule:
+    with target:
+        return RoundProducts()(mod)
+
+
+def schedule(mod: tvm.IRModule, target=TILES) -> tvm.IRModule:
+    with target:
+        return ScheduleKernels()(mod)
+
+
+def kernel(mod: tvm.IRModule) -> tvm.tirx.PrimFunc:
+    (found,) = (func for func in mod.functions.values() if isinstance(func, tvm.tirx.PrimFunc))
+    return found
+
+
+def results(mod: tvm.IRModule, target, *arrays: np.ndarray) -> np.ndarray:
+    vm = relax.VirtualMachine(relax.build(mod, target), tvm.cpu())
+    return vm["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+
+
+def assembly(func: tvm.tirx.PrimFunc) -> str:
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return build_kernels(mod, TILES).inspect_source("asm")
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
+@pytest.mark.parametrize("case", CASES)
+def test_products_of_all_shapes(case, constant, monkeypatch):
+    """On a CPU with tiles in tiles, on any other in plain loops: the rounded kernel means the same."""
+    monkeypatch.setattr(round_products, "price_objection", lambda *_: None)  # small ones are faster as they are
+    body, x_shape, w_shape, reference = CASES[case]
+    x, w = draw(*x_shape), draw(*w_shape)
+    mod = with_rounding(module(body, x_shape, w, constant=constant))
+    arrays = (x,) if constant else (x, w)
+    want, exact = reference(rounded(x), rounded(w)), reference(x.astype("float64"), w.astype("float64"))
+    scheduled = schedule(mod)
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    # TVM's own loops keep a computed operand in float32.
+    np.testing.assert_allclose(results(mod, PLAIN, *arrays), exact, atol=1e-2 * np.abs(exact).max(), rtol=0)
+    if has_tiles(host_target()):
+        found = results(scheduled, host_target(), *arrays)
+        np.testing.assert_allclose(found, want, atol=2e-5 * np.abs(want).max(), rtol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["ragged everywhere", "windows", "heads"])
+def test_the_code_has_the_instructions(case):
+    body, x_shape, w_shape, _ = CASES[case]
+    code = assembly(kernel(schedule(with_rounding(module(body, x_shape, draw(*w_shape))))))
+    for name in ("ldtilecfg", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease", "vcvtneps2bf16", "syscall"):
+        assert name in code, name
+
+
+def test_a_constant_is_stored_in_tiles():
+    mod = with_rounding(module(matmul, (64, 40), draw(40, 350)))
+    (constant,) = constants(mod)
+    assert constant.dtype == ml_dtypes.bfloat16 and constant.shape == (1, 22, 2, 16, 32)
+    want = np.zeros((64, 352), ml_dtypes.bfloat16)
+    want[:40, :350] = draw(40, 350).astype(ml_dtypes.bfloat16)
+    for column, depth in ((0, 0), (17, 3), (349, 39), (350, 1), (3, 40)):
+        tile = constant[0, column // 16, depth // 32]
+        assert tile[depth % 32 // 2, column % 16 * 2 + depth % 2] == want[depth, column]
+
+
+def constants(mod: tvm.IRModule) -> list[np.ndarray]:
+    found = [each.value for each in collect(mod["main"], tvm.ir.Constant)]
+    return [each.numpy() for each in found if hasattr(each, "numpy")]
+
+
+def test_numbers_that_are_none_stay_so():
+    x = draw(33, 64)
+    x[3, 5], x[7, 1] = np.nan, np.inf
+    mod = schedule(with_rounding(module(matmul, x.shape, np.ones((64, 40), "float32"))))
+    if has_tiles(host_target()):
+        found = results(mod, host_target(), x)
+        assert np.isnan(found[3]).all() and np.isposinf(found[7]).all()
+        others = [row for row in range(33) if row not in (3, 7)]
+        np.testing.assert_allclose(found[others], rounded(x)[others] @ np.ones((64, 40)), rtol=1e-4, atol=1e-4)
+    assert "tdpbf16ps" in assembly(kernel(mod))
+
+
+@pytest.mark.parametrize(
+    "body, x_shape, w_shape, reason",
+    [
+        (matmul, (20, 20), (20, 20), "price:"),
+        (windows, (4, 23, 23), (16, 4, 3, 3), "its window slides over few channels"),
+    ],
+)
+def test_what_stays_in_float32_and_why(body, x_shape, w_shape, reason):
+    mod = with_rounding(module(body, x_shape, draw(*w_shape)))
+    (entry,) = read_log(mod)
+    assert entry["multiplied"] == "float32" and entry["reason"].startswith(reason)
+    assert "bfloat16" not in str(kernel(mod))
+
+
+def test_groups_stay_in_float32():
+    def grouped(x, w):
+        k = sum_over(32)
+        return te.compute((64, 40), lambda f, j: te.sum(x[f // 16 * 32 + k, j] * w[f, k], k), name="conv")
+
+    mod = with_rounding(module(grouped, (128, 40), draw(64, 32)))
+    (entry,) = read_log(mod)
+    assert entry == {"pass": "RoundProducts", "kernel": entry["kernel"], "multiplied": "float32"} | {
+        "reason": "it is a product of groups"
+    }
+
+
+def test_a_vector_stays_in_float32():
+    mod = with_rounding(module(matmul, (1, 64), draw(64, 50)))
+    assert read_log(mod) == [] and "bfloat16" not in str(kernel(mod))
+
+
+def test_a_processor_without_tiles_gets_the_same_numbers():
+    """A kernel that was rounded for another processor is a kernel as any other."""
+    body, x_shape, w_shape, reference = CASES["ragged everywhere"]
+    x, w = draw(*x_shape), draw(*w_shape)
+    mod = schedule(with_rounding(module(body, x_shape, w)), PLAIN)
+    assert {rule["name"] for rule in kernel_rules(mod).values()} == {"Matmul"}
+    np.testing.assert_allclose(results(mod, PLAIN, x), reference(x, w), atol=0.3, rtol=0)
+
+
+def test_codegen_of_many_cores_cuts_both_ways():
+    """Chunks of rows and of columns, the last of each ragged."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 8})
+    x, w = draw(301, 65), draw(65, 299)
+    mod = schedule(with_rounding(module(matmul, x.shape, w), target), target)
+    if has_tiles(host_target()):
+        np.testing.assert_allclose(results(mod, host_target(), x), rounded(x) @ rounded(w), atol=1e-3, rtol=1e-4)
+    assert "tdpbf16ps" in assembly(kernel(mod))
