@@ -33,7 +33,7 @@ _NAMES = (
     (r"tvm_builtin_ptx_(?:wgmma_fence|fence_proxy)\w*\(\);", ""),
     (r"tvm_builtin_ptx_st_vec_shared_v2_f32", "write_pair"),
     (r"tvm_builtin_ptx_ld_vec_shared_v4_f32", "read_four"),
-    (r"tvm_builtin_ptx_cvt_f16x2_f32_rn_f16x2_f32", "pack"),
+    *((rf"tvm_builtin_ptx_cvt_{name}x2_f32_rn_{name}x2_f32", f"pack<{kind}>") for name, kind in _TYPES.items()),
     (r"tvm_builtin_cuda_warp_reduce_(max|sum)_4", r"of_four_\1"),
     (r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", r"SHARED(\1, \2);"),
 )

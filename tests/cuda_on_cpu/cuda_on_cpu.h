@@ -138,7 +138,6 @@ inline void load_fragments(uint32_t** words, uint32_t place) {
   team.arrive.arrive_and_wait();
 }
 
-template <typename T>
 // A value of four neighbouring lanes combined, in each of them.
 template <typename Combine>
 inline float of_four(float value, Combine combine) {
@@ -157,6 +156,7 @@ inline float of_four_sum(float value) {
   return of_four(value, [](float a, float b) { return a + b; });
 }
 
+template <typename T>
 inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right) {
   constexpr int each = 4 / sizeof(T), half_of = 4 * each;  // numbers of a register, and of half of the terms
   auto& team = warp();
@@ -231,8 +231,9 @@ inline void wgmma(All&&... all) {
 }
 template <uint32_t size>
 inline void cp_async(uint32_t to, const void* from, uint32_t there = size) { copy(to, from, size, there); }
+template <typename T>
 inline void pack(uint32_t& word, float high, float low) {
-  const half both[] = {half(low), half(high)};
+  const T both[] = {T(low), T(high)};
   std::memcpy(&word, both, 4);
 }
 inline void write_pair(uint32_t to, float a, float b) {
