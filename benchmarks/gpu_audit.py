@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 from audit_list import networks
@@ -141,7 +142,7 @@ def measure(name: str, args: argparse.Namespace) -> dict:
     fcntl.flock(lock, fcntl.LOCK_EX)
     with torch.no_grad():
         row["milliseconds"] = in_turns(runs)
-    return {**row, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    return {**row, "device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": date.today().isoformat()}
 
 
 @contextlib.contextmanager
@@ -189,7 +190,7 @@ def theirs(module, given, system: str, row: dict, error: Callable) -> Callable:
     precision, _, mode = system.partition(":")
     dtype = getattr(torch, TYPES[precision])
     torch._dynamo.reset()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     placed = copy.deepcopy(module).to(dtype).cuda()
     arrays = tuple(each.cuda() for each in as_type(given, dtype))
     row["errors"][f"torch {precision}"] = error([each.float().cpu().numpy() for each in placed(*arrays)])

@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import sys
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,8 @@ def main() -> int:
             rows.append(attention(shape, dtype))
             print(json.dumps(rows[-1]), flush=True)
     with whole(args.output) as path:
-        found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
+        found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": date.today().isoformat()}
+        found["rows"] = rows
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -17,6 +17,7 @@ from pages import (
     compile_time,
     counters,
     gpu,
+    gpu_audit,
     layout_plans,
     layouts,
     memory_budget,
@@ -54,7 +55,10 @@ PAGES = {
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
     ),
     "frontend": (Part("docs/frontend.md", "torch doors", torch_doors.figures),),
-    "gpu": (Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),),
+    "gpu": (
+        Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),
+        Part("docs/gpu.md", "gpu audit", gpu_audit.page),
+    ),
     "memory_budget": (
         Part("docs/memory_budget.md", "memory budget", memory_budget.latencies),
         Part("docs/memory_budget.md", "memory budget costs", memory_budget.costs),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/gpu.md shows the committed measurements, and commands that exist."""
 
+import json
 import re
 import runpy
 import sys
@@ -13,6 +14,7 @@ from smartmem_tvm.tables.suite import SUITES
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 RENDER = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "gpu.py"))
+PAGE = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "gpu_audit.py"))
 ROWS = list(read(ROOT / "benchmarks" / RENDER["RESULTS"]).values())
 
 
@@ -49,3 +51,28 @@ def test_ratios_and_what_is_missing():
     assert "1 networks: 0.50x" in page and "- N: torch-max-autotune gave no answer" in page
     assert "| N | 9 / - | 3+4=7 | 1.0e-06 | 1.0e-06 | - | 1.0e-06 |" in page
     assert "cuda: G, CUDA 13.0, driver 580" in page
+
+
+AUDIT = json.loads((ROOT / "benchmarks" / "gpu_audit.json").read_text(encoding="utf-8"))["networks"]
+
+
+def test_half_is_no_farther_off_than_twice_torch_s_half():
+    rows = [row for row in AUDIT.values() if "ours half" in row.get("errors", {})]
+    assert len(rows) >= 16
+    assert all(row["errors"]["ours half"] <= 2 * row["errors"]["torch half"] for row in rows)
+
+
+def test_networks_beside_torch_s_best_mode():
+    times = {"ours float32": 2.0, "ours half": 1.0, "torch half:reduce-overhead": 2.0, "torch half:max-autotune": 1.6}
+    row = {"milliseconds": times, "errors": {"ours half": 1e-3}, "device": "D", "torch": "2", "date": "2026-01-01"}
+    text = PAGE["networks"]({"a@1": row, "b@8": {"error": "It is odd."}})
+    assert "| a@1 | 2.000 | - | - | 1.000 | 1.600 | 0.62x | 0.50x | 1.0e-03 | - |" in text
+    assert "half over torch's 0.62x (worst 0.62x)" in text and "| b@8 | It is odd. |" in text
+    short = PAGE["networks"]({"a@1": {**row, "tf32_convolutions": True}})
+    assert "TF32" not in text and "in TF32, its default, in a@1" in short
+
+
+def test_single_kernels_beside_torch():
+    row = {"kernel": "product", "shape": [4, 8, 2], "type": "float16", "ms": {"ours": 0.2, "torch": 0.1}, "error": 1e-4}
+    text = PAGE["kernels"]({"rows": [row], "device": "D", "torch": "2", "date": "2026-01-01"})
+    assert "| product 4 x 8 x 2 | float16 | 200.0 | 100.0 | - | - | 50% | 1.0e-04 |" in text

@@ -94,6 +94,18 @@ def test_padding_that_a_maximum_never_takes_is_no_mask():
     assert kinds(after)[0] == "float16"
 
 
+@pytest.mark.parametrize("count", [(8, 16), (300, 400)])
+def test_the_number_of_elements_of_a_long_row_is_no_number_in_it(count):
+    """A mean over 120,000 elements divides by 120,000, which half cannot hold, and is a half nevertheless."""
+    shape = (2, *count)
+    norm = lambda x: op.subtract(x, op.mean(x, axis=[1, 2], keepdims=True))  # noqa: E731
+    before, after = stored(lambda x: op.nn.relu(op.matmul(norm(x), constant(count[1], 16))), shape)
+    assert set(kinds(after)[:-1]) == {"float16"} and not reasons(after) - {"it is a result of the function"}
+    (x,) = random(shape)
+    (want,), (got,) = run(before, x), run(after, x)
+    assert np.abs(got - want).max() <= TOLERANCE * np.abs(want).max()
+
+
 def test_large_weights_stay_float32():
     _, after = stored(lambda x: op.nn.softmax(op.matmul(x, relax.const(np.full((16, 16), 1e5, "float32")))), SHAPE)
     assert reasons(after) >= {"it has numbers beyond 65504"}

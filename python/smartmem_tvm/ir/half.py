@@ -105,7 +105,8 @@ def exceeds_half(kernel: Kernel, beyond: Sequence = (), largest: float = LARGEST
     """Whether numbers that half cannot hold, beyond `largest`, may be part of the result: what masks add, say.
 
     They come from the kernel's own constants or from inputs in `beyond`. They get no further than a maximum or minimum
-    (the padding of a pool never wins) and functions with small results (the softmax of masked scores).
+    (the padding of a pool never wins) and functions with small results (the softmax of masked scores). What a sum is
+    divided by makes it smaller: the number of elements of a long row is none of them.
     """
     large: list = list(beyond)
     for stage in kernel.stages:
@@ -117,12 +118,15 @@ def exceeds_half(kernel: Kernel, beyond: Sequence = (), largest: float = LARGEST
 
 
 def _without_bounded(node):
-    """The statement with zeros for functions that make small numbers of large ones."""
+    """The statement with zeros for functions that make small numbers of large ones, and without division by numbers."""
 
     def call(old):
         return tirx.const(0, old.ty.dtype) if function_name(old) in _BOUNDED else old
 
-    return tvm_ffi.structural_map(node, (ir.Call, call))
+    def quotient(old):
+        return old.a if isinstance(old.b, tirx.FloatImm) and abs(old.b.value) >= 1 else old
+
+    return tvm_ffi.structural_map(tvm_ffi.structural_map(node, (ir.Call, call)), (tirx.Div, quotient))
 
 
 def _compares(stage: Stage) -> bool:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products by matrix instructions: their CUDA, run on a CPU, beside numpy."""
 
+import re
 from dataclasses import replace
 
 import ml_dtypes
@@ -225,6 +226,12 @@ def test_each_type_has_its_instructions(kind):
     assert f"mma.sync.aligned.m16n8k{terms}.row.col.f32.{name}.{name}.f32" in source(kind, AMPERE)
     wide = source(kind, HOPPER, right=True)
     assert f"k{terms}.f32.{name}.{name}" in wide and "wgmma.mma_async" in wide
+
+
+def test_types_do_not_share_a_name_of_shared_memory():
+    """CUDA takes one type for each, and all kernels of a model are one program."""
+    found = [re.search(r"extern __shared__ .*?(\w+)\[\]", source(kind, AMPERE)).group(1) for kind in TYPES]
+    assert len(set(found)) == len(TYPES)
 
 
 def test_factors_of_tf32_are_rounded_and_not_cut_off():

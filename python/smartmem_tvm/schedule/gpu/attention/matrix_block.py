@@ -51,7 +51,8 @@ class AttentionThread:
         for operand, stages in ((self.rows, 1), (self.keys, tile.stages), (self.values, tile.stages)):
             operand.start_at = start
             start += stages * operand.elements
-        memory = tirx.decl_buffer([index(start)], self.element.dtype, "stages", scope="shared.dyn", layout=None)
+        name, size = f"stages_{self.element.name}", [index(start)]
+        memory = tirx.decl_buffer(size, self.element.dtype, name, scope="shared.dyn", layout=None)
         self.rows.buffer = self.keys.buffer = self.values.buffer = memory
         return memory
 

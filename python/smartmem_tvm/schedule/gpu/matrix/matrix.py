@@ -110,7 +110,8 @@ class _Emitter:
         self.each = FLOAT_BYTES // self.element.bytes  # elements of `memory` that a sum takes
         results = self.each * tile.result_rows * tile.result_pitch
         dtype, size = self.element.dtype, [index(max(stages, results))]
-        self.memory = tirx.decl_buffer(size, dtype, "stages", scope="shared.dyn", layout=None)
+        # Kernels of one program share a name of such memory only if they share its type.
+        self.memory = tirx.decl_buffer(size, dtype, f"stages_{self.element.name}", scope="shared.dyn", layout=None)
         self.left.buffer = self.right.buffer = self.memory
         self.right.start_at = tile.stages * self.left.elements
         self.rounds = -(-product.depth // (tile.depth * tile.splits))
