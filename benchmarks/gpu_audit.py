@@ -28,6 +28,7 @@ from pathlib import Path
 
 from audit_list import networks
 
+from smartmem_tvm.bench.child import ending
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.whole_file import whole
 
@@ -109,8 +110,9 @@ def row_of(process: subprocess.Popen) -> dict:
     lines = out.strip().splitlines()
     if process.returncode == 0 and lines:
         return json.loads(lines[-1])
-    last = err.strip().splitlines()[-1:] or ["stopped: it took too long"]
-    return {"error": last[0][:300]}
+    if process.returncode < 0:
+        return {"error": f"It {ending(process.returncode)}: it crashed, or took longer than --timeout."}
+    return {"error": (err.strip().splitlines()[-1:] or ["It said nothing."])[0][:300]}
 
 
 def measure(name: str, args: argparse.Namespace) -> dict:

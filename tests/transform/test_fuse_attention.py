@@ -280,7 +280,7 @@ def fused_for_matrices(build, *shapes) -> tvm.IRModule:
     """With the rule for attention of halves, which takes rows of any length."""
     facts = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_80", **facts}, host="llvm")
-    passing = partial(takes, params=AttentionParams.of(target))
+    passing = partial(takes, params=AttentionParams.of(target), shortened=True)
     before = legal(build, *shapes)
     after = FuseAttention(refusal=partial(refusal, params=GpuChainParams()), passing=passing)(prepared(before))
     assert_same_results(before, after, *random(*shapes))

@@ -125,9 +125,12 @@ def test_the_mark_stays_when_kernels_are_written_again():
     assert any(node.attrs.get(FACTORS) == "tf32" for node in nodes(graph))
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
-@pytest.mark.parametrize("name", ["cpu", "opencl", "adreno-740"])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("cpu", "tf32"), *((name, each) for name in ("opencl", "adreno-740") for each in ("bfloat16", "tf32"))],
+)
 def test_targets_that_are_not_cuda_are_refused(name, precision):
+    """CPUs have a bfloat16 of their own, or refuse it with their own sentence."""
     with pytest.raises(UserError, match=f"precision '{precision}' is made of NVIDIA's matrix instructions"):
         sm.compile(module(op.nn.relu, (4, 4)), parse_target(name), Options(precision=precision))
 
