@@ -25,6 +25,7 @@ from audit_list import TABLE, Input, Network, networks
 
 from smartmem_tvm.timm_networks import import_timm
 
+OPSET = 20
 WEIGHT = 0.05  # standard deviation of what is added to biases and scales, which many networks start as 0 or 1
 
 
@@ -125,7 +126,7 @@ def export(network: Network, path: Path, batch: int = 1) -> str:
     """
     module, given = made(network, batch)
     names, refused = list(network.inputs), []
-    common = {"input_names": names, "opset_version": network.opset, "verbose": False}
+    common = {"input_names": names, "opset_version": OPSET, "verbose": False}
     ways = {
         "TorchScript": lambda: torch.onnx.export(module, given, path, dynamo=False, **common),
         "dynamo": lambda: torch.onnx.export(module, given, path, dynamo=True, external_data=False, **common),

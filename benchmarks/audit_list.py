@@ -16,7 +16,7 @@ from smartmem_tvm.json_data import fits, read
 TABLE = Path(__file__).resolve().parent / "audit_networks.json"
 PACKAGES = ("timm", "torchvision", "transformers", "diffusers", "ultralytics")
 _SHAPE = {"name": str, "family": str, "package": PACKAGES.__contains__, "make": str, "inputs": dict}
-_SHAPE |= {"settings?": dict, "outputs?": [str], "method?": str, "scale?": str, "opset?": int}
+_SHAPE |= {"settings?": dict, "outputs?": [str], "method?": str, "scale?": str}
 _INPUT = re.compile(r"(?:(int64|float32) )?(\d+(?:x\d+)*)(?: < (\d+))?")
 
 
@@ -49,8 +49,6 @@ class Network:
         The part that is called, as ``decode``; the network itself without.
     scale : str
         How it differs from the published one; empty if it does not.
-    opset : int
-        Of the ONNX file; a lower one where ONNX Runtime lacks an operator of the newest.
     """
 
     name: str
@@ -62,7 +60,6 @@ class Network:
     outputs: tuple[str, ...] = ()
     method: str = ""
     scale: str = ""
-    opset: int = 20
 
 
 def networks(path: Path = TABLE) -> dict[str, Network]:
