@@ -26,7 +26,7 @@ from audit_list import TABLE, Input, Network, networks
 from smartmem_tvm.timm_networks import import_timm
 
 OPSET = 20
-WEIGHT = 0.05  # standard deviation of what is added to biases and scales, which many networks start as 0 or 1
+WEIGHT = 0.05  # standard deviation of what is added to biases, scales, and layers of zeros, with which many start
 
 
 def _timm(network: Network) -> torch.nn.Module:
@@ -106,10 +106,14 @@ def made(network: Network, batch: int = 1) -> tuple[torch.nn.Module, tuple[torch
     module = MAKERS[network.package](network).eval().requires_grad_(False)
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.ndim < 2:
+            if parameter.ndim < 2 or not parameter.any():
                 parameter.add_(WEIGHT * torch.randn_like(parameter))
+    return Called(module, network), _drawn(network, batch)
+
+
+def _drawn(network: Network, batch: int) -> tuple[torch.Tensor, ...]:
     given = (_random(each) for each in network.inputs.values())
-    return Called(module, network), tuple(each.repeat(batch, *[1] * (each.ndim - 1)) for each in given)
+    return tuple(each.repeat(batch, *[1] * (each.ndim - 1)) for each in given)
 
 
 def _random(given: Input) -> torch.Tensor:
@@ -132,7 +136,9 @@ def export(network: Network, path: Path, batch: int = 1) -> str:
         "dynamo": lambda: torch.onnx.export(module, given, path, dynamo=True, external_data=False, **common),
     }
     with torch.no_grad():
-        module(*given)  # a wrong line of the table fails here, and not in an exporter
+        # A wrong line of the table fails here, and not in an exporter.
+        if all(map(torch.equal, module(*given), module(*_drawn(network, batch)))):
+            raise SystemExit("Its results do not depend on its inputs: nothing could be compared.")
         for exporter, write in ways.items():
             try:
                 write()
