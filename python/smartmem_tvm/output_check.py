@@ -27,6 +27,11 @@ _INTEGERS = 2  # 0 and 1 are valid as ids, flags and indices
 Named = tuple[str, tvm.transform.Pass]
 
 
+def shortens(phase: str, precision: str) -> bool:
+    """Whether a phase makes numbers shorter: one of its own on GPUs; the schedules on CPUs, for bfloat16."""
+    return phase == "precision" or (phase == "schedule" and precision == "bfloat16")
+
+
 class OutputCheck:
     """Runs modules on one input and compares their outputs with those of the first.
 
@@ -76,7 +81,7 @@ class OutputCheck:
         CheckError
             If an output differs; names the pass, which is found by running them one by one.
         """
-        self._half |= phase == ("schedule" if self._precision == "bfloat16" else "precision")
+        self._half |= shortens(phase, self._precision)
         self._foreign |= not self._on_cpu and phase in _NOT_FOR_CPUS
         if self._foreign:
             return

@@ -17,7 +17,7 @@ from tvm import relax
 
 from . import schedule, transform
 from .errors import UserError
-from .ir.half import FLOAT, HALF
+from .ir.half import FLOAT, HALF, RANGES
 from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
@@ -69,10 +69,8 @@ def _fuse_attention(
 ) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
         return transform.FuseAttention(on_chip_bytes, prices=_prices(target))
-    known, shortened = (
-        AttentionParams.of(target) if is_cuda(target) else None,
-        options.precision in ("half", "bfloat16"),
-    )
+    known = AttentionParams.of(target) if is_cuda(target) else None
+    shortened = PRECISIONS[options.precision].multiplied in RANGES
     passing = None if known is None else partial(takes, params=known, shortened=shortened)
     return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)), passing=passing)
 
