@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 import tvm
-from llvm_counts import Counts, KernelCounts, clang, kernel_counts, llvm_of
+from llvm_counts import Counts, KernelCounts, clang, kernel_counts, llvm_of, programs
 
 import smartmem_tvm
 from smartmem_tvm.analysis.network_access import network_accesses, total
@@ -41,18 +41,6 @@ NETWORKS = ("swin_t", "vit_b16", "convnext_t", "resnext50", "bert_base")
 DEVICES = ("adreno-740", "mali-g76")
 PRECISIONS = ("float32", "half")
 MOST = 0.55  # of the lines in float32 that halves may ask for, and of the bytes from memory
-
-
-def programs(module: tvm.runtime.Module) -> dict[str, str]:
-    """The OpenCL programs of a compiled module by the names of their kernels."""
-    found = {}
-    if module.kind == "opencl":
-        for part in module.inspect_source().split("// Function: ")[1:]:
-            name, _, code = part.partition("\n")
-            found[name] = code
-    for imported in module.imports:
-        found |= programs(imported)
-    return found
 
 
 def kernel_programs(scheduled: tvm.IRModule, target: tvm.target.Target) -> dict[str, str]:

@@ -4,9 +4,14 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-import tvm
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from llvm_counts import programs
+
+__all__ = ["compiler", "errors", "programs"]
 
 # Without a target's driver nobody defines the version, nor the functions of OpenCL C.
 FLAGS = [
@@ -22,18 +27,6 @@ def compiler() -> str:
     if not found:
         raise RuntimeError("there is no clang on this machine: apt-get install clang")
     return found[0]
-
-
-def programs(module: tvm.runtime.Module) -> dict[str, str]:
-    """The OpenCL programs of a compiled module by the names of their kernels, each as a driver gets it."""
-    found = {}
-    if module.kind == "opencl":
-        for part in module.inspect_source().split("// Function: ")[1:]:
-            name, _, code = part.partition("\n")
-            found[name] = code
-    for imported in module.imports:
-        found |= programs(imported)
-    return found
 
 
 def errors(sources: dict[str, str], folder: Path, *flags: str) -> dict[str, str]:
