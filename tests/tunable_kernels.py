@@ -112,6 +112,7 @@ CASES = {
     "matmul": Case(matmul, "matmul", "gpu_matmul"),
     "long matmul": Case(lambda: matmul(9, 520, 12), "matmul", "gpu_matmul"),
     "matmul with a weight": Case(matmul, "matmul", "gpu_matmul", (1,)),
+    "vector with a weight": Case(lambda: matmul(1, 96, 10), "matmul", "gpu_rows", (1,)),
     "batched matmul": Case(batched, "matmul", "gpu_matmul"),
     "convolution": Case(convolution, "slide", "gpu_window_product"),
     "grouped": Case(grouped, "slide", "gpu_window_slide"),

@@ -57,6 +57,13 @@ def test_any_decision_gives_the_right_result(case, target, count):
         check(case, func, kernel.target, _packed(case, kernel, genome))
 
 
+@every_case
+def test_no_drawn_genome_is_refused_on_a_cpu(case):
+    kernel, rng = TunableKernel.of(case.func(), TARGETS["llvm"]), np.random.default_rng(3)
+    for _ in range(20):
+        kernel.scheduled(kernel.space.random(rng))
+
+
 def _same(func, default) -> bool:
     return tvm_ffi.structural_equal(func.without_attr(DECISIONS), default)
 

@@ -62,7 +62,8 @@ class Matmul(CpuRule):
         given = given_value("matmul", "swapped")
         best = ways[given] if given is not None else min(ways, key=MatmulPlan.working)
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
-        if not (contraction.rows and contraction.columns) and (best.left_packed or best.right_packed):
+        vector = not (contraction.rows and contraction.columns)
+        if vector and given is None and (best.left_packed or best.right_packed):
             return None  # of a vector's product with a matrix each element of the matrix is read once
         choice = decide("matmul", best.choice(best is ways[1]), **facts)
         return GivenPlan(ways[choice.swapped], choice)
