@@ -24,8 +24,12 @@ def scheduled(rule: Rule, inputs, output):
 def check(
     rule: Callable[[GpuParams | None], Rule], inputs, output, reference, params: GpuParams | None = None, most: int = 9
 ) -> str:
-    """Schedule, run and compare; returns the OpenCL source. Integers are drawn below `most`."""
-    func = scheduled(rule(params), inputs, output)
+    """Schedule, run and compare; returns the OpenCL source. Integers are drawn below `most`.
+
+    `output` may be several, and what `reference` returns as many.
+    """
+    outputs = output if isinstance(output, list) else [output]
+    func = scheduled(rule(params), [*inputs, *outputs[:-1]], outputs[-1])
     assert func is not None, f"{rule.__name__} does not take this kernel"
     built = tvm.compile(tvm.IRModule({"main": func}), TARGET)
     device, random = device_of(TARGET), np.random.default_rng(0)
@@ -36,11 +40,13 @@ def check(
         return values.astype(str(tensor.dtype))
 
     arrays = [draw(tensor) for tensor in inputs]
-    shape = [int(d) for d in output.shape]
-    result = tvm.runtime.tensor(np.full(shape, 7, str(output.dtype)), device)  # what is not written shows
-    built["main"](*(tvm.runtime.tensor(a, device) for a in arrays), result)
-    want = np.asarray(reference(*arrays)).reshape(shape)
-    np.testing.assert_allclose(result.numpy(), want, rtol=2e-5, atol=2e-5 * max(1, np.abs(want).max()))
+    blank = [np.full([int(d) for d in each.shape], 7, str(each.dtype)) for each in outputs]  # not written: it shows
+    results = [tvm.runtime.tensor(array, device) for array in blank]
+    built["main"](*(tvm.runtime.tensor(a, device) for a in arrays), *results)
+    wanted = reference(*arrays)
+    for result, want in zip(results, wanted if isinstance(output, list) else [wanted], strict=True):
+        want = np.asarray(want).reshape(result.shape)
+        np.testing.assert_allclose(result.numpy(), want, rtol=2e-5, atol=2e-5 * max(1, np.abs(want).max()))
     (kernels,) = built.mod.imports
     return kernels.inspect_source()
 

@@ -144,13 +144,45 @@ def test_few_long_sums_are_the_work_of_many_groups(shape):
     assert kernels(source) == 2 and threads(source) >= 2048
 
 
-@pytest.mark.device
-def test_few_long_rows_are_normalised_by_many_groups():
-    """Parts and total of a mean, parts and total of a variance, then all elements at once."""
-    x, g = tensors((3, 2**17), (2**17,))
+@EITHER
+@pytest.mark.parametrize("shape", [(3, 2**17), (1, 3 * 5 * 7 * 1249), (2, 98 * 1338)])
+def test_few_long_rows_are_normalised_in_pieces_by_many_groups(shape, params):
+    """Partial sums, partial sums of squares, all elements: each group adds up what the launch before has left."""
+    x, g = tensors(shape, shape[1:])
     output = topi.nn.layer_norm(x, g, g, [1], 1e-5)
-    source = check(GpuRows, [x, g], output, lambda x, g: normal(x.astype("f8")) * g + g)
-    assert kernels(source) == 5
+    source = check(GpuRows, [x, g], output, lambda x, g: normal(x.astype("f8")) * g + g, params)
+    assert kernels(source) == 3
+
+
+@EITHER
+def test_softmax_of_a_long_row(params):
+    (x,) = tensors((1, 2**17 + 2**4))
+    assert kernels(check(GpuRows, [x], topi.nn.softmax(x), softmax, params)) == 3
+
+
+def test_what_is_written_on_the_way_is_read_from_there():
+    """And computed once: the launches after the first read neither summand."""
+    x, y = tensors((2, 2**17), (2, 2**17))
+    total = te.compute(x.shape, lambda i, j: x[i, j] + y[i, j], "total")
+    output = topi.nn.softmax(total)
+    source = check(GpuRows, [x, y], [total, output], lambda x, y: (x + y, softmax((x + y).astype("f8"))))
+    first, *others = source.split("// Function: ")[1:]
+    assert len(others) == 2 and "y_ptr[" in first and not any("y_ptr[" in other for other in others)
+
+
+def test_long_rows_in_no_pieces():
+    """A prime number of columns; a mean that leaves the kernel: stage by stage."""
+    (x,) = tensors((1, 131101))
+    assert kernels(check(GpuRows, [x], topi.nn.softmax(x), softmax)) == 4
+    (x,) = tensors((1, 2**17))
+    mean = topi.divide(topi.sum(x, 1, keepdims=True), 2.0**17)
+    spread = topi.sum((x - mean) * (x - mean), 1, keepdims=True)
+
+    def reference(x):
+        mean = x.astype("f8").mean(1, keepdims=True)
+        return mean, ((x - mean) ** 2).sum(1, keepdims=True)
+
+    assert kernels(check(GpuRows, [x], [mean, spread], reference)) == 5
 
 
 def test_long_sums_that_divide_into_no_parts_stay_whole():

@@ -13,6 +13,7 @@ No thread relies on another one being in step: what passes between threads passe
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 
 from tvm import tirx
 
@@ -25,6 +26,7 @@ from ...core.reduction import reduction_of
 from ..elementwise import GpuElementwise
 from ..launch import GpuParams, GpuRule, launch, registers, shared, when
 from .hidden_rows import split_hidden_rows
+from .pieces import in_pieces
 from .plan import RowPlan, fits, plan_of, writes_by_columns
 from .program import RowProgram, Step, collected, row_program_of, without_vectors
 from .split_reduction import VERY_LONG, leaves_idle, split_reduction
@@ -43,13 +45,23 @@ class GpuRows(GpuRule):
             return None
         reducing = [stage for stage in kernel.stages if stage.reduction]
         if len(reducing) > 1 and all(leaves_idle(s, params.busy_groups, VERY_LONG) for s in reducing):
-            by_stage = attempt(partial(self._stage_by_stage, kernel, params))
-            return by_stage if by_stage is not None else self._at_once(kernel, params)
+            ways = (self._piece_by_piece, self._stage_by_stage, self._at_once)
+            return next(filter(None, (attempt(partial(way, kernel, params)) for way in ways)), None)
         halves = split_reduction(kernel, params.busy_groups)
         if halves is None:
             return self._at_once(kernel, params)
         nests = [self._at_once(half, params) for half in halves]
         return None if None in nests else allocate(list(halves[0].outputs), block(*nests))
+
+    def _piece_by_piece(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+        """A launch for each statistic and one for what is left: few rows, each too long for one group."""
+        program = program_of(kernel)
+        programs = in_pieces(program, 2 * params.busy_groups) if program is not None else None
+        if programs is None:
+            return None
+        nests = [self._emitted(each, params) for each in programs]
+        results = [each for each in chain(*(p.outputs for p in programs)) if not _among(each, kernel.outputs)]
+        return allocate(results, block(*nests))
 
     def _stage_by_stage(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
         """A launch or two for each stage: few rows, each too long for one group."""
@@ -62,9 +74,11 @@ class GpuRows(GpuRule):
 
     def _at_once(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
         """One nest for the whole kernel, or None."""
-        program = row_program_of(kernel) or row_program_of(split_hidden_rows(kernel))
-        if program is None or not writes_by_columns(program):
-            return None
+        program = program_of(kernel)
+        return None if program is None else self._emitted(program, params)
+
+    @staticmethod
+    def _emitted(program: RowProgram, params: GpuParams) -> tirx.Stmt:
         whole = collected(program)
         plan = plan_of(whole, params)
         if not fits(whole, plan, params):
@@ -73,6 +87,16 @@ class GpuRows(GpuRule):
         facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
         facts |= {"turned": plan.turned, "threads": params.limits.work_group, "shared": params.limits.shared_bytes}
         return _Emitter(whole, decide("gpu_rows", plan, **facts)).kernel()
+
+
+def program_of(kernel: Kernel) -> RowProgram | None:
+    """The program of a kernel, if its columns are the numbers of the texels that it writes."""
+    program = row_program_of(kernel) or row_program_of(split_hidden_rows(kernel))
+    return program if program is not None and writes_by_columns(program) else None
+
+
+def _among(buffer, others) -> bool:
+    return any(buffer.same_as(other) for other in others)
 
 
 def _holds_matmuls(kernel: Kernel) -> bool:
