@@ -23,8 +23,9 @@ class Options:
     Attributes
     ----------
     rewrite, merge_projections, eliminate, fuse, schedule : bool
-        Run `FoldScales`, `FoldNormAffine`, `RewriteAlgebra`, `PoolFirst`, `TrimWindows`, `SplitTransposed` and
-        `SplitWindows`; `MergeProjections`; `EliminateLayout`; `FuseRows` and `FuseOperators`; `ScheduleKernels`.
+        Run `FoldScales`, `FoldNormAffine`, `MergeBranches`, `RewriteAlgebra`, `PoolFirst`, `TrimWindows`,
+        `SplitTransposed` and `SplitWindows`; `MergeProjections`; `EliminateLayout`; `FuseRows` and `FuseOperators`;
+        `ScheduleKernels`.
     simplify : bool
         Reduce composed index maps in strength (`ir.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool

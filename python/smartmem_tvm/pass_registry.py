@@ -179,6 +179,7 @@ _ENTRIES = (
     _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
     _ours(transform.FoldNormAffine, "DNNFusion 4.2"),
+    _ours(transform.MergeBranches, "DNNFusion 4.2"),
     _ours(transform.RewriteAlgebra, "DNNFusion 4.2, Table 4"),
     _ours(transform.PoolFirst),
     _ours(transform.TrimWindows),

@@ -176,6 +176,7 @@ PHASES = (
         (
             "fold-scales",
             "fold-norm-affine",
+            "merge-branches",
             "rewrite-algebra",
             "pool-first",
             "trim-windows",

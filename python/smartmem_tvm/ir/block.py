@@ -108,6 +108,15 @@ def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]]) -> tv
     return rewrite_blocks(mod, rewrite)
 
 
+def has_plain_layout(convolution) -> bool:
+    """Whether channels come second in the data and outputs first in the kernel: NCHW and OIHW, say."""
+    attrs = convolution.attrs
+    data = [str(layout) for layout in (attrs.data_layout, attrs.out_layout)]
+    return all(layout[:2] in ("NC", "") and layout.isalpha() | (not layout) for layout in data) and str(
+        attrs.kernel_layout
+    ).startswith("OI")
+
+
 def folded(name: str, var, edits: dict, flops: int) -> dict:
     """The decision of pass `name` to do `flops` operations for each element of `var` in other variables' constants."""
     into = [each.name for each in edits]

@@ -33,6 +33,7 @@ from .lower_single_terms import LowerSingleTerms
 from .lower_sorts import LowerSorts
 from .mend_extremes import MendExtremes
 from .mend_vectors import MendVectors
+from .merge_branches import MergeBranches
 from .merge_projections import MergeProjections
 from .place_textures import PlaceTextures
 from .plan_layout import PlanLayout
@@ -89,6 +90,7 @@ __all__ = [
     "LowerSorts",
     "MendExtremes",
     "MendVectors",
+    "MergeBranches",
     "MergeProjections",
     "PlaceTextures",
     "PlanLayout",

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import ir, relax
 
-from ...ir.block import CONVOLUTIONS, Bindings, constant, operator, shape_of, weight, with_args
+from ...ir.block import CONVOLUTIONS, Bindings, constant, has_plain_layout, operator, shape_of, weight, with_args
 from .factors import aligned, moved_on, part_of
-from .pull_scale import has_plain_layout
 
 # So many operators are looked at on the way.
 _LONGEST = 64
