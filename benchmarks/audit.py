@@ -5,6 +5,7 @@
 python benchmarks/audit.py                        # benchmarks/audit.json (`make audit`); goes on where it stopped
 python benchmarks/audit.py --no-times             # what is right and what is refused, in a fraction of the time
 python benchmarks/audit.py resnet18 BertModel --again --threads 2
+python benchmarks/audit.py --above 1.2            # again what takes more than 1.2x of the faster of the others
 python benchmarks/render.py audit                 # and from it the tables of docs/audit.md
 
 What is refused, crashes or hangs is an entry with its reason and does not stop the rest. The exit code is 2 if any
@@ -24,7 +25,7 @@ from datetime import date
 from pathlib import Path
 
 from audit_list import TABLE, Network, chosen, networks
-from audit_rows import OTHERS, OURS, PLAIN, REFERENCE, is_right, is_undecided, line
+from audit_rows import OTHERS, OURS, PLAIN, REFERENCE, is_right, is_undecided, line, ratio_of_faster
 from audit_system import NoTimes, ProcessorTime, prepare
 
 from smartmem_tvm.bench.child import ending
@@ -75,6 +76,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for one step of one system")
     parser.add_argument("--failed", action="store_true", help="also take again what failed or is wrong")
     parser.add_argument("--again", action="store_true", help="take all again")
+    parser.add_argument("--above", type=float, metavar="RATIO", help="take again what takes longer than the others")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the ONNX files there, and take those that are")
     args = parser.parse_args()
     if args.threads < 0 or args.budget <= 0 or args.timeout <= 0:
@@ -89,6 +91,8 @@ def waits(row: dict | None, args: argparse.Namespace) -> bool:
         return True
     if "error" in row:
         return args.failed
+    if args.above is not None and (ratio_of_faster(row, str(args.threads)) or 0) > args.above:
+        return True
     return (args.failed and not is_right(row)) or (args.times and str(args.threads) not in row["latency"])
 
 
@@ -164,7 +168,7 @@ def summary(facts: dict[str, dict], args: argparse.Namespace) -> dict:
     if "error" in ours:
         return {"stage": "smartmem", "error": ours["error"]}
     row = {name: ours[name] for name in ("kernels", "layout_kernels", "functions", "onnx_nodes", "memory", "seconds")}
-    row |= {name: ours[name] for name in ("slow_share", "slow_kernels") if name in ours}
+    row |= {name: ours[name] for name in ("slow_share", "slow_kernels", "of_roofline") if name in ours}
     row["deviation"] = ours.get("relative_error")
     failed = {name: each["error"] for name, each in facts.items() if "error" in each}
     row |= {"failed": failed} if failed else {}

@@ -217,3 +217,20 @@ def test_the_page_says_what_was_found():
     assert "| densenet121 | timm | **no**, 5e-01 |" in text
     assert "| BertModel | smartmem: Operator \\| is &lt;odd>. |" in text
     assert "Above 1.2x of the faster of the two on one thread: resnet18 2.00x." in text
+
+
+def test_what_the_roofline_leaves():
+    text = page.page(TABLE, {"resnet18": row(of_roofline=0.5), "densenet121": row("densenet121")})
+    assert (
+        "Rooflines are 50% of our time on one thread: with every kernel at its own, ours would take 0.62x of ONNX "
+        "Runtime's, 1.00x of OpenVINO's." in text
+    )
+
+
+def test_what_takes_longer_than_asked_for_is_taken_again(tmp_path):
+    networks_file = table(tmp_path, {"name": "a", "make": "no_such_network"}, {"name": "b", "make": "nor_this"})
+    kept = {"format": 1, "rows": [{**row(), "model": "a"}, {**row(times=(10.0, 9.0, 10.0)), "model": "b"}]}
+    (tmp_path / "audit.json").write_text(json.dumps(kept), encoding="utf-8")
+    common = ("--table", networks_file, "-o", tmp_path / "audit.json")
+    assert audit(*common).stdout == ""
+    assert "[1/1] a: export: " in audit(*common, "--above", "1.5").stdout

@@ -57,11 +57,26 @@ def _means(compiled: Sequence[Row]) -> list[str]:
         means = {name: mean_of_known((ratio(row, name, count) for row in compiled), "{:.2f}x") for name in OTHERS}
         text = ", ".join(f"{mean} of {NAMES[name]}'s" for name, mean in means.items() if mean)
         sentences.append(f"On {threads(count)} ours take {text} time (geometric means).")
+    sentences += _at_the_roofline(compiled)
     worst = [(ratio_of_faster(row), row["name"]) for row in compiled if (ratio_of_faster(row) or 0) > LIMIT]
     if worst:
         named = ", ".join(f"{name} {figure(value)}" for value, name in sorted(worst, reverse=True))
         sentences.append(f"Above {LIMIT}x of the faster of the two on one thread: {named}.")
     return sentences
+
+
+def _at_the_roofline(compiled: Sequence[Row]) -> list[str]:
+    """How many times the others' time ours would take if each kernel were as fast as its roofline."""
+    known = [row for row in compiled if row.get("of_roofline") and ratio(row, REFERENCE) is not None]
+    if not known:
+        return []
+    bound = {
+        name: mean_of_known(((ratio(row, name) or 0) * row["of_roofline"] for row in known), "{:.2f}x")
+        for name in OTHERS
+    }
+    text = ", ".join(f"{mean} of {NAMES[name]}'s" for name, mean in bound.items() if mean)
+    share = mean_of_known((row["of_roofline"] for row in known), "{:.0%}")
+    return [f"Rooflines are {share} of our time on one thread: with every kernel at its own, ours would take {text}."]
 
 
 def _line(row: Row) -> tuple:

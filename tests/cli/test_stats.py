@@ -36,7 +36,7 @@ def test_run_measures_both(smartmem, model_path):
     data = outcome.data
     assert data["threads"] == 1
     for side in ("tvm_default", "smartmem"):
-        assert set(data[side]) == SIDE | {"latency_ms", "slow_share", "slow_kernels"}
+        assert set(data[side]) == SIDE | {"latency_ms", "slow_share", "slow_kernels", "of_roofline"}
         assert data[side]["kernels"] == data[side]["kernels_in_graph"]
     assert data["speedup"] == pytest.approx(data["tvm_default"]["latency_ms"] / data["smartmem"]["latency_ms"])
 

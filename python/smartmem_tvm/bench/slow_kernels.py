@@ -34,7 +34,8 @@ def slow_kernels(
     Returns
     -------
     dict
-        ``slow_share``, and ``slow_kernels``: what `runtime.roofline.add_bounds` has on those kernels. Nothing where
+        ``slow_share``, and ``slow_kernels``: what `runtime.roofline.add_bounds` has on those kernels;
+        ``of_roofline``, the bounds of all kernels that have one over their times, None if none has. Nothing where
         nobody knows how fast the device is.
     """
     from ..runtime.kernel_times import kernel_times, schedule_report
@@ -49,7 +50,10 @@ def slow_kernels(
     times = kernel_times(compiled, inputs) if launches is None else _added_up(launches)
     report = add_bounds(schedule_report(compiled.rules, times), kernel_bounds(compiled.graph, speed), speed)
     found = [{name: each[name] for name in _FACTS} for each in slowest(report["kernels"])]
-    return {"slow_share": report["slow_share"], "slow_kernels": found}
+    bounded = [each for each in report["kernels"] if each["of_roofline"] is not None]
+    seconds, bounds = (sum(each[name] for each in bounded) for name in ("seconds", "bound_seconds"))
+    whole = {"of_roofline": bounds / seconds if bounded else None}
+    return {"slow_share": report["slow_share"], "slow_kernels": found, **whole}
 
 
 def _added_up(launches: Sequence[TimedLaunch]) -> dict[str, KernelTime]:
