@@ -55,29 +55,6 @@ def conv(g: Drawing):
 
 
 @draws(2)
-def branches(g: Drawing):
-    """Convolutions of one image, and perhaps the image itself by a factor, added up, as networks are trained."""
-    x = image(g)
-    count, sizes = g.values[x].shape[1], g.values[x].shape[2:]
-    kind, stride, step = str(g.values[x].dtype), g.between(1, 2), g.between(1, 2)
-    group = g.pick([n for n in range(1, count + 1) if count % n == 0])
-    out, terms = count if g.chance(0.6) else group * g.between(1, 3), 0
-    common = {"strides": [stride] * len(sizes), "dilations": [step] * len(sizes), "group": group}
-    total = None
-    if out == count and stride == 1 and g.chance(0.5):
-        total = g.node("Mul", [x, g.given(g.numbers((count, *[1] * len(sizes)), kind, 10))])
-    for _ in range(g.between(2, 4)):
-        kernel = [g.pick([1, 3, 5]) for _ in sizes]
-        pads = [step * (k // 2) for k in kernel] * 2
-        weight = g.given(g.numbers((out, count // group, *kernel), kind, 10))
-        bias = [g.given(g.numbers((out,), kind, 10))] if g.chance(0.5) else []
-        y = g.node("Conv", [x, weight, *bias], kernel_shape=kernel, pads=pads, **common)
-        total = y if total is None else g.node("Add", [total, y] if g.chance(0.5) else [y, total])
-        terms += count // group * int(np.prod(kernel)) + 1
-    scaled(g, total, terms)
-
-
-@draws(2)
 def conv_transpose(g: Drawing):
     x = image(g)
     count, sizes = g.values[x].shape[1], g.values[x].shape[2:]
