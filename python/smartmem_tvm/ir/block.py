@@ -39,6 +39,10 @@ class Bindings:
         """Variables whose values read `var`, each as often as it does: a product of `var` with itself twice."""
         return list(self._readers.get(var, Counter()).elements())
 
+    def is_read_once(self, var) -> bool:
+        """Whether one variable of the block reads `var`, once, and nobody outside does."""
+        return isinstance(var, relax.DataflowVar) and len(self.readers(var)) == 1
+
     def edit(self, edits: dict) -> None:
         """Bind variables to other values, which may be calls of calls."""
         for var, value in edits.items():
@@ -70,7 +74,7 @@ class Bindings:
         return bindings[-1].var
 
 
-def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable) -> tvm.IRModule:
+def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable, leaves_unread: bool = False) -> tvm.IRModule:
     """Rewrite every dataflow block of a copy of `mod`, and record the decisions on it.
 
     Parameters
@@ -79,6 +83,8 @@ def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable) -> tvm.IRModule:
         The module; not changed.
     rewrite : callable
         Block -> (new block, decisions); without decisions the block stays as it is.
+    leaves_unread : bool
+        It may leave variables that nobody reads: these go, or what they read would seem to have more readers.
     """
     mod = mod.clone()
     log: list[dict] = []
@@ -94,10 +100,15 @@ def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable) -> tvm.IRModule:
             body = relax.SeqExpr(blocks, function.body.body)
             new = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
             mod.update_func(gvar, new)
-    return relax.transform.CanonicalizeBindings()(append_log(mod, log)) if log else mod
+    if not log:
+        return mod
+    mod = relax.transform.CanonicalizeBindings()(append_log(mod, log))
+    return relax.transform.DeadCodeElimination()(mod) if leaves_unread else mod
 
 
-def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]]) -> tvm.IRModule:
+def edit_blocks(
+    mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]], leaves_unread: bool = False
+) -> tvm.IRModule:
     """`rewrite_blocks` by a function that edits the bindings in place and returns its decisions."""
 
     def rewrite(block: relax.DataflowBlock) -> tuple[relax.DataflowBlock, list[dict]]:
@@ -105,16 +116,7 @@ def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]]) -> tv
         decisions = edit(bindings)
         return (bindings.write() if decisions else block), decisions
 
-    return rewrite_blocks(mod, rewrite)
-
-
-def has_plain_layout(convolution) -> bool:
-    """Whether channels come second in the data and outputs first in the kernel: NCHW and OIHW, say."""
-    attrs = convolution.attrs
-    data = [str(layout) for layout in (attrs.data_layout, attrs.out_layout)]
-    return all(layout[:2] in ("NC", "") and layout.isalpha() | (not layout) for layout in data) and str(
-        attrs.kernel_layout
-    ).startswith("OI")
+    return rewrite_blocks(mod, rewrite, leaves_unread)
 
 
 def folded(name: str, var, edits: dict, flops: int) -> dict:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
@@ -12,7 +12,8 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ..ir.block import CONVOLUTIONS, Bindings, constant, edit_blocks, has_plain_layout, operator, shape_of, weight
+from ..analysis.windows import convolution, window_axes
+from ..ir.block import Bindings, constant, edit_blocks, operator, shape_of, weight
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.MergeBranches")
@@ -33,21 +34,13 @@ class MergeBranches:
     come with them. Results are rounded differently.
 
     Refused are convolutions whose strides, dilations, groups or types differ, whose weights are not constant, whose
-    result somebody else reads, and those whose windows together have more places than theirs have added up.
+    result somebody else reads, in which channels do not come first, and those whose windows together have more places
+    than theirs have added up.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow block of `mod`."""
-        merged: list[dict] = []
-
-        def edit(block: Bindings) -> list[dict]:
-            found = merge_branches(block)
-            merged.extend(found)
-            return found
-
-        new = edit_blocks(mod, edit)
-        # Else what the branches read would seem to have more readers.
-        return relax.transform.DeadCodeElimination()(new) if merged else new
+        return edit_blocks(mod, merge_branches, leaves_unread=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +69,7 @@ class Branch:
         """Places of the window, on each axis."""
         return self.kernel.shape[2:]
 
-    def joined(self, other: Branch, dilation: tuple[int, ...]) -> Branch | None:
+    def joined(self, other: Branch, dilation: Sequence[int]) -> Branch | None:
         """Both at once; None if their places do not meet, or the window would have more of them than both."""
         first = tuple(map(min, self.first, other.first))
         shifts = [
@@ -117,13 +110,9 @@ def _decision(var, branches: Sequence[Branch]) -> dict:
     return {"pass": "MergeBranches", "operator": var.name, "action": "merged", **said}
 
 
-def _only_read_by_one(block: Bindings, var) -> bool:
-    return isinstance(var, relax.DataflowVar) and len(block.readers(var)) == 1
-
-
 def _is_inner(block: Bindings, var) -> bool:
     """Whether a sum is but a part of another one."""
-    if not _only_read_by_one(block, var):
+    if not block.is_read_once(var):
         return False
     (reader,) = block.readers(var)
     return operator(block.values[reader]) == "add" and shape_of(reader) == shape_of(var)
@@ -133,9 +122,8 @@ def _terms(block: Bindings, var) -> list:
     """What a sum adds up: variables and constants."""
     found: list = []
     for term in block.values[var].args:
-        inner = operator(block.values.get(term)) == "add" if isinstance(term, ir.Var) else False
-        same = inner and shape_of(term) == shape_of(var) and _only_read_by_one(block, term)
-        found += _terms(block, term) if same else [term]
+        inner = operator(block.values.get(term)) == "add" and shape_of(term) == shape_of(var)
+        found += _terms(block, term) if inner and block.is_read_once(term) else [term]
     return found
 
 
@@ -152,43 +140,40 @@ def _merged(block: Bindings, terms: Sequence) -> list[tuple[Branch, ir.Call]]:
         branches += [each for term in terms if (each := _factor(block, term, call)) is not None]
         whole, *others = sorted(branches, key=lambda branch: -prod(branch.window))
         for other in others:
-            whole = whole.joined(other, _ints(call.attrs.dilation)) or whole
-        made = _with_kernel(call, whole) if len(whole.terms) > 1 else None
-        if made is not None:
-            found.append((whole, made))
+            whole = whole.joined(other, [axis.dilation for axis in window_axes(call)]) or whole
+        if len(whole.terms) > 1:
+            found.append((whole, _with_kernel(call, whole)))
     return found
 
 
 def _is_convolution(block: Bindings, term) -> bool:
-    call = block.values.get(term) if isinstance(term, ir.Var) else None
-    if operator(call) not in CONVOLUTIONS or not _only_read_by_one(block, term) or not has_plain_layout(call):
+    call = block.values.get(term)
+    axes = window_axes(call) if block.is_read_once(term) else None
+    if axes is None or any(min(axis.before, axis.after) < 0 for axis in axes):
         return False
-    return weight(call.args[1]) is not None and None not in (shape_of(call), shape_of(call.args[0]))
+    return weight(call.args[1]) is not None
 
 
 def _facts(call: ir.Call) -> tuple:
     """In what two convolutions must agree."""
-    attrs = call.attrs
-    sizes = (*_ints(attrs.strides), *_ints(attrs.dilation), int(attrs.groups))
-    types = (str(call.ty.dtype.dtype), str(call.args[1].ty.dtype.dtype), attrs.data_layout, attrs.out_layout)
-    return (call.args[0], *sizes, *types)
+    steps = ((axis.stride, axis.dilation) for axis in window_axes(call))
+    types = (str(each.ty.dtype.dtype) for each in (call, call.args[1]))
+    return (call.args[0], int(call.attrs.groups), *steps, *types)
 
 
 def _branch(block: Bindings, term) -> Branch:
     call = block.values[term]
     kernel = weight(call.args[1]).astype("float64")
-    axes = kernel.ndim - 2
-    return Branch((term,), kernel, tuple(-n for n in _ints(call.attrs.padding)[:axes]), prod(kernel.shape[2:]))
+    return Branch((term,), kernel, tuple(-axis.before for axis in window_axes(call)), prod(kernel.shape[2:]))
 
 
 def _factor(block: Bindings, term, call: ir.Call) -> Branch | None:
     """A factor for each channel of what a convolution reads, which is as large as its result."""
-    value = block.values.get(term) if isinstance(term, ir.Var) else None
-    data = call.args[0]
+    value, data = block.values.get(term), call.args[0]
     shape = shape_of(data)
-    if operator(value) != "multiply" or not _only_read_by_one(block, term) or shape != shape_of(call):
+    if operator(value) != "multiply" or not block.is_read_once(term) or shape != shape_of(call):
         return None
-    if any(step != 1 for step in _ints(call.attrs.strides)) or not any(arg.same_as(data) for arg in value.args):
+    if any(axis.stride != 1 for axis in window_axes(call)) or not any(arg.same_as(data) for arg in value.args):
         return None
     factor = next((weight(arg) for arg in value.args if weight(arg) is not None), None)
     if factor is None or not _per_channel(factor, len(shape)):
@@ -205,21 +190,13 @@ def _per_channel(array: np.ndarray, ndim: int) -> bool:
     return len(shape) == ndim and prod(shape) == shape[1]
 
 
-def _with_kernel(call: ir.Call, branch: Branch) -> ir.Call | None:
-    """The convolution with another kernel and the padding that it takes; None if no padding gives the same places."""
-    attrs = call.attrs
-    strides, dilation = _ints(attrs.strides), _ints(attrs.dilation)
-    before, after = [-first for first in branch.first], []
-    for axis, (size, count) in enumerate(zip(shape_of(call.args[0])[2:], shape_of(call)[2:], strict=True)):
-        reach = (branch.window[axis] - 1) * dilation[axis] + 1
-        after.append(max(0, (count - 1) * strides[axis] + reach - size - before[axis]))
-        if before[axis] < 0 or (size + before[axis] + after[axis] - reach) // strides[axis] + 1 != count:
-            return None
-    kernel = constant(branch.kernel, weight(call.args[1]))
-    layouts = {name: str(getattr(attrs, name)) for name in ("data_layout", "kernel_layout", "out_layout")}
-    make = getattr(relax.op.nn, operator(call).removeprefix("nn."))
-    sizes = {"strides": strides, "padding": (*before, *after), "dilation": dilation, "groups": int(attrs.groups)}
-    return make(call.args[0], kernel, **sizes, **layouts, out_dtype=attrs.out_dtype)
+def _with_kernel(call: ir.Call, branch: Branch) -> ir.Call:
+    """The convolution with another kernel, and the padding that it takes for the same places."""
+    padding = []
+    for axis, first, window in zip(window_axes(call), branch.first, branch.window, strict=True):
+        seen = replace(axis, before=-first).pixels(range(axis.results), range(window))
+        padding.append((-first, max(0, seen.stop - axis.size)))
+    return convolution(call, call.args[0], constant(branch.kernel, weight(call.args[1])), padding)
 
 
 def _with_one_bias(terms: Sequence, var) -> list:
@@ -231,7 +208,3 @@ def _with_one_bias(terms: Sequence, var) -> list:
     values = [weight(term).astype("float64").reshape(-1) for term in biases]
     total = sum(values).reshape(1, -1, *[1] * (ndim - 2))
     return [*(term for term in terms if not any(term.same_as(b) for b in biases)), constant(total, weight(biases[0]))]
-
-
-def _ints(values: Iterable) -> tuple[int, ...]:
-    return tuple(int(each) for each in values)

@@ -35,16 +35,7 @@ class PoolFirst:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow block of `mod`."""
-        decisions: list[dict] = []
-
-        def edit(block: Bindings) -> list[dict]:
-            found = pool_first(block)
-            decisions.extend(found)
-            return found
-
-        new = edit_blocks(mod, edit)
-        # Else what the exchanged convolutions read would seem to have two readers.
-        return relax.transform.DeadCodeElimination()(new) if decisions else new
+        return edit_blocks(mod, pool_first, leaves_unread=True)
 
 
 def pool_first(block: Bindings) -> list[dict]:
@@ -87,8 +78,7 @@ def _convolution(block: Bindings, pool: ir.Call) -> tuple[ir.Call, object] | Non
 
 def _only_for(block: Bindings, var):
     """The value of a variable that is read once, inside of the block; None for any other."""
-    inside = isinstance(var, relax.DataflowVar) and len(block.readers(var)) == 1
-    return block.values.get(var) if inside else None
+    return block.values.get(var) if block.is_read_once(var) else None
 
 
 def _per_channel(bias) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import ir, relax
 
-from ...ir.block import CONVOLUTIONS, Bindings, constant, has_plain_layout, operator, shape_of, weight, with_args
+from ...ir.block import CONVOLUTIONS, Bindings, constant, operator, shape_of, weight, with_args
 from .factors import aligned, moved_back, part_of, trimmed
 
 _DEPTH = 32
@@ -103,6 +103,15 @@ def _pull_convolution(var, value, scale: np.ndarray) -> dict | None:
         return None
     column = scale.reshape(-1, *(1,) * (kernel.ndim - 1))
     return {var: with_args(value, value.args[0], constant(kernel * column, kernel))}
+
+
+def has_plain_layout(convolution) -> bool:
+    """Whether channels come second in the data and outputs first in the kernel: NCHW and OIHW, say."""
+    attrs = convolution.attrs
+    data = [str(layout) for layout in (attrs.data_layout, attrs.out_layout)]
+    return all(layout[:2] in ("NC", "") and layout.isalpha() | (not layout) for layout in data) and str(
+        attrs.kernel_layout
+    ).startswith("OI")
 
 
 def _pull_matmul(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import ir, relax
 
-from ...ir.block import CONVOLUTIONS, Bindings, constant, has_plain_layout, operator, shape_of, weight, with_args
+from ...ir.block import CONVOLUTIONS, Bindings, constant, operator, shape_of, weight, with_args
 from .factors import aligned, moved_on, part_of
+from .pull_scale import has_plain_layout
 
 # So many operators are looked at on the way.
 _LONGEST = 64
@@ -178,7 +179,7 @@ def _along(affine: Affine, axis: int) -> bool:
 def _with_bias(block: Bindings, var, call, bias) -> dict:
     """Add a bias to what `var` is bound to: in the addition of a constant that reads it, or by one of its own."""
     readers = block.readers(var)
-    if len(readers) == 1 and isinstance(var, relax.DataflowVar) and operator(block.values[readers[0]]) == "add":
+    if block.is_read_once(var) and operator(block.values[readers[0]]) == "add":
         addition = block.values[readers[0]]
         other = [arg for arg in addition.args if not arg.same_as(var)]
         old = weight(other[0]) if other else None
