@@ -106,9 +106,7 @@ def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable, leaves_unread: bool = F
     return relax.transform.DeadCodeElimination()(mod) if leaves_unread else mod
 
 
-def edit_blocks(
-    mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]], leaves_unread: bool = False
-) -> tvm.IRModule:
+def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]], leaves_unread: bool = False) -> tvm.IRModule:
     """`rewrite_blocks` by a function that edits the bindings in place and returns its decisions."""
 
     def rewrite(block: relax.DataflowBlock) -> tuple[relax.DataflowBlock, list[dict]]:

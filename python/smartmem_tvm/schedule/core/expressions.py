@@ -19,6 +19,11 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _CHEAP_CALLS = frozenset({"if_then_else", "fabs", "sqrt", "rsqrt", "floor", "ceil", "isnan"})  # of any dialect
 
 
+def largest_divisor(number: int, most: int) -> int:
+    """The largest divisor of a number up to `most`; 1 if `most` is less."""
+    return max((n for n in range(1, min(number, most) + 1) if number % n == 0), default=1)
+
+
 def uses(expr, candidates: Sequence) -> list:
     """Those of `candidates` (iterators) that occur in `expr`."""
     present = variables(expr)

@@ -20,6 +20,7 @@ from tvm import tirx
 from ....ir.kernel import substitute
 from ....ir.strength_reduction import Simplifier
 from ....ir.walk import loads
+from ...core.expressions import largest_divisor
 from ...core.nest import fresh, index
 from .program import RowProgram, Step
 
@@ -52,7 +53,7 @@ def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
 def pieces_of(length: int, most: int) -> int:
     """The most pieces of one length, up to `most`, whose length is a multiple of the widest vector that it can be."""
     units = length // next(unit for unit in _TOGETHER if length % unit == 0)
-    return max((n for n in range(1, min(units, most) + 1) if units % n == 0), default=1)
+    return largest_divisor(units, most)
 
 
 class _Cut:
@@ -67,14 +68,14 @@ class _Cut:
     def __init__(self, program: RowProgram, pieces: int):
         self.program, self.pieces = program, pieces
         self.row, self.column = fresh("row"), fresh("column")
+        self.partial = {step.buffer: self._partial(step) for step in program.steps if step.is_statistic}
         self.levels: dict = {}
         for step in program.steps:
             self.levels[step.buffer] = max((self._known(load.source) for load in loads(step.value)), default=0)
-        self.partial = {step.buffer: self._partial(step) for step in program.steps if step.is_statistic}
 
     def _known(self, buffer) -> int:
         """The first launch that can read what is in a buffer."""
-        return self.levels.get(buffer, 0) + any(s.is_statistic and s.buffer.same_as(buffer) for s in self.program.steps)
+        return self.levels.get(buffer, 0) + (buffer in self.partial)
 
     def _partial(self, step: Step):
         shape = [index(self.program.rows * self.pieces)]
@@ -83,7 +84,7 @@ class _Cut:
     def launch(self, number: int) -> RowProgram:
         """What launch `number` does."""
         own = [step for step in self.program.steps if self._leaves(step) and self.levels[step.buffer] == number]
-        stored = [s.buffer for s in self.program.steps if self.program.writes(s) and self.levels[s.buffer] < number]
+        stored = {s.buffer for s in self.program.steps if self.program.writes(s) and self.levels[s.buffer] < number}
         steps = [
             self._whole(step) if step.is_statistic and step not in own else self._piece(step)
             for step in self._needed(own, stored)
@@ -94,15 +95,16 @@ class _Cut:
     def _leaves(self, step: Step) -> bool:
         return step.is_statistic or self.program.writes(step)
 
-    def _needed(self, wanted: list[Step], stored: list) -> list[Step]:
+    def _needed(self, wanted: list[Step], stored: set) -> list[Step]:
         """Steps that a launch takes, in order: those it is for, and what these read that is not in memory yet."""
         found: list[Step] = []
+        read: set = set()
         for step in reversed(self.program.steps):
-            # A sum of partial results reads none of what the statistic was made from.
-            readers = [each for each in found if each in wanted or not each.is_statistic]
-            read = any(load.source.same_as(step.buffer) for each in readers for load in loads(each.value))
-            if step in wanted or (read and not any(step.buffer.same_as(buffer) for buffer in stored)):
+            if step in wanted or step.buffer in read - stored:
                 found.insert(0, step)
+                # A sum of partial results reads none of what the statistic was made from.
+                if step in wanted or not step.is_statistic:
+                    read |= {load.source for load in loads(step.value)}
         return found
 
     def _piece(self, step: Step) -> Step:

@@ -13,7 +13,6 @@ No thread relies on another one being in step: what passes between threads passe
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
 
 from tvm import tirx
 
@@ -60,8 +59,8 @@ class GpuRows(GpuRule):
         if programs is None:
             return None
         nests = [self._emitted(each, params) for each in programs]
-        results = [each for each in chain(*(p.outputs for p in programs)) if not _among(each, kernel.outputs)]
-        return allocate(results, block(*nests))
+        outputs = set(kernel.outputs)
+        return allocate([each for p in programs for each in p.outputs if each not in outputs], block(*nests))
 
     def _stage_by_stage(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
         """A launch or two for each stage: few rows, each too long for one group."""
@@ -93,10 +92,6 @@ def program_of(kernel: Kernel) -> RowProgram | None:
     """The program of a kernel, if its columns are the numbers of the texels that it writes."""
     program = row_program_of(kernel) or row_program_of(split_hidden_rows(kernel))
     return program if program is not None and writes_by_columns(program) else None
-
-
-def _among(buffer, others) -> bool:
-    return any(buffer.same_as(other) for other in others)
 
 
 def _holds_matmuls(kernel: Kernel) -> bool:

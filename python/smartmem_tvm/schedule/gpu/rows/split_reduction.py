@@ -14,6 +14,7 @@ from math import prod
 from tvm import ir, tirx
 
 from ....ir.kernel import REDUCE, SPATIAL, Kernel, Stage, substitute
+from ...core.expressions import largest_divisor
 from ...core.nest import fresh, index
 from ...core.reduction import combiner_of
 
@@ -30,8 +31,8 @@ def split_reduction(kernel: Kernel, busy_groups: int) -> tuple[Kernel, Kernel] |
     stage = kernel.stages[0]
     if sum(bool(s.reduction) for s in kernel.stages) != 1 or not leaves_idle(stage, busy_groups, LONG):
         return None
-    var = max(stage.reduction, key=lambda v: _parts(stage.extents[v], busy_groups))
-    parts = _parts(stage.extents[var], busy_groups)
+    var = max(stage.reduction, key=lambda v: largest_divisor(stage.extents[v], 2 * busy_groups))
+    parts = largest_divisor(stage.extents[var], 2 * busy_groups)
     if parts < _FEWEST_PARTS:
         return None
     first, second = _partial(stage, var, parts)
@@ -45,11 +46,6 @@ def leaves_idle(stage: Stage, busy_groups: int, terms: int) -> bool:
         return False
     results = prod(stage.extents[v] for v in stage.spatial)
     return prod(stage.extents[v] for v in stage.reduction) >= terms and 2 * results <= busy_groups
-
-
-def _parts(extent: int, most: int) -> int:
-    """The largest divisor of `extent` up to twice `most`."""
-    return max(n for n in range(1, min(extent, 2 * most) + 1) if extent % n == 0)
 
 
 def _partial(stage: Stage, var, parts: int) -> tuple[Stage, Stage]:

@@ -8,6 +8,7 @@ from math import prod
 
 from ....planner.texture_form import TEXEL
 from ....target import Limits
+from ...core.expressions import largest_divisor
 from ..occupancy import ADDRESSES, VECTOR, WARP, Processor, WorkGroupTile, fits
 
 
@@ -208,12 +209,8 @@ def slide_tile(
     together : int
         Results of a thread at each place of the tile: the numbers of a texel.
     """
-
-    def divisor(extent: int, most: int) -> int:
-        return max(d for d in range(1, most + 1) if extent % d == 0)
-
     shapes = sorted(
-        {(divisor(across, a), divisor(rows, r)) for a in (8, 4, 2, 1) for r in (8, 4, 2, 1)},
+        {(largest_divisor(across, a), largest_divisor(rows, r)) for a in (8, 4, 2, 1) for r in (8, 4, 2, 1)},
         key=lambda s: (prod(s), min(s)),
         reverse=True,
     )

@@ -22,7 +22,7 @@ from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
 from ...core.decisions import decide
-from ...core.expressions import memory_order, uses
+from ...core.expressions import largest_divisor, memory_order, uses
 from ...core.fold_policies import in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule
@@ -127,7 +127,7 @@ class WindowSlide(WindowRule):
         facts |= {"results": results, "terms": _terms(reduction), "together": together, **params.facts}
         tile = decide("gpu_window_slide", tile, **facts)
         wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
-        sizes = {var: _divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
+        sizes = {var: largest_divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
         return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel).body()
 
 
@@ -208,7 +208,3 @@ def _meets(index, spatial, reduce) -> bool:
 
 def _terms(reduction: Reduction) -> int:
     return prod(reduction.extents[v] for v in reduction.reduce)
-
-
-def _divisor(extent: int, most: int) -> int:
-    return max(d for d in range(1, most + 1) if extent % d == 0)
