@@ -70,6 +70,11 @@ def bindings(mod: tvm.IRModule, name: str = "main") -> list:
     return [b for block in mod[name].body.blocks for b in block.bindings]
 
 
+def operators(mod: tvm.IRModule) -> list[str]:
+    """Names of the Relax operators of `main`, in order."""
+    return [b.value.op.name.removeprefix("relax.") for b in bindings(mod) if isinstance(b.value, tvm.ir.Call)]
+
+
 def calls(mod: tvm.IRModule) -> list[str]:
     """Names of the PrimFuncs that ``main`` calls, in order."""
     call_tir = tvm.ir.Op.get("relax.call_tir")

@@ -4,9 +4,8 @@
 from itertools import count
 
 import pytest
-from tvm import ir
 
-from helpers import assert_same_results, bindings, constant, module, op, random
+from helpers import assert_same_results, constant, module, op, operators, random
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import MergeBranches
 
@@ -14,8 +13,7 @@ SHAPE = (2, 6, 9, 7)
 
 
 def names(mod) -> list[str]:
-    values = [b.value for b in bindings(mod)]
-    return [v.op.name.removeprefix("relax.nn.").removeprefix("relax.") for v in values if isinstance(v, ir.Call)]
+    return [name.removeprefix("nn.") for name in operators(mod)]
 
 
 def merged(build, *shapes) -> list[str]:

@@ -6,15 +6,10 @@ import tvm
 from tvm import ir
 from tvm.script import relax as R
 
-from helpers import assert_same_results, bindings, constant, legalize, module, nodes, op, random, run
+from helpers import assert_same_results, bindings, constant, legalize, module, nodes, op, operators, random, run
 from module_lines import assert_lines
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, MergeProjections
-
-
-def operators(mod) -> list[str]:
-    values = [b.value for b in bindings(mod)]
-    return [v.op.name.removeprefix("relax.") for v in values if isinstance(v, ir.Call)]
 
 
 def merged(build, *shapes, dtype="float32"):

@@ -3,9 +3,9 @@
 
 import numpy as np
 import pytest
-from tvm import ir, relax
+from tvm import relax
 
-from helpers import assert_same_results, bindings, constant, legalize, module, op, random
+from helpers import assert_same_results, bindings, constant, legalize, module, op, operators, random
 from numpy_relax import evaluate
 from smartmem_tvm.ir.block import edit_blocks
 from smartmem_tvm.transform import FoldNormAffine, RewriteAlgebra
@@ -14,10 +14,6 @@ from smartmem_tvm.transform.fold_scales.fold_norm_affine import fold_norm_affine
 
 def norm(x, size: int, axes=(-1,)):
     return op.nn.layer_norm(x, constant(size, seed=1), constant(size, seed=2), axes=list(axes))
-
-
-def operators(mod) -> list[str]:
-    return [b.value.op.name.removeprefix("relax.") for b in bindings(mod) if isinstance(b.value, ir.Call)]
 
 
 def folded(build, *shapes) -> list[str]:

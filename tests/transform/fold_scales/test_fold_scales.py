@@ -8,13 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tvm import ir, relax
 
-from helpers import assert_same_results, bindings, constant, module, op, random
+from helpers import assert_same_results, bindings, constant, module, op, operators, random
 from numpy_relax import evaluate
 from smartmem_tvm.transform import FoldScales, RewriteAlgebra
-
-
-def operators(mod) -> list[str]:
-    return [b.value.op.name.removeprefix("relax.") for b in bindings(mod) if isinstance(b.value, ir.Call)]
 
 
 def folded(build, *shapes, dtype="float32") -> list[str]:

@@ -14,6 +14,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers import assert_same_results, bindings, module, op, random
+from helpers import operators as operators_of
 from numpy_relax import evaluate
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.tables.operator_cost import FLOPS
@@ -108,10 +109,6 @@ def positive_in(rule) -> tuple[str, ...]:
 
 def needs_float(rule) -> bool:
     return "float" in rule.condition
-
-
-def operators_of(mod) -> list[str]:
-    return [b.value.op.name.removeprefix("relax.") for b in bindings(mod) if isinstance(b.value, ir.Call)]
 
 
 def size_of(ty) -> int:
