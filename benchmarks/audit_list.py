@@ -101,7 +101,7 @@ def _input(network: str, text: object) -> Input:
 
 
 def chosen(known: dict[str, Network], names: Iterable[str], families: Iterable[str]) -> list[Network]:
-    """Networks by name and family, all of them if neither is given.
+    """Networks by name in that order, then by family; all of them if neither is given.
 
     Raises
     ------
@@ -113,5 +113,7 @@ def chosen(known: dict[str, Network], names: Iterable[str], families: Iterable[s
     for kind, wanted, there in (("network", names, list(known)), ("family", families, of_table)):
         if missing := [each for each in wanted if each not in there]:
             raise UserError(f"The audit has no {kind} '{missing[0]}'; it has {', '.join(there)}.")
-    every = not names and not families
-    return [each for each in known.values() if every or each.name in names or each.family in families]
+    if not names and not families:
+        return list(known.values())
+    of_family = [each for each in known.values() if each.family in families and each.name not in names]
+    return [*(known[name] for name in names), *of_family]

@@ -19,10 +19,12 @@ from smartmem_tvm.report import explain, graph_cost
 from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.runtime.roofline import add_bounds, roofline
+from smartmem_tvm.runtime.speed import speed_of
 from smartmem_tvm.schedule.gpu.dlight_rules import dlight_rules
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.suite import SUITES
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.tune.host import set_threads
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 # Sixteen of the paper's eighteen networks, and BERT. The two large ones take gigabytes: `make bench-large`.
@@ -106,15 +108,30 @@ def test_no_catch_all_rule_made_a_kernel_that_matters(network):
     assert [each for each in report["kernels"] if each["catch_all"] and each["share"] > CATCH_ALL_SHARE] == []
 
 
+@pytest.fixture
+def one_thread():
+    threads = tvm.runtime.num_threads()
+    set_threads(1)
+    yield
+    set_threads(threads)
+
+
 @pytest.mark.device
-def test_no_kernel_takes_less_than_its_bound(network):
-    """Where bytes decide, a machine that was busy when it was measured may be faster now."""
-    speed, bounds = roofline(network.compiled.graph, network.compiled.target)
+def test_no_kernel_takes_less_than_its_bound(network, one_thread):
+    """On one thread, in processor time. A machine that was busy when it was measured may be faster now: it is measured
+    again, and bytes have more room."""
     times = kernel_times(network.compiled, list(inputs(network.mod, 0).values()))
-    report = add_bounds(schedule_report(network.compiled.rules, times), bounds, speed)
-    assert all(each["bound_seconds"] for each in report["kernels"])
-    most = {"arithmetic": 1.1, "launch": 1.1, "memory": 1.5}
-    assert [each for each in report["kernels"] if each["of_roofline"] > most[each["bound_by"]]] == []
+
+    def too_fast():
+        speed, bounds = roofline(network.compiled.graph, network.compiled.target)
+        report = add_bounds(schedule_report(network.compiled.rules, times), bounds, speed)
+        assert all(each["bound_seconds"] for each in report["kernels"])
+        most = {"arithmetic": 1.1, "launch": 1.1, "memory": 1.5}
+        return [each for each in report["kernels"] if each["of_roofline"] > most[each["bound_by"]]]
+
+    if too_fast():
+        speed_of(network.compiled.target, again=True)
+    assert too_fast() == []
 
 
 @pytest.mark.device
