@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 
 from pages import (
+    aarch64_tiles,
     accesses,
     accuracy,
     audit,
@@ -53,6 +54,7 @@ PAGES = {
         Part("docs/cpu.md", "peers", peers.figures),
         Part("docs/cpu.md", "throughput", throughput.figures),
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
+        Part("docs/cpu.md", "aarch64 tiles", aarch64_tiles.page),
     ),
     "frontend": (Part("docs/frontend.md", "torch doors", torch_doors.figures),),
     "gpu": (

@@ -119,15 +119,17 @@ def one_thread():
 @pytest.mark.device
 def test_no_kernel_takes_less_than_its_bound(network, one_thread):
     """On one thread, in processor time. A machine that was busy when it was measured may be faster now: it is measured
-    again, and bytes have more room."""
+    again, and bytes have more room. Winograd's largest tile needs a quarter of a convolution's multiplications."""
     times = kernel_times(network.compiled, list(inputs(network.mod, 0).values()))
 
     def too_fast():
         speed, bounds = roofline(network.compiled.graph, network.compiled.target)
         report = add_bounds(schedule_report(network.compiled.rules, times), bounds, speed)
-        assert all(each["bound_seconds"] for each in report["kernels"])
+        assert all(each["bound_seconds"] or each["off"] for each in report["kernels"])
         most = {"arithmetic": 1.1, "launch": 1.1, "memory": 1.5}
-        return [each for each in report["kernels"] if each["of_roofline"] > most[each["bound_by"]]]
+        bound = [each for each in report["kernels"] if each["bound_seconds"]]
+        fewer = {each["kernel"]: 4 if "Winograd" in each["rule"] else 1 for each in bound}
+        return [each for each in bound if each["of_roofline"] > most[each["bound_by"]] * fewer[each["kernel"]]]
 
     if too_fast():
         speed_of(network.compiled.target, again=True)
