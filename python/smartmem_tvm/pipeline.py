@@ -225,6 +225,8 @@ PHASES = (
             "apply-records",
             "pack-weights",
             "schedule-kernels",
+            # Functions within functions within functions, whose code would have grown too much before.
+            "vectorize-math",
         ),
         _cpu,
     ),

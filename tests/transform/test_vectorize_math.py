@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, te, tirx
 
 from helpers import legal, op, run
+from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.transform import VectorizeMath
 
 CPU = tvm.target.Target("llvm")
@@ -105,6 +106,57 @@ def test_nested_calls():
     assert library_calls(mod) == []
     x = np.linspace(-3, 3, 64, dtype="float32")
     np.testing.assert_allclose(run(mod, x)[0], np.exp(np.tanh(x.astype("float64"))), rtol=2e-6)
+
+
+def scheduled(*params):
+    """A function as the rules leave it: what it is made of is not looked at again."""
+    func = te.create_prim_func(params).with_attrs({"global_symbol": "main", "tirx.is_scheduled": True})
+    return tvm.IRModule({"main": func})
+
+
+def run_scheduled(mod, x, vector: bool):
+    if vector:
+        schedule = tvm.s_tir.Schedule(mod)
+        schedule.vectorize(schedule.get_loops(schedule.get_sblock("y"))[-1])
+        mod = schedule.mod
+    mod = vectorized(mod)
+    y = tvm.runtime.tensor(np.zeros_like(x))
+    tvm.compile(mod, target=CPU)["main"](tvm.runtime.tensor(x), y)
+    return mod, y.numpy()
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_functions_nested_in_three_levels_wait_for_the_schedule(vector):
+    """Code would grow with each level; a scheduled kernel binds what is read several times to variables."""
+    x = te.placeholder((3, 16), "float32", "x")
+
+    def value(i, j):
+        gate = te.sigmoid(x[i, 0])
+        return x[i, j] * te.sigmoid(te.tanh(gate * te.exp(x[i, j])))
+
+    y = te.compute(x.shape, value, "y")
+    unscheduled = tvm.IRModule({"main": te.create_prim_func([x, y])})
+    assert "tirx.sigmoid" in library_calls(vectorized(unscheduled))
+    data = np.random.default_rng(3).uniform(-3, 3, (3, 16)).astype("float32")
+    mod, result = run_scheduled(scheduled(x, y), data, vector)
+    assert library_calls(mod) == []
+    assert len(collect(mod["main"].body, ir.Expr)) < 1000
+    wide = data.astype("float64")
+    gate = 1 / (1 + np.exp(-wide[:, :1]))
+    expected = wide / (1 + np.exp(-np.tanh(gate * np.exp(wide))))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_condition_decides_about_is_not_computed_before_it():
+    """The last element reads none of the operand, which ends before it."""
+    x = te.placeholder((7,), "float32", "x")
+    zero = tirx.const(0, "float32")
+    y = te.compute((8,), lambda i: tirx.if_then_else(i < 7, te.exp(te.tanh(x[i])), zero), "y")
+    mod = vectorized(scheduled(x, y))
+    assert library_calls(mod) == [] and not collect(mod["main"].body, tirx.Bind)
+    data, result = np.linspace(-2, 2, 7, dtype="float32"), tvm.runtime.tensor(np.full(8, 9, "float32"))
+    tvm.compile(mod, target=CPU)["main"](tvm.runtime.tensor(data), result)
+    np.testing.assert_allclose(result.numpy(), [*np.exp(np.tanh(data)), 0], rtol=2e-6)
 
 
 def test_other_functions_stay():

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import tvm
 import tvm_ffi
 from tvm import ir, te, tirx, topi
 
+from ..ir.index_map import is_if_then_else
 from ..ir.kernel import parse, substitute
 from ..ir.map_functions import map_functions
-from ..ir.walk import collect
+from ..ir.walk import collect, contains
 from ..target import is_cpu
+
+_LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm, ir.Op)
 
 # Cephes' expf: exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2) / 2.
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
@@ -51,8 +57,8 @@ def _half(x):
     return te.compute(x.shape, lambda i: x[i] * _float(0.5))
 
 
-# Nodes of a call that is replaced. A formula reads its operand a dozen times: the third of nested functions stays a
-# library call, or code would grow seventeenfold with each.
+# Nodes of a call that is replaced where nothing can be bound to a variable. A formula reads its operand a dozen times,
+# and code would grow seventeenfold with each of nested functions: the third waits until its kernel is scheduled.
 _LARGEST = 2**9
 
 # Absolute error against float64 over [-20, 20], measured by the test: exp 2e-7 relative, the others under 5e-7.
@@ -79,6 +85,9 @@ class VectorizeMath:
     LLVM has no vector form of these functions: a loop that calls them stays scalar (6.8 ms against 0.09 ms for one erf
     of Swin-T). The formulas are Cephes', mostly as topi has them. Only float32 calls are replaced; other targets have
     the functions in hardware.
+
+    In kernels that are scheduled, what a formula reads several times is bound to a variable before the store. Before
+    that, rules would not know kernels with such statements, and of nested functions the outer ones may stay calls.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -90,21 +99,58 @@ class VectorizeMath:
 
 
 def _approximated(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))
+    if "tirx.is_scheduled" in (func.attrs or {}):
+        body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, _stored))
+    else:
+        body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _approximate(call):
+def _stored(store: tirx.BufferStore) -> tirx.Stmt:
+    """A store after the variables that formulas read several times: code does not grow where functions are nested."""
+    lines: list[tirx.Bind] = []
+
+    def bind(name: str, value):
+        if isinstance(value, _LEAVES):
+            return value
+        var = tirx.Var(name, value.ty.dtype)
+        lines.append(tirx.Bind(var, value))
+        return var
+
+    # What a condition decides about may not be computed before it.
+    lazy = contains(store.value, ir.Call, is_if_then_else)
+    value = tvm_ffi.structural_map(store.value, (ir.Call, lambda call: _approximate(call, None if lazy else bind)))
+    if value.same_as(store.value):
+        return store
+    stored = tirx.BufferStore(store.buffer, value, store.indices)
+    return tirx.SeqStmt([*lines, stored]) if lines else stored
+
+
+def _approximate(call, bind: Callable | None = None):
     name = getattr(call.op, "name", "")
-    if name not in APPROXIMATIONS or str(call.ty.dtype) != "float32" or len(collect(call, ir.Expr)) > _LARGEST:
+    if name not in APPROXIMATIONS or str(call.ty.dtype) != "float32":
         return call
-    load, value = _template(name)
-    return tvm_ffi.structural_map(value, (ir.TensorLoad, lambda ld: call.args[0] if ld.source.same_as(load) else ld))
+    if bind is None and len(collect(call, ir.Expr)) > _LARGEST:
+        return call
+    formula = _formula(name)
+    bind = bind or (lambda _, value: value)
+    known = {formula.operand: bind("x", call.args[0])}
+    for var, value in formula.lines:
+        known[var] = bind(var.name, substitute(value, known))
+    return substitute(formula.result, known)
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """A function of `operand`: what is read several times, by variables, and the result."""
+
+    operand: tirx.Var
+    lines: tuple[tuple[tirx.Var, ir.Expr], ...]
+    result: ir.Expr
 
 
 @cache
-def _template(name: str):
-    """Buffer and value of the formula for one element of the buffer."""
+def _formula(name: str) -> _Formula:
     x = te.placeholder((1,), "float32", name="x")
     kernel = parse(te.create_prim_func([x, APPROXIMATIONS[name](x)]))
     stages = list(kernel.stages)
@@ -114,5 +160,30 @@ def _template(name: str):
         value = tvm_ffi.structural_map(
             value, (ir.TensorLoad, lambda ld, o=out, s=stage: s.body.value if ld.source.same_as(o) else ld)
         )
-    zero = {var: tirx.const(0, var.ty.dtype) for stage in stages for var in stage.spatial}
-    return kernel.inputs[0], substitute(value, zero)
+    operand = tirx.Var("x", "float32")
+    return _with_lines(operand, tvm_ffi.structural_map(value, (ir.TensorLoad, lambda _: operand)))
+
+
+def _with_lines(operand: tirx.Var, value: ir.Expr) -> _Formula:
+    named: dict[tvm_ffi.StructuralKey, tirx.Var] = {}
+    lines: list[tuple[tirx.Var, ir.Expr]] = []
+
+    def name(node):
+        if isinstance(node, _LEAVES):
+            return node
+        key = tvm_ffi.StructuralKey(node)
+        if key not in named:
+            named[key] = tirx.Var(f"t{len(lines)}", node.ty.dtype)
+            lines.append((named[key], node))
+        return named[key]
+
+    tvm_ffi.structural_map(value, (ir.Expr, name))
+    uses = Counter(var for _, line in lines for var in collect(line, tirx.Var))
+    kept, known = [], {}
+    for var, line in lines:
+        line = substitute(line, known)
+        if uses[var] > 1:
+            kept.append((var, line))
+        else:
+            known[var] = line
+    return _Formula(operand, tuple(kept), known[lines[-1][0]])

@@ -66,7 +66,7 @@ def test_group_norm_over_two_axes(check):
     check([x], output, lambda x: x - x.mean((2, 3), keepdims=True), "Rows")
 
 
-@pytest.mark.parametrize("shape", [(64, 49), (5, 6), (1, 1000), (3, 7, 7)])
+@pytest.mark.parametrize("shape", [(64, 49), (5, 6), (1, 1000), (3, 7, 7), (2, 184), (3, 31), (2, 263), (5, 16)])
 def test_mean_of_a_contiguous_row(check, shape):
     axis = tuple(range(1, len(shape)))
     x = te.placeholder(shape, name="x")

@@ -257,7 +257,7 @@ class _Emitter:
         return block(start, total)
 
     def _partial_sums(self, stage, parts, point, rows, vars_, extents, fused) -> tirx.Stmt | None:
-        """Reduce a contiguous row with several vectors at once, then the vectors, then the remainder."""
+        """Reduce a contiguous row with several vectors at once, its remainder too, and then the vectors."""
         lanes, suffix = self.params.lanes, vars_[len(vars_) - fused :]
         length = 1
         for var in suffix:
@@ -275,30 +275,24 @@ class _Emitter:
             whole = {**self._place(stage, rows, index(0)), **point, **at, **split_index(column, suffix, extents)}
             return self._values(substitute(term, whole))
 
-        def add(at, first):
-            return self._vector_loop(width, lambda j: store(acc, combine(acc[j], value(at, first + j)), j))
+        def add(at, first, many):
+            return self._vector_loop(many, lambda j: store(acc, combine(acc[j], value(at, first + j)), j))
+
+        def one(at):
+            steps, rest = divmod(length, width)
+            main = self.scope.loop(steps, lambda b: add(at, b * width, width), "b")
+            return block(main, add(at, index(length - rest), rest) if rest else None)
 
         outer = {v: extents[v] for v in vars_[: len(vars_) - fused]}
         init = self._vector_loop(width, lambda j: store(acc, stage.init.value, j))
-        main = self._outer(outer, lambda at: self.scope.loop(length // width, lambda b: add(at, b * width), "b"))
         folds, left = [], width
         while left > 1:
             half = -(-left // 2)
             folds.append(self._vector_loop(left - half, lambda j, h=half: store(acc, combine(acc[j], acc[j + h]), j)))
             left = half
-        done = length // width * width
-
-        def rest(at):
-            return self.scope.loop(
-                length - done,
-                lambda j: self.scope.simplify(store(acc, combine(acc[0], value(at, j + index(done))), 0)),
-                "rest",
-            )
-
-        tail = self._outer(outer, rest) if done < length else None
         result = tirx.BufferStore(body.buffer, acc[0], list(body.indices))
         final = self._write(stage, result, point, rows, index(0))
-        return allocate([acc], block(init, main, *folds, tail, final))
+        return allocate([acc], block(init, self._outer(outer, one), *folds, final))
 
     def _values(self, expr):
         return replace_loads(expr, lambda ld: self._at(ld.source, ld.indices, index(0)))
