@@ -187,13 +187,14 @@ def test_passes_that_an_option_asks_for(options, chosen):
 
 def test_what_comes_before_records_is_what_tasks_are_made_with():
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(CPU)] == [
+        "StagePadding",
         "AlignWindows",
         "SplitReductions",
         "LowerRotations",
         "VectorizeMath",
         "TransformWindows",
     ]
-    assert len(prepare_passes(CPU, Options(winograd=False))) == 4
+    assert len(prepare_passes(CPU, Options(winograd=False))) == 5
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(PHONE)] == [
         "LowerRotations",
         "LowerSingleTerms",

@@ -207,6 +207,7 @@ _ENTRIES = (
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     # Of kernels.
+    _ours(schedule.StagePadding),
     _ours(schedule.AlignWindows),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
     _ours(transform.LowerRotations),

@@ -216,6 +216,7 @@ PHASES = (
     Phase(
         "schedule",
         (
+            "stage-padding",
             "align-windows",
             "split-reductions",
             "lower-rotations",

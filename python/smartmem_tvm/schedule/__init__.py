@@ -12,6 +12,7 @@ from .cpu.round_products import RoundProducts
 from .cpu.rows import Rows
 from .cpu.rule import CpuRule
 from .cpu.sequence import InSequence
+from .cpu.stage_padding import StagePadding
 from .cpu.window import Window
 from .cpu.winograd.transform_windows import TransformWindows
 from .cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
@@ -35,6 +36,7 @@ __all__ = [
     "Rows",
     "Rule",
     "ScheduleKernels",
+    "StagePadding",
     "TransformWindows",
     "Window",
     "default_rules",
