@@ -144,3 +144,20 @@ def test_intermediate_rows_stay_small(check):
     allocated = [line for line in func.script().splitlines() if "alloc_buffer" in line]
     assert allocated and not any("300" in line for line in allocated)
     assert "T.parallel" in func.script() and "T.vectorized" in func.script()
+
+
+@pytest.mark.parametrize("side", [7, 32])
+def test_what_is_the_same_along_a_row_does_not_turn_it(check, side):
+    """A bias lies along the results, the picture along what is added up: the picture decides."""
+    x = te.placeholder((1, 24, side, side), name="x")
+    bias, k = te.placeholder((1, 24, 1, 1), name="bias"), [te.reduce_axis((0, side), n) for n in "hw"]
+    zero = tirx.const(0, "float32")
+    total = te.compute(
+        (1, 24, 1, 1), lambda n, c, y, z: te.sum(tirx.max(x[n, c, k[0], k[1]] + bias[n, c, 0, 0], zero), k), "total"
+    )
+    mean = te.compute(total.shape, lambda *i: total[i] / tirx.const(side**2, "float32") + bias[i])
+
+    def reference(x, bias):
+        return np.maximum(x + bias, 0).mean((2, 3), keepdims=True) + bias
+
+    check([x, bias], mean, reference, "Rows")

@@ -19,7 +19,7 @@ from tvm import tirx
 from ...ir.kernel import Kernel, substitute
 from ...ir.walk import loads
 from ..core.decisions import decide
-from ..core.expressions import Walk, has_select, memory_order, split_index
+from ..core.expressions import Walk, has_select, memory_order, split_index, uses
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
 from ..core.reduction import Reduction, reduction_of
 from .params import CpuParams
@@ -65,11 +65,16 @@ class Window(CpuRule):
 
 
 def _runs_along_rows(reduction: Reduction) -> bool:
-    """Whether an operand is contiguous along a reduction iterator but none is along the output's fastest iterator."""
+    """Whether an operand is contiguous along a reduction iterator but none is along the output's fastest iterator.
+
+    What is the same for all terms of a result, such as a bias, does not count: it is loaded once.
+    """
     walk = Walk(reduction.extents)
     fastest = [v for v in reduction.spatial if walk.stride(reduction.output, reduction.indices, v) == 1]
     across, along = False, False
     for load in loads(reduction.term):
+        if not uses(load, reduction.reduce):
+            continue
         across |= any(0 < (walk.load_stride(load, v) or 0) <= _NEAR for v in fastest)
         along |= any(walk.load_stride(load, v) == 1 for v in reduction.reduce)
     return along and not across
