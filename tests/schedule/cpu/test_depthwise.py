@@ -90,6 +90,50 @@ def tokens(shape):
     return [x, k], out, reference
 
 
+def planes_of_tokens(shape):
+    """The operand has its channels innermost, the result outermost, and a residual that lies like the result."""
+    n, c, h, w, size, stride, pad, dilation = shape
+    x, k = te.placeholder((n, h * w, 2 * c), name="x"), te.placeholder((c, 1, size, size), name="k")
+    zero = tirx.const(0, "float32")
+
+    def padded(i, f, y, z):
+        inside = tirx.all(y >= pad, y < h + pad, z >= pad, z < w + pad)
+        return tirx.if_then_else(inside, x[i, (y - pad) * w + z - pad, f + c], zero)
+
+    picture = te.compute((n, c, h + 2 * pad, w + 2 * pad), padded)
+    total = topi.nn.depthwise_conv2d_nchw(picture, k, stride, 0, dilation)
+    rest = te.placeholder(total.shape, name="rest")
+    out = te.compute(total.shape, lambda i, f, y, z: tirx.max(total[i, f, y, z] + rest[i, f, y, z], zero))
+
+    def reference(x, k, rest):
+        plane = x[:, :, c:].transpose(0, 2, 1).reshape(n, c, h, w)
+        seen = np.einsum("ncyxpq,cpq->ncyx", windows(plane, size, stride, pad, dilation), k[:, 0])
+        return np.maximum(seen + rest, 0)
+
+    return [x, k, rest], out, reference
+
+
+# More channels than the others: below eight the lanes are columns.
+@pytest.mark.parametrize("channels", [3, 8, 11, 67])
+@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+def test_tokens_that_become_planes(check, shape, channels):
+    n, _, *rest = shape
+    check(*planes_of_tokens((n, channels, *rest)), "Depthwise")
+
+
+@pytest.mark.parametrize(("params", "shape"), list(product(PARAMS, SHAPES[1:4])), ids=str)
+def test_tokens_that_become_planes_on_other_processors(check, shape, params):
+    n, _, *rest = shape
+    check(*planes_of_tokens((n, 19, *rest)), "Depthwise", params=PARAMS[params])
+
+
+def test_lines_of_tokens_are_read_along_their_channels(check):
+    """A copy reads vectors: in its loops the channel is the innermost one."""
+    text = check(*planes_of_tokens((1, 16, 9, 9, 3, 2, 1, 1)), "Depthwise").script()
+    copies = [line for line in text.splitlines() if "band[" in line.split("=")[0] and "x[" in line]
+    assert copies and all("j" in line.rpartition("x[")[2].split(", ")[2] for line in copies)
+
+
 @pytest.mark.parametrize("build", [channels_first, tokens])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_results(check, shape, build):

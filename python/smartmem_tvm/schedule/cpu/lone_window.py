@@ -24,6 +24,8 @@ from ..core.expressions import Walk, memory_order, uses
 from ..core.nest import index
 from ..core.reduction import Reduction, reduction_of
 
+_CHANNELS = 8  # that are worth lanes of their own where the results are not next to each other
+
 
 @dataclass(frozen=True, eq=False)
 class Side:
@@ -75,7 +77,8 @@ class LoneWindow:
         None for windows of one dimension.
     column : Side
     channel : Var or None
-        The iterator along which the result is contiguous, if that is not the column.
+        The iterator of lanes, if that is not the column: the result is contiguous along it, or what is copied with
+        its padding is, and the results are stored one by one.
     """
 
     reduction: Reduction
@@ -94,7 +97,7 @@ class LoneWindow:
 
     @property
     def along(self) -> ir.Var:
-        """The iterator along which the result is contiguous."""
+        """The iterator of lanes."""
         return self.column.var if self.channel is None else self.channel
 
     @property
@@ -150,14 +153,35 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
         return None
     fastest = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)[-1]
     along = _strides(reduction, load, fastest)
+    line = sides[0] if len(sides) == 2 else None
+    apart = _channels_apart(reduction, load, maker, sides) if maker is not None else None
+    if apart is not None and not apart.same_as(fastest):
+        return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], apart)
     channel = None if fastest.same_as(sides[-1].var) else fastest
     if any(fastest.same_as(side.var) for side in sides[:-1]) or along[0] != 1:
         return None
     # Lanes lie next to each other in the picture too.
     if along[1] != (sides[-1].stride if channel is None else 1):
         return None
-    line = sides[0] if len(sides) == 2 else None
     return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
+
+
+def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side]):
+    """The iterator along which what is padded lies in memory, if its columns do not: tokens that become planes.
+
+    Copied column by column, each number would come from a cache line of its own, once for each channel.
+    """
+    walk, read = Walk(maker.extents), loads(maker.body.value)
+
+    def follows(dim: int) -> bool:
+        return bool(read) and all(walk.load_stride(each, maker.body.indices[dim]) == 1 for each in read)
+
+    if any(follows(side.dim) for side in sides):
+        return None
+    for dim, at in enumerate(load.indices):
+        if isinstance(at, ir.Var) and reduction.extents.get(at, 1) >= _CHANNELS and follows(dim):
+            return at
+    return None
 
 
 def _maker(kernel: Kernel) -> tuple[Stage | None, tuple]:
