@@ -166,3 +166,15 @@ def test_through_to_code():
     (found,) = sm.compile(legal(build, shape), CPU).run(x)
     (plain,) = sm.compile(legal(build, shape), CPU, Options(schedule=False)).run(x)
     np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_tokens_that_become_planes():
+    """The lanes are channels, which lie next to each other in the operand: so do the weights, though no result does."""
+
+    def build(x):
+        image = op.reshape(op.permute_dims(x, (0, 2, 1)), (2, 8, 6, 5))
+        return op.nn.conv2d(image, constant(8, 1, 3, 3), padding=1, groups=8)
+
+    before, after = aligned(build, (2, 30, 8))
+    assert (8, 1, 3, 3) in orders(before) and (1, 3, 3, 8) in orders(after)
+    assert rules(after) == ["Depthwise"]

@@ -17,6 +17,7 @@ from ...ir.walk import loads
 from ...planner.storage_order import innermost, with_innermost
 from ..core.reduction import combiner_of
 from ..core.rule import is_open
+from .lone_window import lone_window_of
 
 _SHORTEST = 4  # elements next to each other that are worth it: a small vector
 
@@ -60,7 +61,7 @@ class AlignWindows:
 def _aligned(kernel: Kernel, constants: Collection[int]) -> Exchange | None:
     """The kernel with its windows' operands in the order of the result; None if there is nothing to do."""
     orders: dict = {}
-    for stage, var in _walks(kernel):
+    for stage, var in (*_walks(kernel), *_lanes(kernel)):
         orders |= _wanted(kernel, stage, var, constants) or {}
     if not orders:
         return None
@@ -83,6 +84,14 @@ def _walks(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
         return []
     along = along_result(kernel, inner[-1])
     return [(stage, var) for stage, var in along.items() if stage.reduction and stage.extents[var] >= _SHORTEST]
+
+
+def _lanes(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
+    """The window over tokens that become planes, with the iterator of its lanes, which the result does not lie along."""
+    window = lone_window_of(kernel)
+    if window is None or window.channel is None:
+        return []
+    return [(stage, window.channel) for stage in kernel.stages if stage.reduction and window.channel in stage.spatial]
 
 
 def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int]) -> dict | None:
