@@ -87,7 +87,7 @@ def _walks(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
 
 
 def _lanes(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
-    """The window over tokens that become planes, with the iterator of its lanes, which the result does not lie along."""
+    """The window over tokens that become planes, with the iterator of its lanes, which the result is not along."""
     window = lone_window_of(kernel)
     if window is None or window.channel is None:
         return []

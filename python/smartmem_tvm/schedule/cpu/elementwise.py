@@ -11,10 +11,11 @@ from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, fusable_suffix, memory_order, split_index
-from ..core.nest import PARALLEL, SERIAL, Scope, block, fresh, index, split_work
+from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, fresh, index, split_work
 from ..core.pieces import pieces
 from .params import CpuParams
 from .rule import CpuRule
+from .tables import tabulated
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Elementwise(CpuRule):
         order = memory_order(stage.spatial, extents, stage.body.buffer, stage.body.indices)
         fused = fusable_suffix(order, extents, accesses_of(stage))
         outer, inner = order[: len(order) - fused], order[len(order) - fused :]
-        return _emit(stage, extents, outer, inner, params)
+        stage, tables, fills = tabulated(stage, inner)
+        return allocate(tables, block(*fills, _emit(stage, extents, outer, inner, params)))
 
 
 def _product(vars_, extents) -> int:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What depends on the innermost iterator alone and is dear to find is worked out once, in a table.
+
+    y[i, j] = x[i, floor((j + 0.5) * 0.125 - 0.5)]
+    ->
+    at[j] = floor((j + 0.5) * 0.125 - 0.5)          once
+    y[i, j] = x[i, at[j]]
+
+Places and weights of a resized picture are such: each of its lines has the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..._tvm import walk
+from ...ir.index_map import function_name, variables
+from ...ir.kernel import Stage, substitute
+from ...ir.walk import collect, loads
+from ..core.nest import Scope, scratch, store
+
+_ROUNDING = ("floor", "ceil", "round", "nearbyint", "trunc")
+_LEAST = 4  # times that a table must be read again
+_LEAVES = (ir.Var, tirx.IntImm, tirx.FloatImm, ir.Op)
+
+
+def tabulated(stage: Stage, inner: Sequence) -> tuple[Stage, list, list[tirx.Stmt]]:
+    """The stage that reads tables, the tables, and what fills them; as it is where there is nothing to look up.
+
+    Parameters
+    ----------
+    stage : Stage
+        A store that does not reduce; no iterator of extent 1.
+    inner : sequence of Var
+        The iterators of the innermost loop. One of several that make one loop is no walk along a table.
+    """
+    along = inner[-1] if len(inner) == 1 else None
+    value = stage.body.value
+    again = [extent for var, extent in stage.extents.items() if not var.same_as(along)]
+    if along is None or not _is_dear(value) or max(again, default=1) < _LEAST:
+        return stage, [], []
+    found: dict[tvm_ffi.StructuralKey, object] = {}
+
+    def note(node):
+        if isinstance(node, _LEAVES) or not _is_of(node, along):
+            return tvm_ffi.WalkResult.ADVANCE
+        found.setdefault(tvm_ffi.StructuralKey(node), node)
+        return tvm_ffi.WalkResult.SKIP
+
+    walk(value, (ir.Expr, note), order="pre")
+    length, scope = stage.extents[along], Scope()
+    tables = {key: scratch([length], node.ty.dtype, "table") for key, node in found.items()}
+
+    def look_up(node):
+        if isinstance(node, _LEAVES):
+            return node
+        table = tables.get(tvm_ffi.StructuralKey(node))
+        return node if table is None else table[along]
+
+    body = tirx.BufferStore(
+        stage.body.buffer, tvm_ffi.structural_map(value, (ir.Expr, look_up)), list(stage.body.indices)
+    )
+    fills = [
+        scope.loop(length, lambda j, n=node, t=tables[key]: store(t, substitute(n, {along: j}), j), "j")
+        for key, node in found.items()
+    ]
+    return replace(stage, body=body), list(tables.values()), fills
+
+
+def _is_dear(node) -> bool:
+    """Whether a number is rounded to an integer in it."""
+    casts = collect(node, tirx.Cast)
+    rounded = any(str(cast.value.ty.dtype).startswith("float") and "int" in str(cast.ty.dtype) for cast in casts)
+    return rounded or any(function_name(call) in _ROUNDING for call in collect(node, ir.Call))
+
+
+def _is_of(node, along) -> bool:
+    used = variables(node)
+    return len(used) == 1 and used[0].same_as(along) and not loads(node) and _is_dear(node)
