@@ -8,7 +8,7 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.ir.walk import collect, stores
 from smartmem_tvm.schedule import CpuParams, Matmul
-from smartmem_tvm.schedule.cpu.tile import best_tile, fits
+from smartmem_tvm.schedule.cpu.tile import best_tile, fits, row_tiles
 
 
 def f32(value):
@@ -90,6 +90,23 @@ def test_remainders_of_rows_and_columns_in_every_chunk(check, lanes):
     params = CpuParams(lanes=lanes, cores=5, serial_below=1, panel_bytes=4 * 37 * 48)
     inputs, output = matmul(401, 37, 403)
     check(inputs, output, np.matmul, "Matmul", params=params)
+
+
+@pytest.mark.parametrize("height", [1, 2, 4, 6, 14])
+@pytest.mark.parametrize("rows", [1, 2, 5, 13, 97, 100])
+def test_tiles_cover_each_row_once(rows, height):
+    found = [
+        list(range(first + n * high, first + (n + 1) * high))
+        for first, count, high in row_tiles(rows, height)
+        for n in range(count)
+    ]
+    assert [row for tile in found for row in tile] == list(range(rows))
+    assert max(map(len, found)) <= height and len(found) == -(-rows // height)
+
+
+def test_rows_that_fill_no_tile_make_several_a_little_lower():
+    assert row_tiles(197, 4) == [(0, 47, 4), (188, 3, 3)]
+    assert row_tiles(49, 8) == [(0, 6, 8), (48, 1, 1)]  # too few tiles for that
 
 
 @pytest.mark.parametrize("tile", [(1, 1), (4, 3), (6, 2), (12, 1)])

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from tvm import tirx
 
@@ -31,6 +32,7 @@ from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block
 from ..core.reduction import reduction_of
 from .accumulators import Accumulators
 from .matmul_plan import Chunks, GivenPlan, MatmulPlan
+from .next_panel import NextPanel, Share
 from .params import CpuParams
 from .rule import CpuRule
 
@@ -163,10 +165,25 @@ class MatmulEmitter:
     def _panel(self, task: Task, column, width: int) -> tirx.Stmt:
         plan = self.plan
         if not plan.right_packed:
-            return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k))
+            coming = self._next_panel(task, column) if width == plan.tile.width else None
+            return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k), coming)
         packed = scratch([plan.depth, width], plan.contraction.right.ty.dtype, "right")
         pack = self.pack_panel(packed, task.batch, column, width)
         return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j])))
+
+    def _next_panel(self, task: Task, column) -> NextPanel | None:
+        """The panel after the one at `column`, where panels lie in memory one after the other."""
+        plan, width = self.plan, self.plan.tile.width
+        if not plan.in_panels or plan.panels < 2 or plan.tiles_in_turn < 2:
+            return None  # the only tile of a panel waits for that one
+        last = index((plan.panels - 1) * width)
+        after = self.scope.analyzer.simplify(tirx.min(column + index(width), last))
+        return NextPanel(
+            plan.depth,
+            width,
+            plan.tiles_in_turn,
+            lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, k)),
+        )
 
     def pack_panel(self, packed, batch, column, width: int) -> tirx.Stmt:
         """Copy the columns of a panel."""
@@ -218,25 +235,32 @@ class MatmulEmitter:
 
     # -- tiles ---------------------------------------------------------------------------------------------------
 
-    def _tiles(self, task: Task, column, width: int, right) -> tirx.Stmt:
-        plan, height, chunks = self.plan, self.plan.tile.height, self.plan.row_chunks
-        first, statements = task.row_chunk * index(chunks.length * height), []
-        whole = plan.rows // height * height
-        if whole:
+    def _tiles(self, task: Task, column, width: int, right, coming: NextPanel | None = None) -> tirx.Stmt:
+        plan, chunks = self.plan, self.plan.row_tiles
+        first, statements, tails = task.row_chunk * index(plan.row_chunks.length * plan.tile.height), [], []
 
+        def tiles(row, height: int, done: int) -> Callable:
             def tile(t):
-                return self._tile(task, first + t * index(height), column, height, width, right)
+                share = None if coming is None else coming.share(index(done) + t)
+                return self._tile(task, row + t * index(height), column, height, width, right, share)
 
+            return tile
+
+        if chunks.last:
+            tile = tiles(first, plan.tile.height, 0)
             statements.append(self.scope.loop(of_chunk(task.row_chunk, chunks), tile, "tile", most=chunks.longest))
-        rest = plan.rows - whole
-        tail = [self._tile(task, index(whole), column, rest, width, right)] if rest else []
-        return block(*statements, *in_last_chunk(task.row_chunk, chunks, tail))
+        done = chunks.last
+        for row, count, height in plan.last_tiles:
+            tails.append(self.scope.loop(count, tiles(index(row), height, done), "tile"))
+            done += count
+        return block(*statements, *in_last_chunk(task.row_chunk, plan.row_chunks, tails))
 
-    def _tile(self, task: Task, row, column, height: int, width: int, right) -> tirx.Stmt:
+    def _tile(self, task: Task, row, column, height: int, width: int, right, share: Share | None = None) -> tirx.Stmt:
         acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
         start = acc.set(lambda i, j, _: self.reduction.init)
         total = self._steps(
             lambda k: acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j)),
+            share,
         )
         if self._finishes_in_registers:
             finish = acc.each(lambda i, j, value: self._result(value, task, row + i, column + j))
@@ -247,15 +271,23 @@ class MatmulEmitter:
         finish = self.finish(task, row, column, height, width, done)
         return allocate([done], acc.allocate(start, total, spill, finish))
 
-    def _steps(self, add) -> tirx.Stmt:
-        depth, unroll = self.plan.depth, self.plan.unroll
-        if unroll == 1:
-            return self.scope.loop(depth, add, "k")
+    def _steps(self, add: Callable, share: Share | None) -> tirx.Stmt:
+        if share is None:
+            return self._steps_of(index(0), self.plan.depth, add)
+        length = self.plan.depth // share.pieces
+
+        def piece(number):
+            return block(share.ask(number), self._steps_of(number * index(length), length, add))
+
+        return self.scope.loop(share.pieces, piece, "piece")
+
+    def _steps_of(self, first, count: int, add: Callable) -> tirx.Stmt:
+        unroll = gcd(self.plan.unroll, count)
 
         def steps(q):
-            return block(*(add(self.scope.simplify(q * index(unroll) + index(u))) for u in range(unroll)))
+            return block(*(add(self.scope.simplify(first + q * index(unroll) + index(u))) for u in range(unroll)))
 
-        return self.scope.loop(depth // unroll, steps, "k")
+        return self.scope.loop(count // unroll, steps, "k")
 
     # -- results -------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from ..core.expressions import Walk, contiguous_run
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh, split_work
 from .params import CpuParams
-from .tile import Tile, best_tile, column_tiles, cycles, total_cycles
+from .tile import Tile, best_tile, column_tiles, cycles, row_tiles, total_cycles
 
 _FLOAT_BYTES = 4
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
@@ -155,12 +155,22 @@ class MatmulPlan(FusedContraction):
         """
         if self.right_constant:
             return False
+        step, width = self.right_step, self.tile.width
+        return step is None or (step != width and self.rows >= self.params.pack_reuse * self.tile.height)
+
+    @cached_property
+    def right_step(self) -> int | None:
+        """Elements between two rows of a panel of the right operand, None if it has no rows that lie in a row."""
         b, q, j, k = fresh("b"), fresh("q"), fresh("j"), fresh("k")
         width = self.tile.width
         walk = Walk({b: self.batch, q: max(1, self.panels), j: width, k: self.depth})
         value = self.right(b, q * width + j, k)
-        step = walk.load_stride(value, k) if walk.load_stride(value, j) == 1 else None
-        return step is None or (step != width and self.rows >= self.params.pack_reuse * self.tile.height)
+        return walk.load_stride(value, k) if walk.load_stride(value, j) == 1 else None
+
+    @property
+    def in_panels(self) -> bool:
+        """Whether the right operand lies in panels."""
+        return self.right_step == self.tile.width
 
     @cache  # noqa: B019 - a plan lives as long as its rule runs
     def right_run(self, width: int) -> int:
@@ -251,6 +261,31 @@ class MatmulPlan(FusedContraction):
     def row_chunks(self) -> Chunks:
         """Row tiles per task."""
         return Chunks.of(self.rows // self.tile.height, self.parts[0])
+
+    @cached_property
+    def row_tiles(self) -> Chunks:
+        """Tiles of full height in each chunk of rows; the last chunk has others as well."""
+        chunks = self.row_chunks
+        return replace(chunks, last=sum(n for _, n, height in self._in_last_chunk if height == self.tile.height))
+
+    @cached_property
+    def last_tiles(self) -> list[tuple[int, int, int]]:
+        """(first row, number, height) of the lower tiles at the end of the last chunk."""
+        first = self.rows - self._rows_in_last_chunk
+        return [(first + row, n, height) for row, n, height in self._in_last_chunk if height != self.tile.height]
+
+    @property
+    def tiles_in_turn(self) -> int:
+        """Tiles of a chunk, which a panel is multiplied with one after the other."""
+        return self.row_chunks.length if self.row_chunks.count > 1 else sum(n for _, n, _ in self._in_last_chunk)
+
+    @property
+    def _rows_in_last_chunk(self) -> int:
+        return self.rows - (self.row_chunks.count - 1) * self.row_chunks.length * self.tile.height
+
+    @cached_property
+    def _in_last_chunk(self) -> list[tuple[int, int, int]]:
+        return row_tiles(self._rows_in_last_chunk, self.tile.height)
 
     @cached_property
     def panel_chunks(self) -> Chunks:

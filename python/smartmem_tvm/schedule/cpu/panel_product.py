@@ -21,7 +21,7 @@ from ..core.nest import allocate, block, index, scratch, store
 from .accumulators import Accumulators
 from .params import CpuParams
 from .row_stages import RowStages
-from .tile import Tile, best_tile
+from .tile import Tile, best_tile, row_tiles
 
 
 class PanelProduct:
@@ -156,15 +156,11 @@ class PanelProduct:
         return block(*statements)
 
     def _tiles(self, column, width: int, real: int, left, finish) -> tirx.Stmt:
-        height, rows = self.tile.height, self.stages.rows
-        whole = rows // height
+        def tiles(first: int, height: int):
+            return lambda t: self._tile(index(first) + t * index(height), height, column, width, real, left, finish)
 
-        def tile(row, many):
-            return self._tile(row, many, column, width, real, left, finish)
-
-        main = self.scope.loop(whole, lambda t: tile(t * index(height), height), "tile") if whole else None
-        rest = tile(index(whole * height), rows - whole * height) if rows % height else None
-        return block(main, rest)
+        found = row_tiles(self.stages.rows, self.tile.height)
+        return block(*(self.scope.loop(n, tiles(first, height), "tile") for first, n, height in found))
 
     def _tile(self, row, height: int, column, width: int, real: int, left, finish) -> tirx.Stmt:
         dtype = self.stage.body.buffer.ty.dtype

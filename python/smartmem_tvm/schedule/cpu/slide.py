@@ -33,7 +33,7 @@ from .accumulators import Accumulators
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_image import Image, image_of
-from .tile import best_tile, column_tiles
+from .tile import best_tile, column_tiles, row_tiles
 
 _MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
 _MOST_ROWS_STRIDED = 128  # the same where packing gathers element by element; planes are taken apart once
@@ -242,14 +242,11 @@ class _Emitter:
         whole, tails, start = total // width, [], total // width * width
 
         def strip(at, wide: int) -> tirx.Stmt:
-            height = self.choice.height
-            rest = self.rows % height
+            def tiles(first: int, height: int):
+                return lambda t: self._tile(place, read, sums, index(first) + t * index(height), at, height, wide)
 
-            def tile(row, high: int):
-                return self._tile(place, read, sums, row, at, high, wide)
-
-            main = self.scope.loop(self.rows // height, lambda t: tile(t * index(height), height), "tile")
-            return block(main, tile(index(self.rows - rest), rest) if rest else None)
+            found = row_tiles(self.rows, self.choice.height)
+            return block(*(self.scope.loop(n, tiles(first, height), "tile") for first, n, height in found))
 
         main = self.scope.loop(whole, lambda s: strip(s * index(width), width), "strip") if whole else None
         for wide in column_tiles(total - start, self.params):

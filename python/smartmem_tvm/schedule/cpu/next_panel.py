@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The panel that a product reads next, asked for while it multiplies by the one at hand.
+
+A processor sees that a panel is read in order, but not beyond a page of memory, nor from one panel to the next. Each
+tile asks for its share, a few lines before each piece of its depth: many at once would stand in the way of its loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+from tvm import DataType, tirx
+
+from ..core.expressions import largest_divisor
+from ..core.nest import block, index
+
+_LINE_BYTES = 64
+_LEAST_STEPS = 32  # along the depth between two requests: a shorter loop would be written out
+_READ, _SECOND_LEVEL, _DATA = 0, 2, 1  # operands of `llvm.prefetch`
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one tile asks for: ``ask(number)`` before each of so many pieces of its depth."""
+
+    pieces: int
+    ask: Callable
+
+
+@dataclass(frozen=True)
+class NextPanel:
+    """A panel, of which a row belongs to each step along the depth; rows lie next to each other in memory.
+
+    Attributes
+    ----------
+    depth, width : int
+        Rows and columns.
+    tiles : int
+        That share the work of asking for it.
+    at : callable
+        ``(row, column)`` -> the load of an element.
+    """
+
+    depth: int
+    width: int
+    tiles: int
+    at: Callable
+
+    def share(self, tile) -> Share:
+        """What tile number `tile` asks for; those that come after the last row ask for the last ones again."""
+        total = self._rows * self._pieces
+        first = tirx.min(tile * index(total), index(self.depth - total))
+        return Share(self._pieces, lambda piece: self._ask(first + piece * index(self._rows)))
+
+    @cached_property
+    def _pieces(self) -> int:
+        """Pieces of a tile's depth; they divide it, and few of them ask for nothing new."""
+        return largest_divisor(self.depth, min(self.depth // (self._unit * self.tiles), self.depth // _LEAST_STEPS))
+
+    @cached_property
+    def _rows(self) -> int:
+        """Rows that a piece asks for: whole lines."""
+        wanted = -(-self.depth // (self.tiles * self._pieces * self._unit)) * self._unit
+        return min(wanted, self.depth // self._pieces)
+
+    @cached_property
+    def _unit(self) -> int:
+        """Rows that make up whole lines."""
+        return _LINE_BYTES // gcd(_LINE_BYTES, self.width * self._item_bytes)
+
+    @cached_property
+    def _item_bytes(self) -> int:
+        return DataType(str(self.at(index(0), index(0)).ty.dtype)).itemsize
+
+    def _ask(self, first) -> tirx.Stmt:
+        elements = range(0, self._rows * self.width, max(1, _LINE_BYTES // self._item_bytes))
+        places = (divmod(each, self.width) for each in elements)
+        return block(*(_prefetch(self.at(first + index(row), index(column))) for row, column in places))
+
+
+def _prefetch(load) -> tirx.Stmt:
+    numbers = (tirx.const(each, "int32") for each in (_READ, _SECOND_LEVEL, _DATA))
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), *numbers))
