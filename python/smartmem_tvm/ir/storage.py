@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import tvm_ffi
 from tvm import ir, relax, tirx
@@ -16,6 +17,9 @@ from .graph import Graph, Node
 from .index_map import variables
 from .kernel import Kernel, Opaque, Stage, shape_of
 from .strength_reduction import Simplifier
+
+# The layers of a network share kernels, and so they do with a tensor of theirs in a texture; it goes with the kernel.
+_textured: WeakKeyDictionary[Kernel, dict] = WeakKeyDictionary()
 
 
 def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, object]:
@@ -74,6 +78,13 @@ def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Ker
     Opaque
         If the kernel writes `buffer` through a map along the dimension that becomes the texel.
     """
+    known, key = _textured.setdefault(kernel, {}), (buffer, form, scope)
+    if key not in known:
+        known[key] = _in_texture(kernel, buffer, form, scope)
+    return known[key]
+
+
+def _in_texture(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Kernel, object]:
     written = any(buffer.same_as(out) for out in kernel.outputs)
     if written:
         kernel = _over_texels(kernel, form.texel)

@@ -99,14 +99,15 @@ class Scope:
     def simplify(self, node):
         """Simplify the indices and conditions in an expression or statement under the loops built so far."""
 
-        def index_of(expr):
-            return expr if type(expr) is tirx.IntImm else self.analyzer.simplify(expr)
-
         def load(ld):
-            return ld.source[tuple(map(index_of, ld.indices))]
+            return ld.source[tuple(map(self.index, ld.indices))]
 
         callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
-        return rewrite_accesses(node, callbacks, index_of)
+        return rewrite_accesses(node, callbacks, self.index)
+
+    def index(self, expr):
+        """Simplify one index."""
+        return expr if type(expr) is tirx.IntImm else self.analyzer.simplify(expr)
 
     def _select(self, call):
         if not is_if_then_else(call):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from math import prod
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import tvm
@@ -71,6 +72,8 @@ class PlaceTextures:
         refused: Mapping[str, str] = MappingProxyType({}),
     ):
         self.target, self.accepts, self.limits, self.refused = target, accepts, limits or ImageLimits(), refused
+        # The layers of a network share kernels, and so do tensors of one kernel that are tried one after the other.
+        self.trials: WeakKeyDictionary[Kernel, PlacementTrial] = WeakKeyDictionary()
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
@@ -167,14 +170,19 @@ class PlaceTextures:
         """Why the kernels should stay as they were before."""
         trials: dict[str, PlacementTrial] = {}
         for node in before:
-            trial = trials[node.var.name] = self.accepts(emit(node.kernel))
+            trial = trials[node.var.name] = self._trial(node.kernel)
             if trial.problem is not None:
                 return f"{node.var.name}: {trial.problem}"
             if any(each.kind == "weight" and trial.singly & set(each.users.get(node, ())) for each in tensors):
                 return f"{node.var.name}: it reads single numbers of texels"
         if all(trial.measured is None and trial.modelled is None for trial in trials.values()):
             return None
-        return slower({node.var.name: self.accepts(emit(kernel)) for node, kernel in before.items()}, trials)
+        return slower({node.var.name: self._trial(kernel) for node, kernel in before.items()}, trials)
+
+    def _trial(self, kernel: Kernel) -> PlacementTrial:
+        if kernel not in self.trials:
+            self.trials[kernel] = self.accepts(emit(kernel))
+        return self.trials[kernel]
 
 
 def _slower(tensor: Movable, reason: Slower, form: TextureForm) -> dict:
