@@ -122,7 +122,7 @@ def _into_padding(stage: Stage, buffer, dim: int) -> Stage:
     def load(old):
         if not old.source.same_as(buffer):
             return old
-        return old.source[tuple(unclipped(at) if i == dim else at for i, at in enumerate(old.indices))]
+        return tirx.BufferLoad(old.source, [unclipped(at) if i == dim else at for i, at in enumerate(old.indices)])
 
     return stage if extent == texels else replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
 
@@ -160,7 +160,7 @@ def _within_bounds(before: Stage, stage: Stage) -> Stage:
         return at if simplifier.analyzer.can_prove(at >= first) else tirx.max(at, first)
 
     def load(old):
-        return old.source[tuple(map(inside, old.indices, shape_of(old.source)))]
+        return tirx.BufferLoad(old.source, list(map(inside, old.indices, shape_of(old.source))))
 
     return replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
 
@@ -200,7 +200,7 @@ def stored_as(kernel: Kernel, buffer, new, place: Callable[[Sequence], Sequence]
         return new if one.same_as(buffer) else one
 
     def load(old):
-        return new[tuple(place(old.indices))] if old.source.same_as(buffer) else old
+        return tirx.BufferLoad(new, place(old.indices)) if old.source.same_as(buffer) else old
 
     def store(old):
         return tirx.BufferStore(new, old.value, place(old.indices)) if old.buffer.same_as(buffer) else old

@@ -114,7 +114,7 @@ class Instances:
     def _load(self, load: ir.TensorLoad) -> tirx.Var:
         source = load.source
         indices = [self._piece(each, self.scope.index) for each in load.indices]
-        return self._part(load, indices, lambda *indices: source[indices])
+        return self._part(load, indices, lambda *indices: tirx.BufferLoad(source, indices))
 
     def _choice(self, call: ir.Call):
         if not is_if_then_else(call):

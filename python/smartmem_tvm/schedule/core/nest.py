@@ -28,6 +28,11 @@ def index_type(dtype: str):
         _INDEX_TYPE.reset(token)
 
 
+def current_index_type() -> str:
+    """The integer type of loops and indices."""
+    return _INDEX_TYPE.get()
+
+
 def fresh(name: str) -> tirx.Var:
     """A new index variable."""
     return tirx.Var(name, _INDEX_TYPE.get())
@@ -99,8 +104,11 @@ class Scope:
     def simplify(self, node):
         """Simplify the indices and conditions in an expression or statement under the loops built so far."""
 
+        # A list of TVM's as a slice: it takes one element after the other much longer.
         def load(ld):
-            return ld.source[tuple(map(self.index, ld.indices))]
+            return tirx.BufferLoad(
+                ld.source, [self.index(each) for each in ld.indices[:]]
+            )  # `source[...]` looks at each index again
 
         callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
         return rewrite_accesses(node, callbacks, self.index)
@@ -112,7 +120,7 @@ class Scope:
     def _select(self, call):
         if not is_if_then_else(call):
             return call
-        condition, yes, no = call.args
+        condition, yes, no = call.args[:]
         condition = self.analyzer.simplify(condition)
         if isinstance(condition, tirx.IntImm):
             return yes if int(condition) else no
