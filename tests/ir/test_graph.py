@@ -7,7 +7,16 @@ import tvm_ffi
 from tvm import ir, relax
 
 from helpers import assert_same_results, bindings, calls, graph, legal, nodes, op, random, run
-from smartmem_tvm.ir.graph import append_log, graphs, kernel_name, launches, private_calls, read_log, write
+from smartmem_tvm.ir.graph import (
+    append_log,
+    graphs,
+    kernel_name,
+    launches,
+    private_calls,
+    read_log,
+    rewrite_graphs,
+    write,
+)
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 
@@ -248,3 +257,16 @@ def test_a_kernel_that_is_mentioned_otherwise_is_not_private():
     called = relax.call_dps_packed("apply", relax.Tuple([gvar, x]), out_ty=x.ty)
     mod["other"] = relax.Function([x], called, x.ty)
     assert private_calls(mod) == {} and len(launches(mod)) == 1
+
+
+def test_what_no_pass_has_changed_is_parsed_once(monkeypatch):
+    from smartmem_tvm.ir import graph as module
+
+    parsed, parse = [], module.parse
+    monkeypatch.setattr(module, "parse", lambda func: parsed.append(func) or parse(func))
+    mod = legal(*DIAMOND)
+    for _ in range(3):
+        before, mod = mod, rewrite_graphs(mod, lambda _: [])
+    assert 0 < len(parsed) == len(nodes(mod))
+    assert_same_results(legal(*DIAMOND), mod, *random(*DIAMOND[1:]))
+    assert tvm_ffi.structural_equal(before, mod)

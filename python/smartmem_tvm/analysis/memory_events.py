@@ -146,14 +146,13 @@ class Grid:
         at, happens = [index(values) for index in indices], np.ones((), bool)
         for condition, expected in guards:
             happens = happens & (np.asarray(condition(values), bool) == expected)
-        place = self._texture_line(site, at) if site.access.texture else site.base + site.item * at[0]
+        place = self._texture_line(site, at) if site.access.texture else self._byte(site, at)
         return np.broadcast_to(place, shape), np.broadcast_to(happens, shape)
 
     def _readers(self, access: Access) -> tuple[list[Reader], list[tuple[Reader, bool]]]:
-        """Where an access goes, in an image by dimension and else as one position, and under which conditions."""
+        """Where an access goes, by dimension, and under which conditions; of an image without the number in a texel."""
         if access not in self._read:
-            shape = [int(n) for n in access.buffer.shape]
-            indices = access.indices[:-1] if access.texture else [flat_index(access.indices, shape)]
+            indices = access.indices[:-1] if access.texture else access.indices
             # What depends on data may happen.
             guards = [(condition, expected) for condition, expected in access.guards if not loads(condition)]
             self._read[access] = (
@@ -161,6 +160,9 @@ class Grid:
                 [(_reader(condition, self.variables), expected) for condition, expected in guards],
             )
         return self._read[access]
+
+    def _byte(self, site: Site, at: list[np.ndarray]) -> np.ndarray:
+        return site.base + site.item * _row_major(at, [int(n) for n in site.access.buffer.shape])
 
     def _texture_line(self, site: Site, at: list[np.ndarray]) -> np.ndarray:
         shape = [int(n) for n in site.access.buffer.shape][:-1]

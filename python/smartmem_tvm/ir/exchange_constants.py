@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,10 +59,10 @@ def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
     return {gvar: positions for gvar, positions in always.items() if positions}
 
 
-def constants_of(mod: IRModule, gvar: ir.GlobalVar, position: int) -> list[np.ndarray]:
+def constants_of(calls: Iterable[ir.Call], position: int) -> list[np.ndarray]:
     """The values of an argument that is a constant in all calls of a kernel, each once."""
     found: list = []
-    for call in private_calls(mod)[gvar]:
+    for call in calls:
         each = _arguments(call)[position]
         if not any(each.same_as(other) for other in found):
             found.append(each)

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary, WeakSet
 
 from tvm import IRModule, ir, relax, tirx
 
@@ -21,13 +22,19 @@ from .compose import fresh, merge, merge_equal_inputs, output_of, simplify, tidy
 from .index_map import variables
 from .kernel import Kernel, Opaque, emit, factors_attr, parse, shape_of, substitute
 from .movement import movement
+from .recent import Recent
 from .sizes import LARGE, STORABLE, data_bytes
+from .strength_reduction import reduces_strength
 from .walk import collect
 
 MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
 LOG = "smartmem.log"  # module attribute: decisions of the passes, one JSON object each
 CALL_TIR = ir.Op.get("relax.call_tir")
 MOST_INPUTS = 64  # of a kernel that is put together of several: OpenCL promises room for 128 pointers
+# Normal forms of functions, which kernels are such, and what they were written as.
+_forms: Recent = Recent(1024)
+_normal: WeakSet[Kernel] = WeakSet()
+_written: WeakKeyDictionary[Kernel, tirx.PrimFunc] = WeakKeyDictionary()
 # A tensor that is overwritten later cannot be read later through a view: such functions are left alone.
 IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
 
@@ -235,8 +242,14 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
 def _parse(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel | None, list[int], str]:
     """The kernel of a PrimFunc with simplified indices, its normal form, which inputs that reads, and why it has none.
 
-    The normal form may be shared by nodes: `_absorb` copies a producer before it merges it.
+    The normal form may be shared by nodes, and by passes: `_absorb` copies a producer before it merges it.
     """
+    if checks_maps():
+        return _normal_form(func, label)
+    return _forms.get(func, lambda: _normal_form(func, label), reduces_strength())
+
+
+def _normal_form(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel | None, list[int], str]:
     try:
         whole = simplify(parse(func), label)
     except Opaque as why:
@@ -244,7 +257,20 @@ def _parse(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel | Non
     part = tidy(whole)
     check_rewritten(whole, part, label)
     live = [next(i for i, b in enumerate(whole.inputs) if b.same_as(buffer)) for buffer in part.inputs]
-    return whole, fresh(part), live, ""
+    part = fresh(part)
+    _normal.add(part)
+    return whole, part, live, ""
+
+
+def _function(node: Node) -> tirx.PrimFunc:
+    """The function of a kernel; what nobody has changed since it was read is not read again."""
+    kernel = node.kernel
+    if node.attrs or kernel not in _normal or checks_maps():
+        return emit(kernel, node.attrs)
+    if kernel not in _written:
+        _written[kernel] = emit(kernel)
+    _forms.put(_written[kernel], (kernel, kernel, list(range(len(kernel.inputs))), ""), reduces_strength())
+    return _written[kernel]
 
 
 def normalise(node: Node, kernel: Kernel, args: list) -> None:
@@ -352,7 +378,7 @@ def write(mod: IRModule, graph: Graph, log: list[dict]) -> IRModule:
 def _call(builder: relax.BlockBuilder, node: Node) -> relax.Expr:
     if node.kernel is None:
         return node.value
-    gvar = builder.add_func(emit(node.kernel, node.attrs), kernel_name(node.members))
+    gvar = builder.add_func(_function(node), kernel_name(node.members))
     return relax.call_tir(gvar, relax.Tuple(node.args), node.var.ty)
 
 

@@ -17,6 +17,7 @@ from tvm import IRModule, ir, s_tir, tirx
 
 from .._tvm import mapped
 from .index_map import is_identity
+from .recent import Recent
 from .regions import access_regions, reads_apart
 from .walk import collect, loads, stores
 
@@ -27,6 +28,7 @@ DECISIONS = "smartmem.decisions"
 """Attribute of a PrimFunc: what is decided for its schedule, by name (`schedule.core.decisions`)."""
 FACTORS = "smartmem.factors"
 """Attribute of a PrimFunc: to which type the factors of its products may be rounded, ``bfloat16`` or ``tf32``."""
+_parsed = Recent(256)
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 
 
@@ -140,7 +142,10 @@ def shape_of(buffer) -> tuple[int, ...]:
 
 def substitute(node, mapping: dict):
     """Replace variables in an expression or statement; `mapping` goes from Var to Expr."""
-    return mapped(node, (ir.Var, lambda var: mapping.get(var, var))) if mapping else node
+    if not mapping:
+        return node
+    by_address = {hash(var): value for var, value in mapping.items()}  # comparing two variables takes longer
+    return mapped(node, (ir.Var, lambda var: by_address.get(hash(var), var)))
 
 
 def parse(func: tirx.PrimFunc) -> Kernel:
@@ -152,6 +157,10 @@ def parse(func: tirx.PrimFunc) -> Kernel:
         If the function is not a sequence of perfect loop nests around plain blocks (hand-written TIR, scheduled
         functions, data-dependent loops, symbolic shapes).
     """
+    return _parsed.get(func, lambda: _parse(func))
+
+
+def _parse(func: tirx.PrimFunc) -> Kernel:
     root = func.body
     if not isinstance(root, s_tir.SBlockRealize) or root.block.iter_vars:
         raise Opaque("the body is not a root block")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import tvm_ffi
 from tvm import ir, relax, tirx
@@ -16,6 +17,9 @@ from .graph import Graph, Node
 from .index_map import variables
 from .kernel import Kernel, Opaque, Stage, shape_of
 from .strength_reduction import Simplifier
+
+# The layers of a network share kernels, and so they do with a tensor of theirs in a texture; it goes with the kernel.
+_textured: WeakKeyDictionary[Kernel, dict] = WeakKeyDictionary()
 
 
 def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, object]:
@@ -74,6 +78,13 @@ def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Ker
     Opaque
         If the kernel writes `buffer` through a map along the dimension that becomes the texel.
     """
+    known, key = _textured.setdefault(kernel, {}), (buffer, form, scope)
+    if key not in known:
+        known[key] = _in_texture(kernel, buffer, form, scope)
+    return known[key]
+
+
+def _in_texture(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Kernel, object]:
     written = any(buffer.same_as(out) for out in kernel.outputs)
     if written:
         kernel = _over_texels(kernel, form.texel)
@@ -111,7 +122,7 @@ def _into_padding(stage: Stage, buffer, dim: int) -> Stage:
     def load(old):
         if not old.source.same_as(buffer):
             return old
-        return old.source[tuple(unclipped(at) if i == dim else at for i, at in enumerate(old.indices))]
+        return tirx.BufferLoad(old.source, [unclipped(at) if i == dim else at for i, at in enumerate(old.indices)])
 
     return stage if extent == texels else replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
 
@@ -149,7 +160,7 @@ def _within_bounds(before: Stage, stage: Stage) -> Stage:
         return at if simplifier.analyzer.can_prove(at >= first) else tirx.max(at, first)
 
     def load(old):
-        return old.source[tuple(map(inside, old.indices, shape_of(old.source)))]
+        return tirx.BufferLoad(old.source, list(map(inside, old.indices, shape_of(old.source))))
 
     return replace(stage, body=tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load)))
 
@@ -189,7 +200,7 @@ def stored_as(kernel: Kernel, buffer, new, place: Callable[[Sequence], Sequence]
         return new if one.same_as(buffer) else one
 
     def load(old):
-        return new[tuple(place(old.indices))] if old.source.same_as(buffer) else old
+        return tirx.BufferLoad(new, place(old.indices)) if old.source.same_as(buffer) else old
 
     def store(old):
         return tirx.BufferStore(new, old.value, place(old.indices)) if old.buffer.same_as(buffer) else old

@@ -49,6 +49,11 @@ def strength_reduction(on: bool) -> Iterator[None]:
         _reducing.reset(before)
 
 
+def reduces_strength() -> bool:
+    """Whether it is on."""
+    return _reducing.get()
+
+
 def _span(var, low: int, high: int) -> ir.Range:
     """``[low, high)`` in the variable's own dtype: TVM puts its bounds in the variable's place as they are."""
     dtype = var.ty.dtype
@@ -62,7 +67,7 @@ def rewrite_accesses(node, callbacks: Sequence[tuple], index: Callable):
     """
 
     def store(st):
-        return tirx.BufferStore(st.buffer, st.value, [index(i) for i in st.indices])
+        return tirx.BufferStore(st.buffer, st.value, [index(i) for i in st.indices[:]])
 
     everything = (*callbacks, (tirx.BufferStore, store))
     return mapped(node, *((kind, _or_as_it_was(rewrite)) for kind, rewrite in everything))
@@ -110,7 +115,7 @@ class Simplifier:
         Besides each index on its own this tries the position in memory: a chain of reshapes and its inverse is the
         identity as a whole, though no index by itself shows it.
         """
-        simple = [self.index(i) for i in indices]
+        simple = [self.index(i) for i in indices[:]]
         divisions = sum(map(division_count, simple))
         if not _reducing.get() or divisions == 0:
             return simple
@@ -173,7 +178,7 @@ class Simplifier:
         return rewrite_accesses(node, callbacks, self.index)
 
     def _load(self, load):
-        return load.source[tuple(self.indices(load.indices, load.source.shape))]
+        return tirx.BufferLoad(load.source, self.indices(load.indices, load.source.shape))
 
     def _select(self, select):
         condition = self._simplified(select.condition)

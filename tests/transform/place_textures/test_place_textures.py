@@ -130,6 +130,22 @@ def test_weights_of_a_kernel_move_together_or_one_by_one():
     assert reasons == {"texture": None, "buffer": f"{node.var.name}: it reads single numbers of texels"}
 
 
+def test_a_form_that_is_read_by_single_numbers_is_not_tried_again():
+    """Two weights with two forms each, of which none is read in whole texels: both forms of both at once."""
+    asked = []
+
+    def accepts(kernel):
+        asked.append([position for position, param in enumerate(kernel.params) if param.scope() == SCOPE])
+        return PlacementTrial(singly=frozenset(asked[-1]))
+
+    def build(x):
+        return op.add(op.matmul(x, constant(8, 6)), op.matmul(x, constant(8, 6)))
+
+    mod = placed(build, (5, 8), accepts=accepts)
+    assert {each["memory"] for each in decisions(mod, "weight").values()} == {"buffer"}
+    assert max(map(asked.count, asked)) <= 2
+
+
 def test_a_weight_of_two_kernels_is_one_texture():
     weight = constant(8, 8)
     mod = placed(lambda x: op.matmul(op.nn.softmax(op.matmul(x, weight)), weight), (5, 8))

@@ -18,10 +18,14 @@ from tvm import tirx
 
 from ...analysis.row_chain import factors
 from ...ir.kernel import substitute
+from ...ir.recent import Recent
 from ...ir.strength_reduction import Simplifier
 from .expressions import memory_order, uses
-from .nest import fresh, index
+from .nest import current_index_type, fresh, index
 from .reduction import Reduction
+
+# Rules ask one after the other for the same kernel.
+_contractions, _split = Recent(64), Recent(64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,10 @@ class Contraction:
 
 def contraction_of(reduction: Reduction) -> Contraction | None:
     """The contraction in a reduction, or None: it does not add products, or nothing tells its operands apart."""
+    return _contractions.get(reduction, lambda: _contraction_of(reduction), current_index_type())
+
+
+def _contraction_of(reduction: Reduction) -> Contraction | None:
     if len(factors(reduction.term)) == 1 or reduction.combine(index(1), index(1)) is None:
         return None
     if not isinstance(reduction.combine(fresh("a"), fresh("b")), tirx.Add):
@@ -84,10 +92,14 @@ def _product(multiplied: list):
 
 def split_groups(reduction: Reduction) -> Reduction:
     """Split an iterator that one operand uses only as ``v // q`` into ``v // q`` (shared) and ``v % q``."""
+    return _split.get(reduction, lambda: _split_groups(reduction), current_index_type())
+
+
+def _split_groups(reduction: Reduction) -> Reduction:
     for var in reduction.spatial:
         group = _group_size(reduction, var)
         if group is not None:
-            return split_groups(split_iterator(reduction, var, group))
+            return _split_groups(split_iterator(reduction, var, group))
     return reduction
 
 

@@ -130,9 +130,9 @@ class Walk:
         """What an index grows by from `var` to `var` + 1, or None if that is not one number."""
         # the last value of `var` has no successor: let the simplifier see a range in which both exist
         step = tirx.Var("step", var.ty.dtype)
-        inner = Walk({**self.extents, step: max(1, int(self.extents[var]) - 1)})
+        self.analyzer.bind(step, ir.Range(0, max(1, int(self.extents[var]) - 1)))
         before, after = (substitute(expr, {var: step + d}) for d in (0, 1))
-        delta = inner.analyzer.simplify(after - before)
+        delta = self.analyzer.simplify(after - before)
         return int(delta) if isinstance(delta, tirx.IntImm) else None
 
     def load_stride(self, expr, var) -> int | None:

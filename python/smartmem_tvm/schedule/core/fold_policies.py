@@ -9,15 +9,24 @@ be repeated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import tvm_ffi
 from tvm import tirx
 
-from ...ir.kernel import Stage
+from ...ir.compose import fold
+from ...ir.kernel import Kernel, Stage
+from ...ir.recent import Recent
 from .expressions import has_costly_call, has_select, size
 
+_folded = Recent(64)
 LARGEST = 4000  # nodes of a folded statement; LLVM and TVM are linear in it
+
+
+def folded(kernel: Kernel, policy: Callable[[Stage, list[Stage]], bool]) -> Kernel:
+    """The kernel with its stages folded into their readers as a policy wants it, once for all rules."""
+    return _folded.get(kernel, lambda: fold(kernel, policy), policy)
 
 
 def in_proportion(stage: Stage, readers: list[Stage]) -> bool:

@@ -28,6 +28,11 @@ def index_type(dtype: str):
         _INDEX_TYPE.reset(token)
 
 
+def current_index_type() -> str:
+    """The integer type of loops and indices."""
+    return _INDEX_TYPE.get()
+
+
 def fresh(name: str) -> tirx.Var:
     """A new index variable."""
     return tirx.Var(name, _INDEX_TYPE.get())
@@ -99,19 +104,23 @@ class Scope:
     def simplify(self, node):
         """Simplify the indices and conditions in an expression or statement under the loops built so far."""
 
-        def index_of(expr):
-            return expr if type(expr) is tirx.IntImm else self.analyzer.simplify(expr)
-
+        # A list of TVM's as a slice: it takes one element after the other much longer.
         def load(ld):
-            return ld.source[tuple(map(index_of, ld.indices))]
+            return tirx.BufferLoad(
+                ld.source, [self.index(each) for each in ld.indices[:]]
+            )  # `source[...]` looks at each index again
 
         callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
-        return rewrite_accesses(node, callbacks, index_of)
+        return rewrite_accesses(node, callbacks, self.index)
+
+    def index(self, expr):
+        """Simplify one index."""
+        return expr if type(expr) is tirx.IntImm else self.analyzer.simplify(expr)
 
     def _select(self, call):
         if not is_if_then_else(call):
             return call
-        condition, yes, no = call.args
+        condition, yes, no = call.args[:]
         condition = self.analyzer.simplify(condition)
         if isinstance(condition, tirx.IntImm):
             return yes if int(condition) else no

@@ -15,10 +15,12 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.recent import Recent
 from ...ir.walk import loads
 from .expressions import replace_loads
-from .nest import index
+from .nest import current_index_type, index
 
+_reductions = Recent(64)
 _COMBINERS: dict[type, Callable] = {
     tirx.Add: lambda a, b: a + b,
     tirx.Mul: lambda a, b: a * b,
@@ -103,6 +105,10 @@ def combiner_of(stage: Stage):
 
 def reduction_of(kernel: Kernel) -> Reduction | None:
     """Read a kernel of one reduction stage and at most one element-wise stage that finishes its result in place."""
+    return _reductions.get(kernel, lambda: _reduction_of(kernel), current_index_type())
+
+
+def _reduction_of(kernel: Kernel) -> Reduction | None:
     if not 1 <= len(kernel.stages) <= 2 or not kernel.stages[0].reduction or len(kernel.outputs) != 1:
         return None
     stage = kernel.stages[0]

@@ -17,7 +17,8 @@ from ...ir.walk import loads
 
 def split_tuples(kernel: Kernel) -> Kernel:
     """The kernel with every such reduction taken apart."""
-    return replace(kernel, stages=tuple(part for stage in kernel.stages for part in _parts(stage)))
+    stages = tuple(part for stage in kernel.stages for part in _parts(stage))
+    return kernel if len(stages) == len(kernel.stages) else replace(kernel, stages=stages)
 
 
 def _parts(stage: Stage) -> list[Stage]:

@@ -9,6 +9,7 @@ from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
 from ...cpu_features import has_tiles
+from ...ir.recent import Recent
 
 # LLVM feature -> (float32 lanes, vector registers); the first that the target has counts. `llvm_get_vector_width`
 # says 512 for every x86, so it is no help.
@@ -16,6 +17,7 @@ _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
 _BASELINE = (4, 16)
 # Processor -> bytes from memory in a cycle, where it was measured and differs from the default (AMD EPYC).
 _MEMORY = (("znver", 8.0),)
+_known = Recent(8)  # LLVM takes its time to say what a processor has, and each rule asks for each kernel
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,10 @@ class CpuParams:
     @classmethod
     def of(cls, target: Target) -> CpuParams:
         """The parameters of an ``llvm`` target: vectors and registers from its features, cores from ``num-cores``."""
+        return _known.get(target, lambda: cls._of(target))
+
+    @classmethod
+    def _of(cls, target: Target) -> CpuParams:
         units = (unit[1:] for unit in _VECTOR_UNITS if target_has_features(unit[0], target))
         lanes, registers = next(units, _BASELINE)
         memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)

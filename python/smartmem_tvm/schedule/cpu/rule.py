@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from tvm.target import Target
 
-from ...ir.compose import fold
 from ...ir.kernel import Kernel
 from ...target import is_cpu
-from ..core.fold_policies import costly_once_and_plain_sums
+from ..core.fold_policies import costly_once_and_plain_sums, folded
 from ..core.rule import NestRule
 from .params import CpuParams
 
@@ -26,4 +25,4 @@ class CpuRule(NestRule):
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with element-wise stages folded into their readers."""
-        return fold(kernel, costly_once_and_plain_sums)
+        return folded(kernel, costly_once_and_plain_sums)

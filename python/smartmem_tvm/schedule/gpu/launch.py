@@ -10,10 +10,9 @@ from typing import ClassVar
 from tvm import ir, s_tir, tirx
 from tvm.target import Target
 
-from ...ir.compose import fold
 from ...ir.kernel import Kernel
 from ...target import Limits, is_gpu
-from ..core.fold_policies import costly_once
+from ..core.fold_policies import costly_once, folded
 from ..core.nest import Scope, fresh, index
 from ..core.rule import NestRule
 from ..core.split_tuples import split_tuples
@@ -85,7 +84,7 @@ class GpuRule(NestRule):
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with tuples split and element-wise stages folded into their readers."""
-        return fold(split_tuples(kernel), costly_once)
+        return folded(split_tuples(kernel), costly_once)
 
 
 def launch(scope: Scope, groups: int, threads: int, body: Callable) -> tirx.Stmt:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from math import prod
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import tvm
@@ -71,6 +72,9 @@ class PlaceTextures:
         refused: Mapping[str, str] = MappingProxyType({}),
     ):
         self.target, self.accepts, self.limits, self.refused = target, accepts, limits or ImageLimits(), refused
+        # The layers of a network share kernels, and so do tensors of one kernel that are tried one after the other.
+        self.trials: WeakKeyDictionary[Kernel, PlacementTrial] = WeakKeyDictionary()
+        self.singly: dict[tuple[Movable, TextureForm], str] = {}
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
@@ -78,6 +82,7 @@ class PlaceTextures:
         device = relax.VDevice(self.target, 0, SCOPE)
         mod.update_global_info("vdevice", [relax.VDevice(self.target, 0, "global"), device])
         for graph in list(graphs(mod)):
+            self.singly.clear()
             log = [self._place(each, device) for each in computed(graph)]
             # Weights last: their texels follow those of the results.
             for _, together in groupby(weights(graph), lambda weight: list(weight.users)):
@@ -109,9 +114,19 @@ class PlaceTextures:
         return [{key: value for key, value in entry.items() if key != "slower"} for entry in log]
 
     def _place_together(self, tensors: list[Movable], device: relax.VDevice) -> list[dict]:
-        """Place tensors of the same readers: all at once, which takes one trial, or one by one."""
-        forms = {each: form for each in tensors for form in self._forms(each)[:1] if isinstance(form, TextureForm)}
-        reason = self._move(forms, device) if len(forms) > 1 else ""
+        """Place tensors of the same readers: all at once, which takes one trial, or one by one.
+
+        How a kernel reads a weight does not change with its other weights: where it reads single numbers of a form, all
+        are tried once more without that form.
+        """
+        forms = self._best(tensors)
+        while len(forms) > 1:
+            reason = self._move(forms, device)
+            if not any(each in self.singly for each in forms.items()):
+                break
+            forms = self._best(tensors)
+        else:
+            reason = ""
         moved = forms if reason is None else {}
         log = [_decision(each, forms[each]) if each in moved else self._place(each, device) for each in tensors]
         if not isinstance(reason, Slower):
@@ -119,11 +134,18 @@ class PlaceTextures:
         stay = {each for each, entry in zip(tensors, log, strict=True) if entry["memory"] == "buffer" and each in forms}
         return [_slower(each, reason, forms[each]) if each in stay else entry for each, entry in zip(tensors, log)]
 
+    def _best(self, tensors: list[Movable]) -> dict[Movable, TextureForm]:
+        """The best texture of each tensor that may become one of which nobody is known to read single numbers."""
+        left = {each: [form for form in self._forms(each) if (each, form) not in self.singly] for each in tensors}
+        return {each: forms[0] for each, forms in left.items() if forms and isinstance(forms[0], TextureForm)}
+
     def _place(self, tensor: Movable, device: relax.VDevice) -> dict:
         reasons = []
         # Where nobody can write or read the texels that fit best, others may do.
         for form in self._forms(tensor):
-            reason = form if isinstance(form, str) else self._move({tensor: form}, device)
+            reason = form if isinstance(form, str) else self.singly.get((tensor, form))
+            if reason is None:
+                reason = self._move({tensor: form}, device)
             if reason is None:
                 return _decision(tensor, form)
             reasons.append(reason)
@@ -163,18 +185,26 @@ class PlaceTextures:
                 node.kernel = kernel
         return reason
 
-    def _refusal(self, before: Mapping[Node, Kernel], tensors: Iterable[Movable]) -> str | None:
+    def _refusal(self, before: Mapping[Node, Kernel], forms: Mapping[Movable, TextureForm]) -> str | None:
         """Why the kernels should stay as they were before."""
         trials: dict[str, PlacementTrial] = {}
         for node in before:
-            trial = trials[node.var.name] = self.accepts(emit(node.kernel))
+            trial = trials[node.var.name] = self._trial(node.kernel)
             if trial.problem is not None:
                 return f"{node.var.name}: {trial.problem}"
-            if any(each.kind == "weight" and trial.singly & set(each.users.get(node, ())) for each in tensors):
-                return f"{node.var.name}: it reads single numbers of texels"
+            single = [each for each in forms if each.kind == "weight" and trial.singly & set(each.users.get(node, ()))]
+            if single:
+                reason = f"{node.var.name}: it reads single numbers of texels"
+                self.singly |= {(each, forms[each]): reason for each in single}
+                return reason
         if all(trial.measured is None and trial.modelled is None for trial in trials.values()):
             return None
-        return slower({node.var.name: self.accepts(emit(kernel)) for node, kernel in before.items()}, trials)
+        return slower({node.var.name: self._trial(kernel) for node, kernel in before.items()}, trials)
+
+    def _trial(self, kernel: Kernel) -> PlacementTrial:
+        if kernel not in self.trials:
+            self.trials[kernel] = self.accepts(emit(kernel))
+        return self.trials[kernel]
 
 
 def _slower(tensor: Movable, reason: Slower, form: TextureForm) -> dict:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,8 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
 from ....ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
+from ....ir.graph import private_calls
+from ....ir.kernel import Opaque, parse
 from ...core.decisions import given_rule
 from ...core.rule import RULE, SCHEDULED, is_open, record_on, target_of
 from ..attention import RowChains
@@ -24,7 +26,7 @@ from .cost import worth
 from .plan import WinogradPlan
 from .rule import Winograd, transformed
 from .shape import Windows
-from .transforms import RESULTS, error_of
+from .transforms import RESULTS, WINDOW, error_of
 
 _MOST_ERROR = 1e-4 / 4  # of the largest result; a quarter of what is promised, as it is measured on a few tiles
 
@@ -52,18 +54,27 @@ class TransformWindows:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        found = {}
+        found, calls = {}, private_calls(mod)
         for gvar, positions in constant_operands(mod).items():
             func = mod[gvar]
-            if is_open(func) and given_rule(func) is None:
-                values = {position: constants_of(mod, gvar, position) for position in positions}
+            if is_open(func) and given_rule(func) is None and _may_have_windows(func):
+                values = {position: partial(constants_of, calls[gvar], position) for position in positions}
                 changed = _transformed(func, values, target_of(func, gvar.name_hint), self.result)
                 found |= {gvar: changed} if changed is not None else {}
         return exchange(mod, found)
 
 
+def _may_have_windows(func: tirx.PrimFunc) -> bool:
+    """Whether something is summed up along two iterators as long as windows are: most kernels need no closer look."""
+    try:
+        stages = parse(func).stages
+    except Opaque:
+        return False
+    return any([stage.extents[var] for var in stage.reduction].count(WINDOW) >= 2 for stage in stages)
+
+
 def _transformed(
-    func: tirx.PrimFunc, values: dict[int, list[np.ndarray]], target: Target, result: int | None
+    func: tirx.PrimFunc, values: dict[int, Callable[[], list[np.ndarray]]], target: Target, result: int | None
 ) -> Exchange | None:
     """The kernel by transformed tiles, or None where it stays as it is."""
     arrays = {func.params[position]: each for position, each in values.items()}
@@ -84,7 +95,7 @@ def _transformed(
 def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:
     """The fastest plan that is exact enough, or None if the plain convolution is faster."""
     plans = [WinogradPlan(windows, each, params) for each in ([result] if result else RESULTS)]
-    known = next(each for buffer, each in arrays.items() if buffer.same_as(windows.weights))
+    known = next(values for buffer, values in arrays.items() if buffer.same_as(windows.weights))()
     return next((plan for plan in (plans if result else worth(plans)) if _is_exact(plan, known)), None)
 
 

@@ -15,7 +15,7 @@ and written in whole texels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from math import prod
@@ -27,6 +27,7 @@ from ....analysis.row_chain import factors
 from ....ir.kernel import substitute
 from ....planner.texture_form import TEXEL
 from ...core.expressions import split_index, uses
+from ...core.instances import Instances
 from ...core.nest import VECTOR, Scope, allocate, block, index, store
 from ...core.reduction import Reduction
 from ..launch import launch, registers
@@ -82,23 +83,18 @@ class SlideNest:
 
         return launch(self.scope, groups, threads, thread)
 
-    def _points(self, vars_, extents: Mapping) -> Iterator[dict]:
-        """Offsets of `vars_`, the last running fastest."""
-        for at in product(*(range(extents[v]) for v in vars_)):
-            yield dict(zip(vars_, at, strict=True))
-
     def _thread(self, first: dict) -> tirx.Stmt:
         r = self.reduction
         tiled = [v for v in self.order if v in self.tile]
-        points = list(self._points(tiled, self.tile))
+        points = list(product(*(range(self.tile[v]) for v in tiled)))
         sums = Sums(self.scope, len(points), self.held, str(self.dtype), "acc")
         acc = sums.total
 
-        def where(point: dict) -> dict:
-            return {**first, **{v: first[v] + index(offset) for v, offset in point.items()}}
+        def where(point: Sequence[int]) -> dict:
+            return {**first, **{v: first[v] + index(offset) for v, offset in zip(tiled, point, strict=True)}}
 
         start = [store(acc, r.init, n) for n in range(len(points))]
-        total = self._reduce(lambda at: sums.around(self._terms(sums.few, points, where, at)))
+        total = self._reduce(lambda at: sums.around(self._terms(sums.few, points, _Values(self, tiled, where, at))))
         run = prod(self.tile[v] for v in self.texel)
         end = [self._finish(acc, n, where(points[n]), run) for n in range(0, len(points), run)]
         return allocate(sums.buffers, block(*start, total, *end))
@@ -115,11 +111,11 @@ class SlideNest:
     def _reduce(self, body) -> tirx.Stmt:
         return self.scope.nest(self.loops, self.reduction.extents, body)
 
-    def _terms(self, acc, points: list, where, at: dict) -> tirx.Stmt:
+    def _terms(self, acc, points: list, values: _Values) -> tirx.Stmt:
         """The written out terms; each value is read before the first term that needs it."""
-        values, plan = _Values(self, where, at), []
-        for tap in self._points(self.taps, self.reduction.extents):
-            terms = [[values.place(f, point, tap) for f in range(len(self.factors))] for point in points]
+        plan = []
+        for tap in product(*(range(self.reduction.extents[v]) for v in self.taps)):
+            terms = [[values.place(f, (*point, *tap)) for f in range(len(self.factors))] for point in points]
             plan.append((values.take_new(), terms))
         held = registers(values.count, self.held, "value")
         statements = []
@@ -138,25 +134,36 @@ class SlideNest:
 
 
 class _Values:
-    """Registers for the different values of the factors of a term; those read from one texel lie side by side."""
+    """Registers for the different values of the factors of a term; those read from one texel lie side by side.
 
-    def __init__(self, nest: SlideNest, where, at: dict):
-        self.nest, self.where, self.at = nest, where, at
+    Offsets are those of the neighbours of a thread along `tiled`, and then those of the written out terms.
+    """
+
+    def __init__(self, nest: SlideNest, tiled: list, where: Callable, at: dict):
+        self.nest, self.where, self.at, self.neighbours = nest, where, at, len(tiled)
         self.count = 0
         self._new: list = []
         self._by_offset: dict = {}
         self._by_value: dict = {}
-        vars_ = [*nest.tile, *nest.taps]
-        self.relevant = [uses(factor, vars_) for factor in nest.factors]
+        vars_ = [*tiled, *nest.taps]
         self.lanes = [self._lane(factor) for factor in nest.factors]
+        self.numbers = [next((n for n, v in enumerate(vars_) if v is lane), None) for lane in self.lanes]
+        used = [uses(factor, vars_) for factor in nest.factors]
+        self.relevant = [
+            [n for n, v in enumerate(vars_) if v is not lane and any(v is each for each in of_factor)]
+            for of_factor, lane in zip(used, self.lanes)
+        ]
+        for lane in {lane for lane in self.lanes if lane is not None}:
+            nest.scope.analyzer.bind(lane, ir.Range(index(0), index(TEXEL)), allow_override=True)
+        self.instances = [Instances(nest.scope, factor, vars_) for factor in nest.factors]
 
-    def place(self, factor: int, point: dict, tap: dict) -> int:
+    def place(self, factor: int, offsets: Sequence[int]) -> int:
         """The register of a factor at a point of the tile and a term of the sum."""
-        both, lane = {**point, **tap}, self.lanes[factor]
-        key = (factor, *(both[v] for v in self.relevant[factor] if v is not lane))
+        lane = self.numbers[factor]
+        key = (factor, *[offsets[n] for n in self.relevant[factor]])
         if key not in self._by_offset:
-            self._by_offset[key] = self._register(self._value(factor, point, tap), lane)
-        return self._by_offset[key] + (0 if lane is None else both[lane])
+            self._by_offset[key] = self._register(self._value(factor, offsets), self.lanes[factor])
+        return self._by_offset[key] + (0 if lane is None else offsets[lane])
 
     def take_new(self) -> list[tuple]:
         """(register, value, lane) of those asked for since the last time; see `SlideNest._hold`."""
@@ -169,13 +176,14 @@ class _Values:
         whole = [v for v in (*nest.texel, *nest.taps) if nest.reduction.extents[v] == TEXEL]
         return next((v for v in whole if runs_along_texels(factor, v, nest.reduction.extents)), None)
 
-    def _value(self, factor: int, point: dict, tap: dict):
-        where = {**self.where(point), **self.at, **{v: index(offset) for v, offset in tap.items()}}
-        lane = self.lanes[factor]
-        if lane is not None:
-            self.nest.scope.analyzer.bind(lane, ir.Range(index(0), index(TEXEL)), allow_override=True)
-            where[lane] = lane
-        return self.nest.scope.simplify(substitute(self.nest.factors[factor], where))
+    def _value(self, factor: int, offsets: Sequence[int]):
+        def where() -> dict:
+            point, tap = offsets[: self.neighbours], offsets[self.neighbours :]
+            terms = {v: index(offset) for v, offset in zip(self.nest.taps, tap, strict=True)}
+            lane = self.lanes[factor]
+            return {**self.where(point), **self.at, **terms, **({} if lane is None else {lane: lane})}
+
+        return self.instances[factor].at(offsets, where)
 
     def _register(self, value, lane) -> int:
         same = self._by_value.setdefault(tvm_ffi.structural_hash(value), [])

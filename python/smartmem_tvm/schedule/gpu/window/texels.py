@@ -9,13 +9,16 @@ from math import prod
 
 from ....analysis.row_chain import factors
 from ....ir.kernel import substitute
+from ....ir.recent import Recent
 from ....ir.strength_reduction import Simplifier
 from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.expressions import uses
-from ...core.nest import fresh, index
+from ...core.nest import current_index_type, fresh, index
 from ...core.reduction import Reduction
+
+_in_texels = Recent(64)
 
 
 def texel_axes(reduction: Reduction, order: Sequence) -> tuple | None:
@@ -50,6 +53,10 @@ def terms_in_texels(reduction: Reduction) -> Reduction:
 
         sum over j, p, q, lane of D[j, y + p, x + q, lane] * W[f, j * 4 + lane, p, q]
     """
+    return _in_texels.get(reduction, lambda: _terms_in_texels(reduction), current_index_type())
+
+
+def _terms_in_texels(reduction: Reduction) -> Reduction:
     along = next((v for v in reduction.reduce if goes_in_texels(reduction, v)), None)
     if along is None:
         return reduction

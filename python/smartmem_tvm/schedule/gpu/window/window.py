@@ -16,14 +16,13 @@ from math import prod
 from tvm import tirx
 
 from ....analysis.row_chain import factors
-from ....ir.compose import fold
 from ....ir.kernel import Kernel
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
 from ...core.decisions import decide
 from ...core.expressions import largest_divisor, memory_order, uses
-from ...core.fold_policies import in_proportion
+from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule
 from .product import ProductNest
@@ -44,7 +43,7 @@ class WindowRule(GpuRule):
         """The kernel with all its element-wise stages in its one reduction; None where that grows out of proportion."""
         if sum(bool(stage.reduction) for stage in kernel.stages) != 1:
             return None
-        whole = fold(kernel, in_proportion)
+        whole = folded(kernel, in_proportion)
         left = any(s.is_pointwise and not any(s.outputs[0].same_as(o) for o in whole.outputs) for s in whole.stages)
         return None if left else whole
 
