@@ -142,7 +142,7 @@ def test_rows_side_by_side(rows, monkeypatch):
 @pytest.mark.parametrize("window", [3, 7, (1, 5), (5, 1)], ids=str)
 @pytest.mark.parametrize("attrs", [{}, {"strides": 2}, {"dilation": 2}], ids=str)
 def test_windows_slide_across_the_lines(window, attrs):
-    build, shape = slides((13, 11), 8, window, **attrs)
+    build, shape = slides((20, 18), 8, window, **attrs)
     mod, arrays = module(build, shape), random(shape)
     (found,) = sm.compile(mod, TARGET).run(*arrays)
     (expected,) = run(legalize(mod), *arrays)

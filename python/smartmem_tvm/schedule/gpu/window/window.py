@@ -35,6 +35,7 @@ from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_t
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
 _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
+_TEXELS_OF_A_THREAD = 4  # along the axis on which a window slides
 
 
 class WindowRule(GpuRule):
@@ -187,13 +188,14 @@ def window_axes(reduction: Reduction) -> tuple:
 def sliding_axis(reduction: Reduction):
     """The iterator along which neighbours share most of a window; None if there is no window.
 
-    Of an image it is not the columns, if there is another one: those are left to neighbouring threads, for a line of
-    memory has texels of several.
+    Of an image it is not the columns, if there is another one along which a thread can have as many results: those are
+    left to neighbouring threads, for a line of memory has texels of several.
     """
     product = contraction_of(reduction)
     axes = [v for v in window_axes(reduction) if product is None or v not in product.batch or not product.rows]
-    if len(axes) > 1 and _lies_along_columns(reduction, axes[-1]) and reduction.extents[axes[-2]] > 1:
-        return axes[-2]
+    if len(axes) > 1 and _lies_along_columns(reduction, axes[-1]):
+        down, across = (largest_divisor(reduction.extents[v], _TEXELS_OF_A_THREAD) for v in axes[-2:])
+        return axes[-2] if down >= across and reduction.extents[axes[-2]] > 1 else axes[-1]
     return axes[-1] if axes else None
 
 
