@@ -30,7 +30,7 @@ from smartmem_tvm.analysis.network_access import network_accesses, total
 from smartmem_tvm.bench.results import write
 from smartmem_tvm.deploy.gpu_build import build_kernels
 from smartmem_tvm.deploy.schedules import our_schedules
-from smartmem_tvm.deploy.textures import tir_pipeline
+from smartmem_tvm.deploy.textures import staged, tir_pipeline
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.targets import Row
 from smartmem_tvm.target import parse_target, target_row
@@ -88,9 +88,9 @@ def _moved(moved: Counter) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def accesses(scheduled: tvm.IRModule, row: Row) -> dict[str, float]:
+def accesses(scheduled: tvm.IRModule, target: tvm.target.Target, row: Row) -> dict[str, float]:
     """Lines that caches are asked for, and bytes from memory, as the model of the device has them."""
-    kernels = network_accesses(scheduled, row)
+    kernels = network_accesses(staged(scheduled, target), row)
     counted = total(kernels)
     left = sum(each.launches for each in kernels if each.accesses is None)
     return {"lines": counted.lines, "bytes": counted.l2_misses * row.sector_bytes, "not_modelled": left}
@@ -102,7 +102,7 @@ def network(name: str, device: str) -> dict:
     mod = smartmem_tvm.from_onnx(HERE.parent / "models" / f"{name}.onnx")
     made = {each: our_schedules(mod, target, smartmem_tvm.Options(precision=each)) for each in PRECISIONS}
     found = {"rules": instructions(made["half"], target)}
-    found["accesses"] = {each: accesses(scheduled, target_row(target)) for each, scheduled in made.items()}
+    found["accesses"] = {each: accesses(scheduled, target, target_row(target)) for each, scheduled in made.items()}
     print(f"{name}, {device}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return {**found, "date": datetime.date.today().isoformat()}
 

@@ -37,13 +37,11 @@ def transposed():
     return kernel
 
 
-def vector_copy(scope="global"):
+def vector_copy(scope="global", dtype="float32"):
     """Return ``B = A``, four elements at a time, from buffers or textures."""
 
     @T.prim_func(s_tir=True)
-    def kernel(
-        A: T.Buffer((N, N // 4, 4), "float32", scope=scope), B: T.Buffer((N, N // 4, 4), "float32", scope=scope)
-    ):
+    def kernel(A: T.Buffer((N, N // 4, 4), dtype, scope=scope), B: T.Buffer((N, N // 4, 4), dtype, scope=scope)):
         for g in T.thread_binding(N * N // 4 // GROUP, thread="blockIdx.x"):
             for t in T.thread_binding(GROUP, thread="threadIdx.x"):
                 for v in T.vectorized(4):

@@ -142,6 +142,14 @@ def test_a_sample_is_near_to_all(kernel, size):
     assert sample.l2_misses == pytest.approx(every.l2_misses, rel=0.2, abs=0.4 * size)
 
 
+def test_a_line_has_twice_as_many_texels_of_halves():
+    """Side by side: 2 x 2 texels of four float32 numbers, 2 rows of 4 texels of halves."""
+    single, half = (kernel_accesses(vector_copy("global.texture", dtype), ADRENO) for dtype in ("float32", "float16"))
+    assert half.texel_loads == single.texel_loads == N * N / 4
+    assert single.load_lines == single.store_lines == N * N / 16
+    assert half.load_lines == half.store_lines == N * N / 32
+
+
 def test_textures_are_counted_in_texels_and_near_in_both_directions():
     got = kernel_accesses(vector_copy("global.texture"), ADRENO)
     texels = N * N // 4

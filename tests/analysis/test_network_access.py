@@ -11,6 +11,7 @@ from memory_kernels import N, copy, transposed
 from smartmem_tvm.analysis.memory_access import Accesses, kernel_accesses
 from smartmem_tvm.analysis.network_access import network_accesses, total
 from smartmem_tvm.deploy.schedules import our_schedules, tvm_schedules
+from smartmem_tvm.deploy.textures import staged
 from smartmem_tvm.pipeline import Options
 from smartmem_tvm.target import parse_target, target_row
 
@@ -99,3 +100,14 @@ def called(mod):
             out = builder.emit_output(relax.call_tir(builder.add_func(func, gvar.name_hint), [x], matrix))
         builder.emit_func_output(out)
     return builder.get()
+
+
+def test_halves_that_are_computed_one_by_one_are_stored_as_vectors():
+    """As the code generator gets it: erf is a function of single numbers."""
+    target = parse_target("adreno-740")
+    mod = module(lambda x: op.matmul(op.nn.gelu(op.matmul(x, constant(64, 64))), constant(64, 64)), (64, 64))
+    scheduled = our_schedules(mod, target, Options(precision="half", textures=False))
+    plain, real = (total(network_accesses(each, target_row(target))) for each in (scheduled, staged(scheduled, target)))
+    result = 64 * 64 / 4  # of the model, which is float32
+    assert plain.stores == 64 * 64 + result and real.stores <= 64 * 64 / 4 + result
+    assert real.store_lines < plain.store_lines

@@ -49,6 +49,7 @@ def execute(args: argparse.Namespace) -> Result:
     """Schedule the graph in every way that is compared, and count."""
     from ..analysis.network_access import network_accesses
     from ..deploy.schedules import sides
+    from ..deploy.textures import staged
     from ..target import parse_target, target_row
 
     target = parse_target(args.target)
@@ -64,7 +65,7 @@ def execute(args: argparse.Namespace) -> Result:
         with step(f"Scheduling kernels of {name}"):
             mod: tvm.IRModule = side.schedule(imported)
         with step(f"Counting accesses of {name}"):
-            found[name] = {"label": side.label, **_side(network_accesses(mod, row, known=known))}
+            found[name] = {"label": side.label, **_side(network_accesses(staged(mod, target), row, known=known))}
     data = {"model": args.model, "target": args.target, "device": _device(row), "sides": found}
     return Result(data, lambda console: _render(console, data, args.kernels))
 

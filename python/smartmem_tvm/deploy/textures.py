@@ -79,6 +79,15 @@ def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
     return TIR_PIPELINE if has_textures(target) or stores_half(mod) else BUFFERS_PIPELINE
 
 
+def staged(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Scheduled kernels with the loads and stores that code is generated for: what to count accesses of.
+
+    Of a vector that has to be computed number by number, as `erf` is, a schedule says one loop. It is read and written
+    as a vector all the same, if it is one of texels or of halves.
+    """
+    return StageTexels()(mod) if tir_pipeline(mod, target) == TIR_PIPELINE else mod
+
+
 # Kernels that compute in float32 are taken as they are.
 _HALVES = (HalfStorage(), ComputeSingle(), HalfStorage(last=True))
 

@@ -49,66 +49,66 @@ __kernel void conv2d_relu(__global float* restrict B_ptr, __write_only image2d_a
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[3] * value_ptr[19]));
       float4 condval_1;
-      if (13 <= (((get_group_id(0) * 128) + get_local_id(0)) % 117)) {
-        float4 v__1 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)((((get_group_id(0) * 128) + get_local_id(0)) % 13), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) - 1), r0, 0))));
+      if (1 <= (((get_group_id(0) * 128) + get_local_id(0)) % 13)) {
+        float4 v__1 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) - 1), ((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13), r0, 0))));
         condval_1 = v__1;
       } else {
         condval_1 = ((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f));
       }
       vstore4(condval_1, 0, value_ptr + 20);
-      value_ptr[24] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 1)];
+      value_ptr[24] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 3)];
       ... 4 times in all, to
-      value_ptr[27] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 217)];
+      value_ptr[27] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 219)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[20] * value_ptr[24]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[20] * value_ptr[27]));
       ... 4 times in all, to
-      value_ptr[36] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 28)];
+      value_ptr[36] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 30)];
       ... 4 times in all, to
-      value_ptr[39] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 244)];
+      value_ptr[39] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 246)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[23] * value_ptr[36]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[23] * value_ptr[39]));
-      int cse_v7 = ((((get_group_id(0) * 128) + get_local_id(0)) % 13) + 1);
+      int cse_v10 = (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) + 1);
       float4 condval_2;
-      if (((bool)(13 <= (((get_group_id(0) * 128) + get_local_id(0)) % 117))) && ((bool)((((get_group_id(0) * 128) + get_local_id(0)) % 13) < 12))) {
-        float4 v__2 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) + 1), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) - 1), r0, 0))));
+      if (((bool)((((get_group_id(0) * 128) + get_local_id(0)) % 117) < 104)) && ((bool)(1 <= (((get_group_id(0) * 128) + get_local_id(0)) % 13)))) {
+        float4 v__2 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) - 1), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) + 1), r0, 0))));
         condval_2 = v__2;
       } else {
         condval_2 = ((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f));
       }
       vstore4(condval_2, 0, value_ptr + 40);
-      value_ptr[44] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 2)];
+      value_ptr[44] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 6)];
       ... 4 times in all, to
-      value_ptr[47] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 218)];
+      value_ptr[47] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 222)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[40] * value_ptr[44]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[40] * value_ptr[47]));
       ... 4 times in all, to
-      value_ptr[56] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 29)];
+      value_ptr[56] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 33)];
       ... 4 times in all, to
-      value_ptr[59] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 245)];
+      value_ptr[59] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 249)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[43] * value_ptr[56]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[43] * value_ptr[59]));
       float4 condval_3;
-      if (1 <= (((get_group_id(0) * 128) + get_local_id(0)) % 13)) {
-        float4 v__3 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) - 1), ((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13), r0, 0))));
+      if (13 <= (((get_group_id(0) * 128) + get_local_id(0)) % 117)) {
+        float4 v__3 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)((((get_group_id(0) * 128) + get_local_id(0)) % 13), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) - 1), r0, 0))));
         condval_3 = v__3;
       } else {
         condval_3 = ((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f));
       }
       vstore4(condval_3, 0, value_ptr + 60);
-      value_ptr[64] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 3)];
+      value_ptr[64] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 1)];
       ... 4 times in all, to
-      value_ptr[67] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 219)];
+      value_ptr[67] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 217)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[60] * value_ptr[64]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[60] * value_ptr[67]));
       ... 4 times in all, to
-      value_ptr[76] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 30)];
+      value_ptr[76] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 28)];
       ... 4 times in all, to
-      value_ptr[79] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 246)];
+      value_ptr[79] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 244)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[63] * value_ptr[76]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[63] * value_ptr[79]));
@@ -128,66 +128,66 @@ __kernel void conv2d_relu(__global float* restrict B_ptr, __write_only image2d_a
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[83] * value_ptr[99]));
       float4 condval_4;
-      if ((((get_group_id(0) * 128) + get_local_id(0)) % 13) < 12) {
-        float4 v__5 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) + 1), ((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13), r0, 0))));
+      if ((((get_group_id(0) * 128) + get_local_id(0)) % 117) < 104) {
+        float4 v__5 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)((((get_group_id(0) * 128) + get_local_id(0)) % 13), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) + 1), r0, 0))));
         condval_4 = v__5;
       } else {
         condval_4 = ((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f));
       }
       vstore4(condval_4, 0, value_ptr + 100);
-      value_ptr[104] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 5)];
+      value_ptr[104] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 7)];
       ... 4 times in all, to
-      value_ptr[107] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 221)];
+      value_ptr[107] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 223)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[100] * value_ptr[104]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[100] * value_ptr[107]));
       ... 4 times in all, to
-      value_ptr[116] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 32)];
+      value_ptr[116] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 34)];
       ... 4 times in all, to
-      value_ptr[119] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 248)];
+      value_ptr[119] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 250)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[103] * value_ptr[116]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[103] * value_ptr[119]));
-      int cse_v10 = (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) + 1);
+      int cse_v7 = ((((get_group_id(0) * 128) + get_local_id(0)) % 13) + 1);
       float4 condval_5;
-      if (((bool)((((get_group_id(0) * 128) + get_local_id(0)) % 117) < 104)) && ((bool)(1 <= (((get_group_id(0) * 128) + get_local_id(0)) % 13)))) {
-        float4 v__6 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) - 1), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) + 1), r0, 0))));
+      if (((bool)(13 <= (((get_group_id(0) * 128) + get_local_id(0)) % 117))) && ((bool)((((get_group_id(0) * 128) + get_local_id(0)) % 13) < 12))) {
+        float4 v__6 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) + 1), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) - 1), r0, 0))));
         condval_5 = v__6;
       } else {
         condval_5 = ((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f));
       }
       vstore4(condval_5, 0, value_ptr + 120);
-      value_ptr[124] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 6)];
+      value_ptr[124] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 2)];
       ... 4 times in all, to
-      value_ptr[127] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 222)];
+      value_ptr[127] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 218)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[120] * value_ptr[124]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[120] * value_ptr[127]));
       ... 4 times in all, to
-      value_ptr[136] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 33)];
+      value_ptr[136] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 29)];
       ... 4 times in all, to
-      value_ptr[139] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 249)];
+      value_ptr[139] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 245)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[123] * value_ptr[136]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[123] * value_ptr[139]));
       float4 condval_6;
-      if ((((get_group_id(0) * 128) + get_local_id(0)) % 117) < 104) {
-        float4 v__7 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)((((get_group_id(0) * 128) + get_local_id(0)) % 13), (((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13) + 1), r0, 0))));
+      if ((((get_group_id(0) * 128) + get_local_id(0)) % 13) < 12) {
+        float4 v__7 = as_float4(READ_IMAGEF(x0_ptr, image_sampler, ((int4)(((((get_group_id(0) * 128) + get_local_id(0)) % 13) + 1), ((((get_group_id(0) * 128) + get_local_id(0)) % 117) / 13), r0, 0))));
         condval_6 = v__7;
       } else {
         condval_6 = ((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f));
       }
       vstore4(condval_6, 0, value_ptr + 140);
-      value_ptr[144] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 7)];
+      value_ptr[144] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 5)];
       ... 4 times in all, to
-      value_ptr[147] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 223)];
+      value_ptr[147] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 221)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[140] * value_ptr[144]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[140] * value_ptr[147]));
       ... 4 times in all, to
-      value_ptr[156] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 34)];
+      value_ptr[156] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 32)];
       ... 4 times in all, to
-      value_ptr[159] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 250)];
+      value_ptr[159] = B_ptr[((((((get_group_id(0) * 128) + get_local_id(0)) / 117) * 288) + (r0 * 36)) + 248)];
       acc_ptr[0] = (acc_ptr[0] + (value_ptr[143] * value_ptr[156]));
       ... 4 times in all, to
       acc_ptr[3] = (acc_ptr[3] + (value_ptr[143] * value_ptr[159]));

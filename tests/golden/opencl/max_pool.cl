@@ -25,8 +25,8 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
   ... 4 times in all, to
   acc_ptr[3] = max((float)acc_ptr[3], (float)value_ptr[3]);
   float4 condval_1;
-  if (7 <= (get_local_id(0) % 35)) {
-    float4 v__1 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)(((get_local_id(0) % 7) * 2), ((((get_local_id(0) % 35) / 7) * 2) - 1), (get_local_id(0) / 35), 0))));
+  if (1 <= (get_local_id(0) % 7)) {
+    float4 v__1 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) - 1), (((get_local_id(0) % 35) / 7) * 2), (get_local_id(0) / 35), 0))));
     condval_1 = v__1;
   } else {
     condval_1 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
@@ -35,10 +35,10 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[4]);
   ... 4 times in all, to
   acc_ptr[3] = max((float)acc_ptr[3], (float)value_ptr[7]);
-  int cse_v8 = (((get_local_id(0) % 7) * 2) + 1);
+  int cse_v10 = ((((get_local_id(0) % 35) / 7) * 2) + 1);
   float4 condval_2;
-  if (((bool)(7 <= (get_local_id(0) % 35))) && ((bool)((get_local_id(0) % 7) < 6))) {
-    float4 v__2 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) + 1), ((((get_local_id(0) % 35) / 7) * 2) - 1), (get_local_id(0) / 35), 0))));
+  if (((bool)((get_local_id(0) % 35) < 28)) && ((bool)(1 <= (get_local_id(0) % 7)))) {
+    float4 v__2 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) - 1), ((((get_local_id(0) % 35) / 7) * 2) + 1), (get_local_id(0) / 35), 0))));
     condval_2 = v__2;
   } else {
     condval_2 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
@@ -48,8 +48,8 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
   ... 4 times in all, to
   acc_ptr[3] = max((float)acc_ptr[3], (float)value_ptr[11]);
   float4 condval_3;
-  if (1 <= (get_local_id(0) % 7)) {
-    float4 v__3 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) - 1), (((get_local_id(0) % 35) / 7) * 2), (get_local_id(0) / 35), 0))));
+  if (7 <= (get_local_id(0) % 35)) {
+    float4 v__3 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)(((get_local_id(0) % 7) * 2), ((((get_local_id(0) % 35) / 7) * 2) - 1), (get_local_id(0) / 35), 0))));
     condval_3 = v__3;
   } else {
     condval_3 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
@@ -64,8 +64,8 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
   ... 4 times in all, to
   acc_ptr[3] = max((float)acc_ptr[3], (float)value_ptr[19]);
   float4 condval_4;
-  if ((get_local_id(0) % 7) < 6) {
-    float4 v__5 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) + 1), (((get_local_id(0) % 35) / 7) * 2), (get_local_id(0) / 35), 0))));
+  if ((get_local_id(0) % 35) < 28) {
+    float4 v__5 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)(((get_local_id(0) % 7) * 2), ((((get_local_id(0) % 35) / 7) * 2) + 1), (get_local_id(0) / 35), 0))));
     condval_4 = v__5;
   } else {
     condval_4 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
@@ -74,10 +74,10 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
   acc_ptr[0] = max((float)acc_ptr[0], (float)value_ptr[20]);
   ... 4 times in all, to
   acc_ptr[3] = max((float)acc_ptr[3], (float)value_ptr[23]);
-  int cse_v10 = ((((get_local_id(0) % 35) / 7) * 2) + 1);
+  int cse_v8 = (((get_local_id(0) % 7) * 2) + 1);
   float4 condval_5;
-  if (((bool)((get_local_id(0) % 35) < 28)) && ((bool)(1 <= (get_local_id(0) % 7)))) {
-    float4 v__6 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) - 1), ((((get_local_id(0) % 35) / 7) * 2) + 1), (get_local_id(0) / 35), 0))));
+  if (((bool)(7 <= (get_local_id(0) % 35))) && ((bool)((get_local_id(0) % 7) < 6))) {
+    float4 v__6 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) + 1), ((((get_local_id(0) % 35) / 7) * 2) - 1), (get_local_id(0) / 35), 0))));
     condval_5 = v__6;
   } else {
     condval_5 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));
@@ -87,8 +87,8 @@ __kernel void max_pool(__read_only image2d_array_t lv_ptr, __write_only image2d_
   ... 4 times in all, to
   acc_ptr[3] = max((float)acc_ptr[3], (float)value_ptr[27]);
   float4 condval_6;
-  if ((get_local_id(0) % 35) < 28) {
-    float4 v__7 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)(((get_local_id(0) % 7) * 2), ((((get_local_id(0) % 35) / 7) * 2) + 1), (get_local_id(0) / 35), 0))));
+  if ((get_local_id(0) % 7) < 6) {
+    float4 v__7 = as_float4(READ_IMAGEF(lv_ptr, image_sampler, ((int4)((((get_local_id(0) % 7) * 2) + 1), (((get_local_id(0) % 35) / 7) * 2), (get_local_id(0) / 35), 0))));
     condval_6 = v__7;
   } else {
     condval_6 = ((float4)(-INFINITY, -INFINITY, -INFINITY, -INFINITY));

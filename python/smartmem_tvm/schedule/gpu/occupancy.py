@@ -21,6 +21,7 @@ from ...target import Limits
 WARP = 32  # threads that issue one instruction together
 VECTOR = 4  # floats that one instruction moves
 FLOAT_BYTES = 4
+SECTOR = 32  # bytes that memory delivers at least: of a buffer, or of one of the two rows of an image in a line
 ADDRESSES = 16  # registers of a thread that hold no values: addresses, counters
 
 

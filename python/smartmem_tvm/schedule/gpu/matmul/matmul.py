@@ -35,7 +35,7 @@ from ..sums import Sums, product_type
 from .group_order import place_of
 from .parts import add_parts
 from .product import MatmulProduct, product_of
-from .shared_tile import SharedTile
+from .shared_tile import Deal, SharedTile
 from .tile import GpuMatmulParams, GpuTile, best_gpu_tile
 
 _ADDING = 128  # threads of a group that adds parts, at most
@@ -85,17 +85,21 @@ class _Emitter:
         results, lanes = tile.thread_rows * tile.thread_columns, limits.half_lanes
         self.held = Sums(self.scope, results, factor, dtype, "sums", tile.thread_columns, lanes)
         most = max(VECTOR, self.held.lanes)
+        # Texels of neighbouring threads are neighbours, so that a line of an image is written at once: it has two rows.
+        texels = product.finishes_texels
+        self.row_run = min(most, tile.thread_rows)
+        self.column_run = min(VECTOR if texels else most, tile.thread_columns)
+        deal = Deal(tile.threads_down, self.row_run) if texels else None
         self.left, self.right = (
-            SharedTile(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most)
-            for name, operand, size in (("left", product.left, tile.rows), ("right", product.right, tile.columns))
+            SharedTile(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most, dealt)
+            for name, operand, size, dealt in (
+                ("left", product.left, tile.rows, deal),
+                ("right", product.right, tile.columns, None),
+            )
         )
         self.sums = self.held.total
         self.down = registers(tile.thread_rows, factor, "down")
         self.across = registers(tile.thread_columns, factor, "across")
-        self.row_run = min(most, tile.thread_rows)
-        # Texels of neighbouring threads are neighbours: two rows of an image share a line.
-        texels = is_texture(product.reduction.output)
-        self.column_run = min(VECTOR if texels else most, tile.thread_columns)
         self.rounds = -(-product.depth // (tile.depth * tile.splits))
         self.others = shared((tile.slices - 1) * tile.rows * tile.columns or 1, dtype, "others")
         self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
@@ -227,8 +231,12 @@ class _Emitter:
         tile, product, run = self.tile, self.product, self.row_run
 
         def each(i):
-            at = (row + tirx.floordiv(i, index(run)) * index(tile.threads_down)) * index(run)
-            at = self.scope.analyzer.simplify(place[2] * index(tile.rows) + at + tirx.floormod(i, index(run)))
+            if self.left.deal is not None:
+                at = i * index(tile.threads_down) + row
+            else:
+                at = (row + tirx.floordiv(i, index(run)) * index(tile.threads_down)) * index(run)
+                at = at + tirx.floormod(i, index(run))
+            at = self.scope.analyzer.simplify(place[2] * index(tile.rows) + at)
             stores = self._finish_row(place, i, at, column)
             return stores if product.rows % tile.rows == 0 else tirx.IfThenElse(at < index(product.rows), stores, None)
 

@@ -11,10 +11,11 @@ from tvm import tirx
 from ....ir.half import FLOAT, HALF
 from ....ir.kernel import Kernel, substitute
 from ....ir.texels import is_texture
+from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import contraction_of
 from ...core.fused_contraction import FusedContraction
-from ...core.nest import fresh
+from ...core.nest import fresh, index
 from ...core.reduction import Reduction, reduction_of
 from ..vectors import places_of, vector_run
 from .shared_tile import Operand
@@ -46,6 +47,13 @@ class MatmulProduct(FusedContraction):
     def result(self, value, batch, row, column) -> tirx.Stmt:
         """Store the finished result of a point."""
         return self.reduction.store(value, self.point(batch, row, column))
+
+    @property
+    def finishes_texels(self) -> bool:
+        """Whether results are written to an image, or finished with what is read from one."""
+        unknown, zero = tirx.Var("sum", self.reduction.accumulator.ty.dtype), index(0)
+        stored = self.result(unknown, zero, zero, zero)
+        return is_texture(stored.buffer) or any(is_texture(load.source) for load in loads(stored.value))
 
     def result_run(self, most: int) -> int:
         """Columns whose results are finished and stored as one vector; a whole texel in any case."""

@@ -6,6 +6,9 @@
 
 A lane is a row of the left or a column of the right operand. Lanes past the end read the last one again: their results
 are not stored. Terms past the end are zeros.
+
+Neighbouring threads fetch what memory delivers at once: of a buffer a run of elements, of an image a block of texels,
+which with halves has twice as many columns.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ from tvm import DataType, tirx
 
 from ....ir.texels import is_texture
 from ....ir.walk import loads
+from ....planner.texture_form import TEXEL
 from ....target import Limits
 from ...core.expressions import contiguous_run
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when
-from ..occupancy import VECTOR
+from ..occupancy import SECTOR, VECTOR, WARP
 from ..vectors import computed_types, places_of, vector_run
 
 
@@ -45,6 +49,16 @@ class Operand:
     lanes: int
     depth: int
 
+    @cached_property
+    def _read(self) -> list:
+        return [load.source for load in loads(self.value(index(0), index(0), index(0)))]
+
+    @cached_property
+    def texels(self) -> int:
+        """Columns of an image that it is read from, as many as memory delivers at once; 1 where it is no image."""
+        sizes = [TEXEL * DataType(str(image.dtype)).itemsize for image in self._read if is_texture(image)]
+        return max(1, SECTOR // min(sizes)) if sizes else 1
+
     def _along(self, along_depth: bool) -> tuple:
         """(value at a fused index in that direction, its extent, extents of the other indices)."""
         b, other = fresh("b"), fresh("other")
@@ -54,11 +68,10 @@ class Operand:
 
     def most(self, limits: Limits) -> int:
         """Elements that one load brings at most: a texel has four, a vector in a buffer 16 bytes."""
-        value = self.value(index(0), index(0), index(0))
-        read = [load.source for load in loads(value)]
-        if any(map(is_texture, read)):
+        if any(map(is_texture, self._read)):
             return VECTOR
-        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in read), computed_types(value)))
+        computed = computed_types(self.value(index(0), index(0), index(0)))
+        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in self._read), computed))
 
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
         """Elements that one vector load brings along the depth, or along the lanes; `most` at most."""
@@ -81,19 +94,57 @@ class Operand:
         return self.run(along_depth), max(runs, default=1)
 
 
-_SECTOR = 32  # bytes that memory delivers at least
+@dataclass(frozen=True)
+class Deal:
+    """Lanes that are dealt to `threads` threads one by one.
+
+    What each of them has of a round of `run` lie next to each other in shared memory: vectors for a thread, and
+    neighbours for neighbouring threads, who then write results that are neighbours.
+    """
+
+    threads: int
+    run: int
+
+    def place(self, lane, simplify: Callable):
+        """Where a lane lies."""
+        threads, run = index(self.threads), index(self.run)
+        turn, rest = tirx.floordiv(lane, threads * run), tirx.floormod(lane, threads * run)
+        return simplify((turn * threads + tirx.floormod(rest, threads)) * run + tirx.floordiv(rest, threads))
+
+    def fetched(self, number, together: int, simplify: Callable):
+        """The lane that is fetched as number so and so.
+
+        Lanes that are fetched one after the other lie near each other, so that they are put to different banks, and
+        `together` of them are neighbours.
+        """
+        near = gcd(self.threads, together)
+        lane, rest = tirx.floormod(number, index(near)), tirx.floordiv(number, index(near))
+        step, rest = tirx.floormod(rest, index(self.run)), tirx.floordiv(rest, index(self.run))
+        block, turn = (f(rest, index(self.threads // near)) for f in (tirx.floormod, tirx.floordiv))
+        return simplify((turn * index(self.run) + step) * index(self.threads) + block * index(near) + lane)
 
 
 class SharedTile:
     """`size` lanes and `depth` terms of an operand in shared memory, brought there by `threads` threads.
 
     A load brings `most` elements at most; rows of lanes lie `pad` elements apart where they are written one by one.
+    Lanes lie in their order, or as `deal` says where it is no trouble: where they are written one by one.
     """
 
     def __init__(
-        self, name: str, operand: Operand, size: int, depth: int, threads: int, dtype: str, most: int, pad: int = VECTOR
+        self,
+        name: str,
+        operand: Operand,
+        size: int,
+        depth: int,
+        threads: int,
+        dtype: str,
+        most: int,
+        pad: int = VECTOR,
+        deal: Deal | None = None,
     ):
         self.operand, self.size, self.depth, self.threads, self._most = operand, size, depth, threads, most
+        self.deal = deal if self._along_depth else None
         # Along the depth, neighbours store to different rows: padding keeps those from falling into one bank.
         self._pitch = size + (pad if self._along_depth else 0)
         # One dimension: TVM would cut padding off a second one.
@@ -122,21 +173,28 @@ class SharedTile:
     def _rounds(self) -> int:
         return -(-self._vectors // self.threads)
 
-    def _place(self, number):
+    def _place(self, number, simplify: Callable):
         """(lane, depth) of the first element of vector `number`, each in elements or, along it, in vectors."""
         if not self._along_depth:
-            across = index(self.size // self.width)
-            return tirx.floormod(number, across), tirx.floordiv(number, across)
+            return self._place_across(number)
         # A sector of each lane before the next lane: memory is read in whole sectors, and the threads of a warp,
         # which store to different rows, find each a bank of its own.
-        delivered = _SECTOR // DataType(str(self.shared.dtype)).itemsize
+        delivered = SECTOR // DataType(str(self.shared.dtype)).itemsize
         sector = max(1, gcd(delivered, self.depth) // self.width)
         rest = tirx.floordiv(number, index(sector))
         within = tirx.floormod(number, index(sector))
-        return (
-            tirx.floormod(rest, index(self.size)),
-            tirx.floordiv(rest, index(self.size)) * index(sector) + within,
-        )
+        lane = tirx.floormod(rest, index(self.size))
+        lane = lane if self.deal is None else self.deal.fetched(lane, self.operand.texels, simplify)
+        return lane, tirx.floordiv(rest, index(self.size)) * index(sector) + within
+
+    def _place_across(self, number):
+        """The same where vectors lie along the lanes: of an image, blocks of terms before the next lanes."""
+        across, terms = self.size // self.width, gcd(self.operand.texels, self.depth)
+        lanes = gcd(across, WARP // terms) if terms > 1 else across
+        inner, rest = (f(number, index(lanes * terms)) for f in (tirx.floormod, tirx.floordiv))
+        lane, k = (f(inner, index(lanes)) for f in (tirx.floormod, tirx.floordiv))
+        outer, turn = (f(rest, index(across // lanes)) for f in (tirx.floormod, tirx.floordiv))
+        return outer * index(lanes) + lane, turn * index(terms) + k
 
     def _each(self, scope: Scope, thread, body: Callable) -> tirx.Stmt:
         """``body(c, number)`` for the vectors that a thread brings."""
@@ -157,7 +215,7 @@ class SharedTile:
         operand, width = self.operand, self.width
 
         def vector(c, number):
-            lane, k = self._place(number)
+            lane, k = self._place(number, scope.analyzer.simplify)
             lane_width, k_width = (1, width) if self._along_depth else (width, 1)
             lane = _at_most(lane + tile * index(self.size // lane_width), self.size, operand.lanes, lane_width)
             k = scope.analyzer.simplify(k + step * index(self.depth // k_width))
@@ -180,7 +238,8 @@ class SharedTile:
         width = self.width
 
         def vector(c, number):
-            lane, k = self._place(number)
+            lane, k = self._place(number, scope.analyzer.simplify)
+            lane = lane if self.deal is None else self.deal.place(lane, scope.analyzer.simplify)
 
             def element(v):
                 where = (lane, k * index(width) + v) if self._along_depth else (lane * index(width) + v, k)

@@ -12,10 +12,10 @@ from ....ir.kernel import substitute
 from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
-from ...core.expressions import contiguous_run, has_select, uses
-from ...core.nest import fresh
+from ...core.expressions import Walk, contiguous_run, has_select, uses
+from ...core.nest import fresh, index
 from ..launch import GpuParams
-from ..occupancy import ADDRESSES, FLOAT_BYTES, WARP
+from ..occupancy import ADDRESSES, FLOAT_BYTES, SECTOR, WARP
 from ..vectors import computed_types
 from .program import RowProgram, Step
 
@@ -77,6 +77,11 @@ def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
         vector = _vector(program, length, params)
         slices = _slices_along(rows, length // vector, params)
         lanes = _lanes_along(rows, slices, params)
+        together = _lanes_of_texels(program, params)
+        if together > 1:
+            # As many threads, but those of several rows, whose texels lie side by side.
+            slices = max(1, slices * lanes // together)
+            return RowPlan(together, slices, True, vector)
         if vector > 1:
             return RowPlan(lanes, slices, False, vector)
     return _turned(program, RowPlan(lanes, slices, across), params)
@@ -140,6 +145,36 @@ def _more_lanes(lanes: int, slices: int, rows: int, params: GpuParams) -> int:
     while lanes * slices < params.row_group and -(-rows // (2 * lanes)) >= params.busy_groups:
         lanes *= 2
     return lanes
+
+
+def _lanes_of_texels(program: RowProgram, params: GpuParams) -> int:
+    """Rows of which memory delivers texels at once, in most of the images that are read or written along the columns.
+
+    1 if there are no images, or too few rows to be taken several at a time. Buffers do not mind: what is left of a wave
+    for a row is a line of it.
+    """
+    found: dict[int, int] = {}
+    for step in program.steps:
+        for access in _outside(program, step):
+            if is_texture(access.source):
+                lanes = _texels_side_by_side(program, access, step.length)
+                found[lanes] = found.get(lanes, 0) + prod(int(d) for d in access.source.shape)
+    lanes = max(found, key=found.get, default=1)
+    return lanes if -(-program.rows // lanes) >= params.limits.processors else 1
+
+
+def _texels_side_by_side(program: RowProgram, access, length: int) -> int:
+    """Rows of which memory delivers a texel at once; 1 where neighbouring rows are no neighbours in the image.
+
+    The first two rows speak for all: at the end of a row of the image there is a step to the next one.
+    """
+    lanes = SECTOR // (TEXEL * DataType(str(access.source.dtype)).itemsize)
+    if program.rows < lanes:
+        return 1
+    walk = Walk({program.column: length})
+    places = ([substitute(i, {program.row: index(at)}) for i in access.indices] for at in (0, 1))
+    first, second = (walk.offset(access.source, place) for place in places)
+    return lanes if walk.analyzer.can_prove_equal(second - first, TEXEL) else 1
 
 
 def _slices_along(rows: int, units: int, params: GpuParams) -> int:

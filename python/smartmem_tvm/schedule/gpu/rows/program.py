@@ -219,6 +219,8 @@ def collected(program: RowProgram) -> RowProgram:
                 return step.buffer[step.indices]
         if isinstance(expr, _ARITHMETIC):
             return type(expr)(take(expr.a, number), take(expr.b, number))
+        if isinstance(expr, tirx.Cast):
+            return tirx.Cast(expr.ty.dtype, take(expr.value, number))
         if isinstance(expr, ir.Call) and not is_if_then_else(expr):
             return ir.Call(expr.op, [take(a, number) for a in expr.args], expr.attrs, expr.ty_args, ret_ty=expr.ty)
         return expr
@@ -253,6 +255,8 @@ def _parts(expr) -> list:
     """Operands that are computed whenever `expr` is."""
     if isinstance(expr, _ARITHMETIC):
         return [expr.a, expr.b]
+    if isinstance(expr, tirx.Cast):
+        return [expr.value]
     if isinstance(expr, ir.Call) and not is_if_then_else(expr):
         return list(expr.args)
     return []

@@ -11,12 +11,14 @@ texels (`texels`); so do those of other short reductions.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from math import prod
 
 from tvm import tirx
 
 from ....analysis.row_chain import factors
 from ....ir.kernel import Kernel
+from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
@@ -32,6 +34,7 @@ from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_t
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
 _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
+_TEXELS_OF_A_THREAD = 4  # along the axis on which a window slides
 
 
 class WindowRule(GpuRule):
@@ -111,6 +114,7 @@ class WindowSlide(WindowRule):
         axis, texel = sliding_axis(reduction), texel_axes(reduction, order)
         if axis is None or texel is None:
             return None
+        reduction = along_last(reduction, axis)
         product = contraction_of(reduction)
         multiplies = product is not None or (texel and len(factors(reduction.term)) > 1)
         if not multiplies and _terms(reduction) > _FEW_TERMS:
@@ -181,10 +185,36 @@ def window_axes(reduction: Reduction) -> tuple:
 
 
 def sliding_axis(reduction: Reduction):
-    """The iterator along which neighbours share most of a window; None if there is no window."""
+    """The iterator along which neighbours share most of a window; None if there is no window.
+
+    Of an image it is not the columns, if there is another one along which a thread can have as many results: those are
+    left to neighbouring threads, for a line of memory has texels of several.
+    """
     product = contraction_of(reduction)
     axes = [v for v in window_axes(reduction) if product is None or v not in product.batch or not product.rows]
+    if len(axes) > 1 and _lies_along_columns(reduction, axes[-1]):
+        down, across = (largest_divisor(reduction.extents[v], _TEXELS_OF_A_THREAD) for v in axes[-2:])
+        return axes[-2] if down >= across and reduction.extents[axes[-2]] > 1 else axes[-1]
     return axes[-1] if axes else None
+
+
+def _lies_along_columns(reduction: Reduction, axis) -> bool:
+    """Whether all that a window reads along an axis are images, whose columns follow it."""
+    read = [load for load in loads(reduction.term) if any(_meets(i, [axis], reduction.reduce) for i in load.indices)]
+    return bool(read) and all(is_texture(load.source) and uses(load.indices[-2], [axis]) for load in read)
+
+
+def along_last(reduction: Reduction, axis) -> Reduction:
+    """The same sum, of the terms of a window those along `axis` last: they are written out first, and share values."""
+    axes = window_axes(reduction)
+    met = {v: [a for a in axes if _meet(reduction, a, v)] for v in reduction.reduce}
+    window = sorted((v for v in reduction.reduce if met[v]), key=lambda v: any(a.same_as(axis) for a in met[v]))
+    in_order = iter(window)
+    return replace(reduction, reduce=tuple(next(in_order) if met[v] else v for v in reduction.reduce))
+
+
+def _meet(reduction: Reduction, axis, term) -> bool:
+    return any(_meets(i, [axis], [term]) for load in loads(reduction.term) for i in load.indices)
 
 
 def window_size(product: Contraction) -> int:
