@@ -84,7 +84,7 @@ def test_weights_are_there_once():
     compiled = compile(module(lambda x: op.matmul(op.matmul(x, constant(1024, 2048)), constant(2048, 1024)), (1, 1024)))
     x = np.ones((1, 1024), "float32")
     weights = sum(weight.nbytes for weight in compiled.weights)
-    assert weights == 16 * 2**20
+    assert 16 * 2**20 <= weights < 17 * 2**20  # panels are filled up to whole ones
     compiled.run(x)
     before = resident()
     sessions = [compiled.session() for _ in range(THREADS)]

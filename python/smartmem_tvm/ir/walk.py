@@ -43,6 +43,23 @@ def collect_outside(root, kind: Kind, skip: Kind) -> list:
     return found
 
 
+def outermost(root, kind: Kind, where: Callable[[object], bool]) -> list:
+    """The nodes of a kind for which `where` holds, without those that are in one of them.
+
+    `where` runs during the walk and raises nothing.
+    """
+    found: list = []
+
+    def note(node) -> tvm_ffi.WalkResult:
+        if not where(node):
+            return tvm_ffi.WalkResult.ADVANCE
+        found.append(node)
+        return tvm_ffi.WalkResult.SKIP
+
+    walk(root, (kind, note), order="pre")
+    return found
+
+
 def contains(root, kind: Kind, where: Callable[[object], bool] | None = None) -> bool:
     """Whether there is a node of a kind, and `where` holds for it."""
     found = collect(root, kind)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from against_onnxruntime import RUNTIME, check, integers
+from against_onnxruntime import RUNTIME, check, integers, weights
 
 PAIRS = [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")]
 
@@ -17,7 +17,7 @@ def _zeros(random, dtype, shape=()):
 @pytest.mark.parametrize("columns", [(), (7,)])
 def test_mat_mul_integer(left, right, columns):
     random = np.random.default_rng(0)
-    a, b = integers(random, left, (2, 5, 13)), integers(random, right, (13, 7))
+    a, b = integers(random, left, (2, 5, 13)), weights(random, right, (13, 7))
     given = {"za": integers(random, left), "zb": integers(random, right, columns)}
     check([helper.make_node("MatMulInteger", ["a", "b", *given], ["y"])], {"a": a, "b": b}, {"y": "int32"}, given)
 
@@ -38,7 +38,7 @@ def test_zero_points_of_rows(build, run_tvm):
 def test_scaled_products(left, right, columns):
     """QLinearMatMul, QGemm, MatMulIntegerToFloat and DynamicQuantizeMatMul."""
     random = np.random.default_rng(0)
-    a, b = integers(random, left, (5, 13)), integers(random, right, (13, 7))
+    a, b = integers(random, left, (5, 13)), weights(random, right, (13, 7))
     given = {"b": b, "sa": np.float32(0.02), "za": integers(random, left)}
     given |= {"sb": np.asarray(random.random(columns) * 0.1, "float32"), "zb": _zeros(random, right, columns)}
     given |= {"sy": np.float32(0.3), "zy": integers(random, left)}
@@ -73,7 +73,7 @@ def test_convolutions(left, right, attributes):
     group, kernel = attributes.get("group", 1), attributes["kernel_shape"]
     x = integers(random, left, (2, 4, *(7, 6, 5)[: len(kernel)]))
     given = {
-        "w": integers(random, right, (6, 4 // group, *kernel)),
+        "w": weights(random, right, (6, 4 // group, *kernel)),
         "sx": np.float32(0.02),
         "zx": integers(random, left),
     }

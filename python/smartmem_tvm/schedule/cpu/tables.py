@@ -17,10 +17,9 @@ from dataclasses import replace
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..._tvm import walk
 from ...ir.index_map import function_name, variables
 from ...ir.kernel import Stage, substitute
-from ...ir.walk import collect, loads
+from ...ir.walk import collect, loads, outermost
 from ..core.nest import Scope, scratch, store
 
 _ROUNDING = ("floor", "ceil", "round", "nearbyint", "trunc")
@@ -43,15 +42,8 @@ def tabulated(stage: Stage, inner: Sequence) -> tuple[Stage, list, list[tirx.Stm
     again = [extent for var, extent in stage.extents.items() if not var.same_as(along)]
     if along is None or not _is_dear(value) or max(again, default=1) < _LEAST:
         return stage, [], []
-    found: dict[tvm_ffi.StructuralKey, object] = {}
-
-    def note(node):
-        if isinstance(node, _LEAVES) or not _is_of(node, along):
-            return tvm_ffi.WalkResult.ADVANCE
-        found.setdefault(tvm_ffi.StructuralKey(node), node)
-        return tvm_ffi.WalkResult.SKIP
-
-    walk(value, (ir.Expr, note), order="pre")
+    parts = outermost(value, ir.Expr, lambda node: not isinstance(node, _LEAVES) and _is_of(node, along))
+    found = {tvm_ffi.StructuralKey(part): part for part in parts}
     length, scope = stage.extents[along], Scope()
     tables = {key: scratch([length], node.ty.dtype, "table") for key, node in found.items()}
 
