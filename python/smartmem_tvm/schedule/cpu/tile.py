@@ -96,6 +96,7 @@ def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0) -> Til
     ]
     small = [t for t in tiles if t.height <= rows and t.width <= columns]
     if not small:
-        small = [Tile(min(rows, params.tile_rows[-1]), min(columns, params.lanes))]
+        width = min(columns, params.lanes)
+        small = [Tile(h, width) for h in range(1, min(rows, params.tile_rows[-1]) + 1) if fits(h, width, params)][-1:]
     # equal cost: fewer, larger tiles reread the panels less often
     return min(small, key=lambda t: (total_cycles(t, rows, columns, params, depth), -t.height * t.width))
