@@ -7,13 +7,17 @@
         right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
                                                    lie so already, see `pack_weights`)
         for each tile of `height` rows:
+          prefetch out[f(i, j)]                    and what `finish` reads row by row, see `prefetch`
           acc[height, width] = 0                   registers
-          for k in depth: acc[i, j] += left[i, k] * right[k, j]
+          for each piece of depth:
+            prefetch some lines of the next panel
+            for k in piece: acc[i, j] += left[i, k] * right[k, j]
           out[f(i, j)] = finish(acc[i, j])         while it is hot
 
 Folded layout operators, padding and prologue arithmetic are evaluated in the packing loops, once per panel, not once
 per multiplication. Row and column remainders have tiles of their own, so that no loop carries a predicate. The depth
-is not cut into blocks: with panels this narrow that gained nothing on AVX2, at depths up to 3072.
+is not cut into blocks that are summed up one by one: with panels this narrow that gained nothing on AVX2, at depths up
+to 3072.
 """
 
 from __future__ import annotations
@@ -31,9 +35,10 @@ from ..core.expressions import chooses_along, has_select, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
 from .accumulators import Accumulators
-from .matmul_plan import Chunks, GivenPlan, MatmulPlan
-from .next_panel import NextPanel, Share
+from .chunks import Chunks, in_last_chunk, of_chunk
+from .matmul_plan import GivenPlan, MatmulPlan
 from .params import CpuParams
+from .prefetch import NextPanel, Share, ask_for_results
 from .rule import CpuRule
 
 _SMALL_FINISH = 12  # nodes: an epilogue up to this size is done on the registers
@@ -257,7 +262,9 @@ class MatmulEmitter:
 
     def _tile(self, task: Task, row, column, height: int, width: int, right, share: Share | None = None) -> tirx.Stmt:
         acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
-        start = acc.set(lambda i, j, _: self.reduction.init)
+        start = block(
+            self._ask_for_results(task, row, column, height, width), acc.set(lambda i, j, _: self.reduction.init)
+        )
         total = self._steps(
             lambda k: acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j)),
             share,
@@ -296,6 +303,17 @@ class MatmulEmitter:
         finish = self.reduction.finish
         return size(finish) <= _SMALL_FINISH and not has_select(finish) and not self.plan.stores_down
 
+    def _ask_for_results(self, task: Task, row, column, height: int, width: int) -> tirx.Stmt | None:
+        """Have the lines ready when a tile is done, where it stores whole pieces of them."""
+        plan, reduction = self.plan, self.reduction
+        if plan.output_run(False, self.params.lanes) == 1 or has_select(reduction.finish):
+            return None
+
+        def at(load, i: int, j):
+            return self.scope.simplify(substitute(load, plan.point(task.batch, row + index(i), column + j)))
+
+        return ask_for_results(reduction, plan.contraction.rows, at, height, width)
+
     def _result(self, value, task: Task, row, column) -> tirx.Stmt:
         return self.reduction.store(value, self.plan.point(task.batch, row, column))
 
@@ -315,21 +333,3 @@ class MatmulEmitter:
 
     def _vectors(self, width: int, body) -> tirx.Stmt:
         return self.scope.vectors(width, self.params.lanes, body)
-
-
-def of_chunk(number, chunks: Chunks):
-    """Length of chunk `number`."""
-    if chunks.count == 1:
-        return chunks.last
-    if chunks.last == chunks.length:
-        return chunks.length
-    # as arithmetic, which TVM can bound; an extent behind a condition counts as unlimited
-    is_last = tirx.floordiv(number, index(chunks.count - 1))
-    return index(chunks.length) + is_last * index(chunks.last - chunks.length)
-
-
-def in_last_chunk(number, chunks: Chunks, statements: list) -> list:
-    """`statements`, done by the last chunk only."""
-    if not statements or chunks.count == 1:
-        return statements
-    return [tirx.IfThenElse(number.equal(index(chunks.count - 1)), block(*statements), None)]

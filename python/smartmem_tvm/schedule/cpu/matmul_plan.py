@@ -11,7 +11,8 @@ from tvm import ir
 from ...ir.kernel import substitute
 from ..core.expressions import Walk, contiguous_run
 from ..core.fused_contraction import FusedContraction
-from ..core.nest import fresh, split_work
+from ..core.nest import fresh
+from .chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, best_tile, column_tiles, cycles, row_tiles, total_cycles
 
@@ -54,26 +55,6 @@ class MatmulChoice:
     parallel: bool
     left_packed: bool
     right_packed: bool
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """One axis cut among tasks: `count` chunks of `length` units, the last one of `last`."""
-
-    length: int
-    count: int
-    last: int
-
-    @classmethod
-    def of(cls, total: int, parts: int) -> Chunks:
-        """Cut `total` units into at most `parts` chunks."""
-        length, count = split_work(max(total, 1), parts)
-        return cls(length, count, max(total, 1) - (count - 1) * length)
-
-    @property
-    def longest(self) -> int:
-        """Units of the longest chunk."""
-        return max(self.length, self.last) if self.count > 1 else self.last
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
 from ..core.nest import fresh
 from ..core.reduction import Reduction, reduction_of
-from .matmul_plan import Chunks, MatmulPlan
+from .chunks import Chunks
+from .matmul_plan import MatmulPlan
 from .params import CpuParams
 from .tile import Tile
 from .tile_block import SPAN

@@ -23,8 +23,8 @@ from tvm import tirx
 from ...ir.kernel import Kernel, substitute
 from ..core.nest import allocate, block, index, scratch, store
 from . import tile_unit
-from .matmul import MatmulEmitter, Task, in_last_chunk, of_chunk
-from .matmul_plan import Chunks
+from .chunks import Chunks, in_last_chunk, of_chunk
+from .matmul import MatmulEmitter, Task
 from .params import CpuParams
 from .rounded_plan import FLOAT, RoundedPlan
 from .rule import CpuRule

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from .params import CpuParams
 
-_FMA_PER_CYCLE, _FMA_LATENCY = 2, 4
+_FMA_PER_CYCLE, _FMA_LATENCY, _LOADS_PER_CYCLE = 2, 4, 2
 _ISSUE = 0.25  # cycles that a load, or what a loop does, takes from the multiplications beside it
+_ISSUE_FEW = 0.08  # the same where there are few registers: with AVX-512 a multiplication may load a factor by itself
 _FEW_REGISTERS = 16
 _PER_STEP = 2  # such operations of the loop itself
 _STREAM = 0.22  # cycles more for a vector from the second-level cache, where the panel of a product is
@@ -49,7 +50,7 @@ def row_tiles(rows: int, height: int) -> list[tuple[int, int, int]]:
 def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
     """Cycles one step along the depth takes: multiplications, loads, the panel; or waiting for the previous step.
 
-    Fitted to products of 840 x 256 and 840 x 512 by 960 columns, by 23 tiles with AVX-512: docs/cpu.md.
+    Fitted to products of 840 x 256 and 840 x 512 by 960 columns, 23 tiles with AVX-512, 14 with AVX2: docs/cpu.md.
 
     Parameters
     ----------
@@ -58,16 +59,21 @@ def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
     """
     vectors = -(-width // params.lanes)
     far = depth * width * _FLOAT_BYTES > params.far_bytes
-    beside = _ISSUE * (height + vectors + _PER_STEP) + (_FAR_STREAM if far else _STREAM) * vectors
-    return max(height * vectors / _FMA_PER_CYCLE + beside, _FMA_LATENCY)
+    issue = _ISSUE if params.registers > _FEW_REGISTERS else _ISSUE_FEW
+    beside = issue * (height + vectors + _PER_STEP) + (_FAR_STREAM if far else _STREAM) * vectors
+    busy = max(height * vectors / _FMA_PER_CYCLE, (height + vectors) / _LOADS_PER_CYCLE)
+    return max(busy + beside, _FMA_LATENCY)
 
 
 def fits(height: int, width: int, params: CpuParams) -> bool:
     """Whether accumulators, one row of the right operand and a broadcast fit in the registers.
 
     Where there are more than 16 of them, some are left over: tiles that take all 32 were slower than smaller ones.
+    Where there are no more, LLVM loads all broadcasts of a step before it multiplies one vector by them.
     """
     vectors = -(-width // params.lanes)
+    if vectors == 1 and params.registers <= _FEW_REGISTERS:
+        return 2 * height + 1 <= params.registers
     spare = max(0, params.registers - _FEW_REGISTERS) // 8
     return height * vectors + vectors + 1 + spare <= params.registers
 
@@ -90,6 +96,7 @@ def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0) -> Til
     ]
     small = [t for t in tiles if t.height <= rows and t.width <= columns]
     if not small:
-        small = [Tile(min(rows, params.tile_rows[-1]), min(columns, params.lanes))]
+        width = min(columns, params.lanes)
+        small = [Tile(h, width) for h in range(1, min(rows, params.tile_rows[-1]) + 1) if fits(h, width, params)][-1:]
     # equal cost: fewer, larger tiles reread the panels less often
     return min(small, key=lambda t: (total_cycles(t, rows, columns, params, depth), -t.height * t.width))

@@ -10,7 +10,7 @@ from smartmem_tvm.ir.index_map import function_name
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule import CpuParams, Matmul
 from smartmem_tvm.schedule.core.nest import index
-from smartmem_tvm.schedule.cpu.next_panel import NextPanel
+from smartmem_tvm.schedule.cpu.prefetch import NextPanel
 
 LANES = 8
 
@@ -48,9 +48,10 @@ def product_of_panels(rows: int, depth: int, panels: int, width: int):
     return [a, b], te.compute(shape, lambda i, j: te.sum(a[i, k] * b[j // width, k, j % width], k))
 
 
-def requests(func) -> int:
-    calls = collect(func.body, tvm.ir.Call)
-    return sum(function_name(call) == "call_llvm_intrin" for call in calls)
+def requests(func) -> list[str]:
+    """Names of the buffers that are asked for, in order and once for each line."""
+    calls = [call for call in collect(func.body, tvm.ir.Call) if function_name(call) == "call_llvm_intrin"]
+    return [load.source.name for call in calls for load in collect(call, tvm.ir.TensorLoad)]
 
 
 @pytest.mark.parametrize("cores", [1, 3])
@@ -64,7 +65,7 @@ def test_results_of_products_that_ask_for_the_next_panel(check, shape, cores):
         return a @ b.swapaxes(0, 1).reshape(depth, -1)
 
     scheduled = check(inputs, output, reference, "Matmul", params=params)
-    assert requests(scheduled) > 0
+    assert "b" in requests(scheduled)
 
 
 @pytest.mark.parametrize(("rows", "panels"), [(4, 5), (40, 1)])
@@ -72,14 +73,24 @@ def test_one_tile_or_one_panel_asks_for_nothing(check, rows, panels):
     params = CpuParams(cores=1, tile_rows=(4,), tile_vectors=(2,))
     inputs, output = product_of_panels(rows, 64, panels, 2 * LANES)
     scheduled = check(inputs, output, lambda a, b: a @ b.swapaxes(0, 1).reshape(64, -1), "Matmul", params=params)
-    assert requests(scheduled) == 0
+    assert "b" not in requests(scheduled)
 
 
 def test_a_matrix_that_lies_in_rows_is_not_asked_for(check):
     a, b = te.placeholder((9, 64), name="a"), te.placeholder((64, 96), name="b")
     k = te.reduce_axis((0, 64), "k")
     output = te.compute((9, 96), lambda i, j: te.sum(a[i, k] * b[k, j], k))
-    assert requests(check([a, b], output, np.matmul, "Matmul")) == 0
+    assert "b" not in requests(check([a, b], output, np.matmul, "Matmul"))
+
+
+def test_what_an_epilogue_reads_by_row_is_asked_for_with_the_results(check):
+    a, b = te.placeholder((9, 64), name="a"), te.placeholder((64, 50), name="b")
+    bias, rest = te.placeholder((50,), name="bias"), te.placeholder((9, 50), name="rest")
+    k = te.reduce_axis((0, 64), "k")
+    total = te.compute((9, 50), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="total")
+    output = te.compute((9, 50), lambda i, j: total[i, j] + bias[j] + rest[i, j], name="output")
+    scheduled = check([a, b, bias, rest], output, lambda a, b, bias, rest: a @ b + bias + rest, "Matmul")
+    assert set(requests(scheduled)) == {"output", "rest"}
 
 
 @pytest.mark.parametrize(

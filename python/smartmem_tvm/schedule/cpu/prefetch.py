@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The panel that a product reads next, asked for while it multiplies by the one at hand.
+"""What a product needs next, asked for while it multiplies: the next panel, and the lines that results go to.
 
 A processor sees that a panel is read in order, but not beyond a page of memory, nor from one panel to the next. Each
 tile asks for its share, a few lines before each piece of its depth: many at once would stand in the way of its loads.
@@ -7,19 +7,24 @@ tile asks for its share, a few lines before each piece of its depth: many at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
 from tvm import DataType, tirx
 
-from ..core.expressions import largest_divisor
+from ...ir.walk import loads
+from ..core.expressions import largest_divisor, uses
 from ..core.nest import block, index
+from ..core.reduction import Reduction
 
 _LINE_BYTES = 64
 _LEAST_STEPS = 32  # along the depth between two requests: a shorter loop would be written out
-_READ, _SECOND_LEVEL, _DATA = 0, 2, 1  # operands of `llvm.prefetch`
+# Operands of `llvm.prefetch`.
+_READ, _WRITE = 0, 1
+_SECOND_LEVEL, _FIRST_LEVEL = 2, 3
+_DATA = 1
 
 
 @dataclass(frozen=True)
@@ -73,14 +78,42 @@ class NextPanel:
 
     @cached_property
     def _item_bytes(self) -> int:
-        return DataType(str(self.at(index(0), index(0)).ty.dtype)).itemsize
+        return _item_bytes(self.at(index(0), index(0)))
 
     def _ask(self, first) -> tirx.Stmt:
         elements = range(0, self._rows * self.width, max(1, _LINE_BYTES // self._item_bytes))
         places = (divmod(each, self.width) for each in elements)
-        return block(*(_prefetch(self.at(first + index(row), index(column))) for row, column in places))
+        return block(
+            *(_prefetch(self.at(first + index(row), index(column)), _READ, _SECOND_LEVEL) for row, column in places)
+        )
 
 
-def _prefetch(load) -> tirx.Stmt:
-    numbers = (tirx.const(each, "int32") for each in (_READ, _SECOND_LEVEL, _DATA))
+def ask_for_results(reduction: Reduction, rows: Sequence, at: Callable, height: int, width: int) -> tirx.Stmt:
+    """Ask for the lines that a tile writes when it is done, and those that its epilogue reads row by row.
+
+    Parameters
+    ----------
+    rows : sequence of tirx.Var
+        Iterators of rows: what does not depend on them, a bias, is in the cache.
+    at : callable
+        ``(load, row, column)`` -> the load at a place of the tile.
+    """
+    read = [each for each in loads(reduction.finish) if not each.source.same_as(reduction.accumulator)]
+    found = [(reduction.output[tuple(reduction.indices)], _WRITE)]
+    found += [(each, _READ) for each in read if uses(each, rows)]
+    requests = []
+    for load, how in found:
+        step = max(1, _LINE_BYTES // _item_bytes(load))
+        columns = sorted({*range(0, width, step), width - 1})  # a row may begin anywhere in a line
+        places = [(row, column) for row in range(height) for column in columns]
+        requests += [_prefetch(at(load, row, index(column)), how, _FIRST_LEVEL) for row, column in places]
+    return block(*requests)
+
+
+def _item_bytes(load) -> int:
+    return DataType(str(load.ty.dtype)).itemsize
+
+
+def _prefetch(load, *how: int) -> tirx.Stmt:
+    numbers = (tirx.const(each, "int32") for each in (*how, _DATA))
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), *numbers))
