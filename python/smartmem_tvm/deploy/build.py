@@ -35,6 +35,7 @@ from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
+from .argument_checks import trust_own_tensors
 from .bounds import with_bounds_checks
 from .compiled import Compiled
 from .cpu_build import build_for_cpu
@@ -263,7 +264,7 @@ def lower(
     else:
         planned, weights = lift_weights(planned)
     rest = replace(options, check=None)  # weights are inputs now, and nothing of it runs on a CPU
-    return run_phases(planned, phases[lifted_at:], rest, look, lifted_at), weights, per_graph
+    return trust_own_tensors(run_phases(planned, phases[lifted_at:], rest, look, lifted_at)), weights, per_graph
 
 
 def _require_threads(target, schedule: bool) -> None:

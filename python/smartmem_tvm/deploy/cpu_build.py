@@ -11,6 +11,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from .._tvm import executable
 from ..tune.host import usable_cores
+from .argument_checks import without_checks
 from .gpu_build import split
 
 # Modules of one network. The number is no matter of this machine's cores: a library has the same bytes everywhere.
@@ -36,7 +37,7 @@ def build_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.M
     lower, finish, _ = tirx.get_tir_pipeline("default")
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
     host, _ = split_host_device_mods(lower(bound))
-    parts = split(finish()(host), max(1, min(PARTS, len(mod.functions) // _KERNELS)))
+    parts = split(finish()(without_checks(host)), max(1, min(PARTS, len(mod.functions) // _KERNELS)))
     with ThreadPoolExecutor(usable_cores()) as pool:
         library, *others = pool.map(lambda part: codegen_build(part, target), parts)
     for each in others:

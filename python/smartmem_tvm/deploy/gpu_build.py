@@ -18,6 +18,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 from .._tvm import executable
 from ..ir.walk import stores
 from ..target import is_cuda
+from .argument_checks import without_checks
 from .cuda_compiler import compiling
 
 
@@ -77,7 +78,7 @@ def _lower(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str) -> tuple
     lower, finish_host, finish_device = tirx.get_tir_pipeline(pipeline)
     with target:  # the current target is another one in every thread
         host, kernels = split_host_device_mods(lower(tirx.transform.BindTarget(target)(mod)))
-        return finish_host()(host), [finish_device()(each) for each in kernels.values()]
+        return finish_host()(without_checks(host)), [finish_device()(each) for each in kernels.values()]
 
 
 def keeps_binaries(target: tvm.target.Target) -> bool:

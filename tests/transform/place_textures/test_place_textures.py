@@ -146,6 +146,24 @@ def test_a_form_that_is_read_by_single_numbers_is_not_tried_again():
     assert max(map(asked.count, asked)) <= 2
 
 
+def test_weights_that_are_left_are_weighed_one_by_one():
+    """One is read by single numbers, one gains by a texture and one loses less than that: it stays."""
+    weights = []
+
+    def build(x):
+        return op.add(op.multiply(op.matmul(x, constant(8, 6)), constant(6)), constant(6, seed=8))
+
+    def accepts(kernel):
+        moved = [position for position, param in enumerate(kernel.params) if param.scope() == SCOPE]
+        weights[:] = weights or moved
+        single, gains, loses = weights or (None, None, None)
+        seconds = 10 - 4 * (gains in moved) + 1 * (loses in moved)
+        return PlacementTrial(measured=float(seconds), singly=frozenset(moved) & {single})
+
+    (node,) = nodes(placed(build, (5, 8), accepts=accepts))
+    assert [position for position, scope in enumerate(scopes(node.kernel)) if scope == SCOPE] == [weights[1]]
+
+
 def test_a_weight_of_two_kernels_is_one_texture():
     weight = constant(8, 8)
     mod = placed(lambda x: op.matmul(op.nn.softmax(op.matmul(x, weight)), weight), (5, 8))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from math import prod
 from types import MappingProxyType
@@ -116,25 +116,23 @@ class PlaceTextures:
     def _place_together(self, tensors: list[Movable], device: relax.VDevice) -> list[dict]:
         """Place tensors of the same readers: all at once, which takes one trial, or one by one.
 
-        How a kernel reads a weight does not change with its other weights: where it reads single numbers of a form, all
-        are tried once more without that form.
+        How a kernel reads a weight does not change with its other weights: a form of which it reads single numbers in
+        the trial of all is not tried again, and those that come next are looked at together.
         """
         forms = self._best(tensors)
-        while len(forms) > 1:
-            reason = self._move(forms, device)
-            if not any(each in self.singly for each in forms.items()):
-                break
-            forms = self._best(tensors)
-        else:
-            reason = ""
+        reason = self._move(forms, device) if len(forms) > 1 else ""
         moved = forms if reason is None else {}
+        left = self._best(each for each, form in forms.items() if (each, form) in self.singly)
+        while len(left) > 1:
+            self._look(left)
+            left = self._best(each for each, form in left.items() if (each, form) in self.singly)
         log = [_decision(each, forms[each]) if each in moved else self._place(each, device) for each in tensors]
         if not isinstance(reason, Slower):
             return log
         stay = {each for each, entry in zip(tensors, log, strict=True) if entry["memory"] == "buffer" and each in forms}
         return [_slower(each, reason, forms[each]) if each in stay else entry for each, entry in zip(tensors, log)]
 
-    def _best(self, tensors: list[Movable]) -> dict[Movable, TextureForm]:
+    def _best(self, tensors: Iterable[Movable]) -> dict[Movable, TextureForm]:
         """The best texture of each tensor that may become one of which nobody is known to read single numbers."""
         left = {each: [form for form in self._forms(each) if (each, form) not in self.singly] for each in tensors}
         return {each: forms[0] for each, forms in left.items() if forms and isinstance(forms[0], TextureForm)}
@@ -169,27 +167,41 @@ class PlaceTextures:
     def _move(self, forms: Mapping[Movable, TextureForm], device: relax.VDevice) -> str | None:
         """Move tensors, or return the reason why not: then nothing is changed."""
         before: dict[Node, Kernel] = {}
+        reason = self._exchange(forms, before)
+        reason = self._compared(before) if reason is None else reason
+        if reason is None:
+            for tensor, form in forms.items():
+                tensor.settle(form, device)
+        else:
+            _restore(before)
+        return reason
+
+    def _look(self, forms: Mapping[Movable, TextureForm]) -> None:
+        """Find out which of these textures are read by single numbers; nothing is changed."""
+        before: dict[Node, Kernel] = {}
+        self._exchange(forms, before)
+        _restore(before)
+
+    def _exchange(self, forms: Mapping[Movable, TextureForm], before: dict[Node, Kernel]) -> str | None:
+        """Put kernels with these textures into the nodes, and those that were there into `before`.
+
+        Returns
+        -------
+        str or None
+            Why one of them cannot be scheduled as it should be.
+        """
         try:
             for tensor, form in forms.items():
                 for node, kernel in tensor.kernels(form, SCOPE).items():
                     before.setdefault(node, node.kernel)
                     node.kernel = kernel
-            reason = self._refusal(before, forms)
+            return self._problem(before, forms)
         except Opaque as why:
-            reason = str(why)
-        if reason is None:
-            for tensor, form in forms.items():
-                tensor.settle(form, device)
-        else:
-            for node, kernel in before.items():
-                node.kernel = kernel
-        return reason
+            return str(why)
 
-    def _refusal(self, before: Mapping[Node, Kernel], forms: Mapping[Movable, TextureForm]) -> str | None:
-        """Why the kernels should stay as they were before."""
-        trials: dict[str, PlacementTrial] = {}
-        for node in before:
-            trial = trials[node.var.name] = self._trial(node.kernel)
+    def _problem(self, nodes: Iterable[Node], forms: Mapping[Movable, TextureForm]) -> str | None:
+        for node in nodes:
+            trial = self._trial(node.kernel)
             if trial.problem is not None:
                 return f"{node.var.name}: {trial.problem}"
             single = [each for each in forms if each.kind == "weight" and trial.singly & set(each.users.get(node, ()))]
@@ -197,6 +209,11 @@ class PlaceTextures:
                 reason = f"{node.var.name}: it reads single numbers of texels"
                 self.singly |= {(each, forms[each]): reason for each in single}
                 return reason
+        return None
+
+    def _compared(self, before: Mapping[Node, Kernel]) -> Slower | None:
+        """Why the nodes should have the kernels that they had before."""
+        trials = {node.var.name: self._trial(node.kernel) for node in before}
         if all(trial.measured is None and trial.modelled is None for trial in trials.values()):
             return None
         return slower({node.var.name: self._trial(kernel) for node, kernel in before.items()}, trials)
@@ -205,6 +222,11 @@ class PlaceTextures:
         if kernel not in self.trials:
             self.trials[kernel] = self.accepts(emit(kernel))
         return self.trials[kernel]
+
+
+def _restore(before: Mapping[Node, Kernel]) -> None:
+    for node, kernel in before.items():
+        node.kernel = kernel
 
 
 def _slower(tensor: Movable, reason: Slower, form: TextureForm) -> dict:

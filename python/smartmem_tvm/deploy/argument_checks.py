@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels need not look at their arguments: the virtual machine has made them, in the shape that they take.
+
+TVM begins each kernel with a check of every argument: kind, rank, type, shape, strides, alignment, device, with a
+message for each of them. LLVM takes longer for these than for the loops: of a kernel of 29 tensors they are six
+sevenths of the code.
+"""
+
+from __future__ import annotations
+
+from tvm import IRModule, ir, relax, tirx
+
+from ..ir.walk import collect
+from ..tune.parameters import has_fixed_shapes
+
+UNCHECKED = "smartmem.unchecked_arguments"
+_ALLOCATES = "relax.vm.alloc_tensor"
+# The same tensor at another address (see `PlanMemory`).
+_MOVES = ("vm.builtin.ensure_zero_offset", "vm.builtin.smartmem_part")
+
+
+def trust_own_tensors(lowered: IRModule) -> IRModule:
+    """The module with a mark on kernels of fixed shapes that get tensors of the virtual machine only.
+
+    These are what it allocates, constants, and the model's weights. What a caller gives, of which the machine looks at
+    the shape and the type only, is checked by the kernels that read it; so is whatever comes from elsewhere.
+
+    Parameters
+    ----------
+    lowered : tvm.IRModule
+        Code of the virtual machine.
+    """
+    kernels = {g: f for g, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc) and has_fixed_shapes(f)}
+    functions = [func for _, func in lowered.functions_items() if isinstance(func, relax.Function)]
+    called, mentioned = dict.fromkeys(kernels, 0), dict.fromkeys(kernels, 0)
+    for func in functions:
+        own = _own_tensors(func)
+        for call in collect(func, ir.Call):
+            if call.op in called and all(isinstance(arg, ir.Constant) or arg in own for arg in call.args):
+                called[call.op] += 1
+        for gvar in collect(func, ir.GlobalVar):
+            if gvar in mentioned:
+                mentioned[gvar] += 1
+    marked = lowered.clone()
+    for gvar, func in kernels.items():
+        if 0 < called[gvar] == mentioned[gvar]:
+            marked[gvar] = func.with_attr(UNCHECKED, True)
+    return marked
+
+
+def _own_tensors(func: relax.Function) -> set:
+    """The variables that stand for tensors that a function has made, or for weights."""
+    attrs = func.attrs or {}
+    own = set(func.params[int(attrs["num_input"]) :]) if "num_input" in attrs else set()
+    for binding in collect(func, relax.VarBinding):
+        value = binding.value
+        if isinstance(value, ir.Call):
+            name = getattr(value.op, "name", None) or getattr(value.op, "global_symbol", None)
+            made = name == _ALLOCATES or (name in _MOVES and value.args[0] in own)
+        else:
+            made = isinstance(value, ir.Var) and value in own
+        if made:
+            own.add(binding.var)
+    return own
+
+
+def without_checks(host: IRModule) -> IRModule:
+    """Functions for the host, those that are marked without what looks at their arguments."""
+    marked = {gvar: func for gvar, func in host.functions_items() if UNCHECKED in (func.attrs or {})}
+    bare = host.clone()
+    for gvar, func in tirx.transform.SkipAssert()(IRModule(marked)).functions_items() if marked else ():
+        bare[gvar] = func
+    return bare
