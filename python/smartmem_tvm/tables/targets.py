@@ -102,9 +102,9 @@ class Row:
 _KIB = 1024
 _PHONE = "aarch64-linux-android"
 _BOTH = ("float32", "float16")
-# Nobody publishes how a cache is organised, nor which texels share a line of an image. Mesa's driver knows the latter of
-# Adreno 6xx (freedreno/fdl/fd6_tiled_memcpy.cc): bits of x and y take turns, so that 64 bytes are 2 x 2 texels of 16
-# bytes, or 4 x 2 of 8.
+# Nobody publishes how a cache is organised, nor which texels share a line of an image.
+# Of Adreno 6xx Mesa's driver knows the latter (freedreno/fdl/fd6_tiled_memcpy.cc): bits of x and y take turns, so that
+# a line of 64 bytes is 2 x 2 texels of 16 bytes, or 4 x 2 of 8.
 _HIDDEN = frozenset({"l1_ways", "l2_ways", "texture_rows"})
 _CACHES = frozenset({"line_bytes", "sector_bytes", "buffer_l1_bytes", "texture_l1_bytes", "l2_bytes"})
 _INSIDE = frozenset({"l2_bandwidth", "buffer_bandwidth"})
