@@ -97,9 +97,9 @@ def test_products_are_of_halves_and_are_widened_once(key):
 
 @pytest.mark.parametrize("key", ROWS)
 def test_halves_take_about_half(key):
-    """Of what goes to memory; of lines that caches are asked for the page says where there are more."""
+    """Of what goes to memory; of lines that caches are asked for the page says why there are more in some networks."""
     lines, moved = PAGE["ratios"](ROWS[key])
-    assert moved <= BENCH["MOST"] and lines < 1
+    assert moved <= BENCH["MOST"] and lines < 0.7
 
 
 @pytest.mark.parametrize("key", ROWS)

@@ -34,8 +34,22 @@ whose length is no multiple of four (the 49 keys of a window), results that are 
 """
 _ACCESSES = """
 The [model of memory accesses](memory_accesses.md), halves beside float32. The goal is {most} times; bytes from and to
-memory keep it. Lines that caches are asked for **miss it** by a little in some networks with buffers, and clearly with
-textures, where the threads of a sub-group that read one image ask for more than half as many lines.
+memory keep it. A line of 64 bytes has 2 rows of 2 texels of float32 numbers, or 2 rows of 4 of halves, as in images of
+Adreno 6xx. Neighbouring threads are given texels of one line: rows of a product that are results of several threads,
+the terms of weights, several rows of a norm, and the columns of an image down which a window slides.
+"""
+_MISSED = """
+What misses the goal for lines, on adreno-740:
+
+- Images of 14 and 7 columns, no multiple of four (Swin-T, ConvNeXt-T, ResNeXt-50): four neighbours then lie in two
+  lines as often as in one, where two texels of float32 numbers always lie in one at 14 columns.
+- Grouped convolutions whose results go to a buffer (ResNeXt-50, those of 56 x 56): the product that reads them takes
+  eight halves at once, and the model of the device expects that to be faster. Neighbouring threads have neighbouring
+  groups there, and each reads weights from a line of its own.
+- Products that read a buffer along the terms: of 16 terms at a time halves are half of a line. In float32 the same
+  tensor is an image, of which lines are used as a whole.
+- The bias of attention in windows of 49 keys (Swin-T), which is read number by number: as many lines in both.
+- The input of the model, which is float32 in both.
 """
 _NOT_USED = """
 What phones have and these kernels do not use:
@@ -54,7 +68,7 @@ def figures() -> str:
     """The whole part."""
     rows = content(RESULTS.name)["rows"]
     parts = (_TEXT, _products(rows), _MOVED, _moved(rows), _ACCESSES.format(most=MOST), _accesses(rows))
-    return "\n".join((*parts, _NOT_USED, _source(rows)))
+    return "\n".join((*parts, _MISSED, _NOT_USED, _source(rows)))
 
 
 def _products(rows: Mapping[str, dict]) -> str:
