@@ -10,8 +10,9 @@ namespace {
 // The file of pocl-binary-distribution 3.0: the number is of its contents, so the record below is as it says.
 constexpr const char* kFile = "/libpocl-21062cec.so";
 constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
-// Any CPU with these instructions will do; LLVM 14 knows all that lack them.
-constexpr const char* kCpu = "haswell";
+// Any CPU with these instructions will do; LLVM 14 knows all that lack them. Products in local memory that are compiled
+// for haswell are zero on AMD's.
+const char* Cpu() { return __builtin_cpu_is("amd") ? "znver1" : "haswell"; }
 
 bool IsSuchCpu() {
   __builtin_cpu_init();
@@ -40,10 +41,11 @@ void NameCpu(Device* device) {
   // The version ends with both names, "...pthread-x86_64-unknown-linux-gnu-generic", and built kernels are kept by it.
   const std::string old = record->cpu;
   if (!EndsWith(device->version, kTriple + ("-" + old))) return;
-  record->cpu = kCpu;
+  const char* cpu = Cpu();
+  record->cpu = cpu;
   // PoCL goes on to keep kernels by the old name, so those for the new one need something else that is theirs alone.
-  device->build_options = std::string("-DSMARTMEM_CPU=") + kCpu + " ";
-  device->version.replace(device->version.size() - old.size(), old.size(), kCpu);
+  device->build_options = std::string("-DSMARTMEM_CPU=") + cpu + " ";
+  device->version.replace(device->version.size() - old.size(), old.size(), cpu);
 }
 
 #else
