@@ -11,7 +11,7 @@ from tvm.target import Target
 from ....target import Limits
 from ..matrix import instructions as ptx
 from ..matrix.tile import MatrixParams
-from ..occupancy import ADDRESSES, WARP, Processor
+from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
 TERMS = ptx.HALF.terms  # of one instruction
 _HALF = 2  # bytes
@@ -108,7 +108,8 @@ class AttentionShape:
         """Registers of a thread that hold values: rows, scores, results, and fragments of keys or values."""
         each = self.deep // TERMS * ptx.LEFT + tile.keys // ptx.COLUMNS * ptx.SUMS + self.wide // ptx.COLUMNS * 4
         beside = tile.keys // TERMS * ptx.LEFT if tile.group else 0  # weights, while scores of the next block come
-        return tile.fragments * (each + 6) + beside + 8
+        held = self.held * tile.keys * max(self.deep, self.wide) // tile.threads * HELD_REGISTERS
+        return tile.fragments * (each + 6) + beside + held + 8
 
 
 def padded(extent: int) -> int:

@@ -87,7 +87,7 @@ class GpuMatrix(GpuRule):
             return None
         facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
         facts |= {"bytes": factors.element.bytes, "groups": int(params.groups)}
-        tile = decide("gpu_matrix", tile, lambda other: fits(other, params), **facts)
+        tile = decide("gpu_matrix", tile, lambda other: fits(other, shape, params), **facts)
         return _Emitter(product, factors, tile).kernel()
 
 
