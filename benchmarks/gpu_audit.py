@@ -2,11 +2,11 @@
 """Networks of the audit's table on a CUDA GPU, beside torch.compile: ours and torch's in turns, in each precision.
 
     python benchmarks/gpu_audit.py      # benchmarks/gpu_audit.json; goes on where it stopped
-    python benchmarks/gpu_audit.py --jobs 6 --batch 8 resnet50 BertModel --torch half:max-autotune
+    python benchmarks/gpu_audit.py --jobs 6 --batch 8 32 --ours half --torch half:max-autotune -- resnet50 BertModel
 
-Weights are random. Errors are against torch in float64 on the CPU, on the same weights and inputs, relative to the
-largest output. Networks are compiled side by side, and timed one at a time: nobody is timed while others compile.
-What fails or takes too long is an entry with its reason; so is a mode of torch's alone.
+Weights are random. Errors are against torch in float64, on the same weights and inputs, relative to the largest output.
+Networks are compiled side by side, and timed one at a time: nobody is timed while others compile. What fails or takes
+too long is an entry with its reason; so is a mode of torch's alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import copy
 import fcntl
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -50,8 +51,9 @@ def main() -> int:
     args = arguments()
     try:
         known = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {"networks": {}}
-        waiting = [name for name in args.networks if f"{name}@{args.batch}" not in known["networks"]]
-        absent = [name for name in waiting if name not in networks()]
+        wanted = [(name, batch) for batch in args.batch for name in args.networks]
+        waiting = [each for each in wanted if "{}@{}".format(*each) not in known["networks"]]
+        absent = [name for name, _ in waiting if name not in networks()]
         if absent:
             raise UserError(f"The audit has no network '{absent[0]}': name one of benchmarks/audit_networks.json.")
     except (UserError, ValueError) as error:
@@ -60,15 +62,15 @@ def main() -> int:
     running: dict[str, tuple[subprocess.Popen, float]] = {}
     while waiting or running:
         while waiting and len(running) < args.jobs:
-            name = waiting.pop(0)
-            running[name] = started(args, name)
+            name, batch = waiting.pop(0)
+            running[f"{name}@{batch}"] = started(args, name, batch)
         time.sleep(0.2)
-        for name in [name for name, each in running.items() if ended(*each, args.timeout)]:
-            row = row_of(running.pop(name)[0])
-            known["networks"][f"{name}@{args.batch}"] = row
+        for key in [key for key, each in running.items() if ended(*each, args.timeout)]:
+            row = row_of(running.pop(key)[0])
+            known["networks"][key] = row
             with whole(args.output) as path:
                 path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-            print(name, json.dumps(row), flush=True)
+            print(key, json.dumps(row), flush=True)
     return 0
 
 
@@ -77,23 +79,24 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), help="by name in audit_networks.json")
     parser.add_argument("-o", "--output", type=Path, default=HERE / "gpu_audit.json", metavar="FILE")
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--batch", type=int, nargs="*", default=[1])
     parser.add_argument("--ours", nargs="*", default=list(OURS), metavar="PRECISION")
     parser.add_argument("--torch", nargs="*", default=list(TORCH), metavar="PRECISION:MODE")
     parser.add_argument("--jobs", type=int, default=1, help="networks that are compiled at the same time")
-    parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="for one network")
+    parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="for one network, with its turn")
+    parser.add_argument("--limit", type=int, default=300, metavar="SECONDS", help="for one system to compile a network")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args.one, args)))
+        print(json.dumps(measure(args.one, args.batch[0], args)))
         sys.exit(0)
     return args
 
 
-def started(args: argparse.Namespace, name: str) -> tuple[subprocess.Popen, float]:
+def started(args: argparse.Namespace, name: str, batch: int) -> tuple[subprocess.Popen, float]:
     """A process of its own for a network, and when it began."""
-    command = [sys.executable, __file__, "--one", name, "--batch", str(args.batch), "-o", str(args.output)]
-    command += ["--ours", *args.ours, "--torch", *args.torch]
+    command = [sys.executable, __file__, "--one", name, "--batch", str(batch), "-o", str(args.output)]
+    command += ["--limit", str(args.limit), "--ours", *args.ours, "--torch", *args.torch]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), time.monotonic()
 
 
@@ -115,32 +118,38 @@ def row_of(process: subprocess.Popen) -> dict:
     return {"error": (err.strip().splitlines()[-1:] or ["It said nothing."])[0][:300]}
 
 
-def measure(name: str, args: argparse.Namespace) -> dict:
+def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
     """One network: milliseconds of each system (medians of rounds in turns), errors, seconds of compiling."""
     import torch
     from audit_export import export, made
 
     torch.set_num_threads(2)
     network = networks()[name]
-    module, given = made(network, args.batch)
+    module, given = made(network, batch)
     with torch.no_grad():
-        expected = copy.deepcopy(module).double()(*as_type(given, torch.float64))
-    error = largest_error([each.numpy() for each in expected])
+        exact = copy.deepcopy(module).double().cuda()
+        expected = exact(*(each.cuda() for each in as_type(given, torch.float64)))
+        error = largest_error([each.cpu().numpy() for each in expected])
+        del exact, expected
     row: dict = {"seconds": {}, "errors": {}, "milliseconds": {}, "failed": {}}
     runs: dict[str, Callable] = {}
-    lock = os.open(f"{args.output}.lock", os.O_CREAT | os.O_RDWR)
+    # Who waits for its turn holds the door, so that nobody begins to compile meanwhile.
+    lock, door = (os.open(f"{args.output}.{name}", os.O_CREAT | os.O_RDWR) for name in ("lock", "door"))
+    fcntl.flock(door, fcntl.LOCK_EX)
     fcntl.flock(lock, fcntl.LOCK_SH)
+    fcntl.flock(door, fcntl.LOCK_UN)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"{name}.onnx")
         if args.ours:
-            export(network, path, args.batch)
+            export(network, path, batch)
         for precision in args.ours:
-            with attempt(row, f"ours {precision}"):
+            with attempt(row, f"ours {precision}", args.limit):
                 runs[f"ours {precision}"] = ours(path, given, precision, row, error)
     for system in args.torch:
-        with attempt(row, f"torch {system}"), torch.no_grad():
+        with attempt(row, f"torch {system}", args.limit), torch.no_grad():
             runs[f"torch {system}"] = theirs(module, given, system, row, error)
     fcntl.flock(lock, fcntl.LOCK_UN)
+    fcntl.flock(door, fcntl.LOCK_EX)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with torch.no_grad():
         row["milliseconds"] = in_turns(runs)
@@ -148,14 +157,22 @@ def measure(name: str, args: argparse.Namespace) -> dict:
 
 
 @contextlib.contextmanager
-def attempt(row: dict, name: str) -> Iterator[None]:
-    """A system that fails is an entry of the row, and takes its seconds."""
+def attempt(row: dict, name: str, limit: int) -> Iterator[None]:
+    """A system that fails, or takes too long, is an entry of the row, and takes its seconds."""
+
+    def stop(*_):
+        raise TimeoutError(f"It took longer than {limit} seconds.")
+
     start = time.perf_counter()
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(limit)
     try:
         yield
         row["seconds"][name] = time.perf_counter() - start
     except Exception as error:  # of many kinds
         row["failed"][name] = " ".join(str(error).split())[:300]
+    finally:
+        signal.alarm(0)
 
 
 def as_type(given, dtype) -> tuple:

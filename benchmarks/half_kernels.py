@@ -28,6 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
     parser.add_argument("--types", nargs="+", default=["float16", "bfloat16"], choices=["float16", "bfloat16"])
+    parser.add_argument("--only", choices=["product", "attention"])
     args = parser.parse_args()
     import torch
 
@@ -35,10 +36,10 @@ def main() -> int:
 
     rows = []
     for dtype in args.types:
-        for shape in PRODUCTS:
+        for shape in PRODUCTS if args.only != "attention" else ():
             rows.append(product(shape, dtype))
             print(json.dumps(rows[-1]), flush=True)
-        for shape in ATTENTIONS:
+        for shape in ATTENTIONS if args.only != "product" else ():
             rows.append(attention(shape, dtype))
             print(json.dumps(rows[-1]), flush=True)
     with whole(args.output) as path:

@@ -38,18 +38,26 @@ def _over(a: float | None, b: float | None) -> float | None:
 def networks(found: Mapping[str, Mapping]) -> str:
     """A line for each network and batch, the means, and what failed."""
     measured = {name: row for name, row in found.items() if "error" not in row}
-    all_times = [times(row) for row in measured.values()]
+    batches = sorted({int(name.split("@")[1]) for name in measured})
+    said = [_means(batch, [row for name, row in measured.items() if name.endswith(f"@{batch}")]) for batch in batches]
+    failed = [(name, row["error"]) for name, row in found.items() if "error" in row]
+    parts = [table(TITLES, [_line(name, row) for name, row in measured.items()])]
+    parts.append("Geometric means; the batch is what stands behind the @:")
+    parts.append("\n".join(said))
+    parts += [table(("not measured", "why"), failed)] if failed else []
+    return "\n\n".join((*parts, _source(measured)))
+
+
+def _means(batch: int, rows: list[Mapping]) -> str:
+    all_times = [times(row) for row in rows]
     means = [
         ("float32 over torch's", [_over(a, b) for a, b, _, _ in all_times]),
         ("half over torch's", [_over(c, d) for _, _, c, d in all_times]),
         ("half over our own float32", [_over(c, a) for a, _, c, _ in all_times]),
     ]
-    said = "; ".join(f"{name} {mean_of_known(each, '{:.2f}x')} (worst {_worst(each)})" for name, each in means)
-    failed = [(name, row["error"]) for name, row in found.items() if "error" in row]
-    parts = [table(TITLES, [_line(name, row) for name, row in measured.items()])]
-    parts.append(f"Geometric means: {said}. Batch is what stands behind the @.")
-    parts += [table(("not measured", "why"), failed)] if failed else []
-    return "\n\n".join((*parts, _source(measured)))
+    known = [(name, each) for name, each in means if any(each)]
+    said = "; ".join(f"{name} {mean_of_known(each, '{:.2f}x')} (worst {_worst(each)})" for name, each in known)
+    return f"- batch {batch}, {len(rows)} networks: {said}"
 
 
 def _worst(ratios: Iterable[float | None]) -> str:

@@ -17,6 +17,7 @@ from smartmem_tvm.deploy.textures import CUDA_PIPELINE
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 _TYPES = {"f16": "half", "bf16": "nv_bfloat16", "tf32": "float"}
 _GROUP = r"tvm_builtin_ptx_wgmma_{0}_ss_mma_async_sync_aligned_m64n(\d+)k\d+_f32_{0}_{0}_1_1"
+_HELD = _GROUP.replace("_ss_", "_rs_")  # the left operand in registers
 _NAMES = (
     *((rf"tvm_builtin_ptx_mma_sync_\w+_f32_{name}_{name}_f32", f"mma<{kind}>") for name, kind in _TYPES.items()),
     (r"tvm_builtin_ptx_ld_shared_b32", "load_word"),
@@ -24,6 +25,7 @@ _NAMES = (
     (r"tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_trans_\w+", "ldmatrix<true>"),
     (r"tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_\w+", "ldmatrix<false>"),
     *((_GROUP.format(name) + r"_(\d)_(\d)", rf"wgmma<{kind}, \1, \2, \3>") for name, kind in _TYPES.items()),
+    *((_HELD.format(name) + r"_(\d)", rf"wgmma_held<{kind}, \1, \2>") for name, kind in _TYPES.items()),
     (_GROUP.format("tf32"), r"wgmma<float, \1, 0, 0>"),  # no operand of it is ever transposed
     (r"tvm_builtin_ptx_cp_async_c[ag](?:_src_size)?_async_c[ag]_shared_global_(\d+)", r"cp_async<\1>"),
     (r"tvm_builtin_ptx_cp_async_commit_group\w*", "commit_copies"),

@@ -3,6 +3,7 @@
 // TVM calls by name. Copies that run by themselves are made when they are waited for and no sooner, products of groups
 // of warps too, so that a kernel that reads too early reads what was there before.
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <cmath>
 #include <cstdint>
@@ -188,16 +189,16 @@ inline float element(uint64_t matrix, int lane, int k, bool transposed) {
   return number<T>(memory + place);
 }
 
-template <typename T, int N>
-inline void multiply_group(float** sums, uint64_t left, uint64_t right, bool trans_left, bool trans_right) {
+// `left` gives elements by row and term when the product is done.
+template <typename T, int N, typename Left>
+inline void multiply_group(float** sums, Left left, uint64_t right, bool add, bool trans_right) {
   std::vector<float*> mine(sums, sums + N / 2);
   const int number = threadIdx.x % 128;
   open_products.push_back([=] {
     for (int n = 0; n < N / 2; ++n) {
       const int row = number / 32 * 16 + number % 32 / 4 + n % 4 / 2 * 8, column = n / 4 * 8 + number % 4 * 2 + n % 2;
-      float total = *mine[n];
-      for (int k = 0; k < int(32 / sizeof(T)); ++k)
-        total += element<T>(left, row, k, trans_left) * element<T>(right, column, k, trans_right);
+      float total = add ? *mine[n] : 0;
+      for (int k = 0; k < int(32 / sizeof(T)); ++k) total += left(row, k) * element<T>(right, column, k, trans_right);
       *mine[n] = total;
     }
   });
@@ -227,7 +228,27 @@ inline void wgmma(All&&... all) {
   auto given = std::forward_as_tuple(all...);
   float* sums[N / 2];
   [&]<size_t... I>(std::index_sequence<I...>) { ((sums[I] = &std::get<I>(given)), ...); }(std::make_index_sequence<N / 2>());
-  multiply_group<T, N>(sums, std::get<N / 2>(given), std::get<N / 2 + 1>(given), trans_left, trans_right);
+  const uint64_t matrix = std::get<N / 2>(given);
+  auto left = [=](int row, int k) { return element<T>(matrix, row, k, trans_left); };
+  multiply_group<T, N>(sums, left, std::get<N / 2 + 1>(given), std::get<N / 2 + 2>(given), trans_right);
+}
+template <typename T, int N, bool trans_right, typename... All>
+inline void wgmma_held(All&&... all) {
+  auto given = std::forward_as_tuple(all...);
+  float* sums[N / 2];
+  [&]<size_t... I>(std::index_sequence<I...>) { ((sums[I] = &std::get<I>(given)), ...); }(std::make_index_sequence<N / 2>());
+  const uint32_t mine[] = {std::get<N / 2>(given), std::get<N / 2 + 1>(given), std::get<N / 2 + 2>(given), std::get<N / 2 + 3>(given)};
+  auto& team = warp();
+  std::memcpy(team.words[lane()], mine, 16);
+  team.arrive.arrive_and_wait();
+  std::array<std::array<uint32_t, 4>, 32> words;
+  for (int n = 0; n < 32; ++n) std::copy_n(team.words[n], 4, words[n].begin());
+  team.arrive.arrive_and_wait();
+  constexpr int each = 4 / sizeof(T), half_of = 4 * each;
+  auto left = [=](int row, int k) {
+    return part<T>(words[row % 8 * 4 + k % half_of / each][row % 16 / 8 + k / half_of * 2], k % each);
+  };
+  multiply_group<T, N>(sums, left, std::get<N / 2 + 4>(given), std::get<N / 2 + 5>(given), trans_right);
 }
 template <uint32_t size>
 inline void cp_async(uint32_t to, const void* from, uint32_t there = size) { copy(to, from, size, there); }

@@ -247,6 +247,8 @@ def _gpu_matrix_attention(kind: Kind) -> None:
     kind.number("warp_rows", (16, 32))
     kind.number("keys", (16, 32, 48, 64, 80, 96, 128, 208), max(16, 2 * kind["keys"]))
     kind.number("stages", (1, 2, 3, 4))
+    if kind["groups"]:
+        kind.switch("group")
 
 
 def _gpu_window_product(kind: Kind) -> None:

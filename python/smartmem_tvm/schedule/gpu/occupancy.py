@@ -23,6 +23,7 @@ VECTOR = 4  # floats that one instruction moves
 FLOAT_BYTES = 4
 SECTOR = 32  # bytes that memory delivers at least: of a buffer, or of one of the two rows of an image in a line
 ADDRESSES = 16  # registers of a thread that hold no values: addresses, counters
+HELD_REGISTERS = 3  # for an element on its way to shared memory: itself, and what of its address stays the same
 
 
 class Tile(Protocol):

@@ -19,6 +19,7 @@ from smartmem_tvm.tune.space import seed_of, space_of
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")
+HOPPER = tvm.target.Target({**FACTS, "arch": "sm_90a"}, host="llvm")
 
 
 def half(value: float):
@@ -44,7 +45,8 @@ def check(func, shape, tile, folder, expected, **more):
     arrays = {"q": drawn(1, batch, rows, depth), "k": drawn(2, batch, keys, depth), "v": drawn(3, batch, keys, width)}
     out = np.full((batch, rows, width), np.nan, "float16")
     right = expected(*arrays.values())
-    run(scheduled(func, tile), AMPERE, {**arrays, **more, "out": out}, folder)
+    target = HOPPER if tile is not None and tile.group else AMPERE
+    run(scheduled(func, tile, target), target, {**arrays, **more, "out": out}, folder)
     np.testing.assert_allclose(out.astype("float64"), right, rtol=2e-3, atol=1e-3 * np.abs(right).max())
 
 
@@ -72,6 +74,10 @@ def test_a_window_with_a_bias_and_a_mask(tmp_path):
         ((1, 70, 33, 80, 72), AttentionTile(64, 32, 32, 3)),
         ((1, 20, 33, 160, 2), AttentionTile(32, 16, 32, 2)),
         ((2, 197, 197, 64, 64), None),
+        ((1, 64, 160, 64, 64), AttentionTile(64, 16, 32, 4, True)),
+        ((2, 37, 41, 19, 11), AttentionTile(64, 16, 16, 3, True)),
+        ((1, 130, 65, 40, 24), AttentionTile(128, 16, 48, 2, True)),
+        ((1, 70, 33, 80, 72), AttentionTile(64, 16, 64, 1, True)),
     ],
     ids=str,
 )
@@ -114,10 +120,31 @@ def test_what_follows_is_done_on_the_registers(tmp_path):
     check(func, shape, None, tmp_path, lambda *a: reference(*a) * 0.5 + r.astype("float64"), rest=r)
 
 
+@pytest.mark.parametrize("tile", [AttentionTile(64, 16, 16, 3, True), AttentionTile(64, 16, 48, 1, True)], ids=str)
+def test_four_warps_together_with_masks_and_rows_without_keys(tile, tmp_path):
+    shape, mask = (2, 66, 40, 16, 16), placeholder("mask", 66, 40)
+    func = half_attention(shape, lambda s, b, i, j, mask: s + mask[i, j], (mask,), normalised=True, guarded=True)
+    low = np.zeros((66, 40), "float16")
+    low[3], low[4, :20], low[65, 20:] = -np.inf, -np.inf, -np.inf
+    check(func, shape, tile, tmp_path, lambda *a: reference(*a, lambda s: s + low), mask=low)
+
+
 def test_one_kernel_that_copies_by_itself():
     source, kernels = source_of(scheduled(half_attention((2, 256, 256, 64, 64))), AMPERE)
     assert len(kernels) == 1 and "m16n8k16" in source and "cp_async_cg_async_cg_shared_global_16" in source
     assert "_held" not in source
+
+
+def test_four_warps_multiply_together_on_hopper_only():
+    func = half_attention((16, 1024, 1024, 64, 64))
+    source, kernels = source_of(scheduled(func, target=HOPPER), HOPPER)
+    assert len(kernels) == 1 and "wgmma.mma_async.sync.aligned.m64n" in source and "mma.sync" not in source
+    with deciding(func) as taken:
+        GpuMatrixAttention().apply(func, HOPPER)
+    space, seed = space_of(taken, "GpuMatrixAttention"), seed_of(taken, "GpuMatrixAttention")
+    alone = {"rows": 64, "warp_rows": 32, "keys": 64, "stages": 2, "group": False}
+    assert space.holds({f"gpu_matrix_attention.{gene}": value for gene, value in alone.items()})
+    assert seed["gpu_matrix_attention.group"] and space.holds(seed)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +191,8 @@ def test_a_tuner_may_choose_other_tiles():
         assert GpuMatrixAttention().apply(func, AMPERE) is not None
     space, seed = space_of(taken, "GpuMatrixAttention"), seed_of(taken, "GpuMatrixAttention")
     name = "gpu_matrix_attention"
-    assert set(seed) == {f"{name}.{field}" for field in ("rows", "warp_rows", "keys", "stages")}
+    assert set(seed) == {f"{name}.{field}" for field in ("rows", "warp_rows", "keys", "stages", "group")}
+    assert not space.holds({**seed, f"{name}.group": True})
     assert space.holds(seed) and space.holds({**seed, f"{name}.rows": 32, f"{name}.keys": 128})
     assert not space.holds({**seed, f"{name}.rows": 16, f"{name}.warp_rows": 32})
     given = func.with_attr(DECISIONS, {**seed, f"{name}.rows": 32, f"{name}.keys": 128})

@@ -111,6 +111,18 @@ def test_more_rows_columns_and_terms_than_a_tile(tile, target, kind, tmp_path):
     check_product((2, 70, 72, 88), tile, target, tmp_path, right=kind == "tf32" and tile.group, kind=kind)
 
 
+@pytest.mark.parametrize("tile", [WARPS[0], WARPS[2]], ids=str)
+def test_an_epilogue_is_rounded_once(tile, tmp_path):
+    """Halves near 1024 are a whole apart: what is added there and taken away again would be gone."""
+    x, w = drawn(1, 32, 32), drawn(1, 32, 32)
+
+    def finish(total, *_):
+        return total.astype("float16") + tirx.const(1024, "float16") - tirx.const(1024, "float16")
+
+    func = product((1, 32, 32, 32), finish=finish)
+    check(func, tile, AMPERE, {"x": x, "w": w}, multiplied(x, w), tmp_path)
+
+
 @pytest.mark.device
 @pytest.mark.parametrize("kind", TYPES[1:])
 @pytest.mark.parametrize(("tile", "target"), ALL)

@@ -33,6 +33,7 @@ from ...core.decisions import decide
 from ..launch import GpuRule
 from ..matrix.instructions import HALF
 from ..matrix.staged_operand import goes_by_itself
+from .group_block import GroupAttentionThread
 from .matrix_block import AttentionThread
 from .matrix_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits
 from .softmax import SoftmaxAttention
@@ -77,9 +78,10 @@ class GpuMatrixAttention(GpuRule):
             return None
         shape = _shape(attention)
         tile = self.tile or best_attention_tile(shape, params)
-        facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
+        facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)} | {"groups": int(params.groups)}
         decided = decide("gpu_matrix_attention", tile, lambda other: fits(other, shape, params), **facts)
-        return AttentionThread(attention, shape, decided).kernel()
+        thread = GroupAttentionThread if decided.group else AttentionThread
+        return thread(attention, shape, decided).kernel()
 
 
 def takes(chain: RowChain, params: AttentionParams, shortened: bool) -> bool:

@@ -74,12 +74,19 @@ class AttentionThread:
         self.first = simplify(tirx.floordiv(number, index(WARP)) * index(own.warp_rows))  # row of the warp
         self.at = simplify(tile * index(own.rows) + self.first + tirx.floordiv(self.lane, index(4)))
         self.column = simplify(tirx.floormod(self.lane, index(4)) * index(_PAIR))
-        ahead = max(1, own.stages - 1)
+        ahead = self.ahead
         begin = [self._bring_rows(tile, number), *(self._begin(step, number) for step in range(ahead))]
         load = [ptx.wait(ahead), ptx.barrier(), *self._row_fragments(), *self._start_values()]
-        loop = self.scope.loop(self.blocks, lambda step: self._block(step, number, ahead), "step")
-        body = block(ptx.whole(self.memory), *begin, *load, loop, *self._finish())
+        body = block(ptx.whole(self.memory), *begin, *load, *self._through_keys(number), *self._finish())
         return allocate(self._buffers(), body)
+
+    @property
+    def ahead(self) -> int:
+        """Blocks of keys that are on their way while one is worked on."""
+        return max(1, self.tile.stages - 1)
+
+    def _through_keys(self, number) -> list[tirx.Stmt]:
+        return [self.scope.loop(self.blocks, lambda step: self._block(step, number), "step")]
 
     def _buffers(self) -> list:
         held = [each.held for each in (self.rows, self.keys, self.values) if not each.copied]
@@ -110,23 +117,18 @@ class AttentionThread:
 
     # -- a block of keys -----------------------------------------------------------------------------------------------
 
-    def _block(self, step, number, ahead: int) -> tirx.Stmt:
-        later, more = step + index(ahead), self.blocks > ahead
+    def _block(self, step, number) -> tirx.Stmt:
+        arrive, put = self._arrive(step, number)
+        return block(*arrive, *self._score(step), *self._value(step), *self._weigh(step), *self._add(step), put)
+
+    def _arrive(self, step, number) -> tuple[list[tirx.Stmt], tirx.Stmt | None]:
+        """What waits for a block and starts to bring a later one, and what stores that where it is held."""
+        later, more = step + index(self.ahead), self.blocks > self.ahead
         exists = later < index(self.blocks)
         begin = when(exists, self._start(later, number)) if more else None
         stored = self._put(later, number) if more else []
         put = when(exists, block(*stored)) if stored else None
-        return block(
-            ptx.wait(ahead - 1),
-            ptx.barrier(),
-            begin,
-            ptx.commit(),
-            *self._score(step),
-            *self._value(step),
-            *self._weigh(step),
-            *self._add(step),
-            put,
-        )
+        return [ptx.wait(self.ahead - 1), ptx.barrier(), begin, ptx.commit()], put
 
     def _row_fragments(self) -> list[tirx.Stmt]:
         count, loads_ = self.tile.fragments, []
@@ -153,9 +155,9 @@ class AttentionThread:
             made += self.keys.fragments(*at)
             for j in range(columns):
                 for i in range(count):
-                    left = _some(self.down, k * count + i, ptx.LEFT)
-                    sums = _some(self.scores, i * columns + j, ptx.SUMS)
-                    made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.element))
+                    left = some(self.down, k * count + i, ptx.LEFT)
+                    sums = some(self.scores, i * columns + j, ptx.SUMS)
+                    made.append(ptx.multiply(sums, left, some(self.across, j, ptx.RIGHT), self.element))
         return made
 
     def _value(self, step) -> list[tirx.Stmt]:
@@ -185,12 +187,12 @@ class AttentionThread:
         made = []
         for i in range(self.tile.fragments):
             for half in range(2):
-                made += self._weigh_row(i, half, step)
+                made += [*self._weigh_row(i, half, step), *self._fit_results(i, half)]
             made += self._pack(i)
         return made
 
     def _weigh_row(self, i: int, half: int, step) -> list[tirx.Stmt]:
-        row, columns, wide = index(2 * i + half), self.tile.keys // ptx.COLUMNS, self.shape.wide // ptx.COLUMNS
+        row, columns = index(2 * i + half), self.tile.keys // ptx.COLUMNS
         places = [(index(self._place(i, half, j, n)), j, n) for j in range(columns) for n in range(_PAIR)]
         most, shift, shrink = self.new[row], self.shift[row], self.shrink[row]
         made = [
@@ -205,9 +207,12 @@ class AttentionThread:
         made.append(store(self.sum, self.sum[row] * shrink + added, row))
         if self.attention.lonely is not None:
             made += [self._lonely(i, half, step, *place) for place in places]
-        for at in (index((i * wide + j) * ptx.SUMS + half * 2 + n) for j in range(wide) for n in range(_PAIR)):
-            made.append(store(self.results, self.results[at] * shrink, at))
         return made
+
+    def _fit_results(self, i: int, half: int) -> list[tirx.Stmt]:
+        wide, shrink = self.shape.wide // ptx.COLUMNS, self.shrink[index(2 * i + half)]
+        places = [index((i * wide + j) * ptx.SUMS + half * 2 + n) for j in range(wide) for n in range(_PAIR)]
+        return [store(self.results, self.results[at] * shrink, at) for at in places]
 
     def _pack(self, i: int) -> list[tirx.Stmt]:
         """Weights of 16 rows as the left operand of the next product."""
@@ -239,9 +244,9 @@ class AttentionThread:
             made += self.values.fragments(*at)
             for j in range(columns):
                 for i in range(self.tile.fragments):
-                    left = _some(self.weights, i * terms + k, ptx.LEFT)
-                    sums = _some(self.results, i * columns + j, ptx.SUMS)
-                    made.append(ptx.multiply(sums, left, _some(self.across, j, ptx.RIGHT), self.element))
+                    left = some(self.weights, i * terms + k, ptx.LEFT)
+                    sums = some(self.results, i * columns + j, ptx.SUMS)
+                    made.append(ptx.multiply(sums, left, some(self.across, j, ptx.RIGHT), self.element))
         return made
 
     # -- places --------------------------------------------------------------------------------------------------------
@@ -315,7 +320,8 @@ class AttentionThread:
         return vector_run(access, self.shape.width, {b: chain.batch_count, i: chain.row_count}, _PAIR)
 
 
-def _some(buffer, number: int, count: int) -> list:
+def some(buffer, number: int, count: int) -> list:
+    """`count` registers, those of fragment `number`."""
     return [buffer[index(number * count + n)] for n in range(count)]
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tvm.target import Target
@@ -11,7 +11,7 @@ from tvm.target import Target
 from ....target import Limits
 from ..matrix import instructions as ptx
 from ..matrix.tile import MatrixParams
-from ..occupancy import ADDRESSES, WARP, Processor
+from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
 TERMS = ptx.HALF.terms  # of one instruction
 _HALF = 2  # bytes
@@ -34,12 +34,15 @@ class AttentionTile:
         Keys of a stage; a multiple of 16.
     stages : int
         Blocks of keys that are in shared memory or on their way at a time.
+    group : bool
+        Four warps multiply together (``wgmma``); each has 16 rows.
     """
 
     rows: int
     warp_rows: int
     keys: int
     stages: int
+    group: bool = False
 
     @property
     def warps(self) -> int:
@@ -104,7 +107,9 @@ class AttentionShape:
     def values(self, tile: AttentionTile) -> int:
         """Registers of a thread that hold values: rows, scores, results, and fragments of keys or values."""
         each = self.deep // TERMS * ptx.LEFT + tile.keys // ptx.COLUMNS * ptx.SUMS + self.wide // ptx.COLUMNS * 4
-        return tile.fragments * (each + 6) + 8
+        beside = tile.keys // TERMS * ptx.LEFT if tile.group else 0  # weights, while scores of the next block come
+        held = self.held * tile.keys * max(self.deep, self.wide) // tile.threads * HELD_REGISTERS
+        return tile.fragments * (each + 6) + beside + held + 8
 
 
 def padded(extent: int) -> int:
@@ -118,20 +123,54 @@ _TILES = tuple(
         *((128, 32, 64, 3), (128, 32, 64, 2), (64, 32, 64, 2), (64, 16, 64, 2), (64, 16, 32, 3)),
         *((32, 16, 64, 3), (32, 16, 64, 2), (32, 16, 32, 2), (16, 16, 128, 2), (16, 16, 64, 2), (16, 16, 32, 2)),
         *((16, 16, 64, 1), (128, 16, 80, 1), (16, 16, 16, 2), (16, 16, 16, 1)),
+        *((64, 16, 128, 3, True), (64, 16, 64, 4, True), (64, 16, 64, 3, True), (64, 16, 32, 3, True)),
+        *((128, 16, 64, 4, True), (64, 16, 208, 1, True), (128, 16, 80, 1, True), (64, 16, 64, 1, True)),
     )
 )
 """Those that were fastest for some shape, and small ones that always fit."""
 
 
 @dataclass(frozen=True)
+class Together:
+    """Cycles where four warps multiply together.
+
+    Attributes
+    ----------
+    instruction, latency, score, copied, block, begin : float
+        As in `AttentionParams`.
+    near : float
+        Times as long where only one block of keys is on its way.
+    least : int
+        Columns as long as which fewer take.
+    filled : float
+        Times as long for copies where zeros are filled in past the last term.
+    shared_bytes : int
+        Of a processor.
+    """
+
+    instruction: float = 4.3
+    latency: float = 2.7
+    score: float = 10.4
+    copied: float = 16.5
+    block: float = 567.0
+    begin: float = 7000.0
+    near: float = 1.02
+    least: int = 64
+    filled: float = 7.3
+    shared_bytes: int = 228 * 1024
+
+
+@dataclass(frozen=True)
 class AttentionParams:
-    """What the rule may know of a GPU; the cycles are fitted to 75 kernels of 13 shapes on an H100.
+    """What the rule may know of a GPU; the cycles are fitted to 118 kernels of 24 shapes on an H100.
 
     Attributes
     ----------
     limits : Limits
     shared_bytes : int
         Of a group that asks for more than every group may have.
+    groups : bool
+        Whether four warps may multiply together.
     processor : Processor
     least_rows : int
         Rows of which fewer are left to other rules.
@@ -147,11 +186,14 @@ class AttentionParams:
         Cycles that a block takes a warp alone besides, until the first block begins, and of a group after others.
     cache_bytes_per_cycle : float
         From the last cache, for each processor while all read.
+    together : Together
+        What differs where four warps multiply together.
     candidates : tuple of AttentionTile
     """
 
     limits: Limits
     shared_bytes: int
+    groups: bool = False
     processor: Processor = _PROCESSOR
     least_rows: int = 16
     instruction: float = 0.26
@@ -165,25 +207,30 @@ class AttentionParams:
     begin: float = 4490.0
     group: float = 0.1
     cache_bytes_per_cycle: float = 36.5
+    together: Together = Together()
     candidates: tuple[AttentionTile, ...] = _TILES
 
     @classmethod
     def of(cls, target: Target) -> AttentionParams | None:
         """What is known of a target; None where it has no such instructions."""
         known = MatrixParams.of(target)
-        return None if known is None else cls(known.limits, known.shared_bytes)
+        return None if known is None else cls(known.limits, known.shared_bytes, known.groups)
 
 
 def fits(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> bool:
     """Whether a group may have what a tile takes, and its numbers divide each other."""
     whole = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0 and tile.keys % 16 == 0
-    ahead = tile.stages > 1 or (tile.stages == 1 and shape.blocks(tile) == 1)
+    if tile.group:
+        whole = whole and params.groups and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0 and tile.keys <= 256
+    ahead = tile.stages >= min(2 + tile.group, shape.blocks(tile))
     small = tile.threads <= 1024 and shape.shared_bytes(tile) <= params.shared_bytes
     return whole and ahead and small and shape.values(tile) + ADDRESSES <= _REGISTERS
 
 
 def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
     """Estimated time of an attention."""
+    if tile.group:
+        return _cycles_together(tile, shape, params)
     groups, blocks = shape.groups(tile), shape.blocks(tile)
     sides = tile.keys * (shape.deep + shape.wide)  # numbers of a block of keys and values
     instructions, fragments = sides / (ptx.COLUMNS * TERMS), sides / (ptx.ROWS * TERMS)
@@ -203,11 +250,35 @@ def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
     return params.begin + waves * params.group + blocks * work
 
 
+def _cycles_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
+    """The same where instructions run by themselves: softmax of a group goes on beside products of other groups."""
+    own = params.together
+    groups, sides = shape.groups(tile), tile.keys * (shape.deep + shape.wide)
+    wide = max(tile.keys, own.least) * shape.deep + max(shape.wide, own.least) * tile.keys
+    products = wide / (ptx.COLUMNS * TERMS)
+    softmax = tile.keys * ptx.ROWS / WARP * (own.score + params.read * shape.read)
+    filled = own.filled if (shape.deep, shape.wide) != (shape.depth, shape.width) else 1.0
+    copies = sides / (ptx.HALF.row * WARP) * own.copied * filled
+    mine = -(-groups // params.limits.processors)
+    processor = replace(params.processor, shared_bytes=own.shared_bytes)
+    registers = shape.values(tile) + ADDRESSES
+    at_once = max(1, min(mine, processor.resident(tile.threads, shape.shared_bytes(tile) + 1024, registers)))
+    waves, warps = -(-mine // at_once), -(-mine * tile.warps // 4)
+    less, more = sorted((warps * products * own.instruction, warps * softmax))
+    work = max(
+        waves * (own.block + products * own.latency + softmax + copies / tile.warps),
+        more + less / at_once + mine * copies / 4,
+        groups * sides * _HALF / (params.cache_bytes_per_cycle * params.limits.processors),
+    )
+    near = own.near if tile.stages == 3 else 1.0
+    return own.begin + waves * params.group + shape.blocks(tile) * work * near
+
+
 @cache
 def best_attention_tile(shape: AttentionShape, params: AttentionParams) -> AttentionTile | None:
     """The cheapest tile for an attention; None if none fits."""
     # A processor that holds a single group has nothing to do while that one waits for its first block.
     most = params.processor.shared_bytes // 2
     able = [each for each in params.candidates if fits(each, shape, params) and each.stages <= shape.blocks(each)]
-    able = [each for each in able if shape.shared_bytes(each) <= most]
+    able = [each for each in able if each.group or shape.shared_bytes(each) <= most]
     return min(able, key=lambda tile: cycles(tile, shape, params), default=None)

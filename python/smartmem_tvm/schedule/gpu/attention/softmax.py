@@ -26,8 +26,8 @@ from ...core.nest import fresh
 from ...core.reduction import combiner_of
 from ..matmul.shared_tile import Operand
 from ..matrix.instructions import HALF, SHORT, Element
+from ..matrix.widened import widened
 from .points import ChainPoints
-from .widened import widened
 
 
 class SoftmaxAttention(ChainPoints):

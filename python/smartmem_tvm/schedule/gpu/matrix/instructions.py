@@ -126,23 +126,27 @@ def wait(pending: int) -> tirx.Stmt:
     return _do("cp.async.wait_group", tirx.const(pending, "int32"))
 
 
-def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, bool]) -> tirx.Stmt:
+def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, bool], add: bool = True) -> tirx.Stmt:
     """``sums += left @ right`` by the four warps of a group, 64 rows; begun, not finished.
 
     Parameters
     ----------
     sums : sequence
         A lane's registers, half as many as there are columns.
-    left, right : expression
-        Descriptors (`matrix`) of both operands in shared memory.
+    left : expression or list
+        Descriptor (`matrix`) of an operand in shared memory, or a lane's registers, which are those of `multiply`.
+    right : expression
+        Descriptor of the other operand.
     transposed : (bool, bool)
         Whether rows and columns, not terms, lie next to each other there; only an element that `turns` may.
+    add : bool
+        If not, ``sums = left @ right``.
     """
-    kind, columns = element.name, 2 * len(sums)
-    trans = [tirx.const(int(each), "int32") for each in transposed] if element.turns else []
+    kind, columns, held = element.name, 2 * len(sums), isinstance(left, list)
+    trans = [tirx.const(int(each), "int32") for each in transposed[held:]] if element.turns else []
     one = tirx.const(1, "int32")
     text = f"wgmma.mma_async.sync.aligned.m64n{columns}k{element.terms}.f32.{kind}.{kind}"
-    return _do(text, *sums, left, right, tirx.const(True, "bool"), one, one, *trans)
+    return _do(text, *sums, *(left if held else [left]), right, tirx.const(add, "bool"), one, one, *trans)
 
 
 def matrix(place, swizzle: int, leading: int, stride: int):

@@ -16,7 +16,7 @@
 
 What is multiplied, `factors.factors_of` says: halves, bfloat16, or tf32, float32 numbers of which the instruction
 reads 19 bits. Folded layout operators are in the addresses that are copied from; arithmetic on an operand takes the way
-through registers. The epilogue is evaluated where results are stored.
+through registers. The epilogue is evaluated where results are stored, in float32: sums are, and it is rounded once.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ from ..matmul.product import MatmulProduct, product_of
 from ..occupancy import FLOAT_BYTES, VECTOR, WARP
 from . import instructions as ptx
 from .factors import Factors, factors_of
+from .instructions import SHORT
 from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth
 from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits
+from .widened import widened
 
 _LEAST = 8  # rows and columns: of fewer, most of what an instruction computes is thrown away
 _ADDING = 128  # threads of a group that adds parts
@@ -73,6 +75,7 @@ class GpuMatrix(GpuRule):
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
         """The nest of a folded kernel, or None if it is no product of short numbers, or no tile is worth it."""
         product = product_of(kernel)
+        product = FinishedInFloat(product.contraction) if product is not None else None
         factors = factors_of(product, params.rounds_to) if product is not None else None
         if factors is None or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
             return None
@@ -87,8 +90,19 @@ class GpuMatrix(GpuRule):
             return None
         facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
         facts |= {"bytes": factors.element.bytes, "groups": int(params.groups)}
-        tile = decide("gpu_matrix", tile, lambda other: fits(other, params), **facts)
+        tile = decide("gpu_matrix", tile, lambda other: fits(other, shape, params), **facts)
         return _Emitter(product, factors, tile).kernel()
+
+
+class FinishedInFloat(MatmulProduct):
+    """A product whose epilogue is rounded to 16 bits where it is stored, and nowhere before."""
+
+    def result(self, value, batch, row, column) -> tirx.Stmt:
+        """Store the finished result of a point."""
+        stored = super().result(value, batch, row, column)
+        dtype = str(stored.buffer.ty.dtype)
+        finished = widened(stored.value) if dtype in SHORT else stored.value
+        return tirx.BufferStore(stored.buffer, finished.astype(dtype), stored.indices)
 
 
 class _Emitter:

@@ -24,6 +24,7 @@ from ..matmul.shared_tile import Operand
 from . import instructions as ptx
 
 _LEAST_BYTES = 4  # that an asynchronous copy moves
+_BANKS = 128  # bytes of shared memory that are written at once
 
 
 def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:
@@ -162,9 +163,19 @@ class StagedOperand:
         return scope.loop(self._rounds, vector, "c", UNROLL)
 
     def _place(self, number) -> tuple:
-        """(row of a stage, first element in it) of vector `number`."""
-        across = index((self.depth if self.along_depth else self.size) // self.width)
-        return tirx.floordiv(number, across), tirx.floormod(number, across) * index(self.width)
+        """(row of a stage, first element in it) of vector `number`.
+
+        Along a row, and where its blocks are narrower than all banks together, along a block: what lies in other blocks
+        of a row lies in the same banks.
+        """
+        inner = self.depth if self.along_depth else self.size
+        narrow = self.block * self.element.bytes < _BANKS
+        across, rows = index((self.block if narrow else inner) // self.width), index(self.rows)
+        row = tirx.floordiv(number, across)
+        vec = tirx.floormod(number, across) * index(self.width)
+        if narrow and inner > self.block:
+            return tirx.floormod(row, rows), vec + tirx.floordiv(row, rows) * index(self.block)
+        return row, vec
 
     def _lane_and_term(self, scope: Scope, row, vec, tile, step) -> tuple:
         lane, k = (row, vec) if self.along_depth else (vec, row)

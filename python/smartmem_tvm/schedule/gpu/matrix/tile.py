@@ -10,7 +10,7 @@ from functools import cache
 from tvm.target import Target
 
 from ....target import Limits, cuda_architecture, has_matrix_instructions
-from ..occupancy import ADDRESSES, WARP, Processor
+from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 from . import instructions as ptx
 
 _FLOAT = 4  # bytes
@@ -20,6 +20,7 @@ _LEAST_TERMS = 256  # of a part of a divided product
 _LEAST_HELD = 128  # the same, where each stage takes long
 _FEW_GROUPS = 2  # for each processor: a product that has them is not divided
 _GROUP_RATE, _WARP_RATE = 1600.0, 560.0  # multiplications of a processor per cycle that are reached
+_REGISTERS = 255  # of a thread
 _OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of shared memory of a group
 
 
@@ -288,11 +289,12 @@ def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
     return params.begin + waves * params.wave + work + finish + adding
 
 
-def fits(tile: MatrixTile, params: MatrixParams) -> bool:
-    """Whether a group may have what a tile takes, and its numbers divide each other."""
+def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
+    """Whether a group may have what a tile takes for a product, and its numbers divide each other."""
     element = params.element
     within = tile.threads <= 1024 and tile.shared_bytes(element) <= params.shared_bytes
-    within = within and tile.values + ADDRESSES <= 255 and params.groups >= tile.group
+    held = HELD_REGISTERS * shape.held(tile) // tile.threads
+    within = within and tile.values + held + ADDRESSES <= _REGISTERS and params.groups >= tile.group
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
     if tile.group:
@@ -312,7 +314,7 @@ def _divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Ca
 @cache
 def best_matrix_tile(shape: Shape, params: MatrixParams) -> MatrixTile | None:
     """The cheapest tile for a product; None if none fits."""
-    able = [each for each in params.candidates if fits(each.tile, params)]
+    able = [each for each in params.candidates if fits(each.tile, shape, params)]
     choices = [one for each in able for one in _divided(each, shape, params.limits.processors)]
     best = min(choices, key=lambda one: cycles(one, shape, params), default=None)
     return best.tile if best is not None else None

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thread of an attention does where four warps multiply together (``wgmma``): products go on beside softmax.
+
+    scores of block 0; weights of it
+    for each later block of keys:
+      begin its scores; begin to add weighted values of the block before
+      wait for scores; weights of them, in registers of their own
+      wait for values; results *= shrink; weights as halves
+    add weighted values of the last block
+
+Each warp has 16 of the 64 rows, and its rows and weights in registers, which are those of `matrix_block`; keys and
+values are read where they lie (Shah et al., FlashAttention-3, section 3.2).
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ...core.nest import block, index
+from ..matrix import instructions as ptx
+from .matrix_block import AttentionThread, some
+from .matrix_tile import TERMS
+
+
+class GroupAttentionThread(AttentionThread):
+    """The statements of one thread."""
+
+    @property
+    def ahead(self) -> int:
+        """One less: values of a block are still read while the next one is worked on."""
+        return max(1, self.tile.stages - 2)
+
+    def _buffers(self) -> list:
+        return [each for each in super()._buffers() if each is not self.across]
+
+    def _through_keys(self, number) -> list[tirx.Stmt]:
+        last = index(self.blocks - 1)
+        arrive, put = self._arrive(index(0), number)
+        first = [
+            *arrive,
+            *self._score(index(0)),
+            ptx.wait_group(0),
+            *self._value(index(0)),
+            *self._weigh(index(0)),
+            put,
+        ]
+        later = self.scope.loop(self.blocks - 1, lambda step: self._later(step + index(1), number), "step")
+        loop = [later] if self.blocks > 1 else []
+        return [*first, *loop, *self._add(last), ptx.wait_group(0)]
+
+    def _later(self, step, number) -> tirx.Stmt:
+        arrive, put = self._arrive(step, number)
+        products = [*self._score(step), *self._add(step - index(1)), ptx.wait_group(1)]
+        weigh = [one for half in range(2) for one in self._weigh_row(0, half, step)]
+        fit = [one for half in range(2) for one in self._fit_results(0, half)]
+        return block(*arrive, *products, *self._value(step), *weigh, ptx.wait_group(0), *fit, *self._pack(0), put)
+
+    def _arrive(self, step, number) -> tuple[list[tirx.Stmt], tirx.Stmt | None]:
+        (wait, *rest), put = super()._arrive(step, number)
+        return [wait, ptx.publish(), *rest], put
+
+    def _score(self, step) -> list[tirx.Stmt]:
+        scores = [self.scores[index(n)] for n in range(self.tile.keys // 2)]
+        return self._products(scores, self.down, self.keys, self.shape.deep, step, False)
+
+    def _add(self, step) -> list[tirx.Stmt]:
+        results = [self.results[index(n)] for n in range(self.shape.wide // 2)]
+        return self._products(results, self.weights, self.values, self.tile.keys, step, True)
+
+    def _products(self, sums: list, left, right, terms: int, step, add: bool) -> list[tirx.Stmt]:
+        made = [ptx.begin_group()]
+        for k in range(terms // TERMS):
+            down, across = some(left, k, ptx.LEFT), right.matrix(index(0), index(k * TERMS), step)
+            turned = (False, not right.along_depth)
+            made.append(ptx.multiply_group(sums, down, across, self.element, turned, add or k > 0))
+        return [*made, ptx.end_group()]
