@@ -20,6 +20,7 @@ def _resize(scales=None, sizes=None, region=None, **attributes):
 
 
 CASES = {
+    "nothing to do": {"sizes": [1, 2, 5, 7], "mode": "linear"},
     "sizes that scales do not give": {"scales": [1, 1, 0.6, 1.7], "mode": "linear"},
     "cubic": {"scales": [1, 1, 0.8, 0.8], "mode": "cubic"},
     "nearest": {"scales": [1, 1, 0.6, 1.7], "mode": "nearest", "nearest_mode": "floor"},

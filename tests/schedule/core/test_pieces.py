@@ -49,8 +49,25 @@ def test_both_dimensions(check):
         return te.exp(tirx.if_then_else(i >= 17, z[i - 17, j], upper))
 
     output = te.compute((46, 81), value)
-    assert len(pieces(_kernel([x, y, z], output))) == 4
+    assert len(pieces(_kernel([x, y, z], output))) == 3
     check([x, y, z], output, lambda x, y, z: np.exp(np.vstack([np.hstack([x, y]), z])), "Elementwise")
+
+
+def test_a_piece_is_cut_only_where_something_is_chosen_in_it(check):
+    """Boxes over classes of three pictures: the lines of boxes are too short to be cut where pictures end."""
+    boxes, *pictures = (te.placeholder(shape) for shape in ((2, 700), (80, 400), (80, 200), (80, 100)))
+
+    def value(i, j):
+        large, medium, small = pictures
+        one = tirx.if_then_else(j >= 600, small[i - 2, j - 600], medium[i - 2, j - 400])
+        one = tirx.if_then_else(j >= 400, one, large[i - 2, j])
+        return tirx.if_then_else(i >= 2, te.exp(one), boxes[i, j])
+
+    output = te.compute((82, 700), value)
+    found = pieces(_kernel([boxes, *pictures], output))
+    assert [[*piece.last.extents.values()] for piece in found] == [[2, 700], [80, 400], [80, 200], [80, 100]]
+    assert not any(has_select(piece.last.body) for piece in found)
+    check([boxes, *pictures], output, lambda b, *p: np.vstack([b, np.exp(np.hstack(p))]), "Elementwise")
 
 
 @pytest.mark.parametrize("first, second", [(640, 160), (601, 97), (64, 5)])

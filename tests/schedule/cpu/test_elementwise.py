@@ -26,6 +26,29 @@ def test_transpose(check, shape, axes):
     check([x], topi.transpose(x, axes), lambda x: x.transpose(axes), "Elementwise")
 
 
+@pytest.mark.parametrize("shape", [(1, 37, 5), (2, 64, 48), (3, 7, 16), (1, 130, 19), (2, 9, 129)])
+def test_what_is_computed_along_operands_and_stored_across_them(check, shape):
+    """Several operands along the rows, one that is the same for all of them, an index that is looked up."""
+    tokens, channels = shape[1], shape[2]
+    x, y = te.placeholder(shape, name="x"), te.placeholder((tokens, channels), name="y")
+    scale, half = te.placeholder((tokens,), name="scale"), tirx.const(0.5, "float32")
+
+    def place(j):
+        return tirx.max(tirx.floor((j.astype("float32") - half) * half).astype("int64"), tirx.const(0, "int64"))
+
+    def value(b, i, j):
+        return x[b, j, i] * scale[j] + y[j, i] - x[b, place(j), i]
+
+    output = te.compute((shape[0], channels, tokens), value)
+    places = np.maximum(np.floor((np.arange(tokens) - 0.5) * 0.5), 0).astype(int)
+
+    def reference(x, y, scale):
+        return (x * scale[:, None] + y - x[:, places]).swapaxes(1, 2)
+
+    func = check([x, y, scale], output, reference, "Elementwise")
+    assert ("turned" in func.script()) == (min(tokens, channels) >= 4)
+
+
 def test_broadcast_on_either_side(check):
     x, row, column = te.placeholder((13, 21)), te.placeholder((21,)), te.placeholder((13, 1))
     check([x, row, column], topi.add(topi.add(x, row), column), lambda x, r, c: x + r + c, "Elementwise")

@@ -49,6 +49,8 @@ def resize(node: Node) -> relax.Expr | None:
     coordinates = node.text("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
     axes = _axes(node)
     crops = coordinates == "tf_crop_and_resize"
+    if all(_stays(axis) for axis in axes):
+        return x
     if (
         node.opset > 10
         and len(shape_of(x)) in (3, 4, 5)
@@ -68,7 +70,7 @@ def resize(node: Node) -> relax.Expr | None:
     result = x if working == dtype else node.emit(relax.op.astype(x, working))
     outside = np.zeros([1] * len(axes), bool)
     for axis in axes:
-        if axis.scale == 1 and axis.size == axis.result and (axis.start, axis.end) == (0, 1):
+        if _stays(axis):
             continue
         places = _places(axis, coordinates)
         if crops:
@@ -83,6 +85,10 @@ def resize(node: Node) -> relax.Expr | None:
         value = constant(node.attrs.get("extrapolation_value", 0.0), working)
         result = node.emit(relax.op.where(constant(outside, "bool"), value, result))
     return result if working == dtype else node.emit(relax.op.astype(result, dtype))
+
+
+def _stays(axis: Axis) -> bool:
+    return axis.scale == 1 and axis.size == axis.result and (axis.start, axis.end) == (0, 1)
 
 
 def upsample(node: Node) -> relax.Expr:

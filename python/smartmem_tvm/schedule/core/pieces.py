@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import tvm_ffi
@@ -48,22 +48,25 @@ class _Cut:
 def pieces(kernel: Kernel) -> list[Kernel]:
     """Kernels that together compute what `kernel` does, each a range of its results without choices between tensors.
 
-    Each has the buffers of the whole. Just the kernel if nothing chooses, or if the pieces would be too many or small.
+    Each has the buffers of the whole. It is cut along one dimension after the other, a piece only where something is
+    chosen in it. Just the kernel if nothing chooses, or if the pieces would be too many or small.
     """
-    store = kernel.last.body
     if len(kernel.outputs) != 1 or not all(isinstance(stage.body, tirx.BufferStore) for stage in kernel.stages):
         return [kernel]
-    written = [at for at in store.indices if isinstance(at, ir.Var) and at in kernel.last.spatial]
+    found = _pieces(kernel)
+    return found if len(found) <= MOST_PIECES else [kernel]
+
+
+def _pieces(kernel: Kernel) -> list[Kernel]:
+    """The same, however many."""
+    last = kernel.last
+    written = [at for at in last.body.indices if isinstance(at, ir.Var) and at in last.spatial]
     cuts = [cut for var in written if (cut := _cut(kernel, var)) is not None]
-    count = math.prod(len(cut.ranges) for cut in cuts)
-    if count == 1 or count > MOST_PIECES:
-        return [kernel]
-    extents = kernel.last.extents
-    rest = math.prod(e for v, e in extents.items() if not any(cut.axes[kernel.last].same_as(v) for cut in cuts))
-    boxes = list(itertools.product(*(cut.ranges for cut in cuts)))
-    if any(rest * math.prod(length for _, length in box) < LEAST_PIECE for box in boxes):
-        return [kernel]
-    return [_piece(kernel, [cut.axes for cut in cuts], box) for box in boxes]
+    for cut in cuts:
+        rest = math.prod(e for v, e in last.extents.items() if not cut.axes[last].same_as(v))
+        if len(cut.ranges) <= MOST_PIECES and all(rest * length >= LEAST_PIECE for _, length in cut.ranges):
+            return [one for each in cut.ranges for one in _pieces(_piece(kernel, cut.axes, each))]
+    return [kernel]
 
 
 def _cut(kernel: Kernel, var) -> _Cut | None:
@@ -93,12 +96,9 @@ def _changes(condition, var) -> Iterator[int]:
         yield int(b) + isinstance(condition, (tirx.LE, tirx.GT))
 
 
-def _piece(kernel: Kernel, axes: Sequence[dict], box: Sequence[tuple[int, int]]) -> Kernel:
+def _piece(kernel: Kernel, axes: Mapping, piece: tuple[int, int]) -> Kernel:
     local = set(kernel.intermediates)
-    parts = (
-        _part(stage, {each[stage]: r for each, r in zip(axes, box, strict=True)}, local) for stage in kernel.stages
-    )
-    return replace(kernel, stages=tuple(parts))
+    return replace(kernel, stages=tuple(_part(stage, {axes[stage]: piece}, local) for stage in kernel.stages))
 
 
 def _part(stage: Stage, ranges: Mapping, local: set) -> Stage:

@@ -11,11 +11,12 @@ from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, fusable_suffix, memory_order, split_index
-from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, fresh, index, split_work
+from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, fresh, index, scratch, split_work, store
 from ..core.pieces import pieces
 from .params import CpuParams
 from .rule import CpuRule
 from .tables import tabulated
+from .transposed_tile import turn
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,13 @@ def _crossed(stage: Stage, extents, outer, inner) -> list | None:
     return None
 
 
+def _turns(stage: Stage, extents, crossed) -> bool:
+    """Whether all operands lie along `crossed`, or do not change there: then vectors are computed along it."""
+    walk = Walk(extents)
+    strides = [walk.stride(load.source, load.indices, crossed) for load in loads(stage.body.value)]
+    return str(stage.body.buffer.ty.dtype) == "float32" and all(stride in (0, 1) for stride in strides)
+
+
 def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuParams) -> tirx.Stmt:
     """Square tiles over the output's and the operand's contiguous iterators: both sides stay in the cache."""
     scope = Scope()
@@ -126,7 +134,8 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
     parallel = rows * length * depth >= params.serial_below
     choice = TransposeChoice(params.tasks if parallel else 1, params.transpose_tile)
     choice = decide("transpose", choice, rows=rows, length=length, depth=depth, **params.facts)
-    side = choice.side
+    side, dtype = choice.side, str(stage.body.buffer.ty.dtype)
+    turns = side % params.lanes == 0 and _turns(stage, extents, crossed[0])
     across, down = -(-length // side), -(-depth // side)
     sizes = {"row": rows, "down": down, "across": across}
 
@@ -146,7 +155,23 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
 
         high = side if depth % side == 0 else tirx.min(index(side), index(depth) - first)
         wide = side if length % side == 0 else tirx.min(index(side), index(length) - start)
-        return scope.loop(high, lambda i: scope.loop(wide, lambda j: at(i, j), "j", most=side), "i", most=side)
+
+        def tile(body) -> tirx.Stmt:
+            return scope.loop(high, lambda i: scope.loop(wide, lambda j: body(i, j), "j", most=side), "i", most=side)
+
+        if not turns:
+            return tile(at)
+        turned, lines = (scratch([side, side], dtype, name) for name in ("turned", "lines"))
+
+        def compute(j):
+            return scope.loop(high, lambda i: store(turned, at(i, j).value, j, i), "i", most=side)
+
+        def leave(i, j):
+            stored = at(i, j)
+            return store(stored.buffer, lines[i, j], *stored.indices)
+
+        computed = scope.loop(wide, compute, "j", most=side)
+        return allocate([turned, lines], block(computed, turn(turned, lines, side, params.lanes, scope), tile(leave)))
 
     total = rows * down * across
     chunk, tasks = split_work(total, choice.tasks)
