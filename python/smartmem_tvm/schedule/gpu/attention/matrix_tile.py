@@ -108,7 +108,7 @@ class AttentionShape:
         """Registers of a thread that hold values: rows, scores, results, and fragments of keys or values."""
         each = self.deep // TERMS * ptx.LEFT + tile.keys // ptx.COLUMNS * ptx.SUMS + self.wide // ptx.COLUMNS * 4
         beside = tile.keys // TERMS * ptx.LEFT if tile.group else 0  # weights, while scores of the next block come
-        held = self.held * tile.keys * max(self.deep, self.wide) // tile.threads * HELD_REGISTERS
+        held = self.held * tile.keys * max(self.deep, self.wide) // max(1, tile.threads) * HELD_REGISTERS
         return tile.fragments * (each + 6) + beside + held + 8
 
 

@@ -293,7 +293,7 @@ def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
     """Whether a group may have what a tile takes for a product, and its numbers divide each other."""
     element = params.element
     within = tile.threads <= 1024 and tile.shared_bytes(element) <= params.shared_bytes
-    held = HELD_REGISTERS * shape.held(tile) // tile.threads
+    held = HELD_REGISTERS * shape.held(tile) // max(1, tile.threads)  # none: rows are fewer than those of a warp
     within = within and tile.values + held + ADDRESSES <= _REGISTERS and params.groups >= tile.group
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
