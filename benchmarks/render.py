@@ -48,7 +48,10 @@ PAGES = {
         Part("benchmarks/README.md", "", lambda: overview.page(read(overview.RESULTS), read(overview.ABLATION))),
     ),
     "accuracy": (Part("docs/accuracy.md", "", accuracy.page),),
-    "audit": (Part("docs/audit.md", "audit", audit.figures),),
+    "audit": (
+        Part("docs/audit.md", "audit", audit.figures),
+        Part("docs/audit.md", "audit avx2", audit.figures_avx2),
+    ),
     "compile_time": (Part("docs/compile_time.md", "compile time", compile_time.page),),
     "cpu": (
         Part("docs/cpu.md", "peers", peers.figures),

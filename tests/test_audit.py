@@ -227,6 +227,17 @@ def test_what_the_roofline_leaves():
     )
 
 
+def test_slow_kernels_that_count_are_listed_with_their_reason():
+    kernel = {"kernel": "conv", "rule": "Slide", "share": 0.12, "of_roofline": 0.2, "bound_by": "memory", "off": "cold"}
+    slow = [{**kernel, "kernel": "small", "share": 0.02}, {**kernel, "kernel": "resize", "share": 0.2, "off": None}]
+    text = page.page(TABLE, {"resnet18": row(slow_kernels=[kernel, *slow])})
+    first, second = (
+        "| resize | resnet18 | Slide | 20% | 0.20 | memory | - |",
+        "| conv | resnet18 | Slide | 12% | 0.20 |",
+    )
+    assert 0 < text.index(first) < text.index(second) and "memory | cold |" in text and "small" not in text
+
+
 def test_what_takes_longer_than_asked_for_is_taken_again(tmp_path):
     networks_file = table(tmp_path, {"name": "a", "make": "no_such_network"}, {"name": "b", "make": "nor_this"})
     kept = {"format": 1, "rows": [{**row(), "model": "a"}, {**row(times=(10.0, 9.0, 10.0)), "model": "b"}]}

@@ -11,12 +11,15 @@ from rendering import HERE, dates, figure, host, mean_of_known, places, table, t
 
 from smartmem_tvm.bench.results import read
 
-RESULTS = "audit.json"
+RESULTS, AVX2 = "audit.json", "audit_avx2.json"
 NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 TITLES = ("network", "made as", "right", "kernels", "layout", "memory", "compile, s", "ms", "/ ONNX Runtime")
 TITLES += ("/ OpenVINO", "slow kernels", "all cores")
 LIMIT = 1.2
 """Times the faster of the others: a network above it is one to be mended."""
+SHARE = 0.03
+"""Of a network's time: kernels far from their roofline that take more are listed."""
+SLOW_TITLES = ("kernel", "network", "rule", "of the time", "of the roofline", "bound by", "why")
 
 Row = Mapping
 
@@ -24,6 +27,11 @@ Row = Mapping
 def figures() -> str:
     """What is committed."""
     return page(networks(), read(HERE / RESULTS))
+
+
+def figures_avx2() -> str:
+    """The same of another machine."""
+    return page(networks(), read(HERE / AVX2))
 
 
 def page(known: Mapping[str, Network], rows: Mapping[str, Row]) -> str:
@@ -34,7 +42,7 @@ def page(known: Mapping[str, Network], rows: Mapping[str, Row]) -> str:
     for family in sorted({row["family"] for row in compiled}):
         lines = [_line(row) for row in compiled if row["family"] == family]
         parts += [f"### {family[0].upper()}{family[1:]}", table(TITLES, lines)]
-    return "\n\n".join((*parts, *_failures(listed), *_conditions(compiled)))
+    return "\n\n".join((*parts, *_slow(compiled), *_failures(listed), *_conditions(compiled)))
 
 
 def _counts(known: Mapping[str, Network], listed: Sequence[Row]) -> str:
@@ -106,6 +114,21 @@ def _all_cores(row: Row) -> str:
         return "-"
     most = max(counts, key=int)
     return f"{' / '.join(figure(ratio(row, name, most)) for name in OTHERS)} ({most})"
+
+
+def _slow(compiled: Sequence[Row]) -> list[str]:
+    """Kernels that take more than four times their roofline, and a share of their network's time that counts."""
+    found = [(each, row["name"]) for row in compiled for each in row.get("slow_kernels", ()) if each["share"] > SHARE]
+    found.sort(key=lambda pair: -pair[0]["share"])
+    lines = [
+        (
+            *(each["kernel"], name, each["rule"], f"{each['share']:.0%}", f"{each['of_roofline']:.2f}"),
+            *(each["bound_by"], each["off"] or "-"),
+        )
+        for each, name in found
+    ]
+    title = f"### Kernels of more than {SHARE:.0%} of a network's time and four times their roofline"
+    return [title, table(SLOW_TITLES, lines)] if lines else []
 
 
 def _failures(listed: Iterable[Row]) -> list[str]:
