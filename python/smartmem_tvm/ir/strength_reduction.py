@@ -159,7 +159,7 @@ class Simplifier:
         return tvm_ffi.structural_map(expr, (tirx.FloorMod, rewrite))
 
     def _without_multiples(self, expr):
-        """``(255 * i + j + 128) // 256 -> i`` and ``% 256 -> j - i + 128`` for i, j below 128: a row shifted by its number.
+        """``(255 i + j + 128) // 256 -> i``, ``% 256 -> j - i + 128`` for i, j below 128: rows shifted by their number.
 
         What is left when the nearest multiple of the divisor is taken from each coefficient is less than the divisor.
         """
