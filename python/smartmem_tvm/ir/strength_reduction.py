@@ -106,8 +106,10 @@ class Simplifier:
         plain = self._simplified(expr)
         if not _reducing.get() or division_count(plain) == 0:
             return plain
-        candidates = [self._modulo_of_modulo(plain), self._merged(plain), self._without_multiples(plain)]
-        return self._cheaper(plain, [self._simplified(each) for each in candidates])
+        for rewrite in (self._modulo_of_modulo, self._merged, self._without_multiples):
+            if division_count(plain):
+                plain = self._cheaper(plain, self._simplified(rewrite(plain)))
+        return plain
 
     def indices(self, indices: Sequence, shape: Sequence) -> list:
         """The cheapest equal form of an access to a tensor of `shape`.
@@ -137,11 +139,8 @@ class Simplifier:
         except RuntimeError:  # it divides by zero on v // 2 - (v + 2) // 2
             return expr
 
-    def _cheaper(self, plain, candidates):
-        for other in candidates:
-            if division_count(other) < division_count(plain) and self._equal(plain, other):
-                plain = other
-        return plain
+    def _cheaper(self, plain, other):
+        return other if division_count(other) < division_count(plain) and self._equal(plain, other) else plain
 
     @staticmethod
     def _modulo_of_modulo(expr):
