@@ -47,6 +47,17 @@ def test_split_then_merge_is_identity(outer, inner):
     assert simplified(I // inner * inner + I % inner, i=outer * inner).same_as(I)
 
 
+@given(rows=st.integers(2, 40))
+def test_rows_that_are_shifted_by_their_number(rows):
+    """Relative positions of Transformer-XL: 2 n numbers a row, read as if they were 2 n - 1, make a parallelogram."""
+    flat, width = I * (2 * rows - 1) + J + rows, 2 * rows
+    quotient, rest = (simplified(e, i=rows, j=rows) for e in (flat // width, flat % width))
+    assert quotient.same_as(I) and division_count(rest) == 0
+    extents = {I: rows, J: rows}
+    np.testing.assert_array_equal(values(rest, extents), values(flat, extents) % width)
+    assert division_count(simplified((flat + rows) // width, i=rows, j=rows)) == 1, "some are in the next row"
+
+
 @given(expressions(), EXTENTS)
 def test_simplified_expressions_have_the_same_values(expr, sizes):
     extents = dict(zip(VARIABLES, sizes))

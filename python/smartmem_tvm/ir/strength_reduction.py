@@ -106,8 +106,10 @@ class Simplifier:
         plain = self._simplified(expr)
         if not _reducing.get() or division_count(plain) == 0:
             return plain
-        candidates = [self._modulo_of_modulo(plain), self._merged(plain)]
-        return self._cheaper(plain, [self._simplified(each) for each in candidates])
+        for rewrite in (self._modulo_of_modulo, self._merged, self._without_multiples):
+            if division_count(plain):
+                plain = self._cheaper(plain, self._simplified(rewrite(plain)))
+        return plain
 
     def indices(self, indices: Sequence, shape: Sequence) -> list:
         """The cheapest equal form of an access to a tensor of `shape`.
@@ -137,11 +139,8 @@ class Simplifier:
         except RuntimeError:  # it divides by zero on v // 2 - (v + 2) // 2
             return expr
 
-    def _cheaper(self, plain, candidates):
-        for other in candidates:
-            if division_count(other) < division_count(plain) and self._equal(plain, other):
-                plain = other
-        return plain
+    def _cheaper(self, plain, other):
+        return other if division_count(other) < division_count(plain) and self._equal(plain, other) else plain
 
     @staticmethod
     def _modulo_of_modulo(expr):
@@ -157,6 +156,37 @@ class Simplifier:
             return tirx.floormod(inner.a + total.b, modulo.b)
 
         return tvm_ffi.structural_map(expr, (tirx.FloorMod, rewrite))
+
+    def _without_multiples(self, expr):
+        """``(255 i + j + 128) // 256 -> i``, ``% 256 -> j - i + 128`` for i, j below 128: rows shifted by their number.
+
+        What is left when the nearest multiple of the divisor is taken from each coefficient is less than the divisor.
+        """
+
+        def parts(node):
+            if not isinstance(node.b, tirx.IntImm) or int(node.b) <= 0:
+                return None
+            divisor, whole, rest = int(node.b), tirx.const(0, node.ty.dtype), node.a
+            for var in variables(node.a):
+                step = self._step(node.a, var)
+                if step is None:
+                    return None
+                times = (step + divisor // 2) // divisor
+                whole, rest = whole + var * times, rest - var * (times * divisor)
+            bound = self.analyzer.const_int_bound(self.analyzer.simplify(rest))
+            low, high = (int(each) // divisor for each in (bound.min_value, bound.max_value))
+            return (whole + low, rest - low * divisor) if low == high else None
+
+        def rewrite(node):
+            found = parts(node)
+            return node if found is None else found[isinstance(node, tirx.FloorMod)]
+
+        return mapped(expr, *((kind, rewrite) for kind in (tirx.FloorDiv, tirx.FloorMod)))
+
+    def _step(self, expr, var) -> int | None:
+        """What an expression grows by from `var` to `var` + 1; None if that is not one number."""
+        grown = self.analyzer.simplify(_at(expr, var, var + 1) - expr)
+        return int(grown) if isinstance(grown, tirx.IntImm) else None
 
     def _equal(self, first, second) -> bool:
         """Compare by value, because iter_map_simplify is not always right (see `transform.guard_divisions`)."""
