@@ -31,7 +31,7 @@ from tvm import tirx
 from ...ir.kernel import Kernel, substitute
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, given_value
-from ..core.expressions import chooses_along, has_select, piece_length, size
+from ..core.expressions import chooses_along, has_select, intervals, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
 from .accumulators import Accumulators
@@ -227,7 +227,9 @@ class MatmulEmitter:
             def at(v):
                 return nest(level + 1, flat * index(extents[var]) + v, {**point, var: v})
 
-            piece = piece_length(operand, var, extents)
+            parts, piece = intervals(operand, var, extents), piece_length(operand, var, extents)
+            if len(parts) > 1:  # of several tensors: each has a loop of its own, without asking which one
+                return block(*(self.scope.loop(n, lambda v, s=s: at(index(s) + v), f"k{level}") for s, n in parts))
             if piece in (1, extents[var]):
                 return self.scope.loop(extents[var], at, f"k{level}")
             return self.scope.loop(

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from math import gcd
 
 from tvm import ir
 
 from ...ir.kernel import substitute
-from ..core.expressions import Walk, contiguous_run
+from ...ir.walk import loads
+from ..core.expressions import Walk, chooses_along, contiguous_run, uses
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
@@ -18,6 +20,7 @@ from .tile import Tile, best_tile, column_tiles, cycles, row_tiles, total_cycles
 
 _FLOAT_BYTES = 4
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
+_FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
@@ -155,14 +158,21 @@ class MatmulPlan(FusedContraction):
 
     @cache  # noqa: B019 - a plan lives as long as its rule runs
     def right_run(self, width: int) -> int:
-        """Columns that lie next to each other in the right operand wherever a panel starts."""
-        b, k = fresh("b"), fresh("k")
+        """Columns that lie next to each other in all that the right operand is made of, wherever a panel starts."""
+        if chooses_along(self.contraction.right, self.contraction.columns):
+            return 1
+        b, k, j = fresh("b"), fresh("k"), fresh("j")
+        moving = [n for n, each in enumerate(loads(self.right(b, j, k))) if uses(each, [j])]
+        outer = {b: self.batch, k: self.depth}
 
-        def access(column):
-            value = self.right(b, column, k)
-            return (value.source, value.indices) if isinstance(value, ir.TensorLoad) else None
+        def run(number: int) -> int:
+            def access(column):
+                load = loads(self.right(b, column, k))[number]
+                return load.source, load.indices
 
-        return contiguous_run(access, self.columns, {b: self.batch, k: self.depth}, width)
+            return contiguous_run(access, self.columns, outer, width)
+
+        return gcd(*map(run, moving)) if moving else 1
 
     def output_run(self, along_rows: bool, most: int) -> int:
         """Results that lie next to each other in memory down the rows (or along the columns) of a tile."""
@@ -203,9 +213,17 @@ class MatmulPlan(FusedContraction):
     def _copying(self) -> float:
         lanes = self.params.lanes
         right = self.row_chunks.count * self.depth * self.columns * self._copy(self.right_packed, self.right_run(lanes))
-        left = self.rows * self.depth * self._copy(self.left_packed, 1)
+        left = self.rows * self.depth * (self._copy(self.left_packed, 1) + self._copying_across())
         stores = self.rows * self.columns * self._copy(True, self.output_run(False, lanes))
         return self.batch * (right + left + stores)
+
+    def _copying_across(self) -> float:
+        """Cycles more for an element of a left operand, where the next one of a copied row is in another line."""
+        b, m, k = fresh("b"), fresh("m"), fresh("k")
+        walk = Walk({b: self.batch, m: self.rows, k: self.depth})
+        read = [each for each in loads(self.left(b, m, k)) if uses(each, [m])]
+        across = self.left_packed and not any(walk.load_stride(each, k) == 1 for each in read)
+        return _FAR_COPY if across else 0.0
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
