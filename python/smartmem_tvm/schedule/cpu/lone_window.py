@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 
 from ...ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
 from ...ir.kernel import Kernel, Stage, substitute
@@ -23,6 +23,7 @@ from ..core.contraction import split_iterator
 from ..core.expressions import Walk, memory_order, uses
 from ..core.nest import index
 from ..core.reduction import Reduction, reduction_of
+from .sliding_image import Image
 
 _CHANNELS = 8  # that are worth lanes of their own where the results are not next to each other
 
@@ -139,7 +140,7 @@ class LoneWindow:
 
 def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     """The window in a prepared kernel, or None if it is another kernel."""
-    maker, rest = _maker(kernel)
+    maker, rest = maker_of(kernel)
     reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
     if reduction is None:
         return None
@@ -166,6 +167,19 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
 
 
+def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneWindow | None:
+    """A window that sums up channels, too, as one over each picture by itself; None if it sees padding only."""
+    value, fill, inside = _padding(maker, image.load) if maker is not None else (None, None, {})
+    dims = range(len(image.load.indices))[-2:]
+    sides = [
+        _side(reduction, image.load, dim, (var, stride), image.window, inside)
+        for dim, var, stride in zip(dims, image.columns, image.strides, strict=True)
+    ]
+    if None in sides:
+        return None
+    return LoneWindow(reduction, image.load, maker, value, fill, *sides, None)
+
+
 def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side]):
     """The iterator along which what is padded lies in memory, if its columns do not: tokens that become planes.
 
@@ -184,7 +198,7 @@ def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side])
     return None
 
 
-def _maker(kernel: Kernel) -> tuple[Stage | None, tuple]:
+def maker_of(kernel: Kernel) -> tuple[Stage | None, tuple]:
     """The stage that writes what the others read, if the first one is such a stage, and the others."""
     first, rest = kernel.stages[0], kernel.stages[1:]
     if first.reduction or not rest or not isinstance(first.body, tirx.BufferStore):
@@ -267,13 +281,20 @@ def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]]) ->
         steps = [walk.step(at, v) for v in (*moved, *taps)]
         if len(moved) != 1 or any(step is None or step < 1 for step in steps):
             return None
-        last = {v: index(reduction.extents[v] - 1) for v in taps}
-        reach = 1 + int(walk.analyzer.simplify(substitute(at, {**last, moved[0]: index(0)})))
-        whole = (0, int(load.source.shape[dim]))
-        sides.append(Side(dim, moved[0], reduction.extents[moved[0]], steps[0], reach, inside.get(dim, whole)))
-        if sides[-1].inside[0] >= min(sides[-1].inside[1], sides[-1].places(sides[-1].extent)):
-            return None  # all that it looks at is padding
+        side = _side(reduction, load, dim, (moved[0], steps[0]), taps, inside)
+        if side is None:
+            return None
+        sides.append(side)
     return sides if 1 <= len(sides) <= 2 else None
+
+
+def _side(reduction: Reduction, load, dim: int, moved: tuple, taps, inside: Mapping) -> Side | None:
+    """A dimension of the picture in which results move by a variable and its stride; None if all of it is padding."""
+    (var, stride), at = moved, load.indices[dim]
+    last = {v: index(reduction.extents[v] - 1) for v in taps}
+    reach = 1 + int(sym.Analyzer().simplify(substitute(at, {**last, var: index(0)})))
+    side = Side(dim, var, reduction.extents[var], stride, reach, inside.get(dim, (0, int(load.source.shape[dim]))))
+    return None if side.inside[0] >= min(side.inside[1], side.places(side.extent)) else side
 
 
 def _each_by_itself(reduction: Reduction, load, sides: list[Side]) -> bool:
