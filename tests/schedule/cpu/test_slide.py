@@ -90,6 +90,20 @@ def test_what_is_padded_may_be_read_by_the_epilogue_too(check):
     check([x, k], output, reference, "Slide")
 
 
+@pytest.mark.parametrize("pad", [(0, 1, 1), (1, 0, 0), (2, 1, 0), (1, 1, 1)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_padding_in_another_dimension_than_lines_and_columns(check, pad, stride):
+    x, k = te.placeholder((1, 3, 5, 7, 9), name="x"), te.placeholder((4, 3, 3, 3, 3), name="k")
+    output = topi.nn.conv3d_ncdhw(x, k, stride, [*pad, *pad], 1, 1)
+
+    def reference(x, k):
+        seen = np.pad(x, ((0, 0), (0, 0), *((each, each) for each in pad)))
+        seen = np.lib.stride_tricks.sliding_window_view(seen, (3, 3, 3), axis=(2, 3, 4))
+        return np.einsum("nizyxopq,fiopq->nfzyx", seen[:, :, ::stride, ::stride, ::stride], k)
+
+    check([x, k], output, reference, "InSequence" if pad[0] else "Slide")
+
+
 def test_lines_are_chosen_by_what_they_cost():
     """Few of them copy some lines twice, many leave the cache; the last vector of some is computed in vain."""
     params = CpuParams(cores=1, tasks_per_core=1)

@@ -20,7 +20,7 @@ from ...ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import collect, loads
 from ..core.contraction import split_iterator
-from ..core.expressions import Walk, memory_order, uses
+from ..core.expressions import Walk, has_select, memory_order, uses
 from ..core.nest import index
 from ..core.reduction import Reduction, reduction_of
 from .sliding_image import Image
@@ -168,9 +168,14 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
 
 
 def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneWindow | None:
-    """A window that sums up channels, too, as one over each picture by itself; None if it sees padding only."""
+    """A window that sums up channels, too, as one over each picture by itself.
+
+    None if it sees padding only, or something else than lines and columns decides what the picture is.
+    """
     value, fill, inside = _padding(maker, image.load) if maker is not None else (None, None, {})
     dims = range(len(image.load.indices))[-2:]
+    if not set(inside) <= set(dims) or (maker is not None and has_select(value)):
+        return None
     sides = [
         _side(reduction, image.load, dim, (var, stride), image.window, inside)
         for dim, var, stride in zip(dims, image.columns, image.strides, strict=True)
