@@ -174,12 +174,14 @@ class MatmulEmitter:
             return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k), coming)
         packed = scratch([plan.depth, width], plan.contraction.right.ty.dtype, "right")
         pack = self.pack_panel(packed, task.batch, column, width)
-        return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j])))
+        coming = self._next_panel(task, column) if width == plan.tile.width else None
+        return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j], coming)))
 
     def _next_panel(self, task: Task, column) -> NextPanel | None:
-        """The panel after the one at `column`, where panels lie in memory one after the other."""
+        """The panel after the one at `column`, where it lies in memory row by row."""
         plan, width = self.plan, self.plan.tile.width
-        if not plan.in_panels or plan.panels < 2 or plan.tiles_in_turn < 2:
+        known = plan.in_panels or (plan.right_packed and plan.right_lies_in_rows)
+        if not known or plan.panels < 2 or plan.tiles_in_turn < 2:
             return None  # the only tile of a panel waits for that one
         last = index((plan.panels - 1) * width)
         after = self.scope.analyzer.simplify(tirx.min(column + index(width), last))

@@ -18,7 +18,7 @@ from .chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, best_tile, column_tiles, cycles, row_tiles, total_cycles
 
-_FLOAT_BYTES = 4
+_FLOAT_BYTES, _LINE_BYTES = 4, 64
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
 _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows
@@ -155,6 +155,14 @@ class MatmulPlan(FusedContraction):
     def in_panels(self) -> bool:
         """Whether the right operand lies in panels."""
         return self.right_step == self.tile.width
+
+    @property
+    def right_lies_in_rows(self) -> bool:
+        """Whether a row of a panel of the right operand, as it is in memory, is one piece of whole lines."""
+        right = self.contraction.right
+        return isinstance(right, ir.TensorLoad) and self.tile.width * _FLOAT_BYTES % _LINE_BYTES == 0 and (
+            self.right_run(self.tile.width) == self.tile.width
+        )
 
     @cache  # noqa: B019 - a plan lives as long as its rule runs
     def right_run(self, width: int) -> int:
