@@ -345,6 +345,30 @@ def test_a_copy_across_the_lines_of_an_operand_costs_more_than_one_along_them():
     assert not plan(False).right_constant and not plan(False).left_packed
 
 
+def _pointwise(channels: int, pixels: int, filters: int, constant: bool) -> MatmulPlan:
+    x, w = te.placeholder((channels, pixels), name="x"), te.placeholder((filters, channels), name="w")
+    k = te.reduce_axis((0, channels), "k")
+    kernel = Matmul().prepare(
+        parse(te.create_prim_func([x, w, te.compute((filters, pixels), lambda i, j: te.sum(w[i, k] * x[k, j], k))]))
+    )
+    return Matmul.plan(kernel, CpuParams(), [each for each in kernel.inputs if each.name == "w"] if constant else [])
+
+
+def test_weights_that_few_pixels_use_are_read_in_panels():
+    """They come from memory, where only panels are asked for before they are needed; many pixels hide that."""
+    assert _pointwise(128, 49, 512, constant=True).right_constant
+    assert not _pointwise(64, 3136, 64, constant=True).right_constant
+    assert _pointwise(64, 3136, 64, constant=True).contraction.left.source.name == "w"
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_channels_that_lie_in_a_page_each_are_dear_to_walk_across(lanes):
+    near, far = (_pointwise(64, pixels, 64, constant=True).contraction for pixels in (900, 3600))
+    plans = [MatmulPlan(each.swapped(), CpuParams(lanes=lanes)) for each in (near, far)]
+    a_pixel = [plan._stepping() / plan.rows for plan in plans]
+    assert all(not plan.left_packed for plan in plans) and 0 < a_pixel[0] < a_pixel[1]
+
+
 def _packs_in_vectors(scheduled) -> bool:
     loops = [loop for loop in collect(scheduled.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
     return any(store.buffer.name == "right" for loop in loops for store in stores(loop.body))

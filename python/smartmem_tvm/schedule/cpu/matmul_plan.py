@@ -23,6 +23,10 @@ _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them cos
 _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
+_OTHER_LINE_NARROW = 0.3  # the same beside the longer steps of narrow vectors, with AVX2 say
+_OTHER_PAGE = 1.5  # the same where each step is in another page of memory
+_PAGE_BYTES, _NARROW = 4096, 8  # lanes
+_UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand: only panels are asked for beforehand
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 
 
@@ -128,8 +132,10 @@ class MatmulPlan(FusedContraction):
     @property
     def right_constant(self) -> bool:
         """Whether the right operand is read from one of the constants."""
-        right = self.contraction.right
-        return isinstance(right, ir.TensorLoad) and any(right.source.same_as(each) for each in self.constants)
+        return self._is_constant(self.contraction.right)
+
+    def _is_constant(self, operand) -> bool:
+        return isinstance(operand, ir.TensorLoad) and any(operand.source.same_as(each) for each in self.constants)
 
     @cached_property
     def right_packed(self) -> bool:
@@ -160,8 +166,10 @@ class MatmulPlan(FusedContraction):
     def right_lies_in_rows(self) -> bool:
         """Whether a row of a panel of the right operand, as it is in memory, is one piece of whole lines."""
         right = self.contraction.right
-        return isinstance(right, ir.TensorLoad) and self.tile.width * _FLOAT_BYTES % _LINE_BYTES == 0 and (
-            self.right_run(self.tile.width) == self.tile.width
+        return (
+            isinstance(right, ir.TensorLoad)
+            and self.tile.width * _FLOAT_BYTES % _LINE_BYTES == 0
+            and (self.right_run(self.tile.width) == self.tile.width)
         )
 
     @cache  # noqa: B019 - a plan lives as long as its rule runs
@@ -204,14 +212,21 @@ class MatmulPlan(FusedContraction):
         Of 49 columns the last one takes as long as a vector; as rows they fill all vectors, and are stored one by one.
         """
         multiplying = self.depth * total_cycles(self.tile, self.rows, self.columns, self.params, self.depth)
-        return self.batch * (multiplying + self._stepping()) + self._copying()
+        return self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
+
+    def _waiting(self) -> float:
+        """Cycles that a product waits for weights that it does not read in panels."""
+        return self.batch * self.rows * self.depth * _UNASKED if self._is_constant(self.contraction.left) else 0.0
 
     def _stepping(self) -> float:
         """Cycles that tiles wait for a left operand of which each step along the depth is in another cache line."""
-        if self.left_packed or self._left_step() == 1:
+        step = self._left_step()
+        if self.left_packed or step == 1:
             return 0.0
+        far = step is None or step * _FLOAT_BYTES >= _PAGE_BYTES
         tiles = -(-self.rows // self.tile.height) * -(-self.columns // self.tile.width)
-        return tiles * self.depth * _OTHER_LINE
+        near = _OTHER_LINE if self.params.lanes > _NARROW else _OTHER_LINE_NARROW
+        return tiles * self.depth * (_OTHER_PAGE if far else near)
 
     def _left_step(self) -> int | None:
         b, m, k = fresh("b"), fresh("m"), fresh("k")
