@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ...ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import collect, loads
 from ..core.contraction import split_iterator
 from ..core.expressions import Walk, has_select, memory_order, uses
 from ..core.nest import index
 from ..core.reduction import Reduction, reduction_of
+from .padding import padding_of
 from .sliding_image import Image
 
 _CHANNELS = 8  # that are worth lanes of their own where the results are not next to each other
@@ -148,7 +147,7 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     load = _picture(reduction, maker)
     if load is None:
         return None
-    value, fill, inside = _padding(maker, load) if maker is not None else (None, None, {})
+    value, fill, inside = padding_of(maker, load) if maker is not None else (None, None, {})
     sides = _sides(reduction, load, inside)
     if sides is None or not _each_by_itself(reduction, load, sides):
         return None
@@ -172,7 +171,7 @@ def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneW
 
     None if it sees padding only, or something else than lines and columns decides what the picture is.
     """
-    value, fill, inside = _padding(maker, image.load) if maker is not None else (None, None, {})
+    value, fill, inside = padding_of(maker, image.load) if maker is not None else (None, None, {})
     dims = range(len(image.load.indices))[-2:]
     if not set(inside) <= set(dims) or (maker is not None and has_select(value)):
         return None
@@ -240,40 +239,6 @@ def _lines_and_columns(reduction: Reduction, maker: Stage | None) -> Reduction:
         if known and reduction.extents[var] % int(by) == 0:
             return _lines_and_columns(split_iterator(reduction, var, int(by)), maker)
     return reduction
-
-
-def _padding(maker: Stage, load) -> tuple[object, object, dict[int, tuple[int, int]]]:
-    """The value of what is no padding, that of the padding, and the range of each dimension where there is none."""
-    value, inside = maker.body.value, {}
-    if not is_if_then_else(value) or loads(value.args[2]):
-        return value, None, {}
-    dims = {at: dim for dim, at in enumerate(maker.body.indices) if isinstance(at, ir.Var)}
-    for condition in _conjuncts(value.args[0]):
-        used = variables(condition)
-        found = _range(condition, used[0], maker.extents[used[0]]) if len(used) == 1 and used[0] in dims else None
-        if found is None:
-            return value, None, {}
-        low, high = inside.get(dims[used[0]], found)
-        inside[dims[used[0]]] = (max(low, found[0]), min(high, found[1]))
-    sliding = {dim for dim, at in enumerate(load.indices) if not isinstance(at, ir.Var)}
-    return (value.args[1], value.args[2], inside) if set(inside) <= sliding else (value, None, {})
-
-
-def _conjuncts(condition) -> list:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
-
-
-def _range(condition, var, extent: int) -> tuple[int, int] | None:
-    """The one range of `var` in which a condition holds."""
-    try:
-        holds = np.flatnonzero(evaluate(condition, {var: np.arange(extent)}))
-    except NotAnIndex:
-        return None
-    if len(holds) == 0 or holds[-1] - holds[0] + 1 != len(holds):
-        return None
-    return int(holds[0]), int(holds[-1]) + 1
 
 
 def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]]) -> list[Side] | None:

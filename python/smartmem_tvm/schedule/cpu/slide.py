@@ -22,26 +22,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tvm import ir, tirx
+from tvm import tirx
 
-from ...ir.kernel import Kernel, Stage, substitute
-from ...ir.walk import loads
-from ..core.contraction import Contraction, contraction_of
+from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide
 from ..core.expressions import has_select, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
-from ..core.reduction import reduction_of
 from .accumulators import Accumulators
-from .lone_window import LoneWindow, maker_of, picture_of
 from .params import CpuParams
 from .rule import CpuRule
-from .sliding_image import Image, image_of
+from .sliding_convolution import Convolution, convolution_of
 from .tile import best_tile, column_tiles, row_tiles, total_cycles
 from .window_band import Band
 
-_MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
-_MOST_ROWS_STRIDED = 128  # the same where packing gathers element by element; planes are taken apart once
-_MOST_IN_VAIN = 0.04  # of the places between two lines, for the second bound
 _FLOAT_BYTES = 4
 _SUM = 4.0  # cycles to store a vector of sums, load it, and store what becomes of it
 _COPY = 3.0  # cycles to fill a vector with padding, and to load and store one
@@ -81,66 +74,8 @@ class Slide(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is no such convolution."""
-        found = self.convolution(kernel)
+        found = convolution_of(kernel)
         return None if found is None else _Emitter(found, params).kernel()
-
-    @staticmethod
-    def convolution(kernel: Kernel) -> Convolution | None:
-        """The convolution in a prepared kernel, or None if it is no such convolution."""
-        found = _contraction(kernel)
-        if found is None:
-            return None
-        contraction, maker = found
-        if not contraction.rows or contraction.extent(contraction.rows) > _MOST_ROWS_STRIDED:
-            return None
-        image = image_of(contraction)
-        if image is None or contraction.extent(contraction.rows) > _most_rows(contraction, image):
-            return None
-        if maker is None and image.strides == (1, 1):
-            return Convolution(contraction, image, None)
-        picture = picture_of(contraction.reduction, image, maker)
-        return None if picture is None else Convolution(contraction, image, picture)
-
-
-@dataclass(frozen=True, eq=False)
-class Convolution:
-    """What the rule schedules.
-
-    Attributes
-    ----------
-    contraction : Contraction
-    image : Image
-    picture : LoneWindow or None
-        How it is copied with its padding, and its lines and columns dealt out; None if it is read where it lies.
-    """
-
-    contraction: Contraction
-    image: Image
-    picture: LoneWindow | None
-
-
-def _contraction(kernel: Kernel) -> tuple[Contraction, Stage | None] | None:
-    """The contraction in a kernel, and the stage that pads what it reads if there is one."""
-    maker, rest = maker_of(kernel)
-    reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
-    contraction = contraction_of(reduction) if reduction is not None else None
-    if contraction is None or maker is None:
-        return None if contraction is None else (contraction, None)
-    made = [each for each in (*loads(reduction.term), *loads(reduction.finish)) if _reads(maker, each)]
-    alone = len(made) == 1 and isinstance(contraction.right, ir.TensorLoad) and _reads(maker, contraction.right)
-    return (contraction, maker) if alone else None
-
-
-def _reads(maker: Stage, load) -> bool:
-    """Whether a load reads what a stage makes."""
-    return load.source.same_as(maker.body.buffer)
-
-
-def _most_rows(contraction: Contraction, image: Image) -> int:
-    """Rows up to which sliding over a picture is faster than packing it."""
-    columns = contraction.reduction.extents[image.columns[1]]
-    strided = image.strides[1] > 1 and image.pitch <= (1 + _MOST_IN_VAIN) * columns
-    return _MOST_ROWS_STRIDED if strided else _MOST_ROWS
 
 
 class _Emitter:
