@@ -6,6 +6,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
+from smartmem_tvm.ir.kernel import DECISIONS
 from smartmem_tvm.schedule import CpuParams, ScheduleKernels, default_rules
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
@@ -31,8 +32,9 @@ def run(func: tirx.PrimFunc, arrays, shape, dtype="float32") -> np.ndarray:
 def check():
     """``check(inputs, output, reference, rule)``: returns the scheduled function after comparing its result."""
 
-    def check(inputs, output, reference, rule, draw=None, params: CpuParams | None = None):
+    def check(inputs, output, reference, rule, draw=None, params: CpuParams | None = None, given: dict | None = None):
         func, rng = prim_func(inputs, [output]), np.random.default_rng(0)
+        func = func.with_attr(DECISIONS, given) if given else func
         draw = draw or (lambda tensor: rng.standard_normal([int(d) for d in tensor.shape]))
         arrays = [draw(t).astype(str(t.dtype)) for t in inputs]
         rules = None

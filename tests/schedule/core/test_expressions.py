@@ -4,8 +4,8 @@
 import pytest
 from tvm import tirx
 
-from smartmem_tvm.schedule.core.expressions import contiguous_run
-from smartmem_tvm.schedule.core.nest import index
+from smartmem_tvm.schedule.core.expressions import contiguous_run, intervals
+from smartmem_tvm.schedule.core.nest import fresh, index
 
 
 def rows_of(length: int):
@@ -21,3 +21,21 @@ def test_a_run_divides_the_longest_one_of_interest(length, most, run):
     """Whoever copies `most` elements run by run copies them all."""
     found = contiguous_run(rows_of(length), 64 * length, {}, most)
     assert found == run and most % found == 0
+
+
+def test_a_loop_falls_into_parts_in_which_conditions_on_its_place_hold_or_do_not():
+    k, j = fresh("k"), fresh("j")
+    x, y, z = (tirx.decl_buffer([index(64), index(9)], "float32", name) for name in "xyz")
+    joined = tirx.if_then_else(k >= 12, z[k - 12, j], tirx.if_then_else(k >= 5, y[k - 5, j], x[k, j]))
+    assert intervals(joined, k, {k: 19, j: 9}) == [(0, 5), (5, 7), (12, 7)]
+    assert intervals(joined, j, {k: 19, j: 9}) == [(0, 9)]
+    padded = tirx.if_then_else(k + j >= 3, x[k, j], tirx.const(0, "float32"))
+    assert intervals(padded, k, {k: 19, j: 9}) == [(0, 19)]
+    inside = tirx.if_then_else(tirx.all(k >= 1, k < 18), x[k, j], tirx.const(0, "float32"))
+    assert intervals(inside, k, {k: 19, j: 9}) == [(0, 1), (1, 17), (18, 1)]
+
+
+def test_a_loop_that_would_fall_into_too_many_parts_is_left_whole():
+    k, x = fresh("k"), tirx.decl_buffer([index(400)], "float32")
+    every_other = tirx.if_then_else(tirx.floormod(k, index(2)).equal(index(0)), x[k], tirx.const(0, "float32"))
+    assert intervals(every_other, k, {k: 400}) == [(0, 400)]

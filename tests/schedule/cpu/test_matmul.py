@@ -6,8 +6,11 @@ import pytest
 import tvm
 from tvm import te, tirx, topi
 
+from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.ir.walk import collect, stores
 from smartmem_tvm.schedule import CpuParams, Matmul
+from smartmem_tvm.schedule.core.expressions import has_select
+from smartmem_tvm.schedule.cpu.matmul_plan import MatmulPlan
 from smartmem_tvm.schedule.cpu.tile import best_tile, fits, row_tiles
 
 
@@ -241,11 +244,11 @@ CONVOLUTIONS = {
     "1x1": ((12, 9, 20, 1, 1, 0, 1), "Matmul"),
     "1x1 strided": ((12, 9, 20, 1, 2, 0, 1), "Matmul"),
     "patches": ((3, 16, 10, 4, 4, 0, 1), "Matmul"),
-    "3x3 padded": ((6, 16, 13, 3, 1, 1, 1), "InSequence"),
-    "3x3 strided": ((5, 11, 7, 3, 2, 1, 1), "InSequence"),
-    "7x7 rows": ((8, 7, 9, 3, 1, 1, 1), "InSequence"),
-    "grouped": ((12, 8, 24, 3, 1, 1, 3), "InSequence"),
-    "grouped strided": ((8, 13, 8, 3, 2, 1, 2), "InSequence"),
+    "3x3 padded": ((6, 16, 13, 3, 1, 1, 1), "Slide"),
+    "3x3 strided": ((5, 11, 7, 3, 2, 1, 1), "Slide"),
+    "7x7 rows": ((8, 7, 9, 3, 1, 1, 1), "Slide"),
+    "grouped": ((12, 8, 24, 3, 1, 1, 3), "Slide"),
+    "grouped strided": ((8, 13, 8, 3, 2, 1, 2), "Slide"),
     "depthwise": ((6, 15, 6, 7, 1, 3, 6), "Depthwise"),
     "depthwise unpadded": ((5, 10, 5, 3, 2, 0, 5), "Depthwise"),
 }
@@ -293,6 +296,77 @@ def test_what_is_joined_along_the_depth_is_packed_in_vectors(check, first, secon
         return w @ np.maximum(np.vstack([x, y]), 0)
 
     check(*_joined_channels(first, second, columns), reference, "Matmul")
+
+
+def _asks_which(scheduled) -> bool:
+    return has_select(scheduled.body)
+
+
+@pytest.mark.parametrize("swapped", [0, 1])
+@pytest.mark.parametrize("sizes, columns", [((7, 5, 13), 49), ((1, 1, 1), 17), ((16, 8, 8), 3)])
+def test_each_of_the_joined_tensors_is_copied_by_a_loop_of_its_own(check, swapped, sizes, columns):
+    """Asking for each element which one it is took most of the time of products of twenty joined tensors."""
+    x, y, z = (te.placeholder((size, columns), name=name) for size, name in zip(sizes, "xyz", strict=True))
+    w, k = te.placeholder((12, sum(sizes)), name="w"), te.reduce_axis((0, sum(sizes)), name="k")
+    first, second = sizes[0], sizes[0] + sizes[1]
+
+    def joined(k, j):
+        rest = tirx.if_then_else(first <= k, y[k - first, j], x[k, j])
+        return tirx.max(tirx.if_then_else(second <= k, z[k - second, j], rest), f32(0.0))
+
+    output = te.compute((12, columns), lambda f, j: te.sum(w[f, k] * joined(k, j), axis=k), name="out")
+
+    def reference(x, y, z, w):
+        return w @ np.maximum(np.vstack([x, y, z]), 0)
+
+    assert not _asks_which(check([x, y, z, w], output, reference, "Matmul", given={"matmul.swapped": swapped}))
+
+
+def test_a_copy_across_the_lines_of_an_operand_costs_more_than_one_along_them():
+    """Of pictures, rows that are pixels are copied channel by channel; rows that are filters need not be."""
+
+    def plan(pixels_first: bool) -> MatmulPlan:
+        x = te.placeholder((196, 576) if pixels_first else (576, 196), name="x")
+        w, k = te.placeholder((128, 576), name="w"), te.reduce_axis((0, 576), "k")
+        at = (lambda p, c: x[p, c]) if pixels_first else (lambda p, c: x[c, p])
+        shape = (196, 128) if pixels_first else (128, 196)
+        out = te.compute(
+            shape,
+            lambda i, j: (
+                te.sum(tirx.max(at(i, k), f32(0.0)) * w[j, k], k)
+                if pixels_first
+                else te.sum(w[i, k] * tirx.max(at(j, k), f32(0.0)), k)
+            ),
+        )
+        kernel = Matmul().prepare(parse(te.create_prim_func([x, w, out])))
+        return Matmul.plan(kernel, CpuParams(), [each for each in kernel.inputs if each.name == "w"])
+
+    assert plan(True).right_constant and plan(True).left_packed
+    assert not plan(False).right_constant and not plan(False).left_packed
+
+
+def _pointwise(channels: int, pixels: int, filters: int, constant: bool) -> MatmulPlan:
+    x, w = te.placeholder((channels, pixels), name="x"), te.placeholder((filters, channels), name="w")
+    k = te.reduce_axis((0, channels), "k")
+    kernel = Matmul().prepare(
+        parse(te.create_prim_func([x, w, te.compute((filters, pixels), lambda i, j: te.sum(w[i, k] * x[k, j], k))]))
+    )
+    return Matmul.plan(kernel, CpuParams(), [each for each in kernel.inputs if each.name == "w"] if constant else [])
+
+
+def test_weights_that_few_pixels_use_are_read_in_panels():
+    """They come from memory, where only panels are asked for before they are needed; many pixels hide that."""
+    assert _pointwise(128, 49, 512, constant=True).right_constant
+    assert not _pointwise(64, 3136, 64, constant=True).right_constant
+    assert _pointwise(64, 3136, 64, constant=True).contraction.left.source.name == "w"
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_channels_that_lie_in_a_page_each_are_dear_to_walk_across(lanes):
+    near, far = (_pointwise(64, pixels, 64, constant=True).contraction for pixels in (900, 3600))
+    plans = [MatmulPlan(each.swapped(), CpuParams(lanes=lanes)) for each in (near, far)]
+    a_pixel = [plan._stepping() / plan.rows for plan in plans]
+    assert all(not plan.left_packed for plan in plans) and 0 < a_pixel[0] < a_pixel[1]
 
 
 def _packs_in_vectors(scheduled) -> bool:

@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import gcd
 
+import numpy as np
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ...ir.index_map import function_name, is_if_then_else, variables
+from ...ir.index_map import NotAnIndex, evaluate, function_name, is_if_then_else, variables
 from ...ir.kernel import substitute
 from ...ir.walk import collect, contains, loads, stores
 from .nest import fresh, index
 
 _CHEAP_ARITHMETIC = 16  # operations: more than that is a polynomial standing for a transcendental
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+_MOST_INTERVALS = 64  # of a loop, each of which is a loop of its own
 _CHEAP_CALLS = frozenset({"if_then_else", "fabs", "sqrt", "rsqrt", "floor", "ceil", "isnan"})  # of any dialect
 
 
@@ -168,6 +171,25 @@ def piece_length(node, var, extents: Mapping) -> int:
     divisions = [each for each in collect(node, (tirx.FloorDiv, tirx.FloorMod)) if isinstance(each.b, tirx.IntImm)]
     divisors = [int(each.b) for each in divisions if uses(each.a, [var])]
     return gcd(extents[var], *divisors) if divisors else 1
+
+
+def intervals(node, var, extents: Mapping) -> list[tuple[int, int]]:
+    """(first, length) of the parts of the loop over `var` in which no condition on it alone changes: joined tensors."""
+    size, cuts = extents[var], {0}
+    for condition, _, _ in choices(node):
+        if variables(condition) == [var]:
+            cuts |= _changes(condition, var, size)
+    cuts = sorted(cuts) if len(cuts) <= _MOST_INTERVALS else [0]
+    return [(first, after - first) for first, after in pairwise([*cuts, size])]
+
+
+def _changes(condition, var, size: int) -> set[int]:
+    """Places from which on a condition holds, or no longer holds; none if it is not of integers only."""
+    try:
+        holds = np.broadcast_to(evaluate(condition, {var: np.arange(size)}), size)
+    except NotAnIndex:
+        return set()
+    return {int(each) + 1 for each in np.flatnonzero(holds[1:] != holds[:-1])}
 
 
 def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int:

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 
-from ...ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import collect, loads
 from ..core.contraction import split_iterator
-from ..core.expressions import Walk, memory_order, uses
+from ..core.expressions import Walk, has_select, memory_order, uses
 from ..core.nest import index
 from ..core.reduction import Reduction, reduction_of
+from .padding import padding_of
+from .sliding_image import Image
 
 _CHANNELS = 8  # that are worth lanes of their own where the results are not next to each other
 
@@ -139,7 +139,7 @@ class LoneWindow:
 
 def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     """The window in a prepared kernel, or None if it is another kernel."""
-    maker, rest = _maker(kernel)
+    maker, rest = maker_of(kernel)
     reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
     if reduction is None:
         return None
@@ -147,7 +147,7 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     load = _picture(reduction, maker)
     if load is None:
         return None
-    value, fill, inside = _padding(maker, load) if maker is not None else (None, None, {})
+    value, fill, inside = padding_of(maker, load) if maker is not None else (None, None, {})
     sides = _sides(reduction, load, inside)
     if sides is None or not _each_by_itself(reduction, load, sides):
         return None
@@ -164,6 +164,24 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     if along[1] != (sides[-1].stride if channel is None else 1):
         return None
     return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
+
+
+def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneWindow | None:
+    """A window that sums up channels, too, as one over each picture by itself.
+
+    None if it sees padding only, or something else than lines and columns decides what the picture is.
+    """
+    value, fill, inside = padding_of(maker, image.load) if maker is not None else (None, None, {})
+    dims = range(len(image.load.indices))[-2:]
+    if not set(inside) <= set(dims) or (maker is not None and has_select(value)):
+        return None
+    sides = [
+        _side(reduction, image.load, dim, (var, stride), image.window, inside)
+        for dim, var, stride in zip(dims, image.columns, image.strides, strict=True)
+    ]
+    if None in sides:
+        return None
+    return LoneWindow(reduction, image.load, maker, value, fill, *sides, None)
 
 
 def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side]):
@@ -184,7 +202,7 @@ def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side])
     return None
 
 
-def _maker(kernel: Kernel) -> tuple[Stage | None, tuple]:
+def maker_of(kernel: Kernel) -> tuple[Stage | None, tuple]:
     """The stage that writes what the others read, if the first one is such a stage, and the others."""
     first, rest = kernel.stages[0], kernel.stages[1:]
     if first.reduction or not rest or not isinstance(first.body, tirx.BufferStore):
@@ -223,40 +241,6 @@ def _lines_and_columns(reduction: Reduction, maker: Stage | None) -> Reduction:
     return reduction
 
 
-def _padding(maker: Stage, load) -> tuple[object, object, dict[int, tuple[int, int]]]:
-    """The value of what is no padding, that of the padding, and the range of each dimension where there is none."""
-    value, inside = maker.body.value, {}
-    if not is_if_then_else(value) or loads(value.args[2]):
-        return value, None, {}
-    dims = {at: dim for dim, at in enumerate(maker.body.indices) if isinstance(at, ir.Var)}
-    for condition in _conjuncts(value.args[0]):
-        used = variables(condition)
-        found = _range(condition, used[0], maker.extents[used[0]]) if len(used) == 1 and used[0] in dims else None
-        if found is None:
-            return value, None, {}
-        low, high = inside.get(dims[used[0]], found)
-        inside[dims[used[0]]] = (max(low, found[0]), min(high, found[1]))
-    sliding = {dim for dim, at in enumerate(load.indices) if not isinstance(at, ir.Var)}
-    return (value.args[1], value.args[2], inside) if set(inside) <= sliding else (value, None, {})
-
-
-def _conjuncts(condition) -> list:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
-
-
-def _range(condition, var, extent: int) -> tuple[int, int] | None:
-    """The one range of `var` in which a condition holds."""
-    try:
-        holds = np.flatnonzero(evaluate(condition, {var: np.arange(extent)}))
-    except NotAnIndex:
-        return None
-    if len(holds) == 0 or holds[-1] - holds[0] + 1 != len(holds):
-        return None
-    return int(holds[0]), int(holds[-1]) + 1
-
-
 def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]]) -> list[Side] | None:
     """The dimensions of the picture in which the window moves; None if it is no such window."""
     walk, sides = Walk(reduction.extents), []
@@ -267,13 +251,20 @@ def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]]) ->
         steps = [walk.step(at, v) for v in (*moved, *taps)]
         if len(moved) != 1 or any(step is None or step < 1 for step in steps):
             return None
-        last = {v: index(reduction.extents[v] - 1) for v in taps}
-        reach = 1 + int(walk.analyzer.simplify(substitute(at, {**last, moved[0]: index(0)})))
-        whole = (0, int(load.source.shape[dim]))
-        sides.append(Side(dim, moved[0], reduction.extents[moved[0]], steps[0], reach, inside.get(dim, whole)))
-        if sides[-1].inside[0] >= min(sides[-1].inside[1], sides[-1].places(sides[-1].extent)):
-            return None  # all that it looks at is padding
+        side = _side(reduction, load, dim, (moved[0], steps[0]), taps, inside)
+        if side is None:
+            return None
+        sides.append(side)
     return sides if 1 <= len(sides) <= 2 else None
+
+
+def _side(reduction: Reduction, load, dim: int, moved: tuple, taps, inside: Mapping) -> Side | None:
+    """A dimension of the picture in which results move by a variable and its stride; None if all of it is padding."""
+    (var, stride), at = moved, load.indices[dim]
+    last = {v: index(reduction.extents[v] - 1) for v in taps}
+    reach = 1 + int(sym.Analyzer().simplify(substitute(at, {**last, var: index(0)})))
+    side = Side(dim, var, reduction.extents[var], stride, reach, inside.get(dim, (0, int(load.source.shape[dim]))))
+    return None if side.inside[0] >= min(side.inside[1], side.places(side.extent)) else side
 
 
 def _each_by_itself(reduction: Reduction, load, sides: list[Side]) -> bool:

@@ -31,7 +31,7 @@ from tvm import tirx
 from ...ir.kernel import Kernel, substitute
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, given_value
-from ..core.expressions import chooses_along, has_select, piece_length, size
+from ..core.expressions import chooses_along, has_select, intervals, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
 from .accumulators import Accumulators
@@ -174,12 +174,14 @@ class MatmulEmitter:
             return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k), coming)
         packed = scratch([plan.depth, width], plan.contraction.right.ty.dtype, "right")
         pack = self.pack_panel(packed, task.batch, column, width)
-        return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j])))
+        coming = self._next_panel(task, column) if width == plan.tile.width else None
+        return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j], coming)))
 
     def _next_panel(self, task: Task, column) -> NextPanel | None:
-        """The panel after the one at `column`, where panels lie in memory one after the other."""
+        """The panel after the one at `column`, where it lies in memory row by row."""
         plan, width = self.plan, self.plan.tile.width
-        if not plan.in_panels or plan.panels < 2 or plan.tiles_in_turn < 2:
+        known = plan.in_panels or (plan.right_packed and plan.right_lies_in_rows)
+        if not known or plan.panels < 2 or plan.tiles_in_turn < 2:
             return None  # the only tile of a panel waits for that one
         last = index((plan.panels - 1) * width)
         after = self.scope.analyzer.simplify(tirx.min(column + index(width), last))
@@ -227,7 +229,9 @@ class MatmulEmitter:
             def at(v):
                 return nest(level + 1, flat * index(extents[var]) + v, {**point, var: v})
 
-            piece = piece_length(operand, var, extents)
+            parts, piece = intervals(operand, var, extents), piece_length(operand, var, extents)
+            if len(parts) > 1:  # of several tensors: each has a loop of its own, without asking which one
+                return block(*(self.scope.loop(n, lambda v, s=s: at(index(s) + v), f"k{level}") for s, n in parts))
             if piece in (1, extents[var]):
                 return self.scope.loop(extents[var], at, f"k{level}")
             return self.scope.loop(

@@ -5,21 +5,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from math import gcd
 
 from tvm import ir
 
 from ...ir.kernel import substitute
-from ..core.expressions import Walk, contiguous_run
+from ...ir.walk import loads
+from ..core.expressions import Walk, chooses_along, contiguous_run, uses
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, best_tile, column_tiles, cycles, row_tiles, total_cycles
 
-_FLOAT_BYTES = 4
+_FLOAT_BYTES, _LINE_BYTES = 4, 64
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
+_FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
+_OTHER_LINE_NARROW = 0.3  # the same beside the longer steps of narrow vectors, with AVX2 say
+_OTHER_PAGE = 1.5  # the same where each step is in another page of memory
+_PAGE_BYTES, _NARROW = 4096, 8  # lanes
+_UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand: only panels are asked for beforehand
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 
 
@@ -125,8 +132,10 @@ class MatmulPlan(FusedContraction):
     @property
     def right_constant(self) -> bool:
         """Whether the right operand is read from one of the constants."""
-        right = self.contraction.right
-        return isinstance(right, ir.TensorLoad) and any(right.source.same_as(each) for each in self.constants)
+        return self._is_constant(self.contraction.right)
+
+    def _is_constant(self, operand) -> bool:
+        return isinstance(operand, ir.TensorLoad) and any(operand.source.same_as(each) for each in self.constants)
 
     @cached_property
     def right_packed(self) -> bool:
@@ -153,16 +162,33 @@ class MatmulPlan(FusedContraction):
         """Whether the right operand lies in panels."""
         return self.right_step == self.tile.width
 
+    @property
+    def right_lies_in_rows(self) -> bool:
+        """Whether a row of a panel of the right operand, as it is in memory, is one piece of whole lines."""
+        right = self.contraction.right
+        return (
+            isinstance(right, ir.TensorLoad)
+            and self.tile.width * _FLOAT_BYTES % _LINE_BYTES == 0
+            and (self.right_run(self.tile.width) == self.tile.width)
+        )
+
     @cache  # noqa: B019 - a plan lives as long as its rule runs
     def right_run(self, width: int) -> int:
-        """Columns that lie next to each other in the right operand wherever a panel starts."""
-        b, k = fresh("b"), fresh("k")
+        """Columns that lie next to each other in all that the right operand is made of, wherever a panel starts."""
+        if chooses_along(self.contraction.right, self.contraction.columns):
+            return 1
+        b, k, j = fresh("b"), fresh("k"), fresh("j")
+        moving = [n for n, each in enumerate(loads(self.right(b, j, k))) if uses(each, [j])]
+        outer = {b: self.batch, k: self.depth}
 
-        def access(column):
-            value = self.right(b, column, k)
-            return (value.source, value.indices) if isinstance(value, ir.TensorLoad) else None
+        def run(number: int) -> int:
+            def access(column):
+                load = loads(self.right(b, column, k))[number]
+                return load.source, load.indices
 
-        return contiguous_run(access, self.columns, {b: self.batch, k: self.depth}, width)
+            return contiguous_run(access, self.columns, outer, width)
+
+        return gcd(*map(run, moving)) if moving else 1
 
     def output_run(self, along_rows: bool, most: int) -> int:
         """Results that lie next to each other in memory down the rows (or along the columns) of a tile."""
@@ -186,14 +212,21 @@ class MatmulPlan(FusedContraction):
         Of 49 columns the last one takes as long as a vector; as rows they fill all vectors, and are stored one by one.
         """
         multiplying = self.depth * total_cycles(self.tile, self.rows, self.columns, self.params, self.depth)
-        return self.batch * (multiplying + self._stepping()) + self._copying()
+        return self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
+
+    def _waiting(self) -> float:
+        """Cycles that a product waits for weights that it does not read in panels."""
+        return self.batch * self.rows * self.depth * _UNASKED if self._is_constant(self.contraction.left) else 0.0
 
     def _stepping(self) -> float:
         """Cycles that tiles wait for a left operand of which each step along the depth is in another cache line."""
-        if self.left_packed or self._left_step() == 1:
+        step = self._left_step()
+        if self.left_packed or step == 1:
             return 0.0
+        far = step is None or step * _FLOAT_BYTES >= _PAGE_BYTES
         tiles = -(-self.rows // self.tile.height) * -(-self.columns // self.tile.width)
-        return tiles * self.depth * _OTHER_LINE
+        near = _OTHER_LINE if self.params.lanes > _NARROW else _OTHER_LINE_NARROW
+        return tiles * self.depth * (_OTHER_PAGE if far else near)
 
     def _left_step(self) -> int | None:
         b, m, k = fresh("b"), fresh("m"), fresh("k")
@@ -203,9 +236,17 @@ class MatmulPlan(FusedContraction):
     def _copying(self) -> float:
         lanes = self.params.lanes
         right = self.row_chunks.count * self.depth * self.columns * self._copy(self.right_packed, self.right_run(lanes))
-        left = self.rows * self.depth * self._copy(self.left_packed, 1)
+        left = self.rows * self.depth * (self._copy(self.left_packed, 1) + self._copying_across())
         stores = self.rows * self.columns * self._copy(True, self.output_run(False, lanes))
         return self.batch * (right + left + stores)
+
+    def _copying_across(self) -> float:
+        """Cycles more for an element of a left operand, where the next one of a copied row is in another line."""
+        b, m, k = fresh("b"), fresh("m"), fresh("k")
+        walk = Walk({b: self.batch, m: self.rows, k: self.depth})
+        read = [each for each in loads(self.left(b, m, k)) if uses(each, [m])]
+        across = self.left_packed and not any(walk.load_stride(each, k) == 1 for each in read)
+        return _FAR_COPY if across else 0.0
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 

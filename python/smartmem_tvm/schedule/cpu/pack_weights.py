@@ -22,7 +22,7 @@ from .matmul import Matmul
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
 from .rule import CpuRule
-from .slide import Slide
+from .sliding_convolution import convolution_of
 
 
 @module_pass(opt_level=0, name="PackWeights")
@@ -113,7 +113,7 @@ class _Look(CpuRule):
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
         rule = given_rule()
-        if rule not in (None, "Matmul") or (rule is None and Slide.convolution(kernel) is not None):
+        if rule not in (None, "Matmul") or (rule is None and convolution_of(kernel) is not None):
             return
         plan = Matmul.plan(kernel, params, [kernel.inputs[position] for position in self.positions])
         if plan is not None and plan.right_constant:

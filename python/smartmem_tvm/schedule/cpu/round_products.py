@@ -27,7 +27,7 @@ from .pack_weights import fused_index, walk_start
 from .params import CpuParams
 from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
 from .rule import CpuRule
-from .slide import Slide
+from .sliding_convolution import convolution_of
 from .tile_unit import DEPTH, SIDE
 
 
@@ -147,7 +147,7 @@ class _Look(CpuRule):
     def _objection(kernel: Kernel, contraction: Contraction) -> str | None:
         if any(var not in kernel.stages[0].extents for var in contraction.reduction.extents):
             return "it is a product of groups"
-        if Slide.convolution(kernel) is not None:
+        if convolution_of(kernel) is not None:
             return "its window slides over few channels"
         if any(str(each.ty.dtype) != FLOAT for each in (contraction.left, contraction.right)):
             return "its operands are of another type"

@@ -11,8 +11,9 @@
       out[f, y, x] = finish(sums[f, y*pitch + x])
 
 The places between the end of a line and the next one are computed in vain: `pitch` over the columns of the result,
-where packing would copy each element of the image once for each place of the window. With a stride the image is taken
-apart first, one plane for each remainder of the lines and columns, and the same walk goes through the planes.
+where packing would copy each element of the image once for each place of the window. What is padded, or has a stride,
+is copied by each task: with its padding, and with one plane for each remainder of the lines and columns. The same walk
+goes through the planes, and the padded picture never is in memory as a whole.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from math import prod
 from tvm import tirx
 
 from ...ir.kernel import Kernel, substitute
-from ..core.contraction import Contraction, contraction_of
 from ..core.decisions import decide
 from ..core.expressions import has_select, split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
-from ..core.reduction import reduction_of
 from .accumulators import Accumulators
 from .params import CpuParams
 from .rule import CpuRule
-from .sliding_image import Image, image_of
-from .tile import best_tile, column_tiles, row_tiles
+from .sliding_convolution import Convolution, convolution_of
+from .tile import best_tile, column_tiles, row_tiles, total_cycles
+from .window_band import Band
 
-_MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
-_MOST_ROWS_STRIDED = 128  # the same where packing gathers element by element; planes are taken apart once
-_MOST_IN_VAIN = 0.04  # of the places between two lines, for the second bound
+_FLOAT_BYTES = 4
+_SUM = 4.0  # cycles to store a vector of sums, load it, and store what becomes of it
+_COPY = 3.0  # cycles to fill a vector with padding, and to load and store one
+_DEAL = 1.0  # cycles for an element of a picture that is dealt out
+_FAR = 0.1  # of the time more where a copy does not stay in the second-level cache
 _UNROLLED = 9  # places of a window up to which they are written out
 
 
@@ -72,64 +74,68 @@ class Slide(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is no such convolution."""
-        found = self.convolution(kernel)
-        return None if found is None else _Emitter(*found, params).kernel()
-
-    @staticmethod
-    def convolution(kernel: Kernel) -> tuple[Contraction, Image] | None:
-        """The contraction in a prepared kernel and the picture it reads, or None if it is no such convolution."""
-        reduction = reduction_of(kernel)
-        contraction = contraction_of(reduction) if reduction is not None else None
-        if contraction is None or not contraction.rows or contraction.extent(contraction.rows) > _MOST_ROWS_STRIDED:
-            return None
-        image = image_of(contraction)
-        if image is None or contraction.extent(contraction.rows) > _most_rows(contraction, image):
-            return None
-        return contraction, image
-
-
-def _most_rows(contraction: Contraction, image: Image) -> int:
-    """Rows up to which sliding over a picture is faster than packing it."""
-    columns = contraction.reduction.extents[image.columns[1]]
-    strided = image.strides[1] > 1 and image.pitch <= (1 + _MOST_IN_VAIN) * columns
-    return _MOST_ROWS_STRIDED if strided else _MOST_ROWS
+        found = convolution_of(kernel)
+        return None if found is None else _Emitter(found, params).kernel()
 
 
 class _Emitter:
-    def __init__(self, contraction: Contraction, image: Image, params: CpuParams):
-        self.contraction, self.image, self.scope = contraction, image, Scope()
-        self.reduction, self.extents = contraction.reduction, contraction.reduction.extents
-        self.rows = contraction.extent(contraction.rows)
-        self.outer = (*contraction.batch, *contraction.columns[:-2])
-        self.lines, self.columns = (self.extents[v] for v in image.columns)
-        self.pitch = image.pitch
-        self.choice = decide("slide", self._choice(params), fits=self._fits, **self._facts(params))
+    def __init__(self, found: Convolution, params: CpuParams):
+        self.contraction, self.image, self.picture = found.contraction, found.image, found.picture
+        self.scope, self.params = Scope(), params
+        self.reduction, self.extents = self.contraction.reduction, self.contraction.reduction.extents
+        self.rows = self.contraction.extent(self.contraction.rows)
+        self.outer = (*self.contraction.batch, *self.contraction.columns[:-2])
+        self.lines, self.columns = (self.extents[v] for v in self.image.columns)
+        self.channels = tuple(v for v in self.contraction.depth if v not in self.image.window)
+        self.pitch = self.image.pitch if self.picture is None else self._band(1).pitch
+        self.choice = decide("slide", self._choice(), fits=self._fits, **self._facts())
         self.params = replace(params, lanes=self.choice.lanes)
+        self.band = None if self.picture is None else self._band(self.choice.lines)
 
     # -- what is chosen ------------------------------------------------------------------------------------------
 
-    def _choice(self, params: CpuParams) -> SlideChoice:
-        wanted = params.tasks if self.reduction.work >= params.serial_below else 1
+    def _choice(self) -> SlideChoice:
+        p = self.params
+        wanted = p.tasks if self.reduction.work >= p.serial_below else 1
         batch = prod(self.extents[v] for v in self.outer)
-        whole = (n for n in range(self.lines, 0, -1) if self.lines % n == 0)
-        lines = next(n for n in whole if batch * (self.lines // n) >= wanted or n == 1)
-        tile = best_tile(self.rows, self._places(lines), params)
+        whole = [n for n in range(1, self.lines + 1) if self.lines % n == 0]
+        enough = [n for n in whole if batch * (self.lines // n) >= wanted or n == 1]
+        lines = min(enough, key=self._cycles)
+        tile = best_tile(self.rows, self._places(lines), p)
         written_out = prod(self.extents[v] for v in self.image.window) <= _UNROLLED
-        return SlideChoice(tile.height, tile.width, params.lanes, lines, written_out, wanted > 1)
+        return SlideChoice(tile.height, tile.width, p.lanes, lines, written_out, wanted > 1)
+
+    def _cycles(self, lines: int) -> float:
+        """Estimated cycles of all lines, so many at a time: products, and copies of what they look at."""
+        p, places = self.params, self._places(lines)
+        depth = self.contraction.extent(self.contraction.depth)
+        tile = best_tile(self.rows, places, p)
+        work = depth * total_cycles(tile, self.rows, places, p) + self.rows * places / p.lanes * _SUM
+        if self.picture is not None:
+            band = self._band(lines)
+            copied = band.pictures * band.places
+            work += copied * (_COPY / p.lanes if band.phases == 1 else _DEAL)
+            work *= 1 + _FAR * (copied * _FLOAT_BYTES > p.panel_bytes)
+        return self.lines // lines * work
 
     def _fits(self, choice: SlideChoice) -> bool:
         return self.lines % choice.lines == 0 and choice.height <= self.rows
 
-    def _facts(self, params: CpuParams) -> dict[str, int]:
+    def _facts(self) -> dict[str, int]:
         window = prod(self.extents[v] for v in self.image.window)
         sizes = {"rows": self.rows, "lines": self.lines, "columns": self.columns, "window": window}
         depth = self.contraction.extent(self.contraction.depth)
         places = self._places(self.lines)
-        return {**sizes, "depth": depth, "stride": prod(self.image.strides), "places": places, **params.facts}
+        return {**sizes, "depth": depth, "stride": prod(self.image.strides), "places": places, **self.params.facts}
 
     def _places(self, lines: int) -> int:
-        """From the first result of some lines to the last one."""
-        return (lines - 1) * self.pitch + self.columns
+        """Sums of some lines, those in vain included; of a copy in whole vectors, as what is behind it may be read."""
+        places = self._between(lines, self.pitch)
+        return places if self.picture is None else -(-places // self.params.lanes) * self.params.lanes
+
+    def _between(self, lines: int, pitch: int) -> int:
+        """Places from the first result of some lines to the last one."""
+        return (lines - 1) * pitch + self.columns
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -141,21 +147,19 @@ class _Emitter:
         def task(number):
             place = split_index(tirx.floordiv(number, index(parts)), self.outer, self.extents)
             first = tirx.floormod(number, index(parts)) * index(self.choice.lines)
-            return self._lines({var: self.scope.analyzer.simplify(at) for var, at in place.items()}, first)
+            place = {var: self.scope.analyzer.simplify(at) for var, at in place.items()}
+            return self._lines(place, self.scope.analyzer.simplify(first))
 
         return self.scope.loop(tasks, task, "task", PARALLEL if self.choice.parallel and tasks > 1 else SERIAL)
 
     def _lines(self, place: Mapping, first) -> tirx.Stmt:
         """The results of some lines, for all rows."""
-        dtype = self.reduction.accumulator.ty.dtype
-        sums = scratch([self.rows, self._places(self.choice.lines)], dtype, "sums")
-        if self.image.strides == (1, 1):
-            return allocate(
-                [sums], block(self._tiles(place, self._whole(first), sums), self._finish(place, first, sums))
-            )
-        planes = self._planes(dtype)
-        statements = (self._take_apart(place, first, planes), self._tiles(place, self._apart(planes), sums))
-        return allocate([sums, planes], block(*statements, self._finish(place, first, sums)))
+        sums = scratch([self.rows, self._places(self.choice.lines)], self.reduction.accumulator.ty.dtype, "sums")
+        finish = self._finish(place, first, sums)
+        if self.band is None:
+            return allocate([sums], block(self._tiles(place, self._whole(first), sums), finish))
+        fill, tiles = self.band.fill(self.scope, self.params), self._tiles(place, self._copied, sums)
+        return allocate([sums, self.band.buffer], block(fill, self._copy(place, first), tiles, finish))
 
     # -- the picture ---------------------------------------------------------------------------------------------
 
@@ -172,68 +176,33 @@ class _Emitter:
 
         return read
 
-    def _planes(self, dtype):
-        """Scratch for a plane of each remainder of lines and columns, of each channel."""
-        channels = [self.extents[v] for v in self._channels]
-        down, across = self.image.strides
-        reach = 1 + self._last_tap[0] // down
-        return scratch([*channels, down, across, self.choice.lines - 1 + reach, self.pitch], dtype, "planes")
+    def _band(self, lines: int) -> Band:
+        """Scratch for what some lines look at, one channel after the other."""
+        channels, dtype = prod(self.extents[v] for v in self.channels), self.reduction.accumulator.ty.dtype
+        band = Band(self.picture, lines, 1, 0, channels, True, dtype)
+        beyond = max(
+            0, band.size[1] - band.phases * band.pitch
+        )  # of the last line: padding that it shares with no other
+        return replace(band, slack=beyond + -self._between(lines, band.pitch) % self.params.lanes)
 
-    @property
-    def _channels(self) -> tuple:
-        return tuple(v for v in self.contraction.depth if v not in self.image.window)
+    def _channel(self, point: Mapping):
+        flat = index(0)
+        for var in self.channels:
+            flat = flat * index(self.extents[var]) + point[var]
+        return flat
 
-    @property
-    def _last_tap(self) -> tuple[int, int]:
-        """The farthest line and column that the first result reads."""
-        ends = {v: index(self.extents[v] - 1) for v in self.contraction.depth}
-        point = {**ends, **{v: index(0) for v in (*self.image.columns, *self.outer)}}
-        return tuple(int(self.scope.analyzer.simplify(substitute(at, point))) for at in self.image.load.indices[-2:])
-
-    def _take_apart(self, place: Mapping, first, planes) -> tirx.Stmt:
-        """Copy what these lines read: ``planes[i, a, b, y, x] = source[i, (first + y)*down + a, x*across + b]``."""
-        (down, across), (high, wide) = self.image.strides, self.image.sizes
-        *lead, _, _ = self.image.load.indices
-
+    def _copy(self, place: Mapping, first) -> tirx.Stmt:
         def channel(point: dict) -> tirx.Stmt:
-            at, front = point.values(), [substitute(each, {**place, **point}) for each in lead]
-            return block(*(lines_of(at, front, a) for a in range(down)))
+            one = self.band.picture(self._channel(point))
+            return one.copy(self.scope, self.params, {**place, **point}, first)
 
-        def lines_of(at: list, front: list, a: int) -> tirx.Stmt:
-            # the last lines of the picture may have no partner in every plane
-            lines = min(int(planes.shape[-2]), -(-(high - a - (self.lines - self.choice.lines) * down) // down))
+        return self.scope.nest(self.channels, self.extents, channel, "i")
 
-            def copies(y, x, count: int) -> list:
-                return [copy(y, x, b) for b in range(count)]
-
-            def copy(y, x, b: int) -> tirx.Stmt:
-                source = self.image.load.source[(*front, (first + y) * index(down) + a, x * index(across) + b)]
-                # Halves become the numbers that are summed here, once, and not once for each row.
-                return self.scope.simplify(store(planes, source.astype(planes.ty.dtype), *at, a, b, y, x))
-
-            def line(y) -> tirx.Stmt:
-                # All planes at once: what lies next to each other is read as vectors, and shuffled.
-                whole, rest = divmod(wide, across)
-                main = self.scope.loop(whole, lambda x: block(*copies(y, x, across)), "x") if whole else None
-                return block(main, *copies(y, index(whole), rest))
-
-            return self.scope.loop(lines, line, "y")
-
-        return self.scope.nest(self._channels, self.extents, channel, "i")
-
-    def _apart(self, planes):
-        """Reads the planes."""
-        line, column = self.image.columns
-        taps = self.image.load.indices[-2:]
-
-        def read(place: Mapping, depth: Mapping, at):
-            point = {**place, **depth, line: index(0), column: index(0)}
-            tap = [substitute(each, point) for each in taps]
-            split = [(tirx.floormod(t, index(s)), tirx.floordiv(t, index(s))) for t, s in zip(tap, self.image.strides)]
-            (a, y), (b, x) = split
-            return planes[(*(depth[v] for v in self._channels), a, b, y, x + at)]
-
-        return read
+    def _copied(self, _: Mapping, depth: Mapping, at):
+        """Reads the copy."""
+        channel = self._channel(depth) * index(self.band.places)
+        taps = {v: depth[v] for v in self.image.window}
+        return self.band.buffer[channel + self.band.tap(taps) + at]
 
     # -- tiles ---------------------------------------------------------------------------------------------------
 
@@ -273,7 +242,7 @@ class _Emitter:
         def kind(var):
             return UNROLL if self.choice.written_out and var in self.image.window else SERIAL
 
-        return self.scope.nest((*self._channels, *self.image.window), self.extents, body, "k", kind)
+        return self.scope.nest((*self.channels, *self.image.window), self.extents, body, "k", kind)
 
     def _finish(self, place: Mapping, first, sums) -> tirx.Stmt:
         line, column = self.image.columns

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tvm import tirx
@@ -41,12 +41,25 @@ class Band:
         Channels next to each other, 1 where lines and columns are.
     slack : int
         Places behind it that may be read.
+    pictures : int
+        That it has, one after the other; `copy` fills the one that begins at `origin`.
+    on_and_on : bool
+        A vector may go beyond the end of a line into the next one: lines are dealt out as columns are, and the padding
+        behind one is the padding before the next.
+    dtype : str or None
+        Of its elements; None for that of the picture.
+    origin : expression
+        See `picture`.
     """
 
     window: LoneWindow
     lines: int
     block: int
     slack: int = 0
+    pictures: int = 1
+    on_and_on: bool = False
+    dtype: str | None = None
+    origin: object = 0
 
     @property
     def phases(self) -> int:
@@ -59,26 +72,50 @@ class Band:
         line, column = self.window.line, self.window.column
         return (line.places(self.lines) if line else 1), column.places(column.extent)
 
+    @property
+    def line_phases(self) -> int:
+        """Planes that lines are dealt out to."""
+        return self.window.line.stride if self.on_and_on else 1
+
     @cached_property
     def pitch(self) -> int:
         """Columns of a plane."""
-        return -(-self.size[1] // self.phases)
+        wide, (low, high) = self.size[1], self._columns
+        shared = self.on_and_on and self.phases == 1 and self.window.fill is not None
+        return max(high, wide - low) if shared else -(-wide // self.phases)
+
+    @cached_property
+    def places(self) -> int:
+        """Of one picture."""
+        return self.phases * self.line_phases * self._high * self.pitch
+
+    @property
+    def _high(self) -> int:
+        """Lines of a plane."""
+        return -(-self.size[0] // self.line_phases)
 
     @cached_property
     def buffer(self):
         """The memory."""
-        places = self.phases * self.size[0] * self.pitch
-        return scratch([places * self.block + self.slack], self.window.load.ty.dtype, "band")
+        size = self.pictures * self.places * self.block + self.slack
+        return scratch([size], self.dtype or self.window.load.ty.dtype, "band")
+
+    def picture(self, number) -> Band:
+        """The same memory, of which `copy` fills one picture."""
+        one = replace(self, origin=number * index(self.places))
+        vars(one)["buffer"] = self.buffer
+        return one
 
     def at(self, line, column):
-        """Where a place of the picture is, counted from the first one of the band."""
+        """Where a place of the picture is, counted from its first one."""
         plane, x = tirx.floormod(column, index(self.phases)), tirx.floordiv(column, index(self.phases))
-        row = plane * index(self.size[0]) + line
+        below, y = tirx.floormod(line, index(self.line_phases)), tirx.floordiv(line, index(self.line_phases))
+        row = (plane * index(self.line_phases) + below) * index(self._high) + y
         return (row * index(self.pitch) + x) * index(self.block)
 
     def result(self, line, column):
         """Where the first place is that a result looks at."""
-        down = self.window.line.stride if self.window.line else 1
+        down = self.window.line.stride // self.line_phases if self.window.line else 1
         across = self.window.column.stride // self.phases
         return (line * index(down * self.pitch) + column * index(across)) * index(self.block)
 
@@ -130,7 +167,7 @@ class Band:
         lanes = power_of_two(params.lanes, self.block)
 
         def column(x) -> tirx.Stmt:
-            first = self.at(y, x + index(low))
+            first = self.origin + self.at(y, x + index(low))
             return block(*(self._filled(scope, first + index(at), lanes) for at in starts(self.block, lanes)))
 
         return scope.loop(high - low, column, "x")
@@ -187,7 +224,8 @@ class Band:
             point = {**place, window.channel: place[window.channel] + channel + j} if channel is not None else place
             taps = {window.column.dim: column} | ({window.line.dim: top} if window.line else {})
             more = index(channel) + j if channel is not None else index(0)
-            return scope.simplify(store(self.buffer, window.picture_at(point, taps), self.at(y, column) + more))
+            value = window.picture_at(point, taps).astype(self.buffer.ty.dtype)
+            return scope.simplify(store(self.buffer, value, self.origin + self.at(y, column) + more))
 
         scalar = window.maker is not None and has_select(window.value)
         return scope.loop(lanes, one, "j", SERIAL if scalar else VECTOR)

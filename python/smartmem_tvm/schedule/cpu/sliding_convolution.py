@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""See a convolution of few channels in a kernel, the padding of its picture included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir
+
+from ...ir.kernel import Kernel, Stage
+from ...ir.walk import loads
+from ..core.contraction import Contraction, contraction_of
+from ..core.reduction import reduction_of
+from .lone_window import LoneWindow, maker_of, picture_of
+from .sliding_image import Image, image_of
+
+_MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
+_MOST_ROWS_STRIDED = 128  # the same where packing gathers element by element; planes are taken apart once
+_MOST_IN_VAIN = 0.04  # of the places between two lines, for the second bound
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """What the rule schedules.
+
+    Attributes
+    ----------
+    contraction : Contraction
+    image : Image
+    picture : LoneWindow or None
+        How it is copied with its padding, and its lines and columns dealt out; None if it is read where it lies.
+    """
+
+    contraction: Contraction
+    image: Image
+    picture: LoneWindow | None
+
+
+def convolution_of(kernel: Kernel) -> Convolution | None:
+    """The convolution in a prepared kernel, or None if it is no such convolution."""
+    found = _contraction(kernel)
+    if found is None:
+        return None
+    contraction, maker = found
+    if not contraction.rows or contraction.extent(contraction.rows) > _MOST_ROWS_STRIDED:
+        return None
+    image = image_of(contraction)
+    if image is None or contraction.extent(contraction.rows) > _most_rows(contraction, image):
+        return None
+    if maker is None and image.strides == (1, 1):
+        return Convolution(contraction, image, None)
+    picture = picture_of(contraction.reduction, image, maker)
+    return None if picture is None else Convolution(contraction, image, picture)
+
+
+def _contraction(kernel: Kernel) -> tuple[Contraction, Stage | None] | None:
+    """The contraction in a kernel, and the stage that pads what it reads if there is one."""
+    maker, rest = maker_of(kernel)
+    reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
+    contraction = contraction_of(reduction) if reduction is not None else None
+    if contraction is None or maker is None:
+        return None if contraction is None else (contraction, None)
+    made = [each for each in (*loads(reduction.term), *loads(reduction.finish)) if _reads(maker, each)]
+    alone = len(made) == 1 and isinstance(contraction.right, ir.TensorLoad) and _reads(maker, contraction.right)
+    return (contraction, maker) if alone else None
+
+
+def _reads(maker: Stage, load) -> bool:
+    """Whether a load reads what a stage makes."""
+    return load.source.same_as(maker.body.buffer)
+
+
+def _most_rows(contraction: Contraction, image: Image) -> int:
+    """Rows up to which sliding over a picture is faster than packing it."""
+    columns = contraction.reduction.extents[image.columns[1]]
+    strided = image.strides[1] > 1 and image.pitch <= (1 + _MOST_IN_VAIN) * columns
+    return _MOST_ROWS_STRIDED if strided else _MOST_ROWS
