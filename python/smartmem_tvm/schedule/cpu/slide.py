@@ -180,9 +180,8 @@ class _Emitter:
         """Scratch for what some lines look at, one channel after the other."""
         channels, dtype = prod(self.extents[v] for v in self.channels), self.reduction.accumulator.ty.dtype
         band = Band(self.picture, lines, 1, 0, channels, True, dtype)
-        beyond = max(
-            0, band.size[1] - band.phases * band.pitch
-        )  # of the last line: padding that it shares with no other
+        # Padding of the last line, which it shares with no other.
+        beyond = max(0, band.size[1] - band.phases * band.pitch)
         return replace(band, slack=beyond + -self._between(lines, band.pitch) % self.params.lanes)
 
     def _channel(self, point: Mapping):
