@@ -12,6 +12,7 @@ from smartmem_tvm.schedule import CpuParams, Matmul
 from smartmem_tvm.schedule.core.expressions import has_select
 from smartmem_tvm.schedule.cpu.matmul_plan import MatmulPlan
 from smartmem_tvm.schedule.cpu.tile import best_tile, fits, row_tiles
+from vector_products import vector_products
 
 
 def f32(value):
@@ -45,13 +46,8 @@ def test_other_element_types(check, dtype):
 @pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
 def test_the_tile_stays_in_registers(mcpu):
     """The inner loop of a built kernel multiplies in full vectors and spills none of them."""
-    target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
     inputs, output = matmul(96, 64, 96)
-    func = te.create_prim_func([*inputs, output]).with_attr("global_symbol", "main")
-    library = tvm.compile(Matmul().apply(func, target).mod, target=target)
-    lines = library.mod.inspect_source("asm").splitlines()
-    products = [n for n, line in enumerate(lines) if "vfmadd" in line]
-    register = "%zmm" if "512" in mcpu else "%ymm"
+    lines, products, register = vector_products(Matmul(), te.create_prim_func([*inputs, output]), mcpu)
     assert len(products) >= 8 and all(register in lines[n] for n in products)
     assert not any("rsp" in line and "vmov" in line for line in lines[products[0] : products[-1]])
 

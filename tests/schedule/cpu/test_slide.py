@@ -11,6 +11,7 @@ from tvm import te, tirx, topi
 from smartmem_tvm.schedule import CpuParams
 from smartmem_tvm.schedule.core.decisions import deciding
 from smartmem_tvm.schedule.cpu.slide import Slide
+from vector_products import vector_products
 
 # images, channels, height, width; channels of the result, groups; window, stride, padding, dilation
 SHAPES = [
@@ -110,13 +111,8 @@ def test_padding_in_another_dimension_than_lines_and_columns(check, pad, stride)
 @pytest.mark.parametrize("shape", [(1, 16, 56, 56, 32, 2, 3, 2, 1, 1), (1, 16, 7, 7, 16, 1, 3, 1, 1, 1)])
 def test_sums_of_a_copy_are_whole_vectors_in_registers(mcpu, shape):
     """Also behind the last line, where what is computed in vain costs less than a few lanes by themselves."""
-    target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
     inputs, output, _ = convolution(shape)
-    func = te.create_prim_func([*inputs, output]).with_attr("global_symbol", "main")
-    library = tvm.compile(Slide().apply(func, target).mod, target=target)
-    lines = library.mod.inspect_source("asm").splitlines()
-    products = [n for n, line in enumerate(lines) if "vfmadd" in line]
-    register = "%zmm" if "512" in mcpu else "%ymm"
+    lines, products, register = vector_products(Slide(), te.create_prim_func([*inputs, output]), mcpu)
     assert len(products) >= 8 and all(register in lines[n] for n in products)
     runs = (lines[first:after] for first, after in pairwise(products) if after - first < 12)
     assert not any("rsp" in line and "vmov" in line and register in line for run in runs for line in run)
