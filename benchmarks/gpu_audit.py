@@ -134,7 +134,7 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
     row: dict = {"seconds": {}, "errors": {}, "milliseconds": {}, "failed": {}}
     runs: dict[str, Callable] = {}
     # Who waits for its turn holds the door, so that nobody begins to compile meanwhile.
-    lock, door = (os.open(f"{args.output}.{name}", os.O_CREAT | os.O_RDWR) for name in ("lock", "door"))
+    lock, door = (os.open(f"{args.output}.{each}", os.O_CREAT | os.O_RDWR) for each in ("lock", "door"))
     fcntl.flock(door, fcntl.LOCK_EX)
     fcntl.flock(lock, fcntl.LOCK_SH)
     fcntl.flock(door, fcntl.LOCK_UN)

@@ -61,8 +61,7 @@ def _pieces(kernel: Kernel) -> list[Kernel]:
     """The same, however many."""
     last = kernel.last
     written = [at for at in last.body.indices if isinstance(at, ir.Var) and at in last.spatial]
-    cuts = [cut for var in written if (cut := _cut(kernel, var)) is not None]
-    for cut in cuts:
+    for cut in filter(None, (_cut(kernel, var) for var in written)):
         rest = math.prod(e for v, e in last.extents.items() if not cut.axes[last].same_as(v))
         if len(cut.ranges) <= MOST_PIECES and all(rest * length >= LEAST_PIECE for _, length in cut.ranges):
             return [one for each in cut.ranges for one in _pieces(_piece(kernel, cut.axes, each))]

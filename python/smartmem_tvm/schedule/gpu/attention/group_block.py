@@ -34,16 +34,9 @@ class GroupAttentionThread(AttentionThread):
         return [each for each in super()._buffers() if each is not self.across]
 
     def _through_keys(self, number) -> list[tirx.Stmt]:
-        last = index(self.blocks - 1)
-        arrive, put = self._arrive(index(0), number)
-        first = [
-            *arrive,
-            *self._score(index(0)),
-            ptx.wait_group(0),
-            *self._value(index(0)),
-            *self._weigh(index(0)),
-            put,
-        ]
+        zero, last = index(0), index(self.blocks - 1)
+        arrive, put = self._arrive(zero, number)
+        first = [*arrive, *self._score(zero), ptx.wait_group(0), *self._value(zero), *self._weigh(zero), put]
         later = self.scope.loop(self.blocks - 1, lambda step: self._later(step + index(1), number), "step")
         loop = [later] if self.blocks > 1 else []
         return [*first, *loop, *self._add(last), ptx.wait_group(0)]

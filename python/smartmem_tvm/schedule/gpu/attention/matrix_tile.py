@@ -15,7 +15,6 @@ from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
 TERMS = ptx.HALF.terms  # of one instruction
 _HALF = 2  # bytes
-_REGISTERS = 255  # of a thread
 WIDEST = 256  # terms of a score, columns of a result
 _PROCESSOR = Processor()
 
@@ -224,7 +223,7 @@ def fits(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) ->
         whole = whole and params.groups and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0 and tile.keys <= 256
     ahead = tile.stages >= min(2 + tile.group, shape.blocks(tile))
     small = tile.threads <= 1024 and shape.shared_bytes(tile) <= params.shared_bytes
-    return whole and ahead and small and shape.values(tile) + ADDRESSES <= _REGISTERS
+    return whole and ahead and small and shape.values(tile) + ADDRESSES <= params.limits.registers
 
 
 def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:

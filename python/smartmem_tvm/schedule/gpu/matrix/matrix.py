@@ -40,7 +40,6 @@ from ..matmul.product import MatmulProduct, product_of
 from ..occupancy import FLOAT_BYTES, VECTOR, WARP
 from . import instructions as ptx
 from .factors import Factors, factors_of
-from .instructions import SHORT
 from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth
 from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits
 from .widened import widened
@@ -101,7 +100,7 @@ class FinishedInFloat(MatmulProduct):
         """Store the finished result of a point."""
         stored = super().result(value, batch, row, column)
         dtype = str(stored.buffer.ty.dtype)
-        finished = widened(stored.value) if dtype in SHORT else stored.value
+        finished = widened(stored.value) if dtype in ptx.SHORT else stored.value
         return tirx.BufferStore(stored.buffer, finished.astype(dtype), stored.indices)
 
 

@@ -20,7 +20,6 @@ _LEAST_TERMS = 256  # of a part of a divided product
 _LEAST_HELD = 128  # the same, where each stage takes long
 _FEW_GROUPS = 2  # for each processor: a product that has them is not divided
 _GROUP_RATE, _WARP_RATE = 1600.0, 560.0  # multiplications of a processor per cycle that are reached
-_REGISTERS = 255  # of a thread
 _OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of shared memory of a group
 
 
@@ -294,7 +293,7 @@ def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
     element = params.element
     within = tile.threads <= 1024 and tile.shared_bytes(element) <= params.shared_bytes
     held = HELD_REGISTERS * shape.held(tile) // max(1, tile.threads)  # none: rows are fewer than those of a warp
-    within = within and tile.values + held + ADDRESSES <= _REGISTERS and params.groups >= tile.group
+    within = within and tile.values + held + ADDRESSES <= params.limits.registers and params.groups >= tile.group
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
     if tile.group:
