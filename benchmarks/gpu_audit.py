@@ -80,7 +80,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), help="by name in audit_networks.json")
     parser.add_argument("-o", "--output", type=Path, default=HERE / "gpu_audit.json", metavar="FILE")
     parser.add_argument("--batch", type=int, nargs="*", default=[1])
-    parser.add_argument("--ours", nargs="*", default=list(OURS), metavar="PRECISION")
+    parser.add_argument("--ours", nargs="*", default=list(OURS), metavar="PRECISION[:LAYOUT]")
     parser.add_argument("--torch", nargs="*", default=list(TORCH), metavar="PRECISION:MODE")
     parser.add_argument("--jobs", type=int, default=1, help="networks that are compiled at the same time")
     parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="for one network, with its turn")
@@ -142,9 +142,9 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
         path = Path(folder, f"{name}.onnx")
         if args.ours:
             export(network, path, batch)
-        for precision in args.ours:
-            with attempt(row, f"ours {precision}", args.limit):
-                runs[f"ours {precision}"] = ours(path, given, precision, row, error)
+        for system in args.ours:
+            with attempt(row, f"ours {system}", args.limit):
+                runs[f"ours {system}"] = ours(path, given, system, row, error)
     for system in args.torch:
         with attempt(row, f"torch {system}", args.limit), torch.no_grad():
             runs[f"torch {system}"] = theirs(module, given, system, row, error)
@@ -191,14 +191,15 @@ def largest_error(expected: list) -> Callable:
     return error
 
 
-def ours(path: Path, given, precision: str, row: dict, error: Callable) -> Callable:
+def ours(path: Path, given, system: str, row: dict, error: Callable) -> Callable:
     """Compile for CUDA; a call of it on inputs that are on the device."""
     import smartmem_tvm as sm
     from smartmem_tvm.bench.turns import inference
 
-    compiled = sm.compile(sm.from_onnx(path), "cuda", sm.Options(precision=precision))
+    precision, _, layout = system.partition(":")
+    compiled = sm.compile(sm.from_onnx(path), "cuda", sm.Options(precision=precision, layout=layout or True))
     arrays = [each.numpy() for each in given]
-    row["errors"][f"ours {precision}"] = error(compiled.run(*arrays))
+    row["errors"][f"ours {system}"] = error(compiled.run(*arrays))
     return inference(compiled.vm, arrays)
 
 

@@ -23,6 +23,7 @@ from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
 from .schedule.gpu.attention.matrix_attention import takes
 from .schedule.gpu.attention.matrix_tile import AttentionParams
+from .schedule.gpu.matrix.order_terms import products_on
 from .tables.precisions import PRECISIONS
 from .target import cuda_architecture, has_matrix_instructions, has_textures, image_limits, is_cuda, is_gpu
 from .texture_trial import TextureTrial
@@ -118,8 +119,9 @@ def _no_matrices(target: tvm.target.Target | None) -> str:
     return f"matrix instructions for it begin with compute capability 8.0, and {known}"
 
 
-def _select_layout(_: Options, __: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
-    return transform.SelectLayout(fast_axes)
+def _select_layout(_: Options, target: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
+    products = products_on(target) if target is not None and is_cuda(target) else None
+    return transform.SelectLayout(fast_axes, products)
 
 
 def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_limit: float = 60.0) -> tvm.transform.Pass:
@@ -201,8 +203,9 @@ _ENTRIES = (
     _ours(transform.StoreHalf, make=_store_half, needs_target=True),
     _ours(transform.ComputeHalf),
     _ours(transform.RoundFactors, make=_round_factors, needs_target=True),
+    _ours(schedule.WidenGroups, needs_target=True),
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
-    _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout),
+    _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout, needs_target=True),
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
@@ -216,6 +219,7 @@ _ENTRIES = (
     _ours(schedule.RoundProducts, needs_target=True),
     _ours(schedule.TransformWindows, "", _transform_windows, needs_target=True),
     PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
+    _ours(schedule.OrderTerms, needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),
     _ours(schedule.ScheduleKernels, needs_target=True),
     _ours(transform.KeepNan, needs_target=True),

@@ -86,8 +86,12 @@ def _textures(target: tvm.target.Target | None) -> bool:
     return _gpu(target) and has_textures(target)
 
 
-def _no_textures(target: tvm.target.Target | None) -> bool:
-    return not _textures(target)
+def _selects_layout(target: tvm.target.Target | None) -> bool:
+    return _textures(target) or _cuda(target)
+
+
+def _plans_layout(target: tvm.target.Target | None) -> bool:
+    return not _selects_layout(target)
 
 
 @dataclass(frozen=True)
@@ -205,11 +209,13 @@ PHASES = (
     Phase("fuse_attention", ("fuse-attention",)),
     # After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
     Phase("precision", ("store-half", "compute-half", "round-factors"), _gpu),
+    # Before layouts are chosen: products want another order of their operands than windows.
+    Phase("groups", ("widen-groups",), _cuda, option="schedule"),
     # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.
     Phase("textures", ("place-textures",), _textures),
-    Phase("layout", ("select-layout", "plan-layout"), _textures),
-    # SmartMem's rule makes CPU kernels slower: there costs have to be known.
-    Phase("layout", ("plan-layout",), _no_textures),
+    Phase("layout", ("select-layout", "plan-layout"), _selects_layout),
+    # SmartMem's rule makes other kernels slower: there costs have to be known.
+    Phase("layout", ("plan-layout",), _plans_layout),
     # When it is known what is in memory beside the weights.
     Phase("slices", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
@@ -239,6 +245,7 @@ PHASES = (
         (
             "lower-rotations",
             "lower-single-terms",
+            "order-terms",
             "apply-records",
             "schedule-kernels",
             "mend-vectors",

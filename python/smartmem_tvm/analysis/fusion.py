@@ -174,7 +174,7 @@ class FusionCheck:
         if TABLE_3[first, second].verdict is FusionVerdict.NEVER and movement(node.kernel) is None:
             return _never(first, second)
         work = sum(cost(stage.body) for stage in node.kernel.stages)
-        again = readers * evaluations(reader, node.var) / math.prod(shape_of(node.kernel.outputs[0]))
+        again = readers * evaluations(reader, node.var, not once) / math.prod(shape_of(node.kernel.outputs[0]))
         if again > MOST_REPEATED and (once or work > CHEAP):
             return FusionDecision(False, f"{name} would evaluate its {work} operations {again:g} times")
         return None

@@ -17,6 +17,7 @@ from ..ir.compose import MOST_REPEATED
 from ..ir.graph import Node
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, shape_of
+from .work import pads
 
 # A prediction is within this factor of what is measured for most kernels: a smaller difference says nothing, and the
 # fused kernel needs no memory for what passes between the parts.
@@ -78,10 +79,28 @@ def repeats_in_windows(node: Node, reader: Node) -> bool:
     return False
 
 
-def evaluations(reader: Node, var) -> int:
-    """How often the reader evaluates a load of `var`: once per distinct map and point of every stage."""
-    buffer = reader.kernel.inputs[position(reader, var)]
-    return sum(len(s.maps(buffer)) * math.prod(s.extents.values()) for s in reader.kernel.stages)
+def evaluations(reader: Node, var, padding_stored: bool = True) -> int:
+    """How often the reader evaluates a load of `var`: once per distinct map and point of every stage.
+
+    Parameters
+    ----------
+    padding_stored : bool
+        If not, what is only padded is evaluated as often as the padding is read.
+    """
+    kernel = reader.kernel
+
+    def of(buffer) -> int:
+        total = 0
+        for stage in kernel.stages:
+            maps = len(stage.maps(buffer))
+            inside = stage.is_pointwise and stage is not kernel.last
+            if maps and inside and not padding_stored and pads(stage.body.value):
+                total += maps * of(stage.outputs[0])
+            else:
+                total += maps * math.prod(stage.extents.values())
+        return total
+
+    return of(kernel.inputs[position(reader, var)])
 
 
 def position(node: Node, var) -> int:

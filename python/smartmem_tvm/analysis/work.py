@@ -134,7 +134,7 @@ class _Counter:
         self.extents, self.bound = stage.extents, {}
         inside = stage.is_pointwise and not any(stage.body.buffer.same_as(each) for each in self.kernel.outputs)
         moves = inside and _moves(stage.body.value)
-        if moves or (inside and _pads(stage.body.value)):
+        if moves or (inside and pads(stage.body.value)):
             self.seen_through[stage.body.buffer] = stage
         if not moves:  # else what is read of it is read from where it came from
             self.statement(stage.body)
@@ -261,11 +261,11 @@ def _moves(value) -> bool:
     return isinstance(value, ir.TensorLoad | tirx.IntImm | tirx.FloatImm)
 
 
-def _pads(value) -> bool:
+def pads(value) -> bool:
     """Whether a value is chosen among tensors and constants."""
     if not is_if_then_else(value):
         return False
-    return any(not loads(branch) or _pads(branch) for branch in value.args[1:])
+    return any(not loads(branch) or pads(branch) for branch in value.args[1:])
 
 
 def _kind(expr) -> tuple[str, str, str]:

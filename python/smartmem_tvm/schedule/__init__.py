@@ -16,6 +16,8 @@ from .cpu.stage_padding import StagePadding
 from .cpu.window import Window
 from .cpu.winograd.transform_windows import TransformWindows
 from .cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
+from .gpu.matrix.order_terms import OrderTerms
+from .gpu.matrix.widen_groups import WidenGroups
 from .price import Price, Prices
 from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
@@ -29,6 +31,7 @@ __all__ = [
     "Fallback",
     "InSequence",
     "Matmul",
+    "OrderTerms",
     "PackWeights",
     "Price",
     "Prices",
@@ -38,6 +41,7 @@ __all__ = [
     "ScheduleKernels",
     "StagePadding",
     "TransformWindows",
+    "WidenGroups",
     "Window",
     "default_rules",
     "loop_orders",

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import tvm
 
-from ..analysis.demands import search, tensor_demands, why_fixed
+from ..analysis.demands import reader_demands, search, tensor_demands, why_fixed
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.kernel import shape_of
 from ..ir.storage import store_as
@@ -40,34 +43,53 @@ class SelectLayout:
     ----------
     fast_axes : int
         The paper's k: 1 for buffers, 2 for textures.
+    products : callable, optional
+        Says of a node whether its kernel is a product whose schedule gains by the order of its operands. If it is
+        given, tensors stay as they are unless such a kernel writes them, and one or more read them, and no window does:
+        where caches are large, other kernels do not gain by what the paper's rule does for them.
     """
 
-    def __init__(self, fast_axes: int = 1):
-        self.fast_axes = fast_axes
+    def __init__(self, fast_axes: int = 1, products: Callable[[Node], bool] | None = None):
+        self.fast_axes, self.products = fast_axes, products
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: select_layout(graph, self.fast_axes))
+        return rewrite_graphs(mod, lambda graph: select_layout(graph, self.fast_axes, self.products))
 
 
-def select_layout(graph: Graph, fast_axes: int) -> list[dict]:
+def select_layout(graph: Graph, fast_axes: int, products: Callable[[Node], bool] | None = None) -> list[dict]:
     """Rewrite `graph` in place; returns one decision for each tensor that a kernel writes to a buffer."""
     mine = [n for n in graph if n.kernel is not None and n.kernel.outputs[0].scope() == "global"]
-    return [_select(graph, node, fast_axes) for node in mine]
+    return [_select(graph, node, fast_axes, products) for node in mine]
 
 
-def _select(graph: Graph, node: Node, fast_axes: int) -> dict:
+def _select(graph: Graph, node: Node, fast_axes: int, products: Callable[[Node], bool] | None) -> dict:
     shape = shape_of(node.kernel.outputs[0])
-    wanted = tensor_demands(graph, node)
+    unfit = why_fixed(graph, node.var) or (_unfit(graph, node, products) if products is not None else None)
+    wanted = tensor_demands(graph, node) if unfit is None else []
+    if products is not None:  # a matrix is read in one direction, however its window slides
+        wanted = [replace(each, dims=each.dims - each.slid or each.dims) for each in wanted]
     now = as_stored(shape, wanted)
     chosen = storage_order(shape, wanted, fast_axes)
     better = _reads(chosen) > _reads(now)
     order = chosen if better else now
-    reason = why_fixed(graph, node.var) or _why(order) or _table_6(graph, node, wanted)
+    reason = unfit or _why(order) or _table_6(graph, node, wanted)
     name = node.var.name
     if better:
         store_as(graph, node, chosen.order)
     return _decision(name, shape, order, "stored in this order" if better else "kept", reason)
+
+
+def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | None:
+    """Why a tensor is not one that a product writes for products."""
+    readers = [reader for reader in graph.readers(node.var) if reader_demands(reader, node.var)]
+    others = [reader for reader in readers if not products(reader)]
+    if len(others) == len(readers):
+        return "no product by matrix instructions reduces along one of its dimensions"
+    if not products(node):
+        return "its kernel is no product by matrix instructions"
+    window = next((r for r in others for demand in reader_demands(r, node.var) if demand.slid), None)
+    return None if window is None else f"the window of {window.var.name} slides over it"
 
 
 def _why(order: StorageOrder) -> str | None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 
 from tvm import ir, tirx
 
+from ...ir.index_map import is_if_then_else
 from ...ir.kernel import substitute
 from ...ir.walk import collect, loads
-from ..core.expressions import Walk, has_select, replace_loads
+from ..core.expressions import Walk, has_select, replace_loads, uses
 from ..core.nest import fresh, index
 
 
-def vector_run(access: Callable, extent: int, outer: Mapping, most: int) -> int:
+def vector_run(access: Callable, extent: int, outer: Mapping, most: int, condition: Callable = lambda at: None) -> int:
     """Elements along a fused index that lie in memory as aligned vectors, in whatever is read or written there.
 
     Parameters
@@ -24,21 +25,26 @@ def vector_run(access: Callable, extent: int, outer: Mapping, most: int) -> int:
         Extents of the other variables in the accesses.
     most : int
         Longest run of interest; runs are `most` halved some times.
+    condition : callable, optional
+        Fused index -> what all of a vector is read under, or None.
     """
     run = most
     while run > 1:
-        if extent % run == 0 and _is_vector(access, extent // run, run, outer):
+        if extent % run == 0 and _is_vector(access, condition, extent // run, run, outer):
             return run
         run //= 2
     return 1
 
 
-def _is_vector(access: Callable, groups: int, run: int, outer: Mapping) -> bool:
+def _is_vector(access: Callable, condition: Callable, groups: int, run: int, outer: Mapping) -> bool:
     group, within = fresh("group"), fresh("within")
-    places = access(group * index(run) + within)
+    at = group * index(run) + within
+    places, under = access(at), condition(at)
     if places is None:
         return False
     walk = Walk({**outer, group: groups, within: run})
+    if under is not None and uses(walk.analyzer.simplify(under), [within]):
+        return False
     strides = [walk.stride(*place, within) for place in places]
     along = [place for place, stride in zip(places, strides, strict=True) if stride == 1]
     numbers = all(str(buffer.dtype) != "bool" for buffer, _ in along)  # of booleans there are no vectors in memory
@@ -49,6 +55,13 @@ def _is_aligned(walk: Walk, place: tuple, within, run: int) -> bool:
     start = walk.analyzer.simplify(substitute(walk.offset(*place), {within: index(0)}))
     multiple = walk.analyzer.modular_set(start)
     return multiple.coeff % run == 0 and multiple.base % run == 0
+
+
+def guarded(value) -> tuple:
+    """(condition, value where it holds) of a value that is zero elsewhere, as padding is; (None, value) of another."""
+    if is_if_then_else(value) and isinstance(value.args[2], tirx.FloatImm) and value.args[2].value == 0:
+        return value.args[0], value.args[1]
+    return None, value
 
 
 def computed_types(*values) -> set[str]:

@@ -29,7 +29,7 @@ from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when
 from ..occupancy import SECTOR, VECTOR, WARP
-from ..vectors import computed_types, places_of, vector_run
+from ..vectors import computed_types, guarded, places_of, vector_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +74,16 @@ class Operand:
         return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in self._read), computed))
 
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
-        """Elements that one vector load brings along the depth, or along the lanes; `most` at most."""
+        """Elements that one vector load brings along the depth, or along the lanes; `most` at most.
+
+        Padding is no matter where all of a vector lies in it, or none.
+        """
         value, extent, outer = self._along(along_depth)
-        return vector_run(lambda at: places_of(value(at)), extent, outer, most)
+
+        def condition(at):
+            return guarded(value(at))[0]
+
+        return vector_run(lambda at: places_of(guarded(value(at))[1]), extent, outer, most, condition)
 
     def closeness(self, along_depth: bool) -> tuple[int, int]:
         """How well neighbouring threads read in that direction: vectors first, then elements next to each other."""

@@ -22,6 +22,7 @@ through registers. The epilogue is evaluated where results are stored, in float3
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import fields, replace
 
 from tvm import s_tir, tirx
@@ -44,7 +45,7 @@ from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth
 from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits
 from .widened import widened
 
-_LEAST = 8  # rows and columns: of fewer, most of what an instruction computes is thrown away
+LEAST = 8  # rows and columns: of fewer, most of what an instruction computes is thrown away
 _ADDING = 128  # threads of a group that adds parts
 
 
@@ -68,17 +69,14 @@ class GpuMatrix(GpuRule):
         given = (func.attrs or {}).get(FACTORS)
         if given is None or not self.runs_on(target):
             return super().apply(func, target)
-        params = replace(self.params or self.params_of(target), rounds_to=str(given))
-        return super(GpuMatrix, GpuMatrix(params, self.tile)).apply(func, target)
+        rounding = copy(self)
+        rounding.params = replace(self.params or self.params_of(target), rounds_to=str(given))
+        return super(GpuMatrix, rounding).apply(func, target)
 
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
         """The nest of a folded kernel, or None if it is no product of short numbers, or no tile is worth it."""
-        product = product_of(kernel)
-        product = FinishedInFloat(product.contraction) if product is not None else None
-        factors = factors_of(product, params.rounds_to) if product is not None else None
-        if factors is None or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
-            return None
-        if min(product.rows, product.columns) < _LEAST:
+        product, factors = multiplied(kernel, params)
+        if factors is None:
             return None
         sides = (factors.left, factors.right)
         params = params.multiplying(factors.element, not all(map(lies_along_depth, sides)))
@@ -91,6 +89,16 @@ class GpuMatrix(GpuRule):
         facts |= {"bytes": factors.element.bytes, "groups": int(params.groups)}
         tile = decide("gpu_matrix", tile, lambda other: fits(other, shape, params), **facts)
         return _Emitter(product, factors, tile).kernel()
+
+
+def multiplied(kernel: Kernel, params: MatrixParams) -> tuple[FinishedInFloat | None, Factors | None]:
+    """The product in a folded kernel and its factors, None if matrix instructions do not take it."""
+    product = product_of(kernel)
+    factors = factors_of(product, params.rounds_to) if product is not None else None
+    if factors is None or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
+        return None, None
+    enough = min(product.rows, product.columns) >= LEAST
+    return (FinishedInFloat(product.contraction), factors) if enough else (None, None)
 
 
 class FinishedInFloat(MatmulProduct):

@@ -21,6 +21,7 @@ from ...core.nest import SERIAL, UNROLL, Scope, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, when
 from ..matmul.shared_tile import Operand
+from ..vectors import guarded
 from . import instructions as ptx
 
 _LEAST_BYTES = 4  # that an asynchronous copy moves
@@ -28,10 +29,13 @@ _BANKS = 128  # bytes of shared memory that are written at once
 
 
 def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:
-    """Whether asynchronous copies bring an operand: it is read as it is, and 4 bytes at a time."""
-    value, least = operand.value(index(0), index(0), index(0)), _LEAST_BYTES // element.bytes
-    alone = isinstance(value, ir.TensorLoad)
-    return alone and any(operand.run(along_depth, least) == least for along_depth in (True, False))
+    """Whether asynchronous copies bring an operand: it is read as it is, or zero, and 4 bytes at a time."""
+    least = _LEAST_BYTES // element.bytes
+    return _is_read(operand) and any(operand.run(along_depth, least) == least for along_depth in (True, False))
+
+
+def _is_read(operand: Operand) -> bool:
+    return isinstance(guarded(operand.value(index(0), index(0), index(0)))[1], ir.TensorLoad)
 
 
 def lies_along_depth(operand: Operand) -> bool:
@@ -75,8 +79,7 @@ class StagedOperand:
     @cached_property
     def copied(self) -> bool:
         """Whether copies go to shared memory by themselves."""
-        value = self.operand.value(index(0), index(0), index(0))
-        return self.width * self.element.bytes >= _LEAST_BYTES and isinstance(value, ir.TensorLoad)
+        return self.width * self.element.bytes >= _LEAST_BYTES and _is_read(self.operand)
 
     @property
     def rows(self) -> int:
@@ -116,13 +119,14 @@ class StagedOperand:
             row, vec = self._place(number)
             lane, k = self._lane_and_term(scope, row, vec, tile, step)
             there = None if whole else k < index(self.operand.depth)
-            if self.copied:
-                load = self.operand.value(batch, lane, k)
-                source = tirx.address_of(scope.simplify(load))
-                return ptx.copy(
-                    ptx.address(self.buffer, self._at(row, vec, step)), source, self.width * self.element.bytes, there
-                )
-            return self._hold(scope, c, batch, lane, k, there)
+            if not self.copied:
+                return self._hold(scope, c, batch, lane, k, there)
+            condition, load = guarded(self.operand.value(batch, lane, k))
+            if condition is not None:
+                condition = scope.analyzer.simplify(condition)
+                there = condition if there is None else tirx.And(there, condition)
+            source, place = tirx.address_of(scope.simplify(load)), ptx.address(self.buffer, self._at(row, vec, step))
+            return ptx.copy(place, source, self.width * self.element.bytes, there)
 
         return self._each(scope, thread, vector)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -310,10 +311,20 @@ def _divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Ca
             yield replace(candidate, tile=replace(tile, splits=splits))
 
 
-@cache
 def best_matrix_tile(shape: Shape, params: MatrixParams) -> MatrixTile | None:
     """The cheapest tile for a product; None if none fits."""
+    best = _best(shape, params)
+    return best.tile if best is not None else None
+
+
+def shortest(shape: Shape, params: MatrixParams) -> float:
+    """Estimated cycles of a product with its cheapest tile; infinite if none fits."""
+    best = _best(shape, params)
+    return cycles(best, shape, params) if best is not None else math.inf
+
+
+@cache
+def _best(shape: Shape, params: MatrixParams) -> Candidate | None:
     able = [each for each in params.candidates if fits(each.tile, shape, params)]
     choices = [one for each in able for one in _divided(each, shape, params.limits.processors)]
-    best = min(choices, key=lambda one: cycles(one, shape, params), default=None)
-    return best.tile if best is not None else None
+    return min(choices, key=lambda one: cycles(one, shape, params), default=None)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products by matrix instructions add their terms in the order in which memory has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from math import prod
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from tvm import IRModule, ir, tirx
+from tvm.ir.transform import PassContext, module_pass
+from tvm.target import Target
+
+from ....ir.exchange_constants import Exchange, constant_operands, exchange
+from ....ir.graph import Node
+from ....ir.index_map import variables
+from ....ir.kernel import Kernel, Stage, emit, parse, shape_of
+from ....ir.storage import stored_as
+from ....ir.walk import loads
+from ...core.expressions import Walk, memory_order
+from ...core.rule import is_open, target_of
+from ..matmul.product import MatmulProduct
+from .matrix import GpuMatrix, multiplied
+
+
+@module_pass(opt_level=0, name="smartmem.OrderTerms")
+class OrderTerms:
+    """Let a convolution by matrix instructions walk through the channels of a pixel before it goes to the next one.
+
+    Before, with the channels of ``x`` innermost in memory::
+
+        y[b, h, w, o] += x[b, h + p, w + q, c] * k[o, c, p, q]         terms c, p, q
+
+    After, with the constant ``k`` stored so::
+
+        y[b, h, w, o] += x[b, h + p, w + q, c] * k[o, p, q, c]         terms p, q, c
+
+    Both operands are then brought to shared memory 16 bytes at a time, by asynchronous copies; padding is zeros that
+    such a copy makes.
+
+    Refuses (leaves as they are) products of two tensors that are no constants, constants that are computed with or read
+    twice, or whose dimensions are no terms each, and tensors through which terms walk in no fixed steps.
+    """
+
+    def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
+        """Run the pass."""
+        found = {}
+        for gvar, positions in constant_operands(mod).items():
+            if is_open(mod[gvar]):
+                each = in_memory_order(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
+                found |= {gvar: each} if each is not None else {}
+        return exchange(mod, found)
+
+
+def products_on(target: Target) -> Callable[[Node], bool]:
+    """Says of nodes of a graph whether matrix instructions of the target would take their kernels."""
+    known: WeakKeyDictionary[Kernel, bool] = WeakKeyDictionary()  # the layers of a network share kernels
+
+    def takes(node: Node) -> bool:
+        if node.kernel is not None and node.kernel not in known:
+            known[node.kernel] = _looked(emit(node.kernel, node.attrs), target) is not None
+        return node.kernel is not None and known[node.kernel]
+
+    return takes
+
+
+def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
+    """A kernel with the terms of its product in the order of memory; None if it has none, or they are.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Unscheduled.
+    positions : collection of int
+        Of the parameters that are constants.
+    """
+    product = _looked(func, target)
+    return _ordered(parse(func), product, positions) if product is not None else None
+
+
+def _looked(func: tirx.PrimFunc, target: Target) -> MatmulProduct | None:
+    look = _Look()
+    look.apply(func, target)
+    return next(iter(look.found), None)
+
+
+class _Look(GpuMatrix):
+    """Asks, as the rule does, what is multiplied in a kernel."""
+
+    def __init__(self):
+        super().__init__()
+        self.found: list = []  # shared by copies of the rule
+
+    def lower(self, kernel: Kernel, params) -> None:
+        """Schedules nothing."""
+        product, _ = multiplied(kernel, params)
+        self.found += [product] if product is not None else []
+
+
+def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int]) -> Exchange | None:
+    contraction, constants = product.contraction, [kernel.inputs[position] for position in positions]
+    terms, stage = contraction.depth, next(each for each in kernel.stages if each.reduction)
+    left, right = (loads(side) for side in (contraction.left, contraction.right))
+    if _are_constant(left, constants):
+        left, right = right, left
+    if not _are_constant(right, constants) or _are_constant(left, constants) or set(terms) != set(stage.reduction):
+        return None
+    tensor, weights = max(left, key=lambda load: prod(shape_of(load.source))), right[0]
+    order = _order(tensor, terms, contraction.reduction.extents)
+    stored = _stored(weights, order)
+    if order == terms or stored is None:
+        return None
+    number = next(i for i, buffer in enumerate(kernel.inputs) if buffer.same_as(weights.source))
+    dims = [weights.source.shape[dim] for dim in stored]
+    new = tirx.decl_buffer(dims, weights.source.dtype, weights.source.name)
+    moved = stored_as(kernel, weights.source, new, lambda indices: [indices[dim] for dim in stored])
+    stages = tuple(_in_order(each, order) if each.reduction == stage.reduction else each for each in moved.stages)
+    return Exchange(replace(moved, stages=stages), {number: partial(_transposed, stored)})
+
+
+def _are_constant(side: list, constants: list) -> bool:
+    return len(side) == 1 and any(side[0].source.same_as(each) for each in constants)
+
+
+def _order(tensor: ir.TensorLoad, terms: tuple, extents: Mapping) -> tuple:
+    """Terms by falling stride; as they are if they have none."""
+    walk = Walk(extents)
+    if any(walk.load_stride(tensor, term) is None for term in terms):
+        return terms
+    return memory_order(terms, extents, tensor.source, tensor.indices)
+
+
+def _stored(weights: ir.TensorLoad, order: tuple) -> tuple[int, ...] | None:
+    """Dimensions of the weights with those of the terms last, in their order; None if a term has no dimension."""
+    at = [next((dim for dim, each in enumerate(weights.indices) if each.same_as(term)), None) for term in order]
+    others = [dim for dim, each in enumerate(weights.indices) if dim not in at]
+    alone = not {var for dim in others for var in variables(weights.indices[dim])} & set(order)
+    return (*others, *at) if alone and None not in at else None
+
+
+def _in_order(stage: Stage, order: tuple) -> Stage:
+    by_var = {it.var: it for it in stage.iters}
+    return replace(stage, iters=(*(by_var[var] for var in (*stage.spatial, *order)),))
+
+
+def _transposed(dims: tuple[int, ...], array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array.transpose(dims))
