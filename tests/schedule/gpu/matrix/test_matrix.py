@@ -266,3 +266,34 @@ def test_a_tile_for_groups_of_warps_is_refused_where_they_cannot_multiply():
 def test_no_type_has_them_on_older_gpus(kind, arch):
     target = tvm.target.Target({**FACTS, "arch": arch}, host="llvm")
     assert GpuMatrix().apply(product((1, 64, 64, 64), kind=kind), target) is None
+
+
+@pytest.mark.parametrize(("tile", "target"), SOME)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_padding_is_copied_as_zeros(tile, target, stride, tmp_path):
+    """Of channels that lie next to each other all are in the padding, or none."""
+    rows, columns, channels, outputs = 7, 5, 16, 24
+    x = te.placeholder((rows, columns, channels), "float16", "x")
+    w = te.placeholder((outputs, 3, 3, channels), "float16", "w")
+    p, q, c = (te.reduce_axis((0, size), name) for size, name in ((3, "p"), (3, "q"), (channels, "c")))
+
+    def padded(i, j, k):
+        inside = tirx.all(i >= 1, i <= rows, j >= 1, j <= columns)
+        return tirx.if_then_else(inside, x[i - 1, j - 1, k], tirx.const(0, "float16"))
+
+    made = te.compute((rows + 2, columns + 2, channels), padded, "padded")
+    shape = ((rows - 1) // stride + 1, (columns - 1) // stride + 1, outputs)
+
+    def term(i, j, o):
+        return te.sum((made[i * stride + p, j * stride + q, c] * w[o, p, q, c]).astype("float32"), (p, q, c))
+
+    total = te.compute(shape, term, "total")
+    out = te.compute(shape, lambda i, j, o: total[i, j, o].astype("float16"), "out")
+    func = te.create_prim_func([x, w, out])
+    arrays = {"x": drawn(rows, columns, channels), "w": drawn(outputs, 3, 3, channels)}
+    around = np.pad(arrays["x"].astype("float32"), ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), (0, 1))[::stride, ::stride]
+    expected = np.einsum("ijcpq,opqc->ijo", windows, arrays["w"].astype("float32"))
+    check(func, tile, target, arrays, expected, tmp_path)
+    source, _ = source_of(scheduled(func, tile, target), target)
+    assert "left_held" not in source and "right_held" not in source
