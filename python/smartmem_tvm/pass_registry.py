@@ -203,6 +203,7 @@ _ENTRIES = (
     _ours(transform.StoreHalf, make=_store_half, needs_target=True),
     _ours(transform.ComputeHalf),
     _ours(transform.RoundFactors, make=_round_factors, needs_target=True),
+    _ours(schedule.PackChannels, needs_target=True),
     _ours(schedule.WidenGroups, needs_target=True),
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout, needs_target=True),

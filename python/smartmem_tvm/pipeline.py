@@ -210,7 +210,7 @@ PHASES = (
     # After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
     Phase("precision", ("store-half", "compute-half", "round-factors"), _gpu),
     # Before layouts are chosen: products want another order of their operands than windows.
-    Phase("groups", ("widen-groups",), _cuda, option="schedule"),
+    Phase("channels", ("widen-groups", "pack-channels"), _cuda, option="schedule"),
     # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.
     Phase("textures", ("place-textures",), _textures),
     Phase("layout", ("select-layout", "plan-layout"), _selects_layout),

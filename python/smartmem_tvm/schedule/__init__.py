@@ -17,6 +17,7 @@ from .cpu.window import Window
 from .cpu.winograd.transform_windows import TransformWindows
 from .cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
 from .gpu.matrix.order_terms import OrderTerms
+from .gpu.matrix.pack_channels import PackChannels
 from .gpu.matrix.widen_groups import WidenGroups
 from .price import Price, Prices
 from .rules import default_rules
@@ -32,6 +33,7 @@ __all__ = [
     "InSequence",
     "Matmul",
     "OrderTerms",
+    "PackChannels",
     "PackWeights",
     "Price",
     "Prices",

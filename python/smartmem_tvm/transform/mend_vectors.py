@@ -13,6 +13,8 @@ from ..ir.vectorized import Places, accesses_to_booleans, lanes_of, scattered_by
 from ..ir.walk import collect, contains, loads, stores
 from ..target import is_cuda, is_gpu
 
+_INDICES = 4  # of the largest vector of integers on CUDA
+
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.MendVectors")
 class MendVectors:
@@ -30,7 +32,8 @@ class MendVectors:
 
     TVM stores four booleans as four shorts on CUDA and as four ints in OpenCL: over what lies behind them, and at
     addresses that shorts and ints may not have. On CUDA a vector must be at a multiple of its size; TVM asks whether it
-    is where it loads one, and not where it stores one.
+    is where it loads one, and not where it stores one. Nor is there a vector of more than four indices, which it makes
+    for loads that are no neighbours.
 
     Leaves loops that touch textures vectorized where `textures` is off: `StageTexels` comes first there.
 
@@ -83,5 +86,8 @@ def _has_no_vector(loop: tirx.For, lanes: set, places: Places, cuda: bool) -> bo
     if cuda:
         # Its compiler does not know how to negate a vector.
         negated = contains(loop, tirx.Not, differs)
+        if int(loop.extent) > _INDICES:
+            apart = (load for load in loads(loop) if places.step(load.indices, load.source, loop) != 1)
+            negated = negated or any(differs(list(load.indices)) for load in apart)
         return negated or any(places.may_be_torn(each, each.buffer, loop) for each in stores(loop))
     return any(map(differs, scattered_bytes(loop, loop, places)))

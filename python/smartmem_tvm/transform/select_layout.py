@@ -11,8 +11,10 @@ import tvm
 from ..analysis.demands import reader_demands, search, tensor_demands, why_fixed
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.kernel import shape_of
-from ..ir.storage import store_as
-from ..planner.storage_order import Demand, StorageOrder, as_stored, storage_order
+from ..ir.storage import beside_results, store_as
+from ..planner.storage_order import Demand, StorageOrder, as_stored, innermost, storage_order, with_innermost
+
+MOVED = "stored in this order"
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SelectLayout")
@@ -46,7 +48,8 @@ class SelectLayout:
     products : callable, optional
         Says of a node whether its kernel is a product whose schedule gains by the order of its operands. If it is
         given, tensors stay as they are unless such a kernel writes them, and one or more read them, and no window does:
-        where caches are large, other kernels do not gain by what the paper's rule does for them.
+        where caches are large, other kernels do not gain by what the paper's rule does for them. What such a kernel
+        writes for no sum at all, as a branch that is added, is stored as the sum of both is.
     """
 
     def __init__(self, fast_axes: int = 1, products: Callable[[Node], bool] | None = None):
@@ -60,7 +63,31 @@ class SelectLayout:
 def select_layout(graph: Graph, fast_axes: int, products: Callable[[Node], bool] | None = None) -> list[dict]:
     """Rewrite `graph` in place; returns one decision for each tensor that a kernel writes to a buffer."""
     mine = [n for n in graph if n.kernel is not None and n.kernel.outputs[0].scope() == "global"]
-    return [_select(graph, node, fast_axes, products) for node in mine]
+    log = [_select(graph, node, fast_axes, products) for node in mine]
+    if products is not None:  # readers first: what follows their results may itself be followed
+        moved = {entry["tensor"] for entry in log if entry["action"] == MOVED}
+        left = [node for node in reversed(mine) if node.var.name not in moved and products(node)]
+        followed = {entry["tensor"]: entry for node in left if (entry := _follow(graph, node)) is not None}
+        log = [followed.get(entry["tensor"], entry) for entry in log]
+    return log
+
+
+def _follow(graph: Graph, node: Node) -> dict | None:
+    """Store what a product writes for nobody's sums as its readers store their results; None if they do not agree."""
+    if why_fixed(graph, node.var) is not None:
+        return None
+    shape, wanted = shape_of(node.kernel.outputs[0]), set()
+    for reader in graph.readers(node.var):
+        buffers = [b for b, arg in zip(reader.kernel.inputs, reader.args, strict=True) if arg.same_as(node.var)]
+        beside = [beside_results(reader.kernel, buffer) for buffer in buffers]
+        wanted |= {next((dim for dim in each if shape[dim] > 1), None) for each in beside}
+        wanted |= {dim for demand in reader_demands(reader, node.var) for dim in (None, *demand.dims)}
+    if len(wanted) != 1 or None in wanted or wanted == {innermost(shape)}:
+        return None
+    order = with_innermost(len(shape), wanted.pop())
+    store_as(graph, node, order)
+    reason = "its readers store their results so"
+    return _decision(node.var.name, shape, StorageOrder(order, order[-1:], (), ()), MOVED, reason)
 
 
 def _select(graph: Graph, node: Node, fast_axes: int, products: Callable[[Node], bool] | None) -> dict:
@@ -77,7 +104,7 @@ def _select(graph: Graph, node: Node, fast_axes: int, products: Callable[[Node],
     name = node.var.name
     if better:
         store_as(graph, node, chosen.order)
-    return _decision(name, shape, order, "stored in this order" if better else "kept", reason)
+    return _decision(name, shape, order, MOVED if better else "kept", reason)
 
 
 def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | None:

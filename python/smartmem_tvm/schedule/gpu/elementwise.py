@@ -86,7 +86,8 @@ def _is_aligned(offset, group, within, total: int, width: int) -> bool:
 
 
 def _nest(stage: Stage, order: list, units: int, vector: int, threads: int, each: int) -> tirx.Stmt:
-    scope = Scope()
+    scope, place = Scope(), fresh("unit")
+    scope.analyzer.bind(place, ir.Range(index(0), index(units)))
 
     def element(flat) -> tirx.Stmt:
         return scope.simplify(substitute(stage.body, split_index(flat, order, stage.extents)))
@@ -94,7 +95,12 @@ def _nest(stage: Stage, order: list, units: int, vector: int, threads: int, each
     def at(unit) -> tirx.Stmt:
         if vector == 1:
             return element(unit)
-        return scope.loop(vector, lambda j: element(unit * index(vector) + j), "j", VECTOR)
+
+        # That a vector lies within a row is seen of one variable, and not of the sum that a thread's number is.
+        def lane(j) -> tirx.Stmt:
+            return scope.simplify(substitute(element(place * index(vector) + j), {place: unit}))
+
+        return scope.loop(vector, lane, "j", VECTOR)
 
     def thread(group, t) -> tirx.Stmt:
         first = group * (threads * each) + t

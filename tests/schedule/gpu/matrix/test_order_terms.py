@@ -10,7 +10,7 @@ import tvm
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.ir.kernel import parse, shape_of
-from smartmem_tvm.schedule import OrderTerms, WidenGroups
+from smartmem_tvm.schedule import OrderTerms, PackChannels, WidenGroups
 from smartmem_tvm.schedule.gpu.matrix.order_terms import products_on
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, RoundFactors, SelectLayout
 
@@ -27,7 +27,7 @@ def fused(build, *shapes, rounded=True):
 def prepared(mod, target=HOPPER):
     """As the pipeline does for CUDA."""
     with target:
-        for each in (WidenGroups(), SelectLayout(products=products_on(target)), OrderTerms()):
+        for each in (WidenGroups(), PackChannels(), SelectLayout(products=products_on(target)), OrderTerms()):
             mod = each(mod)
     return mod
 
@@ -36,7 +36,8 @@ def check(build, *shapes, rounded=True):
     before = fused(build, *shapes, rounded=rounded)
     after = prepared(before)
     assert_same_results(before, after, *random(*shapes), tolerance=1e-3)
-    assert len(calls(before)) == len(calls(after)), "a kernel for the transition"
+    copies = sum(each.startswith("channels") for each in calls(after))
+    assert len(calls(after)) == len(calls(before)) + copies, "a kernel for the transition"
     return after
 
 
@@ -54,9 +55,9 @@ def stored(mod):
 
 
 def terms(func):
-    """Extents of the terms of a kernel's sum, in their order."""
-    stage = next(each for each in parse(func).stages if each.reduction)
-    return [stage.extents[var] for var in stage.reduction]
+    """Extents of the terms of a kernel's sum, in their order; none if it has no sum."""
+    sums = [each for each in parse(func).stages if each.reduction]
+    return [stage.extents[var] for stage in sums for var in stage.reduction]
 
 
 def kernels(mod):
@@ -163,3 +164,60 @@ def test_zeros_between_groups():
     assert made.shape == (4, 6, 1)
     np.testing.assert_array_equal(made[0, :, 0], [1, 2, 3, 0, 0, 0])
     np.testing.assert_array_equal(made[3, :, 0], [0, 0, 0, 10, 11, 12])
+
+
+def packed(mod):
+    return entries(mod, "PackChannels")
+
+
+@pytest.mark.parametrize("channels", [2, 3])
+@pytest.mark.parametrize("padding", [0, 3])
+def test_an_image_of_few_channels_is_copied(channels, padding):
+    after = check(lambda x: convolution(x, channels, 8, 7, strides=2, padding=padding), (1, channels, 270, 222))
+    assert len(packed(after)) == 1
+    assert stored(after)[0] == (1, 270, 222, 4)
+    assert [7, 7, 4] in map(terms, kernels(after))
+
+
+def test_what_is_added_follows_the_sum():
+    """A branch that only an epilogue reads is stored as that stores its results."""
+
+    def build(x):
+        y = op.nn.relu(convolution(x, 12, 16))
+        both = op.nn.relu(op.add(convolution(y, 16, 24), convolution(x, 12, 24, 5)))
+        return convolution(both, 24, 8, 1)
+
+    after = check(build, (1, 12, 19, 17))
+    reasons = [each["reason"] for each in entries(after, "SelectLayout")]
+    assert "its readers store their results so" in reasons
+    assert stored(after).count((1, 15, 13, 24)) == 2
+
+
+def test_two_convolutions_share_a_copy():
+    def build(x):
+        return convolution(x, 3, 8, 7, strides=2, padding=3), convolution(x, 3, 16, 7, strides=2, padding=3)
+
+    after = check(build, (1, 3, 224, 224))
+    assert len(packed(after)) == 2
+    assert stored(after).count((1, 224, 224, 4)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "build"),
+    [
+        ((1, 3, 32, 32), lambda x: convolution(x, 3, 8, 7, strides=2, padding=3)),  # a launch more takes longer
+        ((1, 5, 224, 224), lambda x: convolution(x, 5, 8, 7, strides=2, padding=3)),  # more channels
+        ((1, 3, 224, 224), lambda x: convolution(x, 3, 8, 8, strides=8)),  # four numbers of a patch are neighbours
+    ],
+)
+def test_images_that_are_read_as_they_are(shape, build):
+    assert not packed(check(build, shape))
+
+
+def test_an_image_that_is_normalised_on_its_way():
+    """Means of channels have no fourth: what is computed before the padding is read as it was."""
+
+    def build(x):
+        return convolution(op.subtract(x, constant(1, 3, 1, 1)), 3, 8, 7, strides=2, padding=3)
+
+    check(build, (1, 3, 224, 224))

@@ -50,13 +50,14 @@ class Operand:
     depth: int
 
     @cached_property
-    def _read(self) -> list:
+    def sources(self) -> list:
+        """Tensors that it is read from."""
         return [load.source for load in loads(self.value(index(0), index(0), index(0)))]
 
     @cached_property
     def texels(self) -> int:
         """Columns of an image that it is read from, as many as memory delivers at once; 1 where it is no image."""
-        sizes = [TEXEL * DataType(str(image.dtype)).itemsize for image in self._read if is_texture(image)]
+        sizes = [TEXEL * DataType(str(image.dtype)).itemsize for image in self.sources if is_texture(image)]
         return max(1, SECTOR // min(sizes)) if sizes else 1
 
     def _along(self, along_depth: bool) -> tuple:
@@ -68,10 +69,10 @@ class Operand:
 
     def most(self, limits: Limits) -> int:
         """Elements that one load brings at most: a texel has four, a vector in a buffer 16 bytes."""
-        if any(map(is_texture, self._read)):
+        if any(map(is_texture, self.sources)):
             return VECTOR
         computed = computed_types(self.value(index(0), index(0), index(0)))
-        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in self._read), computed))
+        return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in self.sources), computed))
 
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
         """Elements that one vector load brings along the depth, or along the lanes; `most` at most.

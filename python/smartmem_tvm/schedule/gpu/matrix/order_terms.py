@@ -23,6 +23,7 @@ from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
 from ...core.rule import is_open, target_of
 from ..matmul.product import MatmulProduct
+from .factors import Factors
 from .matrix import GpuMatrix, multiplied
 
 
@@ -61,7 +62,7 @@ def products_on(target: Target) -> Callable[[Node], bool]:
 
     def takes(node: Node) -> bool:
         if node.kernel is not None and node.kernel not in known:
-            known[node.kernel] = _looked(emit(node.kernel, node.attrs), target) is not None
+            known[node.kernel] = multiplied_in(emit(node.kernel, node.attrs), target) is not None
         return node.kernel is not None and known[node.kernel]
 
     return takes
@@ -77,11 +78,12 @@ def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Tar
     positions : collection of int
         Of the parameters that are constants.
     """
-    product = _looked(func, target)
-    return _ordered(parse(func), product, positions) if product is not None else None
+    found = multiplied_in(func, target)
+    return _ordered(parse(func), found[0], positions) if found is not None else None
 
 
-def _looked(func: tirx.PrimFunc, target: Target) -> MatmulProduct | None:
+def multiplied_in(func: tirx.PrimFunc, target: Target) -> tuple[MatmulProduct, Factors] | None:
+    """The product in an unscheduled kernel that matrix instructions take, and its factors; None if they do not."""
     look = _Look()
     look.apply(func, target)
     return next(iter(look.found), None)
@@ -96,8 +98,8 @@ class _Look(GpuMatrix):
 
     def lower(self, kernel: Kernel, params) -> None:
         """Schedules nothing."""
-        product, _ = multiplied(kernel, params)
-        self.found += [product] if product is not None else []
+        product, factors = multiplied(kernel, params)
+        self.found += [(product, factors)] if product is not None else []
 
 
 def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int]) -> Exchange | None:

@@ -17,13 +17,13 @@ from math import prod
 from tvm import tirx
 
 from ....analysis.row_chain import factors
-from ....ir.kernel import Kernel
+from ....ir.kernel import Kernel, shape_of
 from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
 from ...core.decisions import decide
-from ...core.expressions import largest_divisor, memory_order, uses
+from ...core.expressions import Walk, largest_divisor, memory_order, uses
 from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule
@@ -34,6 +34,7 @@ from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_t
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
 _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
+_NEIGHBOURS = 16  # that are read by neighbouring threads: a sector of halves
 _TEXELS_OF_A_THREAD = 4  # along the axis on which a window slides
 
 
@@ -131,6 +132,7 @@ class WindowSlide(WindowRule):
         tile = decide("gpu_window_slide", tile, **facts)
         wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
         sizes = {var: largest_divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
+        order = order if texel else _neighbours_last(reduction, order, axis)
         return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel).body()
 
 
@@ -196,6 +198,19 @@ def sliding_axis(reduction: Reduction):
         down, across = (largest_divisor(reduction.extents[v], _TEXELS_OF_A_THREAD) for v in axes[-2:])
         return axes[-2] if down >= across and reduction.extents[axes[-2]] > 1 else axes[-1]
     return axes[-1] if axes else None
+
+
+def _neighbours_last(reduction: Reduction, order: tuple, axis) -> tuple:
+    """Iterators with that one last along which neighbours are read, if it is another than the window slides along.
+
+    Each result is written once, and what it is made of read for each place of a window: of channels that lie next to
+    each other neighbouring threads read neighbours.
+    """
+    walk, read = Walk(reduction.extents), max(loads(reduction.term), key=lambda load: prod(shape_of(load.source)))
+    near = next((v for v in order if v is not axis and walk.load_stride(read, v) == 1), None)
+    if near is None or reduction.extents[near] < _NEIGHBOURS:
+        return order
+    return (*(v for v in order if v is not near), near)
 
 
 def _lies_along_columns(reduction: Reduction, axis) -> bool:

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First convolutions, of few channels: matrix instructions read a copy of the image, its channels filled up to four."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+from tvm.target import Target
+
+from ....ir.block import as_constant
+from ....ir.graph import Graph, Node, rewrite_graphs
+from ....ir.half import rounded_to
+from ....ir.index_map import variables
+from ....ir.kernel import SPATIAL, Kernel, Stage, emit, parse, shape_of
+from ...core.nest import fresh, index
+from ..matmul.product import MatmulProduct
+from .order_terms import multiplied_in
+from .tile import MatrixParams
+
+_CHANNELS = 4  # with halves 8 bytes of a pixel, which one asynchronous copy brings
+_GATHERED = 2  # numbers that a processor brings in a cycle where each has an address of its own: measured on an H100
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.PackChannels")
+class PackChannels:
+    """Copy an image before a convolution gathers it number by number.
+
+    Before, with three channels ``c``::
+
+        y[b, o, h, w] += half(x[b, c, 2 * h + p, 2 * w + q]) * k[o, c, p, q]
+
+    After, with a fourth channel of zeros in ``x'`` and ``k'``::
+
+        x'[b, h, w, c] = half(x[b, c, h, w]) if c < 3 else 0
+        y[b, o, h, w] += x'[b, 2 * h + p, 2 * w + q, c] * k'[o, c, p, q]
+
+    Refuses (leaves as they are) images of more channels, those of which more than one number is brought at a time as
+    they are, weights that are no constants, and convolutions so small that one launch more takes longer.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every dataflow function of `mod`."""
+        target = Target.current(allow_none=True)
+        params = MatrixParams.of(target) if target is not None else None
+        return mod if params is None else rewrite_graphs(mod, partial(pack_channels, target=target, params=params))
+
+
+def pack_channels(graph: Graph, target: Target, params: MatrixParams) -> list[dict]:
+    """Rewrite `graph` in place; returns a decision for each convolution that reads a copy."""
+    log, copies = [], {}
+    for node in graph:
+        image = _image(node, target, params) if node.kernel is not None else None
+        if image is not None:
+            log.append(_pack(graph, node, image, copies))
+    return log
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A dimension of a tensor along which channels lie."""
+
+    buffer: object
+    dim: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Image:
+    """What a convolution reads number by number.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Of the convolution.
+    channels : dict
+        Stage -> its iterator of a channel: the sum, and what pads before it.
+    image, weights : _Place
+        Inputs of the kernel.
+    padded : _Place or None
+        The tensor between the stages.
+    dtype : str
+        What is multiplied.
+    """
+
+    kernel: Kernel
+    channels: dict
+    image: _Place
+    weights: _Place
+    padded: _Place | None
+    dtype: str
+
+
+def _image(node: Node, target: Target, params: MatrixParams) -> _Image | None:
+    func = emit(node.kernel, node.attrs)
+    multiplied = multiplied_in(func, target)
+    if multiplied is None:
+        return None
+    product, factors = multiplied
+    found = _read_by(parse(func), node, factors.element.dtype)
+    return found if found is not None and _is_worth(product, found.image.buffer, params) else None
+
+
+def _is_worth(product: MatmulProduct, image, params: MatrixParams) -> bool:
+    sides = [side for side in (product.left, product.right) if any(each.same_as(image) for each in side.sources)]
+    if len(sides) != 1 or any(sides[0].closeness(along)[0] > 1 for along in (True, False)):
+        return False
+    gathered = sides[0].batch * sides[0].lanes * sides[0].depth / (_GATHERED * params.limits.processors)
+    return gathered > params.limits.launch_cycles
+
+
+def _read_by(kernel: Kernel, node: Node, dtype: str) -> _Image | None:
+    """The image, if one stage reads it, at its channels, and the sum reads that at them."""
+    constants = [b for b, arg in zip(kernel.inputs, node.args, strict=True) if isinstance(arg, ir.Constant)]
+    total = next(each for each in kernel.stages if each.reduction)
+    first = kernel.stages[0]
+    pads = first is not total and first.is_pointwise and kernel.readers(first.body.buffer) == [total]
+    weights = [load for load in total.loads if any(load.source.same_as(each) for each in constants)]
+    images = [load for load in total.loads if not any(load.same_as(each) for each in weights)]
+    if (
+        len(images) != 1
+        or len(weights) != 1
+        or (pads and len(first.loads) != 1)
+        or str(weights[0].source.dtype) != dtype
+    ):
+        return None
+    padded, image = (images[0], first.loads[0]) if pads else (None, images[0])
+    inputs = [load.source for load in (image, weights[0])]
+    if any(len(kernel.readers(each)) != 1 or not any(each.same_as(i) for i in kernel.inputs) for each in inputs):
+        return None
+    for dim, at in enumerate(image.indices):
+        size = shape_of(image.source)[dim]
+        if not 1 < size < _CHANNELS or sum(at in variables(each) for each in image.indices) != 1:
+            continue
+        place = _dim_of(first.body.indices, at) if pads else None
+        channel = padded.indices[place] if place is not None else at
+        number = _dim_of(weights[0].indices, channel)
+        channels = {total: channel} | ({first: at} if pads else {})
+        if number is None or any(
+            var not in stage.extents or stage.extents[var] != size for stage, var in channels.items()
+        ):
+            continue
+        between = _Place(first.body.buffer, place) if pads else None
+        return _Image(kernel, channels, _Place(image.source, dim), _Place(inputs[1], number), between, dtype)
+    return None
+
+
+def _dim_of(indices, var) -> int | None:
+    return next((dim for dim, at in enumerate(indices) if at.same_as(var)), None)
+
+
+def _pack(graph: Graph, node: Node, found: _Image, copies: dict) -> dict:
+    args, inputs = list(node.args), found.kernel.inputs
+    position, number = (
+        next(i for i, each in enumerate(inputs) if each.same_as(place.buffer)) for place in (found.image, found.weights)
+    )
+    given, dims = args[position], range(len(inputs[position].shape))
+    order = [*(dim for dim in dims if dim != found.image.dim), found.image.dim]
+    if (given, found.dtype) not in copies:
+        kernel, made = _copy(inputs[position], order, found.dtype)
+        var = relax.DataflowVar(f"{given.name}_channels", relax.TensorType(list(made.shape), found.dtype))
+        graph.insert(node, [Node(var, given, [given], kernel, members=[f"channels of {given.name}"])])
+        copies[given, found.dtype] = var, made
+    args[position], packed = copies[given, found.dtype]
+    values = args[number].value.numpy()
+    room = [(0, _CHANNELS - size if dim == found.weights.dim else 0) for dim, size in enumerate(values.shape)]
+    args[number] = as_constant(np.pad(values, room))
+    changed = {inputs[position]: (packed, order)}
+    changed |= {place.buffer: _filled(place) for place in (found.weights, found.padded) if place is not None}
+    graph.rebind(node, _reading(found.kernel, changed, found.channels), args)
+    size = shape_of(inputs[position])[found.image.dim]
+    reason = f"{size} channels would be gathered number by number"
+    return {"pass": "PackChannels", "tensor": given.name, "action": "copied", "reason": reason}
+
+
+def _filled(place: _Place) -> tuple:
+    """A tensor with more channels, and the order of its dimensions."""
+    shape = [_CHANNELS if dim == place.dim else size for dim, size in enumerate(shape_of(place.buffer))]
+    made = tirx.decl_buffer(list(map(index, shape)), place.buffer.dtype, place.buffer.name)
+    return made, list(range(len(shape)))
+
+
+def _copy(buffer, order: list[int], dtype: str) -> tuple[Kernel, object]:
+    """The kernel that makes the copy, and its result."""
+    shape = shape_of(buffer)
+    places = [fresh("p") for _ in order]
+    extents = [*(shape[dim] for dim in order[:-1]), _CHANNELS]
+    at = dict(zip(order, places, strict=True))
+    value = rounded_to(buffer[tuple(at[dim] for dim in range(len(order)))], dtype)
+    inside = places[-1] < index(shape[order[-1]])
+    made = tirx.decl_buffer(list(map(index, extents)), dtype, "channels")
+    body = tirx.BufferStore(made, tirx.if_then_else(inside, value, tirx.const(0, dtype)), places)
+    iters = [tirx.IterVar(ir.Range(0, index(size)), var, SPATIAL) for var, size in zip(places, extents, strict=True)]
+    return Kernel((buffer,), (made,), (Stage("channels", tuple(iters), body),)), made
+
+
+def _reading(kernel: Kernel, changed: dict, channels: dict) -> Kernel:
+    """The kernel with tensors in the places of others, the order of their dimensions, and more channels."""
+
+    def found(buffer):
+        return next((new for old, new in changed.items() if old.same_as(buffer)), None)
+
+    def load(old):
+        new = found(old.source)
+        return old if new is None else tirx.BufferLoad(new[0], [old.indices[dim] for dim in new[1]])
+
+    def cast(old):
+        return old.value if str(old.ty.dtype) == str(old.value.ty.dtype) else old
+
+    def rewrite(stage: Stage) -> Stage:
+        body = tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load))
+        body = tvm_ffi.structural_map(body, (tirx.Cast, cast))
+        new = found(body.buffer)
+        body = body if new is None else tirx.BufferStore(new[0], body.value, body.indices)
+        var = channels.get(stage)
+        iters = (
+            tuple(
+                tirx.IterVar(ir.Range(0, index(_CHANNELS)), it.var, it.iter_type) if it.var.same_as(var) else it
+                for it in stage.iters
+            )
+            if var is not None
+            else stage.iters
+        )
+        return replace(stage, body=body, iters=iters)
+
+    inputs = tuple(each if found(each) is None else found(each)[0] for each in kernel.inputs)
+    return Kernel(inputs, kernel.outputs, tuple(map(rewrite, kernel.stages)))
