@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import tvm
+from tvm import ir, tirx
 
-from ..analysis.demands import reader_demands, search, tensor_demands, why_fixed
+from ..analysis.demands import first_step, reader_demands, search, tensor_demands, why_fixed
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.kernel import shape_of
-from ..ir.storage import beside_results, store_as
+from ..ir.storage import along_result, beside_results, store_as
+from ..ir.strength_reduction import Simplifier
 from ..planner.storage_order import Demand, StorageOrder, as_stored, innermost, storage_order, with_innermost
 
 MOVED = "stored in this order"
@@ -47,9 +50,9 @@ class SelectLayout:
         The paper's k: 1 for buffers, 2 for textures.
     products : callable, optional
         Says of a node whether its kernel is a product whose schedule gains by the order of its operands. If it is
-        given, tensors stay as they are unless such a kernel writes them, and one or more read them, and no window does:
-        where caches are large, other kernels do not gain by what the paper's rule does for them. What such a kernel
-        writes for no sum at all, as a branch that is added, is stored as the sum of both is.
+        given, a tensor stays as it is unless such a kernel reads it, no window does, and its own kernel is another or
+        reads along the same dimension: where caches are large, other kernels do not gain by the paper's rule. What such
+        a kernel writes for no sum at all, as a branch that is added, is stored as the sum of both is.
     """
 
     def __init__(self, fast_axes: int = 1, products: Callable[[Node], bool] | None = None):
@@ -99,6 +102,8 @@ def _select(graph: Graph, node: Node, fast_axes: int, products: Callable[[Node],
     now = as_stored(shape, wanted)
     chosen = storage_order(shape, wanted, fast_axes)
     better = _reads(chosen) > _reads(now)
+    if better and products is not None and not (products(node) or _walks_along(node, chosen.fast[0])):
+        better, unfit = False, "its kernel reads along another dimension, and is no product by matrix instructions"
     order = chosen if better else now
     reason = unfit or _why(order) or _table_6(graph, node, wanted)
     name = node.var.name
@@ -113,10 +118,22 @@ def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | 
     others = [reader for reader in readers if not products(reader)]
     if len(others) == len(readers):
         return "no product by matrix instructions reduces along one of its dimensions"
-    if not products(node):
-        return "its kernel is no product by matrix instructions"
     window = next((r for r in others for demand in reader_demands(r, node.var) if demand.slid), None)
     return None if window is None else f"the window of {window.var.name} slides over it"
+
+
+def _walks_along(node: Node, dim: int) -> bool:
+    """Whether a kernel that walks along a dimension of its result reads neighbours, of the largest tensor it reads."""
+    store = node.kernel.last.body
+    at = store.indices[dim] if isinstance(store, tirx.BufferStore) else None
+    if not isinstance(at, ir.Var) or at not in node.kernel.last.extents:
+        return False
+    along = along_result(node.kernel, at)
+    given = [b for b, arg in zip(node.kernel.inputs, node.args, strict=True) if isinstance(arg, ir.Var)]
+    read = [(s, load) for s in along for load in s.loads if any(load.source.same_as(each) for each in given)]
+    stage, load = max(read, key=lambda each: prod(shape_of(each[1].source)), default=(None, None))
+    inner = innermost(shape_of(load.source)) if load is not None else None
+    return inner is not None and first_step(load.indices[inner], along[stage], Simplifier(stage.extents)) == 1
 
 
 def _why(order: StorageOrder) -> str | None:

@@ -221,3 +221,16 @@ def test_an_image_that_is_normalised_on_its_way():
         return convolution(op.subtract(x, constant(1, 3, 1, 1)), 3, 8, 7, strides=2, padding=3)
 
     check(build, (1, 3, 224, 224))
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_a_window_over_tokens_writes_them_in_order(tokens):
+    """Its channels lie next to each other in what it reads: so they may in what it writes for a product."""
+
+    def build(x):
+        image = op.permute_dims(op.reshape(x, (1, 9, 7, 16)), [0, 3, 1, 2]) if tokens else x
+        slid = convolution(image, 16, 16, groups=16, padding=1)
+        return convolution(slid, 16, 8, 1)
+
+    after = check(build, (1, 63, 16) if tokens else (1, 16, 9, 7))
+    assert ((1, 9, 7, 16) in stored(after)) == tokens
