@@ -60,6 +60,21 @@ def test_what_is_taken_apart(name, target):
     assert kinds == [tirx.ForKind.UNROLLED if target in where else tirx.ForKind.VECTORIZED]
 
 
+@pytest.mark.parametrize(("at", "apart"), [(LANE, False), (ROW, False), ((ROW * 8 + LANE) // 9, True)])
+def test_on_cuda_there_is_no_vector_of_eight_indices(at, apart):
+    """EfficientNet's gates, in halves: eight neighbours in an image have one gate, which TVM did not see."""
+    image, gates = (tirx.decl_buffer(shape, "float16", name) for shape, name in (((64, 8), "image"), ((64,), "gates")))
+    stored = tirx.BufferStore(image, tirx.BufferLoad(gates, [at]), [ROW, LANE])
+    inner = tirx.For(LANE, 0, 8, tirx.ForKind.VECTORIZED, stored)
+    thread = tirx.IterVar(None, tirx.Var("threadIdx.x", "int32"), 1, "threadIdx.x")
+    outer = tirx.For(ROW, 0, 64, tirx.ForKind.THREAD_BINDING, inner, thread_binding=thread)
+    func = tirx.PrimFunc([gates, image], outer).with_attr({"global_symbol": "main", "tirx.noalias": True})
+    for target, expected in (("cuda", apart), ("opencl", False)):
+        mended = MendVectors(parse_target(target))(tvm.IRModule({"main": func}))["main"]
+        (lanes,) = [loop for loop in collect(mended.body, tirx.For) if loop.loop_var.name == "lane"]
+        assert (lanes.kind == tirx.ForKind.UNROLLED) == expected
+
+
 @pytest.mark.parametrize(
     "name", [name for name, (_, where) in KERNELS.items() if "cuda" in where and "not" not in name]
 )

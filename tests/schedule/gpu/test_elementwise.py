@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from gpu_rule_checks import TARGET, check, kernels, scheduled
+from smartmem_tvm.ir.index_map import variables
+from smartmem_tvm.ir.walk import collect, loads
 from smartmem_tvm.schedule.gpu.elementwise import GpuElementwise
 from smartmem_tvm.schedule.gpu.launch import GpuParams
-from smartmem_tvm.target import Limits
+from smartmem_tvm.target import Limits, parse_target
 
 VECTORS = GpuParams.of(replace(Limits.of(TARGET), vector=4))
 EITHER = pytest.mark.parametrize("params", [None, VECTORS], ids=["scalars", "vectors"])
@@ -74,3 +76,18 @@ def test_threads_follow_the_writer():
 def test_reductions_are_left_to_others():
     x = tensor(4, 5)
     assert scheduled(GpuElementwise(), [x], topi.sum(x, 1)) is None
+
+
+@pytest.mark.parametrize("gate", [(8, 32, 1, 1), (8, 1, 56, 56)])
+def test_what_a_vector_has_in_common_is_read_once(gate):
+    """Vectors of eight halves of an image, and one number for each of its channels."""
+    image = te.placeholder((8, 32, 56, 56), "float16", "image")
+    gates = te.placeholder(gate, "float16", "gates")
+    func = te.create_prim_func([image, gates, topi.multiply(image, gates)])
+    cuda = parse_target("cuda")
+    limits = replace(Limits.of(cuda), processors=1)
+    nest = GpuElementwise(GpuParams.of(limits)).apply(func, cuda).mod["main"]
+    (lanes,) = [loop for loop in collect(nest.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    assert int(lanes.extent) == 8
+    (read,) = [load for load in loads(lanes) if load.source.name == "gates"]
+    assert (lanes.loop_var in variables(list(read.indices))) == (gate[1] == 1)

@@ -108,7 +108,9 @@ def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int])
     left, right = (loads(side) for side in (contraction.left, contraction.right))
     if _are_constant(left, constants):
         left, right = right, left
-    if not _are_constant(right, constants) or _are_constant(left, constants) or set(terms) != set(stage.reduction):
+    if not left or _are_constant(left, constants) or not _are_constant(right, constants):
+        return None
+    if set(terms) != set(stage.reduction):
         return None
     tensor, weights = max(left, key=lambda load: prod(shape_of(load.source))), right[0]
     order = _order(tensor, terms, contraction.reduction.extents)
@@ -119,7 +121,8 @@ def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int])
     dims = [weights.source.shape[dim] for dim in stored]
     new = tirx.decl_buffer(dims, weights.source.dtype, weights.source.name)
     moved = stored_as(kernel, weights.source, new, lambda indices: [indices[dim] for dim in stored])
-    stages = tuple(_in_order(each, order) if each.reduction == stage.reduction else each for each in moved.stages)
+    both = zip(kernel.stages, moved.stages, strict=True)
+    stages = tuple(_in_order(new, order) if old is stage else new for old, new in both)
     return Exchange(replace(moved, stages=stages), {number: partial(_transposed, stored)})
 
 

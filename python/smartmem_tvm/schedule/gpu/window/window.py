@@ -206,7 +206,8 @@ def _neighbours_last(reduction: Reduction, order: tuple, axis) -> tuple:
     Each result is written once, and what it is made of read for each place of a window: of channels that lie next to
     each other neighbouring threads read neighbours.
     """
-    walk, read = Walk(reduction.extents), max(loads(reduction.term), key=lambda load: prod(shape_of(load.source)))
+    read = max(loads(reduction.term), key=lambda load: prod(shape_of(load.source)), default=None)
+    walk = Walk(reduction.extents)
     near = next((v for v in order if v is not axis and walk.load_stride(read, v) == 1), None)
     if near is None or reduction.extents[near] < _NEIGHBOURS:
         return order
