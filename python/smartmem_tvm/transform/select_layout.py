@@ -113,12 +113,12 @@ def _select(graph: Graph, node: Node, fast_axes: int, products: Callable[[Node],
 
 
 def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | None:
-    """Why a tensor is not one that a product writes for products."""
-    readers = [reader for reader in graph.readers(node.var) if reader_demands(reader, node.var)]
-    others = [reader for reader in readers if not products(reader)]
-    if len(others) == len(readers):
+    """Why the order of a tensor is not for products to choose."""
+    readers = graph.readers(node.var)
+    if not any(products(reader) and reader_demands(reader, node.var) for reader in readers):
         return "no product by matrix instructions reduces along one of its dimensions"
-    window = next((r for r in others for demand in reader_demands(r, node.var) if demand.slid), None)
+    others = (reader for reader in readers if not products(reader))
+    window = next((r for r in others if any(demand.slid for demand in reader_demands(r, node.var))), None)
     return None if window is None else f"the window of {window.var.name} slides over it"
 
 

@@ -58,12 +58,16 @@ class OrderTerms:
 
 def products_on(target: Target) -> Callable[[Node], bool]:
     """Says of nodes of a graph whether matrix instructions of the target would take their kernels."""
-    known: WeakKeyDictionary[Kernel, bool] = WeakKeyDictionary()  # the layers of a network share kernels
+    # The layers of a network share kernels; and a node that is a product is one in whatever order its tensors are.
+    kernels: WeakKeyDictionary[Kernel, bool] = WeakKeyDictionary()
+    nodes: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
 
     def takes(node: Node) -> bool:
-        if node.kernel is not None and node.kernel not in known:
-            known[node.kernel] = multiplied_in(emit(node.kernel, node.attrs), target) is not None
-        return node.kernel is not None and known[node.kernel]
+        if node not in nodes:
+            if node.kernel is not None and node.kernel not in kernels:
+                kernels[node.kernel] = multiplied_in(emit(node.kernel, node.attrs), target) is not None
+            nodes[node] = node.kernel is not None and kernels[node.kernel]
+        return nodes[node]
 
     return takes
 
