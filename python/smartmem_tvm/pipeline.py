@@ -216,6 +216,8 @@ PHASES = (
     Phase("layout", ("select-layout", "plan-layout"), _selects_layout),
     # SmartMem's rule makes other kernels slower: there costs have to be known.
     Phase("layout", ("plan-layout",), _plans_layout),
+    # When it is known how tensors are stored.
+    Phase("terms", ("order-terms",), _cuda, option="schedule"),
     # When it is known what is in memory beside the weights.
     Phase("slices", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
@@ -245,7 +247,6 @@ PHASES = (
         (
             "lower-rotations",
             "lower-single-terms",
-            "order-terms",
             "apply-records",
             "schedule-kernels",
             "mend-vectors",
