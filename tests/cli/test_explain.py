@@ -252,3 +252,27 @@ def test_schedules_of_some_kernels(smartmem, model_path):
     assert data["kernels"] and all("matmul" in each["kernel"] for each in data["kernels"])
     outcome = smartmem("explain", model_path, "--schedules", "--op", "zzz")
     assert outcome.code == 2 and "'zzz'" in outcome.err
+
+
+def test_convolutions_of_short_numbers_on_cuda(smartmem, tmp_path):
+    """Their image is copied, their groups are widened, their channels are innermost: each says so."""
+    value = helper.make_tensor_value_info
+    weights = {"stem": (32, 3, 7, 7), "groups": (32, 4, 3, 3), "last": (16, 32, 1, 1)}
+    arrays = [numpy_helper.from_array(np.full(shape, 0.01, "float32"), name) for name, shape in weights.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "stem"], ["a"], strides=[2, 2], pads=[3, 3, 3, 3]),
+        helper.make_node("Conv", ["a", "groups"], ["b"], group=8, pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["b", "last"], ["y"]),
+    ]
+    ends = [value("x", 1, [1, 3, 224, 224])], [value("y", 1, [1, 16, 112, 112])]
+    graph = helper.make_graph(nodes, "short", *ends, initializer=arrays)
+    path = tmp_path / "short.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    outcome = smartmem("explain", path, "--target", "cuda", "--precision", "half")
+    assert outcome.code == 0, outcome.err
+    assert "reads a copy of x" in outcome.out and "8 groups go" in outcome.out
+    data = smartmem("explain", path, "--target", "cuda", "--precision", "half", "--json").data
+    orders = [each["order"] for each in data["decisions"] if each["pass"] == "SelectLayout"]
+    assert orders.count([0, 2, 3, 1]) == 2
+    plain = smartmem("explain", path, "--target", "cuda")
+    assert plain.code == 0 and "copy of x" not in plain.out

@@ -173,7 +173,8 @@ def _pack(graph: Graph, node: Node, found: _Image, copies: dict) -> dict:
     graph.rebind(node, _reading(found.kernel, changed, found.channels), args)
     size = shape_of(inputs[position])[found.image.dim]
     reason = f"{size} channels would be gathered number by number"
-    return {"pass": "PackChannels", "tensor": given.name, "action": "copied", "reason": reason}
+    operator = node.members[0] if node.members else node.var.name
+    return {"pass": "PackChannels", "operator": operator, "action": f"reads a copy of {given.name}", "reason": reason}
 
 
 def _filled(place: _Place) -> tuple:

@@ -54,7 +54,7 @@ class WidenGroups:
             if each is not None:
                 found[gvar], groups, together = each
                 reason = f"{groups} groups go {together} by {together}, as matrix instructions take less time so"
-                log.append({"pass": "WidenGroups", "kernel": gvar.name_hint, "action": "widened", "reason": reason})
+                log.append({"pass": "WidenGroups", "operator": gvar.name_hint, "action": "widened", "reason": reason})
         return append_log(exchange(mod, found), log) if log else mod
 
 
