@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import tvm
@@ -66,7 +66,8 @@ class SelectLayout:
 def select_layout(graph: Graph, fast_axes: int, products: Callable[[Node], bool] | None = None) -> list[dict]:
     """Rewrite `graph` in place; returns one decision for each tensor that a kernel writes to a buffer."""
     mine = [n for n in graph if n.kernel is not None and n.kernel.outputs[0].scope() == "global"]
-    log = [_select(graph, node, fast_axes, products) for node in mine]
+    asked = [_asked(graph, node, products) for node in mine]  # while nothing has moved: layers share kernels
+    log = [_select(graph, *each, fast_axes, products) for each in zip(mine, asked, strict=True)]
     if products is not None:  # readers first: what follows their results may itself be followed
         moved = {entry["tensor"] for entry in log if entry["action"] == MOVED}
         left = [node for node in reversed(mine) if node.var.name not in moved and products(node)]
@@ -93,19 +94,32 @@ def _follow(graph: Graph, node: Node) -> dict | None:
     return _decision(node.var.name, shape, StorageOrder(order, order[-1:], (), ()), MOVED, reason)
 
 
-def _select(graph: Graph, node: Node, fast_axes: int, products: Callable[[Node], bool] | None) -> dict:
-    shape = shape_of(node.kernel.outputs[0])
+@dataclass(frozen=True)
+class _Asked:
+    """What the readers of a tensor want of it, and what Table 6 says of them; nothing if it is `unfit` to be moved."""
+
+    wanted: list[Demand]
+    unfit: str | None
+    cells: str
+
+
+def _asked(graph: Graph, node: Node, products: Callable[[Node], bool] | None) -> _Asked:
     unfit = why_fixed(graph, node.var) or (_unfit(graph, node, products) if products is not None else None)
     wanted = tensor_demands(graph, node) if unfit is None else []
     if products is not None:  # a matrix is read in one direction, however its window slides
         wanted = [replace(each, dims=each.dims - each.slid or each.dims) for each in wanted]
-    now = as_stored(shape, wanted)
-    chosen = storage_order(shape, wanted, fast_axes)
+    return _Asked(wanted, unfit, _table_6(graph, node, wanted) if unfit is None else "")
+
+
+def _select(graph: Graph, node: Node, asked: _Asked, fast_axes: int, products: Callable[[Node], bool] | None) -> dict:
+    shape, unfit = shape_of(node.kernel.outputs[0]), asked.unfit
+    now = as_stored(shape, asked.wanted)
+    chosen = storage_order(shape, asked.wanted, fast_axes)
     better = _reads(chosen) > _reads(now)
     if better and products is not None and not (products(node) or _walks_along(node, chosen.fast[0])):
         better, unfit = False, "its kernel reads along another dimension, and is no product by matrix instructions"
     order = chosen if better else now
-    reason = unfit or _why(order) or _table_6(graph, node, wanted)
+    reason = unfit or _why(order) or asked.cells
     name = node.var.name
     if better:
         store_as(graph, node, chosen.order)

@@ -54,7 +54,7 @@ def pack_channels(graph: Graph, target: Target, params: MatrixParams) -> list[di
     """Rewrite `graph` in place; returns a decision for each convolution that reads a copy."""
     log, copies = [], {}
     for node in graph:
-        image = _image(node, target, params) if node.kernel is not None else None
+        image = _image(node, target, params) if _has_few_channels(node) else None
         if image is not None:
             log.append(_pack(graph, node, image, copies))
     return log
@@ -92,6 +92,11 @@ class _Image:
     weights: _Place
     padded: _Place | None
     dtype: str
+
+
+def _has_few_channels(node: Node) -> bool:
+    inputs = zip(node.kernel.inputs, node.args, strict=True) if node.kernel is not None else ()
+    return any(1 < size < _CHANNELS for buffer, arg in inputs if isinstance(arg, ir.Var) for size in shape_of(buffer))
 
 
 def _image(node: Node, target: Target, params: MatrixParams) -> _Image | None:
