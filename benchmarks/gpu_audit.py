@@ -133,7 +133,7 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
         del exact, expected
     row: dict = {"seconds": {}, "errors": {}, "milliseconds": {}, "failed": {}}
     runs: dict[str, Callable] = {}
-    # Who waits for its turn holds the door, so that nobody begins to compile meanwhile.
+    # All who wait for their turn hold the door together, so that nobody begins to compile meanwhile.
     lock, door = (os.open(f"{args.output}.{each}", os.O_CREAT | os.O_RDWR) for each in ("lock", "door"))
     fcntl.flock(door, fcntl.LOCK_EX)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -149,7 +149,7 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
         with attempt(row, f"torch {system}", args.limit), torch.no_grad():
             runs[f"torch {system}"] = theirs(module, given, system, row, error)
     fcntl.flock(lock, fcntl.LOCK_UN)
-    fcntl.flock(door, fcntl.LOCK_EX)
+    fcntl.flock(door, fcntl.LOCK_SH)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with torch.no_grad():
         row["milliseconds"] = in_turns(runs)

@@ -37,8 +37,8 @@ def _over(a: float | None, b: float | None) -> float | None:
 
 def networks(found: Mapping[str, Mapping]) -> str:
     """A line for each network and batch, the means, and what failed."""
-    measured = {name: row for name, row in found.items() if "error" not in row}
-    batches = sorted({int(name.split("@")[1]) for name in measured})
+    measured = {name: found[name] for name in sorted(found, key=_batch) if "error" not in found[name]}
+    batches = sorted(set(map(_batch, measured)))
     said = [_means(batch, [row for name, row in measured.items() if name.endswith(f"@{batch}")]) for batch in batches]
     failed = [(name, row["error"]) for name, row in found.items() if "error" in row]
     parts = [table(TITLES, [_line(name, row) for name, row in measured.items()])]
@@ -46,6 +46,10 @@ def networks(found: Mapping[str, Mapping]) -> str:
     parts.append("\n".join(said))
     parts += [table(("not measured", "why"), failed)] if failed else []
     return "\n\n".join((*parts, _source(measured)))
+
+
+def _batch(name: str) -> int:
+    return int(name.split("@")[1])
 
 
 def _means(batch: int, rows: list[Mapping]) -> str:
