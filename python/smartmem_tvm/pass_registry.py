@@ -23,7 +23,7 @@ from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
 from .schedule.gpu.attention.matrix_attention import takes
 from .schedule.gpu.attention.matrix_tile import AttentionParams
-from .schedule.gpu.matrix.order_terms import products_on
+from .schedule.gpu.matrix.products import products_on
 from .tables.precisions import PRECISIONS
 from .target import cuda_architecture, has_matrix_instructions, has_textures, image_limits, is_cuda, is_gpu
 from .texture_trial import TextureTrial

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from math import prod
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from tvm import IRModule, ir, tirx
@@ -15,16 +14,14 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
 from ....ir.exchange_constants import Exchange, constant_operands, exchange
-from ....ir.graph import Node
 from ....ir.index_map import variables
-from ....ir.kernel import Kernel, Stage, emit, parse, shape_of
+from ....ir.kernel import Kernel, Stage, parse, shape_of
 from ....ir.storage import stored_as
 from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
 from ...core.rule import is_open, target_of
 from ..matmul.product import MatmulProduct
-from .factors import Factors
-from .matrix import GpuMatrix, multiplied
+from .products import multiplied_in
 
 
 @module_pass(opt_level=0, name="smartmem.OrderTerms")
@@ -56,22 +53,6 @@ class OrderTerms:
         return exchange(mod, found)
 
 
-def products_on(target: Target) -> Callable[[Node], bool]:
-    """Says of nodes of a graph whether matrix instructions of the target would take their kernels."""
-    # The layers of a network share kernels; and a node that is a product is one in whatever order its tensors are.
-    kernels: WeakKeyDictionary[Kernel, bool] = WeakKeyDictionary()
-    nodes: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
-
-    def takes(node: Node) -> bool:
-        if node not in nodes:
-            if node.kernel is not None and node.kernel not in kernels:
-                kernels[node.kernel] = multiplied_in(emit(node.kernel, node.attrs), target) is not None
-            nodes[node] = node.kernel is not None and kernels[node.kernel]
-        return nodes[node]
-
-    return takes
-
-
 def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
     """A kernel with the terms of its product in the order of memory; None if it has none, or they are.
 
@@ -84,26 +65,6 @@ def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Tar
     """
     found = multiplied_in(func, target)
     return _ordered(parse(func), found[0], positions) if found is not None else None
-
-
-def multiplied_in(func: tirx.PrimFunc, target: Target) -> tuple[MatmulProduct, Factors] | None:
-    """The product in an unscheduled kernel that matrix instructions take, and its factors; None if they do not."""
-    look = _Look()
-    look.apply(func, target)
-    return next(iter(look.found), None)
-
-
-class _Look(GpuMatrix):
-    """Asks, as the rule does, what is multiplied in a kernel."""
-
-    def __init__(self):
-        super().__init__()
-        self.found: list = []  # shared by copies of the rule
-
-    def lower(self, kernel: Kernel, params) -> None:
-        """Schedules nothing."""
-        product, factors = multiplied(kernel, params)
-        self.found += [(product, factors)] if product is not None else []
 
 
 def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int]) -> Exchange | None:

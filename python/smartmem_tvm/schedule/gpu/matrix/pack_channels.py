@@ -19,7 +19,7 @@ from ....ir.index_map import variables
 from ....ir.kernel import SPATIAL, Kernel, Stage, emit, parse, shape_of
 from ...core.nest import fresh, index
 from ..matmul.product import MatmulProduct
-from .order_terms import multiplied_in
+from .products import multiplied_in
 from .tile import MatrixParams
 
 _CHANNELS = 4  # with halves 8 bytes of a pixel, which one asynchronous copy brings

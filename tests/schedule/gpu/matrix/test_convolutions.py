@@ -11,7 +11,7 @@ from helpers import assert_same_results, calls, constant, legal, nodes, op, rand
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.ir.kernel import parse, shape_of
 from smartmem_tvm.schedule import OrderTerms, PackChannels, WidenGroups
-from smartmem_tvm.schedule.gpu.matrix.order_terms import products_on
+from smartmem_tvm.schedule.gpu.matrix.products import products_on
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, RoundFactors, SelectLayout
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
