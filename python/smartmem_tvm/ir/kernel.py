@@ -8,8 +8,8 @@ written where, and the value. `parse` reads a PrimFunc, `emit` writes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import tvm_ffi
@@ -87,6 +87,16 @@ class Stage:
     def loads(self) -> tuple:
         """Every load of the body, the stage's own accumulator excepted."""
         return tuple(load for load in loads(self.body) if not any(load.source.same_as(o) for o in self.outputs))
+
+    def with_extents(self, extents: Mapping) -> Stage:
+        """The stage with other extents of some iterators, by variable; what it does at a point stays the same."""
+
+        def sized(it: tirx.IterVar) -> tirx.IterVar:
+            if it.var not in extents:
+                return it
+            return tirx.IterVar(ir.Range(0, tirx.const(extents[it.var], it.var.ty.dtype)), it.var, it.iter_type)
+
+        return replace(self, iters=tuple(map(sized, self.iters)))
 
     def maps(self, buffer) -> list[list]:
         """The different index maps through which this stage reads `buffer`."""

@@ -102,14 +102,8 @@ class Cut:
             node = tvm_ffi.structural_map(node, (tirx.BufferStore, store))
             return substitute(node, {whole: var + tirx.const(begin, var.ty.dtype)})
 
-        iters = tuple(
-            tirx.IterVar(ir.Range(0, tirx.const(extent, var.ty.dtype)), var, it.iter_type)
-            if it.var.same_as(var)
-            else it
-            for it in stage.iters
-        )
         init = rewrite(stage.init) if stage.init is not None else None
-        return replace(stage, iters=iters, body=rewrite(stage.body), init=init)
+        return replace(stage.with_extents({var: extent}), body=rewrite(stage.body), init=init)
 
 
 def _loads(kernel: Kernel, buffer) -> list[tuple[Stage, ir.TensorLoad]]:

@@ -86,8 +86,9 @@ def _has_no_vector(loop: tirx.For, lanes: set, places: Places, cuda: bool) -> bo
     if cuda:
         # Its compiler does not know how to negate a vector.
         negated = contains(loop, tirx.Not, differs)
-        if int(loop.extent) > _INDICES:
-            apart = (load for load in loads(loop) if places.step(load.indices, load.source, loop) != 1)
-            negated = negated or any(differs(list(load.indices)) for load in apart)
-        return negated or any(places.may_be_torn(each, each.buffer, loop) for each in stores(loop))
+        wide = loads(loop) if int(loop.extent) > _INDICES else ()
+        scattered = any(
+            differs(list(each.indices)) and places.step(each.indices, each.source, loop) != 1 for each in wide
+        )
+        return negated or scattered or any(places.may_be_torn(each, each.buffer, loop) for each in stores(loop))
     return any(map(differs, scattered_bytes(loop, loop, places)))

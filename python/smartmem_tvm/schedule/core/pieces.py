@@ -105,8 +105,8 @@ def _part(stage: Stage, ranges: Mapping, local: set) -> Stage:
     whole = {var: tirx.Var(var.name, var.ty) for var in ranges}  # its place in the whole result
     back = {new: old for old, new in whole.items()}
     moved = {new: old + tirx.const(ranges[old][0], old.ty.dtype) for new, old in back.items()}
-    iters, scope = tuple(_shorter(it, ranges) for it in stage.iters), Scope()
-    for it in iters:
+    part, scope = stage.with_extents({var: length for var, (_, length) in ranges.items()}), Scope()
+    for it in part.iters:
         scope.analyzer.bind(it.var, it.dom)
 
     def inner(indices) -> list:
@@ -124,10 +124,4 @@ def _part(stage: Stage, ranges: Mapping, local: set) -> Stage:
         return scope.simplify(substitute(node, moved))
 
     init = rewrite(stage.init) if stage.init is not None else None
-    return replace(stage, iters=iters, body=rewrite(stage.body), init=init)
-
-
-def _shorter(it: tirx.IterVar, ranges: Mapping) -> tirx.IterVar:
-    if it.var not in ranges:
-        return it
-    return tirx.IterVar(ir.Range(0, tirx.const(ranges[it.var][1], it.var.ty.dtype)), it.var, it.iter_type)
+    return replace(part, body=rewrite(stage.body), init=init)

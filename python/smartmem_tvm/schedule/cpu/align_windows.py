@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import numpy as np
 import tvm
@@ -69,7 +70,7 @@ def _aligned(kernel: Kernel, constants: Collection[int]) -> Exchange | None:
     for buffer, order in orders.items():
         place = next((n for n, each in enumerate(kernel.inputs) if each.same_as(buffer)), None)
         if place is not None:
-            forms[place] = lambda array, order=order: np.ascontiguousarray(np.transpose(array, order))
+            forms[place] = partial(np.transpose, axes=order)
         kernel, _ = reordered(kernel, buffer, order)
     return Exchange(kernel, forms)
 

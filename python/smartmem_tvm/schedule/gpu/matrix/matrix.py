@@ -75,9 +75,10 @@ class GpuMatrix(GpuRule):
 
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
         """The nest of a folded kernel, or None if it is no product of short numbers, or no tile is worth it."""
-        product, factors = multiplied(kernel, params)
-        if factors is None:
+        found = multiplied(kernel, params)
+        if found is None:
             return None
+        product, factors = found
         sides = (factors.left, factors.right)
         params = params.multiplying(factors.element, not all(map(lies_along_depth, sides)))
         held = [not goes_by_itself(each, factors.element) for each in sides]
@@ -91,14 +92,20 @@ class GpuMatrix(GpuRule):
         return _Emitter(product, factors, tile).kernel()
 
 
-def multiplied(kernel: Kernel, params: MatrixParams) -> tuple[FinishedInFloat | None, Factors | None]:
-    """The product in a folded kernel and its factors, None if matrix instructions do not take it."""
+def multiplied(kernel: Kernel, params: MatrixParams, least: int = LEAST) -> tuple[FinishedInFloat, Factors] | None:
+    """The product in a folded kernel and its factors, None if matrix instructions do not take it.
+
+    Parameters
+    ----------
+    least : int
+        Rows and columns that it has at least.
+    """
     product = product_of(kernel)
     factors = factors_of(product, params.rounds_to) if product is not None else None
     if factors is None or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
-        return None, None
-    enough = min(product.rows, product.columns) >= LEAST
-    return (FinishedInFloat(product.contraction), factors) if enough else (None, None)
+        return None
+    enough = min(product.rows, product.columns) >= least
+    return (FinishedInFloat(product.contraction), factors) if enough else None
 
 
 class FinishedInFloat(MatmulProduct):

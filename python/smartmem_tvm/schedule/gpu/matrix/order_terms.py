@@ -16,7 +16,7 @@ from tvm.target import Target
 from ....ir.exchange_constants import Exchange, constant_operands, exchange
 from ....ir.index_map import variables
 from ....ir.kernel import Kernel, Stage, parse, shape_of
-from ....ir.storage import stored_as
+from ....ir.storage import reordered
 from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
 from ...core.rule import is_open, target_of
@@ -83,12 +83,10 @@ def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int])
     if order == terms or stored is None:
         return None
     number = next(i for i, buffer in enumerate(kernel.inputs) if buffer.same_as(weights.source))
-    dims = [weights.source.shape[dim] for dim in stored]
-    new = tirx.decl_buffer(dims, weights.source.dtype, weights.source.name)
-    moved = stored_as(kernel, weights.source, new, lambda indices: [indices[dim] for dim in stored])
+    moved, _ = reordered(kernel, weights.source, stored)
     both = zip(kernel.stages, moved.stages, strict=True)
     stages = tuple(_in_order(new, order) if old is stage else new for old, new in both)
-    return Exchange(replace(moved, stages=stages), {number: partial(_transposed, stored)})
+    return Exchange(replace(moved, stages=stages), {number: partial(np.transpose, axes=stored)})
 
 
 def _are_constant(side: list, constants: list) -> bool:
@@ -114,7 +112,3 @@ def _stored(weights: ir.TensorLoad, order: tuple) -> tuple[int, ...] | None:
 def _in_order(stage: Stage, order: tuple) -> Stage:
     by_var = {it.var: it for it in stage.iters}
     return replace(stage, iters=(*(by_var[var] for var in (*stage.spatial, *order)),))
-
-
-def _transposed(dims: tuple[int, ...], array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array.transpose(dims))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +18,7 @@ from ....ir.graph import Graph, Node, rewrite_graphs
 from ....ir.half import rounded_to
 from ....ir.index_map import variables
 from ....ir.kernel import SPATIAL, Kernel, Stage, emit, parse, shape_of
+from ....ir.storage import stored_as
 from ...core.nest import fresh, index
 from ..matmul.product import MatmulProduct
 from .products import multiplied_in
@@ -76,8 +78,8 @@ class _Image:
     ----------
     kernel : Kernel
         Of the convolution.
-    channels : dict
-        Stage -> its iterator of a channel: the sum, and what pads before it.
+    channels : sequence
+        Iterators of a channel: of the sum, and of what pads before it.
     image, weights : _Place
         Inputs of the kernel.
     padded : _Place or None
@@ -87,7 +89,7 @@ class _Image:
     """
 
     kernel: Kernel
-    channels: dict
+    channels: Sequence
     image: _Place
     weights: _Place
     padded: _Place | None
@@ -125,12 +127,9 @@ def _read_by(kernel: Kernel, node: Node, dtype: str) -> _Image | None:
     pads = first is not total and first.is_pointwise and kernel.readers(first.body.buffer) == [total]
     weights = [load for load in total.loads if any(load.source.same_as(each) for each in constants)]
     images = [load for load in total.loads if not any(load.same_as(each) for each in weights)]
-    if (
-        len(images) != 1
-        or len(weights) != 1
-        or (pads and len(first.loads) != 1)
-        or str(weights[0].source.dtype) != dtype
-    ):
+    if len(images) != 1 or len(weights) != 1 or (pads and len(first.loads) != 1):
+        return None
+    if str(weights[0].source.dtype) != dtype:
         return None
     padded, image = (images[0], first.loads[0]) if pads else (None, images[0])
     inputs = [load.source for load in (image, weights[0])]
@@ -143,11 +142,10 @@ def _read_by(kernel: Kernel, node: Node, dtype: str) -> _Image | None:
         place = _dim_of(first.body.indices, at) if pads else None
         channel = padded.indices[place] if place is not None else at
         number = _dim_of(weights[0].indices, channel)
-        channels = {total: channel} | ({first: at} if pads else {})
-        if number is None or any(
-            var not in stage.extents or stage.extents[var] != size for stage, var in channels.items()
-        ):
+        whole = total.extents.get(channel) == size and (not pads or first.extents.get(at) == size)
+        if number is None or not whole:
             continue
+        channels = (channel, at) if pads else (channel,)
         between = _Place(first.body.buffer, place) if pads else None
         return _Image(kernel, channels, _Place(image.source, dim), _Place(inputs[1], number), between, dtype)
     return None
@@ -203,34 +201,16 @@ def _copy(buffer, order: list[int], dtype: str) -> tuple[Kernel, object]:
     return Kernel((buffer,), (made,), (Stage("channels", tuple(iters), body),)), made
 
 
-def _reading(kernel: Kernel, changed: dict, channels: dict) -> Kernel:
+def _reading(kernel: Kernel, changed: dict, channels: Sequence) -> Kernel:
     """The kernel with tensors in the places of others, the order of their dimensions, and more channels."""
-
-    def found(buffer):
-        return next((new for old, new in changed.items() if old.same_as(buffer)), None)
-
-    def load(old):
-        new = found(old.source)
-        return old if new is None else tirx.BufferLoad(new[0], [old.indices[dim] for dim in new[1]])
+    for old, (new, order) in changed.items():
+        kernel = stored_as(kernel, old, new, lambda indices, order=order: [indices[dim] for dim in order])
 
     def cast(old):
         return old.value if str(old.ty.dtype) == str(old.value.ty.dtype) else old
 
     def rewrite(stage: Stage) -> Stage:
-        body = tvm_ffi.structural_map(stage.body, (ir.TensorLoad, load))
-        body = tvm_ffi.structural_map(body, (tirx.Cast, cast))
-        new = found(body.buffer)
-        body = body if new is None else tirx.BufferStore(new[0], body.value, body.indices)
-        var = channels.get(stage)
-        iters = (
-            tuple(
-                tirx.IterVar(ir.Range(0, index(_CHANNELS)), it.var, it.iter_type) if it.var.same_as(var) else it
-                for it in stage.iters
-            )
-            if var is not None
-            else stage.iters
-        )
-        return replace(stage, body=body, iters=iters)
+        body = tvm_ffi.structural_map(stage.body, (tirx.Cast, cast))
+        return replace(stage.with_extents(dict.fromkeys(channels, _CHANNELS)), body=body)
 
-    inputs = tuple(each if found(each) is None else found(each)[0] for each in kernel.inputs)
-    return Kernel(inputs, kernel.outputs, tuple(map(rewrite, kernel.stages)))
+    return replace(kernel, stages=tuple(map(rewrite, kernel.stages)))

@@ -13,7 +13,7 @@ from ....ir.graph import Node
 from ....ir.kernel import Kernel, emit
 from ..matmul.product import MatmulProduct
 from .factors import Factors
-from .matrix import GpuMatrix, multiplied
+from .matrix import LEAST, GpuMatrix, multiplied
 
 
 def products_on(target: Target) -> Callable[[Node], bool]:
@@ -32,9 +32,15 @@ def products_on(target: Target) -> Callable[[Node], bool]:
     return takes
 
 
-def multiplied_in(func: tirx.PrimFunc, target: Target) -> tuple[MatmulProduct, Factors] | None:
-    """The product in an unscheduled kernel that matrix instructions take, and its factors; None if they do not."""
-    look = _Look()
+def multiplied_in(func: tirx.PrimFunc, target: Target, least: int = LEAST) -> tuple[MatmulProduct, Factors] | None:
+    """The product in an unscheduled kernel that matrix instructions take, and its factors; None if they do not.
+
+    Parameters
+    ----------
+    least : int
+        See `matrix.multiplied`.
+    """
+    look = _Look(least)
     look.apply(func, target)
     return next(iter(look.found), None)
 
@@ -42,11 +48,11 @@ def multiplied_in(func: tirx.PrimFunc, target: Target) -> tuple[MatmulProduct, F
 class _Look(GpuMatrix):
     """Asks, as the rule does, what is multiplied in a kernel."""
 
-    def __init__(self):
+    def __init__(self, least: int):
         super().__init__()
-        self.found: list = []  # shared by copies of the rule
+        self.least, self.found = least, []  # a list is shared by copies of the rule
 
     def lower(self, kernel: Kernel, params) -> None:
         """Schedules nothing."""
-        product, factors = multiplied(kernel, params)
-        self.found += [(product, factors)] if product is not None else []
+        found = multiplied(kernel, params, self.least)
+        self.found += [found] if found is not None else []

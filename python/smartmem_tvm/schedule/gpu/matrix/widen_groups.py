@@ -21,9 +21,9 @@ from ....ir.strength_reduction import Simplifier
 from ....ir.walk import collect, loads
 from ...core.nest import index
 from ...core.rule import is_open, target_of
-from ..matmul.product import MatmulProduct, product_of
-from .factors import factors_of
-from .matrix import LEAST, GpuMatrix
+from ..matmul.product import MatmulProduct
+from .matrix import LEAST
+from .products import multiplied_in
 from .tile import MatrixParams, Shape, shortest
 
 
@@ -68,26 +68,13 @@ def widened(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> 
     positions : collection of int
         Of the parameters that are constants.
     """
-    look = _Look()
-    look.apply(func, target)
-    grouped = _grouped(parse(func), positions) if look.found else None
-    together = _together(grouped, *look.found[0]) if grouped is not None else 1
+    found = multiplied_in(func, target, least=1)
+    grouped = _grouped(parse(func), positions) if found is not None else None
+    if grouped is None:
+        return None
+    product, factors = found
+    together = _together(grouped, product, MatrixParams.of(target).multiplying(factors.element, False))
     return None if together == 1 else (grouped.widened(together), grouped.groups, together)
-
-
-class _Look(GpuMatrix):
-    """Asks what is multiplied in a kernel, however few rows or columns there are."""
-
-    def __init__(self):
-        super().__init__()
-        self.found: list = []  # shared by copies of the rule
-
-    def lower(self, kernel: Kernel, params: MatrixParams) -> None:
-        """Schedules nothing."""
-        product = product_of(kernel)
-        factors = factors_of(product, params.rounds_to) if product is not None else None
-        if factors is not None:
-            self.found.append((product, params.multiplying(factors.element, False)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,14 +124,9 @@ class _Grouped:
             places = [first + self.channel if self._chooses(at) else at for at in each.indices]
             return tirx.BufferLoad(each.source, places)
 
-        iters = [
-            tirx.IterVar(ir.Range(0, index(wide)), it.var, it.iter_type) if it.var.same_as(self.channel) else it
-            for it in self.stage.iters
-        ]
         body = tvm_ffi.structural_map(self.stage.body, (ir.TensorLoad, load))
-        stages = tuple(
-            replace(each, iters=tuple(iters), body=body) if each is self.stage else each for each in self.kernel.stages
-        )
+        stage = replace(self.stage.with_extents({self.channel: wide}), body=body)
+        stages = tuple(stage if each is self.stage else each for each in self.kernel.stages)
         inputs = tuple(new if i == position else each for i, each in enumerate(self.kernel.inputs))
         form = partial(_block_diagonal, together=together, group=self.group, dims=(out_dim, channel_dim))
         return Exchange(Kernel(inputs, self.kernel.outputs, stages), {position: form})
@@ -207,4 +189,4 @@ def _block_diagonal(array: np.ndarray, together: int, group: int, dims: tuple[in
     for first in range(0, outputs, group):
         at = first // group % together * channels
         made[first : first + group, at : at + channels] = given[first : first + group]
-    return np.ascontiguousarray(np.moveaxis(made, (0, 1), dims))
+    return np.moveaxis(made, (0, 1), dims)
