@@ -78,6 +78,7 @@ def test_a_window_with_a_bias_and_a_mask(tmp_path):
         ((2, 37, 41, 19, 11), AttentionTile(64, 16, 16, 3, True)),
         ((1, 130, 65, 40, 24), AttentionTile(128, 16, 48, 2, True)),
         ((1, 70, 33, 80, 72), AttentionTile(64, 16, 64, 1, True)),
+        ((1, 33, 75, 16, 64), AttentionTile(64, 16, 80, 1, True)),  # keys end where values may not begin
     ],
     ids=str,
 )

@@ -47,10 +47,12 @@ class AttentionThread:
         self.shrink = registers(2 * m, floats, "shrink")
 
     def _shared(self):
-        tile, start = self.tile, 0
-        for operand, stages in ((self.rows, 1), (self.keys, tile.stages), (self.values, tile.stages)):
+        # Vectors are exchanged by their addresses, so each operand begins at a multiple of eight of its blocks: those
+        # with wider blocks, whose sizes are such multiples, come first.
+        start = 0
+        for operand in sorted((self.rows, self.keys, self.values), key=lambda each: -each.block):
             operand.start_at = start
-            start += stages * operand.elements
+            start += operand.stages * operand.elements
         name, size = f"stages_{self.element.name}", [index(start)]
         memory = tirx.decl_buffer(size, self.element.dtype, name, scope="shared.dyn", layout=None)
         self.rows.buffer = self.keys.buffer = self.values.buffer = memory
