@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from helpers import assert_same_results, calls, legal, nodes, only_node, op, random
 from smartmem_tvm.ir.compose import (
@@ -165,6 +165,29 @@ def test_tidy_drops_stages_nobody_reads():
     softmax = kernel(op.nn.softmax, (4, 6))
     first = replace(softmax, outputs=softmax.stages[0].outputs)
     assert len(tidy(replace(first, stages=softmax.stages[:2])).stages) == 1
+
+
+def sums_of(*terms):
+    """``out[i] = sum_k term0 + 2 * sum_k term1``, of x[i, k]."""
+    x = te.placeholder((4, 4), "float32", "x")
+
+    def total(term, k):
+        return te.compute((4,), lambda i: te.sum(term(x, i, k), k), "s")
+
+    sums = [total(term, te.reduce_axis((0, 4), "k")) for term in terms]
+    return tidy(parse(te.create_prim_func([x, te.compute((4,), lambda i: sums[0][i] + 2 * sums[1][i], "out")])))
+
+
+def test_tidy_merges_equal_reductions():
+    """A variance computes the mean again that is subtracted; sums along other axes differ."""
+    rows, columns, (x,) = lambda x, i, k: x[i, k], lambda x, i, k: x[k, i], random((4, 4))
+    for terms, reductions, expected in (
+        ((rows, rows), 1, 3 * x.sum(1)),
+        ((rows, columns), 2, x.sum(1) + 2 * x.sum(0)),
+    ):
+        kern = sums_of(*terms)
+        assert sum(bool(s.reduction) for s in kern.stages) == reductions
+        np.testing.assert_allclose(evaluated(kern, x), expected, rtol=1e-5)
 
 
 def test_tidy_keeps_what_would_be_written_out_too_often():

@@ -196,11 +196,41 @@ def tidy(kernel: Kernel) -> Kernel:
     1. a copy is read through; a pointwise stage read only by pointwise stages is inlined, unless that would write out
        a long expression several times;
     2. a reduction whose elements the last stage reads once, through a map or several, is re-indexed along each;
-    3. stages nobody reads are dropped, and so are inputs nobody reads.
+    3. equal reductions are one: a variance brings a mean of its own beside the mean that is subtracted;
+    4. stages nobody reads are dropped, and so are inputs nobody reads.
     """
     kernel = fold(kernel, _may_collapse, inline)
     kernel = _reindex_reductions(kernel)
-    return _drop_dead(kernel)
+    return _drop_dead(_merge_equal_reductions(kernel))
+
+
+def _merge_equal_reductions(kernel: Kernel) -> Kernel:
+    """Read the first of several reductions that compute the same."""
+    stages = list(kernel.stages)
+    for number in range(len(stages)):
+        own = stages[number].outputs[0]
+        first = next((s.outputs[0] for s in stages[:number] if _computes_the_same(s, stages[number])), None)
+        if first is not None and not any(own.same_as(o) for o in kernel.outputs):
+            stages = [
+                replace_loads(s, own, lambda at, first=first: first[tuple(at)]) if _reads(s, own) else s for s in stages
+            ]
+    return replace(kernel, stages=tuple(stages))
+
+
+def _computes_the_same(first: Stage, second: Stage) -> bool:
+    """Whether two reductions are the same but for the names of their iterators and results."""
+    sides = (first, second)
+    if not all(len(s.outputs) == 1 and s.reduction and s.init is not None for s in sides):
+        return False
+    forms = [
+        (s.outputs[0].dtype, shape_of(s.outputs[0]), [(it.iter_type, s.extents[it.var]) for it in s.iters])
+        for s in sides
+    ]
+    names = {b.var: a.var for a, b in zip(first.iters, second.iters, strict=False)}
+    names |= {second.outputs[0]: first.outputs[0]}
+    return forms[0] == forms[1] and tvm_ffi.structural_equal(
+        [first.body, first.init], [substitute(each, names) for each in (second.body, second.init)]
+    )
 
 
 def _may_collapse(stage: Stage, readers: list[Stage]) -> bool:

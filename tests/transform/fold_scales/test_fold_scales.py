@@ -147,6 +147,12 @@ def test_a_reshape_that_splits_the_channels_does_not():
     assert folded(body, (5, 6)) == ["matmul", "reshape"]
 
 
+def test_a_constant_does_not_grow_over_a_reshape():
+    """A normalisation of groups has a factor for each channel behind one for all: 3 numbers there are 15 before."""
+    body = lambda x: op.multiply(op.reshape(op.multiply(x, half()), (2, 3, 5)), positive(3, 1))  # noqa: E731
+    assert kept(body, (2, 15))
+
+
 def test_both_summands_are_scaled():
     body = lambda x, y: op.multiply(op.add(op.matmul(x, constant(6, 4)), op.matmul(y, constant(3, 4))), half())  # noqa: E731
     assert folded(body, (5, 6), (5, 3)) == ["matmul", "matmul", "add"]

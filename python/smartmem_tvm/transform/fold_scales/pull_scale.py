@@ -12,7 +12,7 @@ from .factors import aligned, moved_back, part_of, trimmed
 _DEPTH = 32
 
 
-def pull(block: Bindings, var, scale: np.ndarray, reader, depth: int = 0) -> dict | None:
+def pull(block: Bindings, var, scale: np.ndarray, reader, depth: int = 0, most: int = 0) -> dict | None:
     """Multiply `var` without an operator: in the weights that it is computed from.
 
     Parameters
@@ -25,6 +25,9 @@ def pull(block: Bindings, var, scale: np.ndarray, reader, depth: int = 0) -> dic
         Its factor (see `transform.fold_scales.factors`).
     reader : Var
         The only variable that may read it.
+    most : int
+        Elements that a constant which is no weight may have in the end: by default those of `scale`, which has more of
+        them where it was moved over a reshape.
 
     Returns
     -------
@@ -33,31 +36,31 @@ def pull(block: Bindings, var, scale: np.ndarray, reader, depth: int = 0) -> dic
     """
     if depth > _DEPTH or not isinstance(var, relax.DataflowVar) or block.readers(var) != [reader]:
         return None
-    return _pull_value(block, var, scale, depth)
+    return _pull_value(block, var, scale, depth, most or scale.size)
 
 
-def _pull_value(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | None:
+def _pull_value(block: Bindings, var, scale: np.ndarray, depth: int, most: int) -> dict | None:
     value = block.values.get(var)
     name = operator(value)
     if isinstance(value, ir.Var):
-        return pull(block, value, scale, var, depth + 1)
+        return pull(block, value, scale, var, depth + 1, most)
     if name in ("add", "subtract"):
-        return _pull_sum(block, var, scale, depth)
+        return _pull_sum(block, var, scale, depth, most)
     if name == "multiply":
-        return _pull_product(block, var, scale, depth)
+        return _pull_product(block, var, scale, depth, most)
     if name == "nn.relu" and (scale > 0).all():
-        return pull(block, value.args[0], scale, var, depth + 1)
+        return pull(block, value.args[0], scale, var, depth + 1, most)
     if name in CONVOLUTIONS:
         return _pull_convolution(var, value, scale)
     if name == "matmul":
-        return _pull_matmul(block, var, scale, depth)
+        return _pull_matmul(block, var, scale, depth, most)
     if name == "strided_slice" or isinstance(value, relax.TupleGetItem):
-        return _pull_part(block, var, scale, depth)
+        return _pull_part(block, var, scale, depth, most)
     moved = moved_back(value, scale)
-    return None if moved is None else pull(block, value.args[0], moved, var, depth + 1)
+    return None if moved is None else pull(block, value.args[0], moved, var, depth + 1, most)
 
 
-def _pull_sum(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | None:
+def _pull_sum(block: Bindings, var, scale: np.ndarray, depth: int, most: int) -> dict | None:
     """Scale both summands, one of which may be a constant."""
     value = block.values[var]
     shape = shape_of(var)
@@ -67,10 +70,10 @@ def _pull_sum(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | Non
         bias = weight(arg)
         if bias is not None:
             product = aligned(bias, shape) * scale
-            found = {} if product.size <= max(bias.size, scale.size) else None
+            found = {} if product.size <= max(bias.size, most) else None
             arg = constant(trimmed(product, bias.ndim), bias)
         elif isinstance(arg, ir.Var) and shape_of(arg) == shape:
-            found = pull(block, arg, scale, var, depth + 1)
+            found = pull(block, arg, scale, var, depth + 1, most)
         else:
             found = None
         if found is None or found.keys() & edits.keys():
@@ -80,18 +83,18 @@ def _pull_sum(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | Non
     return {**edits, var: with_args(value, *args)}
 
 
-def _pull_product(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | None:
+def _pull_product(block: Bindings, var, scale: np.ndarray, depth: int, most: int) -> dict | None:
     """Scale one of two factors."""
     value = block.values[var]
     for i, arg in enumerate(value.args):
         factor = weight(arg)
         if factor is not None:
             product = aligned(factor, shape_of(var)) * scale
-            if product.size <= max(factor.size, scale.size):
+            if product.size <= max(factor.size, most):
                 args = [*value.args[:i], constant(trimmed(product, factor.ndim), factor), *value.args[i + 1 :]]
                 return {var: with_args(value, *args)}
         elif isinstance(arg, ir.Var) and shape_of(arg) == shape_of(var):
-            edits = pull(block, arg, scale, var, depth + 1)
+            edits = pull(block, arg, scale, var, depth + 1, most)
             if edits is not None:
                 return edits
     return None
@@ -114,7 +117,7 @@ def has_plain_layout(convolution) -> bool:
     ).startswith("OI")
 
 
-def _pull_matmul(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | None:
+def _pull_matmul(block: Bindings, var, scale: np.ndarray, depth: int, most: int) -> dict | None:
     value = block.values[var]
     left, right = value.args
     matrix = weight(right)
@@ -126,13 +129,13 @@ def _pull_matmul(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | 
         return None
     for operand in (left, right):  # one number may multiply either
         if isinstance(operand, ir.Var):
-            edits = pull(block, operand, scale.reshape((1,) * len(shape_of(operand))), var, depth + 1)
+            edits = pull(block, operand, scale.reshape((1,) * len(shape_of(operand))), var, depth + 1, most)
             if edits is not None:
                 return edits
     return None
 
 
-def _pull_part(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | None:
+def _pull_part(block: Bindings, var, scale: np.ndarray, depth: int, most: int) -> dict | None:
     """Scale a part of a tensor: the other parts that are read must not overlap it."""
     value = block.values[var]
     part = part_of(block, value)
@@ -151,4 +154,4 @@ def _pull_part(block: Bindings, var, scale: np.ndarray, depth: int) -> dict | No
     extents[axis] = shape_of(whole)[axis]
     full = np.ones(extents, scale.dtype)
     full[(slice(None),) * axis + (taken,)] = scale
-    return _pull_value(block, whole, full, depth + 1)
+    return _pull_value(block, whole, full, depth + 1, most)

@@ -154,6 +154,20 @@ def test_few_long_rows_are_normalised_in_pieces_by_many_groups(shape, params):
     assert kernels(source) == 3
 
 
+@pytest.mark.parametrize("rows", [1, 32])
+def test_pieces_of_images_are_read_in_vectors(rows):
+    """No piece ends in the middle of an image's row; a factor for each channel is one number for a vector of them."""
+    x, g = tensors((rows, 64, 56, 56), (64, 1, 1))
+    size = 64 * 56 * 56
+    flat = topi.reshape(x, (rows, size))
+    mean = topi.sum(flat, 1, True) / float(size)
+    variance = topi.sum((flat - mean) * (flat - mean), 1, True) / float(size)
+    each = [topi.reshape(one, (rows, 1, 1, 1)) for one in (mean, variance)]
+    output = (x - each[0]) * topi.rsqrt(each[1] + 1e-5) * g
+    source = check(GpuRows, [x, g], output, lambda x, g: normal(x.astype("f8"), (1, 2, 3)) * g, VECTORS)
+    assert kernels(source) == 3 and "vload4" in source and "% 56" not in source
+
+
 @EITHER
 def test_softmax_of_a_long_row(params):
     (x,) = tensors((1, 2**17 + 2**4))

@@ -20,7 +20,7 @@ from tvm import tirx
 from ....ir.kernel import substitute
 from ....ir.strength_reduction import Simplifier
 from ....ir.walk import loads
-from ...core.expressions import largest_divisor
+from ...core.expressions import Walk
 from ...core.nest import fresh, index
 from .program import RowProgram, Step
 
@@ -42,18 +42,32 @@ def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
     list of RowProgram or None
         None if a value of a whole row leaves the kernel, if rows have columns of several numbers, or no divisor.
     """
-    pieces = pieces_of(program.length, groups // program.rows)
     uneven = any(step.length != program.length for step in program.steps if step.is_statistic or step.is_vector)
-    if uneven or pieces == 1 or any(program.writes(step) for step in program.steps if not step.is_vector):
+    if uneven or any(program.writes(step) for step in program.steps if not step.is_vector):
         return None
-    cut = _Cut(program, pieces)
-    return [cut.launch(number) for number in range(max(cut.levels.values()) + 1)]
+    ways = [_Cut(program, number).launches() for number in numbers_of_pieces(program.length, groups // program.rows)]
+    return min(ways, key=lambda launches: sum(map(_jumps, launches)), default=None)
 
 
-def pieces_of(length: int, most: int) -> int:
-    """The most pieces of one length, up to `most`, whose length is a multiple of the widest vector that it can be."""
+def numbers_of_pieces(length: int, most: int) -> list[int]:
+    """Numbers of pieces of one length, the most first: up to `most`, and more than a quarter of it if there are such.
+
+    The length of a piece is a multiple of the widest vector that the row's is one of.
+    """
     units = length // next(unit for unit in _TOGETHER if length % unit == 0)
-    return largest_divisor(units, most)
+    able = [number for number in range(most, 1, -1) if units % number == 0]
+    return [number for number in able if 4 * number > most] or able[:1]
+
+
+def _jumps(program: RowProgram) -> int:
+    """Accesses whose neighbours along a piece are not always as far apart: it ends in the middle of an image's row."""
+    jumps = 0
+    for step in program.steps:
+        walk = Walk({program.row: program.rows, program.column: step.length})
+        accesses = [(load.source, load.indices) for load in loads(step.value)]
+        accesses += [(step.buffer, step.indices)] if program.writes(step) else []
+        jumps += sum(walk.stride(*access, program.column) is None for access in accesses)
+    return jumps
 
 
 class _Cut:
@@ -72,6 +86,10 @@ class _Cut:
         self.levels: dict = {}
         for step in program.steps:
             self.levels[step.buffer] = max((self._known(load.source) for load in loads(step.value)), default=0)
+
+    def launches(self) -> list[RowProgram]:
+        """What all launches do, in their order."""
+        return [self.launch(number) for number in range(max(self.levels.values()) + 1)]
 
     def _known(self, buffer) -> int:
         """The first launch that can read what is in a buffer."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from tvm import DataType, ir, sym
+from tvm import DataType, tirx
 
 from ....ir.kernel import substitute
 from ....ir.texels import is_texture
@@ -241,25 +241,17 @@ def _writes_texels(program: RowProgram) -> bool:
 
 
 def _aligned(program: RowProgram, step: Step, access, width: int) -> bool:
-    extents = {program.row: program.rows}
-
-    def at(place):
-        return access.source, [substitute(i, {program.column: place}) for i in access.indices]
-
-    if contiguous_run(at, step.length, extents, width) != width:
-        return False
-    # The first of a group must lie at a multiple of the width: each stride but the last is one.
-    sizes = [int(d) for d in access.source.shape]
-    return sizes[-1] % width == 0 and _last_is_multiple(access, program, step, width)
-
-
-def _last_is_multiple(access, program: RowProgram, step: Step, width: int) -> bool:
-    analyzer = sym.Analyzer()
-    group = fresh("group")
-    analyzer.bind(program.row, ir.Range(0, program.rows))
-    analyzer.bind(group, ir.Range(0, max(1, step.length // width)))
-    first = substitute(access.indices[-1], {program.column: group * width})
-    return analyzer.can_prove_equal(first % width, 0)
+    """Whether each aligned group of columns is one vector of memory, or one element of it."""
+    group, within = fresh("group"), fresh("within")
+    walk = Walk({program.row: program.rows, group: max(1, step.length // width), within: width})
+    at = [substitute(i, {program.column: group * index(width) + within}) for i in access.indices]
+    stride = walk.stride(access.source, at, within)
+    if stride != 1:
+        return stride == 0 and not is_texture(access.source)
+    # The first of a group must lie at a multiple of the width: in memory, or in its texel.
+    first = [substitute(i, {within: index(0)}) for i in at]
+    offset = first[-1] if is_texture(access.source) else walk.offset(access.source, first)
+    return walk.analyzer.can_prove_equal(tirx.floormod(offset, index(width)), 0)
 
 
 def _turned(program: RowProgram, plan: RowPlan, params: GpuParams) -> RowPlan:

@@ -17,6 +17,7 @@ from functools import partial
 from tvm import tirx
 
 from ....ir.kernel import Kernel, substitute
+from ....ir.walk import loads
 from ...core.contraction import contraction_of
 from ...core.decisions import attempt, decide
 from ...core.expressions import replace_loads
@@ -246,6 +247,8 @@ class _Emitter:
     # -- statistics ----------------------------------------------------------------------------------------------
 
     def _statistic(self, step: Step) -> tirx.Stmt:
+        if self._is_short(step):
+            return self._by_each_thread(step)
         name, dtype, vector = step.buffer.name, step.buffer.ty.dtype, self.plan.vector
         parts = self._new(registers(vector, dtype, f"{name}_own"))
         start = self._together(lambda j: store(parts, step.start, j))
@@ -268,6 +271,23 @@ class _Emitter:
             body = block(body, self._combine(step, parts, kept))
         self.local[step.buffer] = kept
         return block(body, self._write_scalar(step, kept))
+
+    def _is_short(self, step: Step) -> bool:
+        """Whether a statistic has few columns beside its row's, which lie in memory: partial results of a row."""
+        few = step.length <= min(_DIRECT, self.program.length - 1)
+        return few and self.plan.slices > 1 and not any(load.source in self.vectors for load in loads(step.value))
+
+    def _by_each_thread(self, step: Step) -> tirx.Stmt:
+        """Each thread of the row reads all columns, and none waits for another."""
+        kept = self._new(registers(1, step.buffer.ty.dtype, step.buffer.name))
+
+        def more(j):
+            return store(kept, step.combine(kept[index(0)], self._value(step, j, j)), 0)
+
+        self.local[step.buffer] = kept
+        return block(
+            store(kept, step.start, 0), self.scope.loop(step.length, more, "p", UNROLL), self._write_scalar(step, kept)
+        )
 
     def _within(self, number):
         return self._simple(tirx.floormod(number, index(self.plan.vector)))
