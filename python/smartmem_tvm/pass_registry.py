@@ -221,6 +221,7 @@ _ENTRIES = (
     _ours(schedule.TransformWindows, "", _transform_windows, needs_target=True),
     PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
     _ours(schedule.OrderTerms, needs_target=True),
+    _ours(schedule.TurnWeights, needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),
     _ours(schedule.ScheduleKernels, needs_target=True),
     _ours(transform.KeepNan, needs_target=True),

@@ -217,7 +217,7 @@ PHASES = (
     # SmartMem's rule makes other kernels slower: there costs have to be known.
     Phase("layout", ("plan-layout",), _plans_layout),
     # When it is known how tensors are stored.
-    Phase("terms", ("order-terms",), _cuda, option="schedule"),
+    Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
     # When it is known what is in memory beside the weights.
     Phase("slices", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.

@@ -19,6 +19,7 @@ from .cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
 from .gpu.matrix.order_terms import OrderTerms
 from .gpu.matrix.pack_channels import PackChannels
 from .gpu.matrix.widen_groups import WidenGroups
+from .gpu.window.turn_weights import TurnWeights
 from .price import Price, Prices
 from .rules import default_rules
 from .schedule_kernels import ScheduleKernels
@@ -43,6 +44,7 @@ __all__ = [
     "ScheduleKernels",
     "StagePadding",
     "TransformWindows",
+    "TurnWeights",
     "WidenGroups",
     "Window",
     "default_rules",

@@ -50,9 +50,10 @@ class SelectLayout:
         The paper's k: 1 for buffers, 2 for textures.
     products : callable, optional
         Says of a node whether its kernel is a product whose schedule gains by the order of its operands. If it is
-        given, a tensor stays as it is unless such a kernel reads it, no window does, and its own kernel is another or
-        reads along the same dimension: where caches are large, other kernels do not gain by the paper's rule. What such
-        a kernel writes for no sum at all, as a branch that is added, is stored as the sum of both is.
+        given, a tensor stays as it is if a window reads it, or unless such a kernel reads it and its own kernel is
+        another, or its own kernel reads along the same dimension: where caches are large, other kernels do not gain by
+        the paper's rule. What such a kernel writes for no sum at all, as a branch that is added, is stored as the sum
+        of both is.
     """
 
     def __init__(self, fast_axes: int = 1, products: Callable[[Node], bool] | None = None):
@@ -127,9 +128,9 @@ def _select(graph: Graph, node: Node, asked: _Asked, fast_axes: int, products: C
 
 
 def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | None:
-    """Why the order of a tensor is not for products to choose."""
+    """Why the order of a tensor stays."""
     readers = graph.readers(node.var)
-    if not any(products(reader) and reader_demands(reader, node.var) for reader in readers):
+    if products(node) and not any(products(reader) and reader_demands(reader, node.var) for reader in readers):
         return "no product by matrix instructions reduces along one of its dimensions"
     others = (reader for reader in readers if not products(reader))
     window = next((r for r in others if any(demand.slid for demand in reader_demands(r, node.var))), None)

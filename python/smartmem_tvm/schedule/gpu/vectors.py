@@ -45,6 +45,11 @@ def _is_vector(access: Callable, condition: Callable, groups: int, run: int, out
     walk = Walk({**outer, group: groups, within: run})
     if under is not None and uses(walk.analyzer.simplify(under), [within]):
         return False
+    return are_vectors(walk, places, within, run)
+
+
+def are_vectors(walk: Walk, places: list, within, run: int) -> bool:
+    """Whether places are aligned vectors of memory, or one element, as `within` runs over ``[0, run)``."""
     strides = [walk.stride(*place, within) for place in places]
     along = [place for place, stride in zip(places, strides, strict=True) if stride == 1]
     numbers = all(str(buffer.dtype) != "bool" for buffer, _ in along)  # of booleans there are no vectors in memory

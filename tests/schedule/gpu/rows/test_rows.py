@@ -32,7 +32,7 @@ def normal(x, axes=(-1,)):
 
 @EITHER
 @pytest.mark.parametrize(
-    "shape", [(1, 1), (3, 7), (5, 16), (2, 3, 49), (197, 197), (4, 1000), (3, 10000), (10007, 3), (1, 40000)]
+    "shape", [(1, 1), (3, 7), (5, 16), (2, 3, 49), (197, 197), (4, 1000), (3, 10000), (10007, 3), (1, 30000)]
 )
 def test_softmax(shape, params):
     (x,) = tensors(shape)
@@ -165,7 +165,7 @@ def test_pieces_of_images_are_read_in_vectors(rows):
     each = [topi.reshape(one, (rows, 1, 1, 1)) for one in (mean, variance)]
     output = (x - each[0]) * topi.rsqrt(each[1] + 1e-5) * g
     source = check(GpuRows, [x, g], output, lambda x, g: normal(x.astype("f8"), (1, 2, 3)) * g, VECTORS)
-    assert kernels(source) == 3 and "vload4" in source and "% 56" not in source
+    assert kernels(source) == 3 and "float4*)(x_ptr" in source and "x_ptr[" not in source
 
 
 @EITHER

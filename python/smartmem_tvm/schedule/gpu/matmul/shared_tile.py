@@ -60,7 +60,7 @@ class Operand:
         sizes = [TEXEL * DataType(str(image.dtype)).itemsize for image in self.sources if is_texture(image)]
         return max(1, SECTOR // min(sizes)) if sizes else 1
 
-    def _along(self, along_depth: bool) -> tuple:
+    def along(self, along_depth: bool) -> tuple:
         """(value at a fused index in that direction, its extent, extents of the other indices)."""
         b, other = fresh("b"), fresh("other")
         mine, others = (self.depth, self.lanes) if along_depth else (self.lanes, self.depth)
@@ -79,7 +79,7 @@ class Operand:
 
         Padding is no matter where all of a vector lies in it, or none.
         """
-        value, extent, outer = self._along(along_depth)
+        value, extent, outer = self.along(along_depth)
 
         def condition(at):
             return guarded(value(at))[0]
@@ -88,7 +88,7 @@ class Operand:
 
     def closeness(self, along_depth: bool) -> tuple[int, int]:
         """How well neighbouring threads read in that direction: vectors first, then elements next to each other."""
-        value, extent, outer = self._along(along_depth)
+        value, extent, outer = self.along(along_depth)
 
         def place(number: int):
             def access(at):

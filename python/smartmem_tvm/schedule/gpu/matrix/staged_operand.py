@@ -17,12 +17,13 @@ from functools import cached_property
 
 from tvm import ir, tirx
 
-from ...core.nest import SERIAL, UNROLL, Scope, index, store
+from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, when
 from ..matmul.shared_tile import Operand
 from ..vectors import guarded
 from . import instructions as ptx
+from .chosen_vectors import chosen_run, fill
 
 _LEAST_BYTES = 4  # that an asynchronous copy moves
 _BANKS = 128  # bytes of shared memory that are written at once
@@ -72,6 +73,8 @@ class StagedOperand:
         """Elements of a load."""
         inner = self.depth if self.along_depth else self.size
         run = self.operand.run(self.along_depth, self.element.row)
+        if run == 1:
+            run = chosen_run(self.operand, self.along_depth, self.element.row)
         while inner % run:
             run //= 2
         return run
@@ -131,15 +134,15 @@ class StagedOperand:
         return self._each(scope, thread, vector)
 
     def _hold(self, scope: Scope, c, batch, lane, k, there) -> tirx.Stmt:
-        def element(v):
-            at = (lane, k + v) if self.along_depth else (lane + v, k)
-            return scope.simplify(store(self.held, self.operand.value(batch, *at), c * index(self.width) + v))
+        first, v = c * index(self.width), fresh("v")
+        scope.analyzer.bind(v, ir.Range(index(0), index(self.width)))
+        value = self.operand.value(batch, *((lane, k + v) if self.along_depth else (lane + v, k)))
 
         def zero(v):
-            return store(self.held, tirx.const(0, self.element.dtype), c * index(self.width) + v)
+            return store(self.held, tirx.const(0, self.element.dtype), first + v)
 
         kind = VECTORIZED if self.width > 1 else SERIAL
-        load = scope.loop(self.width, element, "v", kind)
+        load = fill(scope, self.held, first, v, value, self.width)
         return load if there is None else tirx.IfThenElse(there, load, scope.loop(self.width, zero, "v", kind))
 
     def put(self, scope: Scope, thread, step) -> tirx.Stmt | None:
@@ -196,7 +199,9 @@ class StagedOperand:
         vectors = self.block // self.element.row
         vector = tirx.floordiv(tirx.floormod(vec, index(self.block)), width)
         turn = tirx.floormod(tirx.floordiv(row * index(self._pairs), index(8 // vectors)), index(vectors))
-        vector = tirx.bitwise_xor(vector, turn)
+        # Of what is exclusively or'ed TVM knows no bounds, and would keep all that is in an index in 64 bits.
+        exchanged = tirx.bitwise_xor(vector.astype("int32"), turn.astype("int32"))
+        vector = tirx.bitwise_and(exchanged, tirx.const(vectors - 1, "int32")).astype("int64")
         inside = row * index(self.block) + vector * width + tirx.floormod(vec, width)
         return self._block_at(tirx.floordiv(vec, index(self.block)), step) + inside
 

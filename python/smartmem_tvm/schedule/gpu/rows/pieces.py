@@ -35,7 +35,7 @@ def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
     Parameters
     ----------
     groups : int
-        Pieces of all rows together, at most.
+        Pieces of all rows together: so many keep the device busy.
 
     Returns
     -------
@@ -45,7 +45,8 @@ def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
     uneven = any(step.length != program.length for step in program.steps if step.is_statistic or step.is_vector)
     if uneven or any(program.writes(step) for step in program.steps if not step.is_vector):
         return None
-    ways = [_Cut(program, number).launches() for number in numbers_of_pieces(program.length, groups // program.rows)]
+    most = -(-groups // program.rows)
+    ways = [_Cut(program, number).launches() for number in numbers_of_pieces(program.length, most)]
     return min(ways, key=lambda launches: sum(map(_jumps, launches)), default=None)
 
 

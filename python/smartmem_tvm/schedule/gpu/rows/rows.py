@@ -29,7 +29,7 @@ from .hidden_rows import split_hidden_rows
 from .pieces import in_pieces
 from .plan import RowPlan, fits, plan_of, writes_by_columns
 from .program import RowProgram, Step, collected, row_program_of, without_vectors
-from .split_reduction import VERY_LONG, leaves_idle, split_reduction
+from .split_reduction import pays_in_pieces, split_reduction
 
 _WRITTEN_OUT = 64  # turns of a loop that are written out
 _STRIP = 8  # turns that a longer loop does at once
@@ -44,7 +44,7 @@ class GpuRows(GpuRule):
         if _holds_matmuls(kernel):
             return None
         reducing = [stage for stage in kernel.stages if stage.reduction]
-        if len(reducing) > 1 and all(leaves_idle(s, params.busy_groups, VERY_LONG) for s in reducing):
+        if len(reducing) > 1 and pays_in_pieces(reducing, params.busy_groups):
             ways = (self._piece_by_piece, self._stage_by_stage, self._at_once)
             return next(filter(None, (attempt(partial(way, kernel, params)) for way in ways)), None)
         halves = split_reduction(kernel, params.busy_groups)

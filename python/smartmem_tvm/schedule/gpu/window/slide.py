@@ -34,6 +34,7 @@ from ..launch import launch, registers
 from ..sums import Sums, factor_type
 from .guards import guard
 from .texels import runs_along_texels
+from .tile import written_out
 
 
 class SlideNest:
@@ -57,13 +58,8 @@ class SlideNest:
         self.reduction, self.order, self.tile = reduction, order, dict(tile)
         self.threads, self.scope, self.texel = threads, Scope(), texel
         self.dtype = reduction.accumulator.ty.dtype
-        many, count = 1, 0
-        for var in reversed(reduction.reduce):
-            if many * reduction.extents[var] > taps:
-                break
-            many, count = many * reduction.extents[var], count + 1
-        split = len(reduction.reduce) - count
-        self.loops, self.taps = reduction.reduce[:split], reduction.reduce[split:]
+        self.taps = written_out(reduction, taps)
+        self.loops = reduction.reduce[: len(reduction.reduce) - len(self.taps)]
         self.factors = factors(reduction.term)
         self.held = factor_type(*self.factors, total=str(self.dtype))
 

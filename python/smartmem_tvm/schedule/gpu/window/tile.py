@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from ....planner.texture_form import TEXEL
 from ....target import Limits
 from ...core.expressions import largest_divisor
+from ...core.reduction import Reduction
 from ..occupancy import ADDRESSES, VECTOR, WARP, Processor, WorkGroupTile, fits
+from .lines import Lines
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class GpuWindowParams:
     busy_threads: int = 256
     product_rows: int = 16
     taps: int = 49
-    written: int = 400
+    written: int = 800
     run: int = 1
 
     @classmethod
@@ -143,6 +146,7 @@ _TILES = (
 )
 _SLICES = (1, 2, 4, 8)
 _SLIDE_THREADS = 128
+_MOST_RESULTS = 16  # of a thread that slides
 # Of a processor of the device: instructions in a cycle, those of one warp in a cycle, and cycles that a step of a sum
 # waits for memory and barriers.
 _ISSUED, _ALONE, _WAIT = 4, 0.5, 600
@@ -215,9 +219,46 @@ def slide_tile(
         reverse=True,
     )
     least = shapes[-1]
-    busy = (s for s in shapes if together * prod(s) <= 16 and results // (together * prod(s)) >= params.busy)
+    busy = (s for s in shapes if together * prod(s) <= _MOST_RESULTS and results // (together * prod(s)) >= params.busy)
     across, rows = next(busy, least)
     each = together * across * rows
     # what is written out is loaded at once
     taps = min(params.taps, params.written // each, params.limits.registers - ADDRESSES - each)
     return SlideTile(across, 1, rows, taps, params.slide_threads)
+
+
+def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWindowParams) -> SlideTile:
+    """The tile whose threads read with the fewest cycles, among those that leave the device enough threads.
+
+    Parameters
+    ----------
+    axes : tuple
+        Iterators along which a thread may have neighbours: that on which the window slides, the one before it, and
+        the channels of a group; None where there is none.
+    """
+    extents = lines.reduction.extents
+    counts = [sorted({largest_divisor(extents.get(v, 1), most) for most in (1, 2, 4, 8)}) for v in axes]
+    shapes = [shape for shape in product(*counts) if prod(shape) <= _MOST_RESULTS]
+    busy = [shape for shape in shapes if results // prod(shape) >= params.busy] or [(1, 1, 1)]
+
+    def tile(shape) -> SlideTile:
+        each = prod(shape)
+        taps = min(params.taps, params.written // each, params.limits.registers - ADDRESSES - each)
+        return SlideTile(*shape, taps, params.slide_threads)
+
+    def cycles(shape) -> float:
+        own = tile(shape)
+        sizes = {v: n for v, n in zip(axes, shape, strict=True) if v is not None}
+        return lines.cycles(sizes, written_out(lines.reduction, own.taps))
+
+    return tile(min(busy, key=cycles))
+
+
+def written_out(reduction: Reduction, taps: int) -> tuple:
+    """The last iterators of a sum that have no more than so many terms together."""
+    many, count = 1, 0
+    for var in reversed(reduction.reduce):
+        if many * reduction.extents[var] > taps:
+            break
+        many, count = many * reduction.extents[var], count + 1
+    return reduction.reduce[len(reduction.reduce) - count :]

@@ -27,10 +27,11 @@ from ...core.expressions import Walk, largest_divisor, memory_order, uses
 from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..launch import GpuRule
+from .lines import Lines
 from .product import ProductNest
 from .slide import SlideNest
 from .texels import goes_in_texels, terms_in_texels, texel_axes
-from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_tile
+from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_tile, slide_tile_by_lines
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
 _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
@@ -126,13 +127,19 @@ class WindowSlide(WindowRule):
         down = next((v for v in reversed(order) if v in window_axes(reduction) and v is not axis), None)
         row = rows[-1] if rows else None
         extents = (e[axis], e.get(down, 1), e.get(row, 1))
-        tile = self.tile or slide_tile(*extents, results, params, together)
+        order = order if texel else _neighbours_last(reduction, order, axis)
+        lines = None if texel else Lines(reduction, order)
+        if self.tile is None and lines is not None and lines.known:
+            tile = slide_tile_by_lines(lines, (axis, down, row), results, params)
+        else:
+            tile = self.tile or slide_tile(*extents, results, params, together)
         facts = dict(zip(("across", "down", "rows"), extents, strict=True))
         facts |= {"results": results, "terms": _terms(reduction), "together": together, **params.facts}
         tile = decide("gpu_window_slide", tile, **facts)
+        if tile.down > tile.across:
+            reduction = along_last(reduction, down)
         wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
         sizes = {var: largest_divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
-        order = order if texel else _neighbours_last(reduction, order, axis)
         return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel).body()
 
 
@@ -201,7 +208,13 @@ def sliding_axis(reduction: Reduction):
 
 
 def _neighbours_last(reduction: Reduction, order: tuple, axis) -> tuple:
-    """Iterators with that one last along which neighbours are read, if it is another than the window slides along.
+    """Iterators with that one last along which neighbours are read, if it is another than the window slides along."""
+    near = nearest_read(reduction, order, axis)
+    return order if near is None else (*(v for v in order if v is not near), near)
+
+
+def nearest_read(reduction: Reduction, order: tuple, axis):
+    """The iterator of the results, not `axis`, along which neighbours are read; None if there is none with enough.
 
     Each result is written once, and what it is made of read for each place of a window: of channels that lie next to
     each other neighbouring threads read neighbours.
@@ -209,9 +222,7 @@ def _neighbours_last(reduction: Reduction, order: tuple, axis) -> tuple:
     read = max(loads(reduction.term), key=lambda load: prod(shape_of(load.source)), default=None)
     walk = Walk(reduction.extents)
     near = next((v for v in order if v is not axis and walk.load_stride(read, v) == 1), None)
-    if near is None or reduction.extents[near] < _NEIGHBOURS:
-        return order
-    return (*(v for v in order if v is not near), near)
+    return near if near is not None and reduction.extents[near] >= _NEIGHBOURS else None
 
 
 def _lies_along_columns(reduction: Reduction, axis) -> bool:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sliding window reads: values of a thread, and lines of memory that the threads of a warp touch for each.
+
+A load of a warp takes a cycle for each line that it touches. Threads that have eight neighbours each along the axis
+that lies next to each other in memory are eight elements apart: a load of theirs touches four lines of halves, where
+that of threads which slide along the other axis touches one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from tvm import DataType
+
+from ....ir.walk import loads
+from ...core.expressions import Walk
+from ...core.reduction import Reduction
+from ..occupancy import WARP
+
+_LINE = 128  # bytes
+_ISSUED = 4  # instructions in a cycle
+_GUARDED = 3  # instructions of a load that may lie in the padding
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The accesses of a reduction by threads that have some neighbours each.
+
+    Attributes
+    ----------
+    order : tuple of tirx.Var
+        Spatial iterators, in the order in which threads take them; the last one runs fastest.
+    """
+
+    reduction: Reduction
+    order: tuple
+
+    @cached_property
+    def _strides(self) -> list[tuple[dict, int]] | None:
+        """Bytes from one to the next along each iterator, and of an element: of each load, and last of the result."""
+        r, walk = self.reduction, Walk(self.reduction.extents)
+        accesses = [(load.source, load.indices) for load in loads(r.term)]
+        found = []
+        for buffer, indices in (*accesses, (r.output, r.indices)):
+            size = DataType(str(buffer.dtype)).itemsize
+            steps = {v: walk.stride(buffer, indices, v) for v in (*self.order, *r.reduce)}
+            if None in steps.values():
+                return None
+            found.append(({v: step * size for v, step in steps.items()}, size))
+        return found
+
+    @property
+    def known(self) -> bool:
+        """Whether all accesses go along all iterators in even steps."""
+        return self._strides is not None
+
+    def cycles(self, tile: Mapping, taps: Sequence) -> float:
+        """Cycles of a processor for each result of a warp's threads.
+
+        Parameters
+        ----------
+        tile : mapping of tirx.Var to int
+            Neighbours of a thread along spatial iterators.
+        taps : sequence of tirx.Var
+            The last iterators of the sum: written out, so that results share what they read.
+        """
+        extents = self.reduction.extents
+        results, written = prod(tile.values()), prod(extents[v] for v in taps)
+        turns = prod(extents[v] for v in self.reduction.reduce) // written
+        shared = [(v, tile[v]) for v in tile] + [(v, extents[v]) for v in taps]
+        lanes = self._lanes(tile)
+        *read, (store, _) = self._strides
+        values = [np.unique(_offsets(step, shared)).size for step, _ in read]
+        lines = [_touched(step, tile, lanes) for step, _ in read]
+        memory = turns * sum(a * b for a, b in zip(values, lines, strict=True)) + results * _touched(store, tile, lanes)
+        issued = turns * (written * results + _GUARDED * sum(values))
+        return (memory + issued / _ISSUED) / results
+
+    def _lanes(self, tile: Mapping) -> dict:
+        """For each iterator the tiles that the threads of the first warp have along it."""
+        extents = [self.reduction.extents[v] // tile.get(v, 1) for v in self.order]
+        lanes = np.arange(min(WARP, prod(extents)))
+        return dict(zip(self.order, np.unravel_index(lanes, extents), strict=True)) if extents else {}
+
+
+def _offsets(steps: Mapping, counts: list) -> np.ndarray:
+    """Bytes from the first of some values to each."""
+    total = np.zeros(1, "int64")
+    for var, count in counts:
+        total = np.unique(np.add.outer(total, steps[var] * np.arange(count)))
+    return total
+
+
+def _touched(steps: Mapping, tile: Mapping, lanes: Mapping) -> int:
+    """Lines that the threads of a warp touch."""
+    places = sum(steps[v] * tile.get(v, 1) * at for v, at in lanes.items())
+    return np.unique(places // _LINE).size

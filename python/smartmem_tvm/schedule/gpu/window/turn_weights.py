@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of windows with their channels innermost, where neighbouring threads have neighbouring channels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+import numpy as np
+from tvm import IRModule, tirx
+from tvm.ir.transform import PassContext, module_pass
+from tvm.target import Target
+
+from ....ir.exchange_constants import Exchange, constant_operands, exchange
+from ....ir.kernel import parse
+from ....ir.storage import reordered
+from ....ir.walk import loads
+from ...core.expressions import Walk, memory_order
+from ...core.reduction import Reduction
+from ...core.rule import is_open, target_of
+from ..matrix.products import multiplied_in
+from .window import WindowProduct, WindowSlide, nearest_read, sliding_axis
+
+
+@module_pass(opt_level=0, name="smartmem.TurnWeights")
+class TurnWeights:
+    """Let the threads of a warp read neighbours of a depthwise convolution's weights.
+
+    Before, with the channels of ``x`` innermost in memory::
+
+        y[b, c, h, w] += x[b, h + p, w + q, c] * k[c, 0, p, q]         neighbouring threads: neighbouring c
+
+    After, with the constant ``k`` stored so::
+
+        y[b, c, h, w] += x[b, h + p, w + q, c] * k[0, p, q, c]
+
+    Refuses (leaves as they are) kernels that other rules than `WindowSlide` take, and weights that are no constants,
+    are read twice, or whose channels are not one of their dimensions.
+    """
+
+    def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
+        """Run the pass."""
+        found = {}
+        for gvar, positions in constant_operands(mod).items():
+            if is_open(mod[gvar]):
+                each = turned(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
+                found |= {gvar: each} if each is not None else {}
+        return exchange(mod, found)
+
+
+def turned(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
+    """A kernel that slides over channels, with those of its weights innermost; None if it does not, or they are.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Unscheduled.
+    positions : collection of int
+        Of the parameters that are constants.
+    """
+    look = _Look()
+    look.apply(func, target)
+    for reduction in look.found:
+        order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
+        near = nearest_read(reduction, order, sliding_axis(reduction))
+        if near is None:
+            continue
+        kernel, walk = parse(func), Walk(reduction.extents)
+        for number in positions:
+            read = [load for load in loads(reduction.term) if load.source.same_as(kernel.inputs[number])]
+            dims = [dim for load in read for dim, at in enumerate(load.indices) if at.same_as(near)]
+            if len(read) != 1 or len(dims) != 1 or walk.load_stride(read[0], near) == 1 or _is_taken(func, target):
+                continue
+            stored = (*(dim for dim in range(len(read[0].indices)) if dim != dims[0]), dims[0])
+            moved, _ = reordered(kernel, kernel.inputs[number], stored)
+            return Exchange(moved, {number: partial(np.transpose, axes=stored)})
+    return None
+
+
+def _is_taken(func: tirx.PrimFunc, target: Target) -> bool:
+    """Whether a rule that comes first takes a kernel."""
+    return multiplied_in(func, target) is not None or WindowProduct().apply(func, target) is not None
+
+
+class _Look(WindowSlide):
+    """Finds what the rule would slide over."""
+
+    def __init__(self):
+        super().__init__()
+        self.found: list[Reduction] = []  # a list is shared by copies of the rule
+
+    def slide(self, reduction: Reduction, _) -> None:
+        """Schedules nothing."""
+        self.found += [reduction] if sliding_axis(reduction) is not None else []
