@@ -113,6 +113,8 @@ class MatrixTile:
 class Candidate:
     """A tile, and the cycles that one of its stages takes, measured on an H200 with numbers of two bytes.
 
+    Those of 192 rows or columns are of an H100 (`benchmarks/matrix_tiles.py`).
+
     Attributes
     ----------
     alone : float
@@ -158,10 +160,10 @@ _GROUPS = (
     _group(128, 64, 64, 5, 611),
     _group(128, 96, 64, 5, 832),
     _group(128, 128, 64, 4, 853),
-    _group(128, 192, 64, 4, 1030),
+    _group(128, 192, 64, 4, 1060),
     _group(128, 256, 64, 4, 1207),
-    _group(192, 96, 64, 4, 1080),
-    _group(192, 128, 64, 4, 940),
+    _group(192, 96, 64, 4, 1280),
+    _group(192, 128, 64, 4, 1220),
     _group(192, 192, 64, 4, 1240),
 )
 _WARPS = (
@@ -307,7 +309,8 @@ def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
     return within and rows and columns and depth
 
 
-def _divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Candidate]:
+def divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Candidate]:
+    """A candidate whole, and in so many parts as may be worth a second kernel that adds them."""
     tile, least = candidate.tile, _LEAST_HELD if shape.left_held or shape.right_held else _LEAST_TERMS
     for splits in _SPLITS:
         worth = shape.depth >= least * splits and shape.groups(tile) <= _FEW_GROUPS * processors
@@ -330,5 +333,5 @@ def shortest(shape: Shape, params: MatrixParams) -> float:
 @cache
 def _best(shape: Shape, params: MatrixParams) -> Candidate | None:
     able = [each for each in params.candidates if fits(each.tile, shape, params)]
-    choices = [one for each in able for one in _divided(each, shape, params.limits.processors)]
+    choices = [one for each in able for one in divided(each, shape, params.limits.processors)]
     return min(choices, key=lambda one: cycles(one, shape, params), default=None)
