@@ -40,8 +40,8 @@ class Lines:
     order: tuple
 
     @cached_property
-    def _strides(self) -> list[tuple[dict, int]] | None:
-        """Bytes from one to the next along each iterator, and of an element: of each load, and last of the result."""
+    def _strides(self) -> list[dict] | None:
+        """Bytes from one to the next along each iterator, of each load and last of the result."""
         r, walk = self.reduction, Walk(self.reduction.extents)
         accesses = [(load.source, load.indices) for load in loads(r.term)]
         found = []
@@ -50,7 +50,7 @@ class Lines:
             steps = {v: walk.stride(buffer, indices, v) for v in (*self.order, *r.reduce)}
             if None in steps.values():
                 return None
-            found.append(({v: step * size for v, step in steps.items()}, size))
+            found.append({v: step * size for v, step in steps.items()})
         return found
 
     @property
@@ -73,9 +73,9 @@ class Lines:
         turns = prod(extents[v] for v in self.reduction.reduce) // written
         shared = [(v, tile[v]) for v in tile] + [(v, extents[v]) for v in taps]
         lanes = self._lanes(tile)
-        *read, (store, _) = self._strides
-        values = [np.unique(_offsets(step, shared)).size for step, _ in read]
-        lines = [_touched(step, tile, lanes) for step, _ in read]
+        *read, store = self._strides
+        values = [np.unique(_offsets(step, shared)).size for step in read]
+        lines = [_touched(step, tile, lanes) for step in read]
         memory = turns * sum(a * b for a, b in zip(values, lines, strict=True)) + results * _touched(store, tile, lanes)
         issued = turns * (written * results + _GUARDED * sum(values))
         return (memory + issued / _ISSUED) / results

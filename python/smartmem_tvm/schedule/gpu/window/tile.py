@@ -102,7 +102,7 @@ class GpuWindowParams:
     busy_threads: int = 256
     product_rows: int = 16
     taps: int = 49
-    written: int = 800
+    written: int = 400
     run: int = 1
 
     @classmethod
@@ -242,8 +242,9 @@ def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWind
     busy = [shape for shape in shapes if results // prod(shape) >= params.busy] or [(1, 1, 1)]
 
     def tile(shape) -> SlideTile:
+        # Twice as many terms are written out: those of a tile that goes both ways share most of what they load.
         each = prod(shape)
-        taps = min(params.taps, params.written // each, params.limits.registers - ADDRESSES - each)
+        taps = min(params.taps, 2 * params.written // each, params.limits.registers - ADDRESSES - each)
         return SlideTile(*shape, taps, params.slide_threads)
 
     def cycles(shape) -> float:

@@ -136,7 +136,7 @@ class WindowSlide(WindowRule):
         facts = dict(zip(("across", "down", "rows"), extents, strict=True))
         facts |= {"results": results, "terms": _terms(reduction), "together": together, **params.facts}
         tile = decide("gpu_window_slide", tile, **facts)
-        if tile.down > tile.across:
+        if down is not None and tile.down > tile.across:
             reduction = along_last(reduction, down)
         wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
         sizes = {var: largest_divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
