@@ -17,7 +17,7 @@ from tvm import tirx
 from ..tables.targets import Row
 from .access_pattern import launches
 from .cache_model import misses
-from .memory_events import Grid, Site
+from .memory_events import Grid, Site, together
 
 _PHONE_CORES = 6
 
@@ -151,24 +151,24 @@ class _Model:
         self.cores = min(row.cores, grid.groups)
 
     def accesses(self) -> Accesses:
-        each = [self.count(site) for site in self.grid.sites]
+        each = [self.count(sites) for sites in together(self.grid.sites, lambda site: site.access.store)]
         counted = sum(each, Accesses())
         if not counted.lines:
             return counted
         return counted + self.misses(counted.lines)
 
-    def count(self, site: Site) -> Accesses:
-        """Instructions and lines of a site: of all threads in a sample of groups and iterations."""
-        grid = self.grid
+    def count(self, sites: list[Site]) -> Accesses:
+        """Instructions and lines of sites that are alike: of all threads in a sample of groups and iterations."""
+        grid, access = self.grid, sites[0].access
         points = max(1, self.effort.points // len(grid.sites) // grid.threads)
-        instances, often = self.some(site.instances, max(3, points // min(grid.groups, 64)))
+        instances, often = self.some(sites[0].instances, max(3, points // min(grid.groups, 64)))
         groups, many = self.some(grid.groups, max(3, points // len(instances)))
-        lines, requests = grid.lines(site, groups, instances)
-        found, asked = (float(many @ counts @ often) for counts in ((lines >= 0).sum((2, 3)), requests))
-        texels = asked if site.access.texture else 0.0
-        if site.access.store:
+        lines, requests = grid.lines(sites, groups, instances)
+        found, asked = (float(many @ counts @ often) for counts in ((lines >= 0).sum((0, 3, 4)), requests.sum(0)))
+        texels = asked if access.texture else 0.0
+        if access.store:
             return Accesses(stores=asked, texel_stores=texels, store_lines=found)
-        of_buffers = 0.0 if site.access.texture else found
+        of_buffers = 0.0 if access.texture else found
         return Accesses(loads=asked, texel_loads=texels, load_lines=found, buffer_lines=of_buffers)
 
     def some(self, count: int, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -228,23 +228,24 @@ class _Model:
         grid = self.grid
         last = min(grid.groups, (window.first + window.rounds) * self.cores)
         groups = np.arange(window.first * self.cores, last)
-        parts = [self.site_events(site, groups, window) for site in grid.sites]
+        alike = together(grid.sites, lambda site: (site.first_after(window.begin), site.first_after(window.end)))
+        parts = [self.events_of(sites, groups, window) for sites in alike]
         columns = [np.concatenate([part[i] for part in parts]) for i in range(5)]
         order = np.argsort(columns[1], kind="stable")
         return _Events(*(column[order] for column in columns))
 
-    def site_events(self, site: Site, groups: np.ndarray, window: _Window) -> tuple[np.ndarray, ...]:
-        instances = np.arange(site.first_after(window.begin), site.first_after(window.end))
-        lines, _ = self.grid.lines(site, groups, instances)
-        group, instance, *_ = at = np.nonzero(lines >= 0)
-        when = (groups // self.cores)[group] * self.grid.launch.length + site.times(instances)[instance]
-        same = np.ones(len(group), bool)
+    def events_of(self, sites: list[Site], groups: np.ndarray, window: _Window) -> tuple[np.ndarray, ...]:
+        """The same of sites that are alike, in any order."""
+        instances = np.arange(sites[0].first_after(window.begin), sites[0].first_after(window.end))
+        lines, _ = self.grid.lines(sites, groups, instances)
+        site, group, instance, *_ = at = np.nonzero(lines >= 0)
+        times = np.stack([each.times(instances) for each in sites])
         return (
-            lines[tuple(at)],
-            when,
+            lines[at],
+            (groups // self.cores)[group] * self.grid.launch.length + times[site, instance],
             (groups % self.cores)[group],
-            same & site.access.texture,
-            same & site.access.store,
+            np.full(len(site), sites[0].access.texture),
+            np.array([each.access.store for each in sites])[site],
         )
 
     def through_caches(self, events: _Events) -> tuple[np.ndarray, np.ndarray]:

@@ -3,29 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
 from math import ceil, prod
 
 import numpy as np
 import tvm
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
-from ..ir.index_map import NotAnIndex, evaluator, flat_index
 from ..ir.walk import loads
 from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
 from .access_pattern import Access, Launch, Loop, Unmodelled
+from .index_values import Indices, NoIndex, Values
 
 _WIDEST = 16  # bytes that one instruction of a thread loads
 _ALIGNMENT = 4096
 # Scope of a texture -> the dimension that is the image's height: those before it are layers, those behind it the width.
 _HEIGHT = {"global.texture": -3, "global.texture-weight": 0, "global.texture-nhwc": 1}
-
-
-Reader = Callable[[dict], np.ndarray]
-"""From values of variables, broadcastable, to those of an expression."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +41,10 @@ class Site:
         Bytes of an element, or of a texel.
     width : int
         Elements that lie next to each other.
-    base : int
-        First byte of the tensor, or first sector of the image.
+    place : int
+        Number of the expression (`Indices`) of its first byte, or of the line of an image.
+    happens : int
+        Number of the condition under which it happens.
     """
 
     access: Access
@@ -52,7 +52,8 @@ class Site:
     lanes: tuple[Loop, ...]
     item: int
     width: int
-    base: int
+    place: int
+    happens: int
 
     @property
     def instances(self) -> int:
@@ -70,22 +71,19 @@ class Site:
         """Instructions for one instance: loads of up to 16 bytes."""
         return 1 if self.access.texture else ceil(self.width * self.item / _WIDEST)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of its loops."""
+        return tuple(loop.extent for loop in self.loops)
+
     def times(self, instances: np.ndarray) -> np.ndarray:
         """When each instance happens, in accesses of the thread before it."""
         steps = [loop.step for loop in self.loops]
-        digits = _digits(instances, [loop.extent for loop in self.loops])
-        return self.access.time + sum((d * s for d, s in zip(digits, steps)), np.zeros(len(instances), np.int64))
+        return self.access.time + sum((d * s for d, s in zip(_digits(instances, self.extents), steps)), 0 * instances)
 
     def first_after(self, time: int) -> int:
         """The first instance that happens at `time` or later: they are in order."""
-        low, high = 0, self.instances
-        while low < high:
-            middle = (low + high) // 2
-            if self.times(np.array([middle]))[0] < time:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.instances), time, key=self.times)
 
 
 class Grid:
@@ -108,82 +106,65 @@ class Grid:
         self.groups = prod(axes[tag] for tag in self.group_axes)
         self.threads = prod(axes[tag] for tag in self.thread_axes)
         self.waves = ceil(self.threads / row.sub_group)
-        loops = {loop for access in launch.accesses for loop in access.loops}
-        variables = [*launch.tags, *(loop.var for loop in loops)]
-        self.variables = {hash(var): var for var in variables}
-        self.starts = {loop.var: _reader(loop.start, self.variables) for loop in loops}
-        self._read: dict[Access, tuple[list, list]] = {}
-        self.sites = [self._site(access, bases) for access in launch.accesses]
+        starts = {loop.var: loop.start for access in launch.accesses for loop in access.loops}
+        self.indices = Indices([*launch.tags, *starts])
+        self.tags = list(launch.tags.values())
+        with _unmodelled():
+            self.starts = {var: self.indices.number(start) for var, start in starts.items()}
+            self.sites = [self._site(access, bases) for access in launch.accesses]
+        self.sites = [site for alike in together(self.sites, lambda site: 0) for site in self._vectors(alike)]
 
-    def lines(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lines(self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the cache is asked for: the distinct lines (or sectors) of each instruction of a sub-group of threads.
+
+        Parameters
+        ----------
+        sites : sequence of Site
+            Those that are alike (`together`).
 
         Returns
         -------
-        (groups, instances, waves, k) array of int
+        (sites, groups, instances, waves, k) array of int
             Numbers of lines, each once for an instruction, and -1 for nothing.
-        (groups, instances) array of int
+        (sites, groups, instances) array of int
             Instructions of single threads.
         """
-        row = self.row
-        place, happens = self._places(site, groups, instances)
-        spans = place[None] if site.access.texture else _sectors(place, site.width * site.item, row.sector_bytes)
-        count = happens.sum(2) * site.requests
+        row, first = self.row, sites[0]
+        place, happens = self._places(sites, groups, instances)
+        spans = place[None] if first.access.texture else _sectors(place, first.width * first.item, row.sector_bytes)
+        count = happens.sum(3) * first.requests
         spans = np.where(happens, spans, -1)
-        padded = np.full((*spans.shape[:3], self.waves * row.sub_group), -1, np.int64)
+        padded = np.full((*spans.shape[:4], self.waves * row.sub_group), -1, np.int64)
         padded[..., : self.threads] = spans
-        shape = (len(spans), len(groups), len(instances), self.waves, row.sub_group)
-        lines = np.moveaxis(padded.reshape(shape), 0, 3).reshape(*shape[1:4], len(spans) * row.sub_group)
-        lines = np.sort(lines, axis=-1)
+        shape = (*spans.shape[:4], self.waves, row.sub_group)
+        lines = np.moveaxis(padded.reshape(shape), 0, 4).reshape(*shape[1:5], len(spans) * row.sub_group)
+        lines.sort(axis=-1)
         lines[..., 1:][lines[..., 1:] == lines[..., :-1]] = -1
         return lines, count
 
-    def _places(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First byte (of an image: line) of each access as (groups, instances, threads), and whether it happens."""
-        values = self._values(site, groups, instances)
-        shape = (len(groups), len(instances), self.threads)
-        indices, guards = self._readers(site.access)
-        at, happens = [index(values) for index in indices], np.ones((), bool)
-        for condition, expected in guards:
-            happens = happens & (np.asarray(condition(values), bool) == expected)
-        place = self._texture_line(site, at) if site.access.texture else self._byte(site, at)
-        return np.broadcast_to(place, shape), np.broadcast_to(happens, shape)
+    def _places(
+        self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """First byte (of an image: line) of each access by site, group, instance and thread, and whether it happens."""
+        values, shape = self._values(sites[0], groups, instances), (len(groups), len(instances), self.threads)
 
-    def _readers(self, access: Access) -> tuple[list[Reader], list[tuple[Reader, bool]]]:
-        """Where an access goes, by dimension, and under which conditions; of an image without the number in a texel."""
-        if access not in self._read:
-            indices = access.indices[:-1] if access.texture else access.indices
-            # What depends on data may happen.
-            guards = [(condition, expected) for condition, expected in access.guards if not loads(condition)]
-            self._read[access] = (
-                [_reader(index, self.variables) for index in indices],
-                [(_reader(condition, self.variables), expected) for condition, expected in guards],
-            )
-        return self._read[access]
+        def stacked(numbers: Iterable[int], dtype: type) -> np.ndarray:
+            found = np.empty((len(sites), *shape), dtype)
+            for each, number in zip(found, numbers, strict=True):
+                each[:] = values[number]
+            return found
 
-    def _byte(self, site: Site, at: list[np.ndarray]) -> np.ndarray:
-        return site.base + site.item * _row_major(at, [int(n) for n in site.access.buffer.shape])
+        return [stacked((each.place for each in sites), np.int64), stacked((each.happens for each in sites), bool)]
 
-    def _texture_line(self, site: Site, at: list[np.ndarray]) -> np.ndarray:
-        shape = [int(n) for n in site.access.buffer.shape][:-1]
-        height = _HEIGHT[site.access.buffer.scope()] % (len(shape) + 1)
-        layer, y, x = (_row_major(at[part], shape[part]) for part in _image(height))
-        rows, columns = shape[height], prod(shape[height + 1 :])
-        high = self.row.texture_rows
-        # Smaller texels share a line with more of their neighbours in the row.
-        wide = max(1, self.row.sector_bytes // (high * site.item))
-        across, down = ceil(columns / wide), ceil(rows / high)
-        return site.base + (layer * down + y // high) * across + x // wide
-
-    def _values(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> dict:
-        launch = self.launch
+    def _values(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> Values:
         threads = np.arange(self.threads)
         by_tag = dict(zip(self.group_axes, _digits(groups[:, None, None], self._extents(self.group_axes))))
         by_tag |= dict(zip(self.thread_axes, _digits(threads[None, None, :], self._extents(self.thread_axes))))
-        values = {var: by_tag[tag] for var, tag in launch.tags.items()}
-        values |= {var: start(values) for var, start in self.starts.items()}
-        for loop, digit in zip(site.loops, _digits(instances[None, :, None], [each.extent for each in site.loops])):
-            values[loop.var] = values[loop.var] + digit
+        values = Values(self.indices, {number: by_tag[tag] for number, tag in enumerate(self.tags)})
+        loops = (loop.var for loop in site.loops)
+        digits = dict(zip(loops, _digits(instances[None, :, None], site.extents)))
+        for number, (var, start) in enumerate(self.starts.items(), start=len(self.tags)):
+            values.known[number] = values[start] + digits.get(var, 0)
         return values
 
     def _extents(self, tags: Sequence[str]) -> list[int]:
@@ -191,38 +172,77 @@ class Grid:
 
     def _site(self, access: Access, bases: dict) -> Site:
         item = tvm.DataType(access.buffer.dtype).itemsize
-        size = prod(int(n) for n in access.buffer.shape) * item
+        shape = [int(n) for n in access.buffer.shape]
         if access.buffer not in bases:
             bases[access.buffer] = bases.get(None, 0)
-            bases[None] = bases[access.buffer] + ceil(size / _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
-        base = bases[access.buffer]
+            size = ceil(prod(shape) * item / _ALIGNMENT) * _ALIGNMENT
+            bases[None] = bases[access.buffer] + size + _ALIGNMENT
+        base, indices = bases[access.buffer], self.indices
+        # What depends on data may happen.
+        guards = [each for each in access.guards if not loads(each[0])]
+        conditions = [indices.number(each if wanted else tirx.Not(each)) for each, wanted in guards]
+        happens = reduce(lambda a, b: indices.part(np.logical_and, a, b), conditions, indices.constant(1))
+        at = [indices.number(index) for index in (access.indices[:-1] if access.texture else access.indices)]
         if access.texture:
             lanes = tuple(loop for loop in access.loops if loop.kind == tirx.ForKind.VECTORIZED)
             rest = tuple(loop for loop in access.loops if loop not in lanes)
-            return Site(access, rest, lanes, item * TEXEL, 1, base // self.row.sector_bytes)
-        return self._vector(Site(access, access.loops, (), item, 1, base))
+            place = self._texture_line(access, at, item * TEXEL, base // self.row.sector_bytes)
+            return Site(access, rest, lanes, item * TEXEL, 1, place, happens)
+        place = self._sum(self._product(indices.row_major(at, shape), item), indices.constant(base))
+        return Site(access, access.loops, (), item, 1, place, happens)
 
-    def _vector(self, site: Site) -> Site:
-        """The site with its vectorized loop taken as one instruction, if its elements lie next to each other."""
-        if not site.loops or site.loops[-1].kind != tirx.ForKind.VECTORIZED or site.loops[-1].scalar:
-            return site
-        *rest, lane = site.loops
-        two = np.array([0, 1])
-        place, _ = self._places(site, np.arange(min(2, self.groups)), two)
-        if lane.extent > 1 and not (place[:, 1] - place[:, 0] == site.item).all():
-            return site
-        return Site(site.access, tuple(rest), (lane,), site.item, lane.extent, site.base)
+    def _texture_line(self, access: Access, at: list[int], item: int, base: int) -> int:
+        shape = [int(n) for n in access.buffer.shape][:-1]
+        height = _HEIGHT[access.buffer.scope()] % (len(shape) + 1)
+        layer, y, x = (self.indices.row_major(at[part], shape[part]) for part in _image(height))
+        rows, columns = shape[height], prod(shape[height + 1 :])
+        high = self.row.texture_rows
+        # Smaller texels share a line with more of their neighbours in the row.
+        wide = max(1, self.row.sector_bytes // (high * item))
+        across, down = ceil(columns / wide), ceil(rows / high)
+        y = self._sum(self._product(layer, down), self._part(y, high))
+        return self._sum(self._sum(self._product(y, across), self._part(x, wide)), self.indices.constant(base))
+
+    def _sum(self, a: int, b: int) -> int:
+        return self.indices.part(np.add, a, b)
+
+    def _product(self, a: int, factor: int) -> int:
+        return self.indices.part(np.multiply, a, self.indices.constant(factor))
+
+    def _part(self, a: int, divisor: int) -> int:
+        return self.indices.part(np.floor_divide, a, self.indices.constant(divisor))
+
+    def _vectors(self, sites: list[Site]) -> list[Site]:
+        """The sites, which are alike, with a vectorized loop over neighbours taken as one instruction."""
+        first = sites[0]
+        *rest, lane = first.loops or (None,)
+        if lane is None or first.access.texture or lane.kind != tirx.ForKind.VECTORIZED or lane.scalar:
+            return sites
+        place, _ = self._places(sites, np.arange(min(2, self.groups)), np.array([0, 1]))
+        near = (place[:, :, 1] - place[:, :, 0] == first.item).all((1, 2)) | (lane.extent == 1)
+        vector = {"loops": tuple(rest), "lanes": (lane,), "width": lane.extent}
+        return [replace(site, **vector) if whole else site for site, whole in zip(sites, near, strict=True)]
+
+
+def together(sites: Iterable[Site], when: Callable[[Site], Hashable]) -> list[list[Site]]:
+    """Sites in lists of those that are alike, in the same loops and of the same size, and for which `when` is equal."""
+    found: dict = {}
+    for site in sites:
+        key = (site.loops, site.lanes, site.access.texture, site.width, site.item, when(site))
+        found.setdefault(key, []).append(site)
+    return list(found.values())
+
+
+@contextmanager
+def _unmodelled() -> Iterator[None]:
+    try:
+        yield
+    except NoIndex as error:
+        raise Unmodelled(str(error)) from error
 
 
 def _image(height: int) -> tuple[slice, slice, slice]:
     return slice(0, height), slice(height, height + 1), slice(height + 1, None)
-
-
-def _row_major(at: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
-    flat = np.zeros((), np.int64)
-    for index, extent in zip(at, shape):
-        flat = flat * extent + index
-    return flat
 
 
 def _sectors(place: np.ndarray, size: int, sector: int) -> np.ndarray:
@@ -231,7 +251,7 @@ def _sectors(place: np.ndarray, size: int, sector: int) -> np.ndarray:
         return (place // sector)[None]
     count = 1 + ceil((size - 1) / sector)
     last = (place + size - 1) // sector
-    return np.minimum(place // sector + np.arange(count)[:, None, None, None], last)
+    return np.minimum(place // sector + np.arange(count)[:, None, None, None, None], last)
 
 
 def _digits(flat: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
@@ -240,41 +260,3 @@ def _digits(flat: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
         digits.append(flat % extent)
         flat = flat // extent
     return digits[::-1]
-
-
-def _reader(expr, known: dict) -> Reader:
-    """The value of an index; where it is read from memory (a gather) any element is as likely as another."""
-    try:
-        plain = evaluator(expr, known)
-    except NotAnIndex:
-        return lambda values: _gathered(expr, known, values)
-
-    def value(values: dict) -> np.ndarray:
-        try:
-            return plain(values)
-        except NotAnIndex:
-            return _gathered(expr, known, values)
-
-    return value
-
-
-def _gathered(expr, known: dict, values: dict) -> np.ndarray:
-    loaded: dict = {}
-
-    def as_variable(load: ir.TensorLoad):
-        var = tirx.Var("loaded", load.ty)
-        loaded[var] = load
-        return var
-
-    plain = tvm_ffi.structural_map(expr, (ir.TensorLoad, as_variable))
-    try:
-        anything = {var: _anything(load, known, values) for var, load in loaded.items()}
-        return evaluator(plain, known)(values | anything)
-    except NotAnIndex as error:
-        raise Unmodelled(f"an index is no integer arithmetic: {error}") from error
-
-
-def _anything(load: ir.TensorLoad, known: dict, values: dict) -> np.ndarray:
-    shape = [int(n) for n in load.source.shape]
-    where = np.asarray(_reader(flat_index(load.indices, shape), known)(values), np.int64)
-    return (where * 2654435761 >> 7) % prod(shape)
