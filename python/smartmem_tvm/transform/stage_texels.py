@@ -52,11 +52,13 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     store = loop.body if bare else loop.body.block.body
     if not isinstance(store, tirx.BufferStore):
         return loop
+    halves = bare and _are_halves(store)
+    if not halves and not is_texture(store.buffer) and not texture_loads(store.value):
+        return loop  # most loops of an unrolled kernel: work on what is on chip
     copy = _copy_bare if bare else _copy
     by_texels = tirx.BufferStore(store.buffer, _by_texels(store.value), store.indices)
     if not _needs_scalars(loop, by_texels):
         return loop if tvm_ffi.structural_equal(store, by_texels) else copy(loop, loop.kind, by_texels)
-    halves = bare and _are_halves(by_texels)
     texels = [*_staged_texels(loop, by_texels), *(_staged_vectors(loop, by_texels) if halves else ())]
     fills = [tirx.BufferStore(texel, load, [at]) for load, texel, at in texels]
     parts = [copy(loop, tirx.ForKind.VECTORIZED, fill) for fill in fills]
@@ -155,17 +157,14 @@ def _by_texels(value: ir.Expr) -> ir.Expr:
 
 def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
     value = substitute(store.value, _values(loop))
-    read = texture_loads(value)
-    bare = isinstance(loop.body, tirx.BufferStore)
-    if not read and not is_texture(store.buffer) and not (bare and _are_halves(store)):
-        return False
     if contains(value, ir.Call, lambda call: has_no_vector(call, loop.loop_var)):
         return True
     lanes = lanes_of(loop)
     small = [*accesses_to_booleans(store.value), *scattered_bytes(store.value, loop, Places(loop))]
     if any(lanes & set(variables(load)) for load in small):
         return True
-    return any(not _is_vector(load, loop, _within(loop)) for load in read)
+    within = _within(loop)
+    return any(not _is_vector(load, loop, within) for load in texture_loads(value))
 
 
 def _values(loop: tirx.For) -> dict:
