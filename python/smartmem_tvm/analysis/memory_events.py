@@ -112,7 +112,7 @@ class Grid:
         with _unmodelled():
             self.starts = {var: self.indices.number(start) for var, start in starts.items()}
             self.sites = [self._site(access, bases) for access in launch.accesses]
-        self.sites = [site for alike in together(self.sites, lambda site: 0) for site in self._vectors(alike)]
+        self.sites = [site for alike in together(self.sites, _is_vector) for site in self._vectors(alike)]
 
     def lines(self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the cache is asked for: the distinct lines (or sectors) of each instruction of a sub-group of threads.
@@ -146,7 +146,7 @@ class Grid:
         self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """First byte (of an image: line) of each access by site, group, instance and thread, and whether it happens."""
-        values, shape = self._values(sites[0], groups, instances), (len(groups), len(instances), self.threads)
+        values, shape = self._values(sites, groups, instances), (len(groups), len(instances), self.threads)
 
         def stacked(numbers: Iterable[int], dtype: type) -> np.ndarray:
             found = np.empty((len(sites), *shape), dtype)
@@ -156,13 +156,13 @@ class Grid:
 
         return [stacked((each.place for each in sites), np.int64), stacked((each.happens for each in sites), bool)]
 
-    def _values(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> Values:
+    def _values(self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray) -> Values:
         threads = np.arange(self.threads)
         by_tag = dict(zip(self.group_axes, _digits(groups[:, None, None], self._extents(self.group_axes))))
         by_tag |= dict(zip(self.thread_axes, _digits(threads[None, None, :], self._extents(self.thread_axes))))
         values = Values(self.indices, {number: by_tag[tag] for number, tag in enumerate(self.tags)})
-        loops = (loop.var for loop in site.loops)
-        digits = dict(zip(loops, _digits(instances[None, :, None], site.extents)))
+        at = _digits(instances[None, :, None], sites[0].extents)
+        digits = {loop.var: digit for site in sites for loop, digit in zip(site.loops, at)}
         for number, (var, start) in enumerate(self.starts.items(), start=len(self.tags)):
             values.known[number] = values[start] + digits.get(var, 0)
         return values
@@ -214,23 +214,40 @@ class Grid:
 
     def _vectors(self, sites: list[Site]) -> list[Site]:
         """The sites, which are alike, with a vectorized loop over neighbours taken as one instruction."""
-        first = sites[0]
-        *rest, lane = first.loops or (None,)
-        if lane is None or first.access.texture or lane.kind != tirx.ForKind.VECTORIZED or lane.scalar:
+        if not _is_vector(sites[0]):
             return sites
+        item, (*_, lanes) = sites[0].item, sites[0].extents
         place, _ = self._places(sites, np.arange(min(2, self.groups)), np.array([0, 1]))
-        near = (place[:, :, 1] - place[:, :, 0] == first.item).all((1, 2)) | (lane.extent == 1)
-        vector = {"loops": tuple(rest), "lanes": (lane,), "width": lane.extent}
-        return [replace(site, **vector) if whole else site for site, whole in zip(sites, near, strict=True)]
+        near = (place[:, :, 1] - place[:, :, 0] == item).all((1, 2)) | (lanes == 1)
+        return [
+            replace(site, loops=site.loops[:-1], lanes=site.loops[-1:], width=lanes) if whole else site
+            for site, whole in zip(sites, near, strict=True)
+        ]
+
+
+def _is_vector(site: Site) -> bool:
+    """Whether the innermost loop around an access to a buffer is one over the lanes of a vector."""
+    lane = site.loops[-1] if site.loops and not site.access.texture else None
+    return lane is not None and lane.kind == tirx.ForKind.VECTORIZED and not lane.scalar
 
 
 def together(sites: Iterable[Site], when: Callable[[Site], Hashable]) -> list[list[Site]]:
-    """Sites in lists of those that are alike, in the same loops and of the same size, and for which `when` is equal."""
-    found: dict = {}
+    """Sites in lists of those that are alike: of the same size, in such loops, and with `when` equal.
+
+    Loops are such where their extents are. One that several of them are in is at the same place in all of them.
+    """
+    found: dict[tuple, list] = {}
     for site in sites:
-        key = (site.loops, site.lanes, site.access.texture, site.width, site.item, when(site))
-        found.setdefault(key, []).append(site)
-    return list(found.values())
+        places = {loop: number for number, loop in enumerate(site.loops)}
+        lists = found.setdefault((site.extents, site.access.texture, site.width, site.item, when(site)), [])
+        for at, alike in lists:
+            if all(at.get(loop, number) == number for loop, number in places.items()):
+                at.update(places)
+                alike.append(site)
+                break
+        else:
+            lists.append((places, [site]))
+    return [alike for lists in found.values() for _, alike in lists]
 
 
 @contextmanager
