@@ -114,9 +114,9 @@ def kernel_accesses(func: tirx.PrimFunc, row: Row, effort: Effort | None = None)
     Unmodelled
         If the pattern depends on data (a loop until something is found, say).
     """
-    effort, bases, total = effort or usual_effort(row), {}, Accesses()
+    effort, tensors, total = effort or usual_effort(row), {}, Accesses()
     for launch in launches(func):
-        total += _Model(Grid(launch, row, bases), row, effort).accesses()
+        total += _Model(Grid(launch, row, tensors), row, effort).accesses()
     return total
 
 
@@ -149,10 +149,12 @@ class _Model:
         self.grid, self.row, self.effort = grid, row, effort
         self.random = np.random.default_rng(0)
         self.cores = min(row.cores, grid.groups)
+        self.numbers = {site: number for number, site in enumerate(grid.sites)}
 
     def accesses(self) -> Accesses:
-        each = [self.count(sites) for sites in together(self.grid.sites, lambda site: site.access.store)]
-        counted = sum(each, Accesses())
+        # Loops of their own have samples of their own, whose errors cancel out.
+        alike = together(self.grid.sites, lambda site: (site.access.store, site.loops, site.lanes))
+        counted = sum(map(self.count, alike), Accesses())
         if not counted.lines:
             return counted
         return counted + self.misses(counted.lines)
@@ -198,9 +200,9 @@ class _Model:
 
     def most_misses(self) -> float:
         """Of tensors that all fit into the second level, each line comes from memory once; otherwise no bound."""
-        tensors = {site.access.buffer: site.tensor_bytes for site in self.grid.sites}
-        fits = sum(tensors.values()) <= self.row.l2_bytes
-        return sum(ceil(size / self.row.sector_bytes) for size in tensors.values()) if fits else float("inf")
+        sizes = [tensor.size for tensor in {site.tensor for site in self.grid.sites}]
+        fits = sum(sizes) <= self.row.l2_bytes
+        return sum(ceil(size / self.row.sector_bytes) for size in sizes) if fits else float("inf")
 
     def warm(self, events: _Events, missed: np.ndarray) -> np.ndarray:
         """The second half of a window, and what comes after all that the caches held before it is gone."""
@@ -230,19 +232,22 @@ class _Model:
         groups = np.arange(window.first * self.cores, last)
         alike = together(grid.sites, lambda site: (site.first_after(window.begin), site.first_after(window.end)))
         parts = [self.events_of(sites, groups, window) for sites in alike]
-        columns = [np.concatenate([part[i] for part in parts]) for i in range(5)]
-        order = np.argsort(columns[1], kind="stable")
+        turn, *columns = [np.concatenate([part[i] for part in parts]) for i in range(6)]
+        order = np.argsort(turn, kind="stable")
         return _Events(*(column[order] for column in columns))
 
     def events_of(self, sites: list[Site], groups: np.ndarray, window: _Window) -> tuple[np.ndarray, ...]:
-        """The same of sites that are alike, in any order."""
+        """The same of sites that are alike, in any order, with what they are to be put in order by before them."""
         instances = np.arange(sites[0].first_after(window.begin), sites[0].first_after(window.end))
         lines, _ = self.grid.lines(sites, groups, instances)
         site, group, instance, *_ = at = np.nonzero(lines >= 0)
         times = np.stack([each.times(instances) for each in sites])
+        when = (groups // self.cores)[group] * self.grid.launch.length + times[site, instance]
+        numbers = np.array([self.numbers[each] for each in sites])
         return (
+            when * len(self.numbers) + numbers[site],
             lines[at],
-            (groups // self.cores)[group] * self.grid.launch.length + times[site, instance],
+            when,
             (groups % self.cores)[group],
             np.full(len(site), sites[0].access.texture),
             np.array([each.access.store for each in sites])[site],

@@ -27,6 +27,21 @@ _HEIGHT = {"global.texture": -3, "global.texture-weight": 0, "global.texture-nhw
 
 
 @dataclass(frozen=True, eq=False)
+class Tensor:
+    """What is accessed: a buffer, its shape, bytes of an element, its first byte in memory, and its size."""
+
+    buffer: tirx.Var
+    shape: tuple[int, ...]
+    item: int
+    base: int
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return prod(self.shape) * self.item
+
+
+@dataclass(frozen=True, eq=False)
 class Site:
     """An access with its place in memory.
 
@@ -45,6 +60,7 @@ class Site:
         Number of the expression (`Indices`) of its first byte, or of the line of an image.
     happens : int
         Number of the condition under which it happens.
+    tensor : Tensor
     """
 
     access: Access
@@ -54,17 +70,12 @@ class Site:
     width: int
     place: int
     happens: int
+    tensor: Tensor
 
     @property
     def instances(self) -> int:
         """How often one thread does it."""
         return prod(loop.extent for loop in self.loops)
-
-    @property
-    def tensor_bytes(self) -> int:
-        """The size of the tensor."""
-        buffer = self.access.buffer
-        return prod(int(n) for n in buffer.shape) * tvm.DataType(buffer.dtype).itemsize
 
     @property
     def requests(self) -> int:
@@ -94,11 +105,11 @@ class Grid:
     launch : Launch
     row : Row
         The device.
-    bases : dict
-        Tensor -> first byte, filled in here; the same for all launches of a kernel.
+    tensors : dict
+        Hash of a buffer -> the tensor, filled in here; the same for all launches of a kernel.
     """
 
-    def __init__(self, launch: Launch, row: Row, bases: dict):
+    def __init__(self, launch: Launch, row: Row, tensors: dict[int, Tensor]):
         self.launch, self.row = launch, row
         axes = {tag: launch.axes.get(tag, 1) for tag in launch.axes}
         self.group_axes = [tag for tag in sorted(axes, reverse=True) if not tag.startswith("threadIdx")]
@@ -111,8 +122,9 @@ class Grid:
         self.tags = list(launch.tags.values())
         with _unmodelled():
             self.starts = {var: self.indices.number(start) for var, start in starts.items()}
-            self.sites = [self._site(access, bases) for access in launch.accesses]
-        self.sites = [site for alike in together(self.sites, _is_vector) for site in self._vectors(alike)]
+            sites = [self._site(access, _tensor(access.buffer, tensors)) for access in launch.accesses]
+        found = {site.access: site for alike in together(sites, _is_vector) for site in self._vectors(alike)}
+        self.sites = [found[access] for access in launch.accesses]
 
     def lines(self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the cache is asked for: the distinct lines (or sectors) of each instruction of a sub-group of threads.
@@ -170,38 +182,32 @@ class Grid:
     def _extents(self, tags: Sequence[str]) -> list[int]:
         return [self.launch.axes[tag] for tag in tags]
 
-    def _site(self, access: Access, bases: dict) -> Site:
-        item = tvm.DataType(access.buffer.dtype).itemsize
-        shape = [int(n) for n in access.buffer.shape]
-        if access.buffer not in bases:
-            bases[access.buffer] = bases.get(None, 0)
-            size = ceil(prod(shape) * item / _ALIGNMENT) * _ALIGNMENT
-            bases[None] = bases[access.buffer] + size + _ALIGNMENT
-        base, indices = bases[access.buffer], self.indices
+    def _site(self, access: Access, tensor: Tensor) -> Site:
+        indices, item, texture = self.indices, tensor.item, access.texture
         # What depends on data may happen.
         guards = [each for each in access.guards if not loads(each[0])]
         conditions = [indices.number(each if wanted else tirx.Not(each)) for each, wanted in guards]
         happens = reduce(lambda a, b: indices.part(np.logical_and, a, b), conditions, indices.constant(1))
-        at = [indices.number(index) for index in (access.indices[:-1] if access.texture else access.indices)]
-        if access.texture:
+        at = [indices.number(index) for index in (access.indices[:-1] if texture else access.indices)]
+        if texture:
             lanes = tuple(loop for loop in access.loops if loop.kind == tirx.ForKind.VECTORIZED)
             rest = tuple(loop for loop in access.loops if loop not in lanes)
-            place = self._texture_line(access, at, item * TEXEL, base // self.row.sector_bytes)
-            return Site(access, rest, lanes, item * TEXEL, 1, place, happens)
-        place = self._sum(self._product(indices.row_major(at, shape), item), indices.constant(base))
-        return Site(access, access.loops, (), item, 1, place, happens)
+            return Site(access, rest, lanes, item * TEXEL, 1, self._texture_line(tensor, at), happens, tensor)
+        place = self._sum(self._product(indices.row_major(at, tensor.shape), item), indices.constant(tensor.base))
+        return Site(access, access.loops, (), item, 1, place, happens, tensor)
 
-    def _texture_line(self, access: Access, at: list[int], item: int, base: int) -> int:
-        shape = [int(n) for n in access.buffer.shape][:-1]
-        height = _HEIGHT[access.buffer.scope()] % (len(shape) + 1)
+    def _texture_line(self, tensor: Tensor, at: list[int]) -> int:
+        shape = tensor.shape[:-1]
+        height = _HEIGHT[tensor.buffer.scope()] % (len(shape) + 1)
         layer, y, x = (self.indices.row_major(at[part], shape[part]) for part in _image(height))
         rows, columns = shape[height], prod(shape[height + 1 :])
         high = self.row.texture_rows
         # Smaller texels share a line with more of their neighbours in the row.
-        wide = max(1, self.row.sector_bytes // (high * item))
+        wide = max(1, self.row.sector_bytes // (high * tensor.item * TEXEL))
         across, down = ceil(columns / wide), ceil(rows / high)
-        y = self._sum(self._product(layer, down), self._part(y, high))
-        return self._sum(self._sum(self._product(y, across), self._part(x, wide)), self.indices.constant(base))
+        line = self._sum(self._product(layer, down), self._part(y, high))
+        line = self._sum(self._product(line, across), self._part(x, wide))
+        return self._sum(line, self.indices.constant(tensor.base // self.row.sector_bytes))
 
     def _sum(self, a: int, b: int) -> int:
         return self.indices.part(np.add, a, b)
@@ -223,6 +229,16 @@ class Grid:
             replace(site, loops=site.loops[:-1], lanes=site.loops[-1:], width=lanes) if whole else site
             for site, whole in zip(sites, near, strict=True)
         ]
+
+
+def _tensor(buffer: tirx.Var, tensors: dict[int, Tensor]) -> Tensor:
+    """A tensor behind those that are known."""
+    if hash(buffer) not in tensors:
+        *_, last = tensors.values() or (None,)
+        base = 0 if last is None else last.base + ceil(last.size / _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+        shape = tuple(int(n) for n in buffer.shape)
+        tensors[hash(buffer)] = Tensor(buffer, shape, tvm.DataType(buffer.dtype).itemsize, base)
+    return tensors[hash(buffer)]
 
 
 def _is_vector(site: Site) -> bool:

@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from .._tvm import mapped
 from ..ir.index_map import is_if_then_else, variables
 from ..ir.kernel import substitute
 from ..ir.texels import is_texture, texture_loads
@@ -149,10 +150,11 @@ def _by_texels(value: ir.Expr) -> ir.Expr:
         return tirx.FloorDiv(tirx.FloorDiv(div.a, texel), rest)
 
     def read(load: ir.TensorLoad) -> ir.Expr:
-        indices = [tvm_ffi.structural_map(index, (tirx.FloorDiv, quarters)) for index in load.indices]
-        return tirx.BufferLoad(load.source, indices) if is_texture(load.source) else load
+        if not is_texture(load.source):
+            return load
+        return tirx.BufferLoad(load.source, [mapped(index, (tirx.FloorDiv, quarters)) for index in load.indices[:]])
 
-    return tvm_ffi.structural_map(value, (ir.TensorLoad, read))
+    return mapped(value, (ir.TensorLoad, read))
 
 
 def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:

@@ -148,6 +148,7 @@ class _Values:
         self._new: list = []
         self._by_offset: dict = {}
         self._by_value: dict = {}
+        self._by_object: dict[int, int] = {}
         vars_ = [*tiled, *nest.taps]
         self.lanes = [self._lane(factor) for factor in nest.factors]
         self.numbers = [next((n for n, v in enumerate(vars_) if v is lane), None) for lane in self.lanes]
@@ -193,11 +194,15 @@ class _Values:
         return self.instances[factor].at([offsets[n] for n in self.moved[factor]], where)
 
     def _register(self, value, lane) -> int:
+        # Of one factor, values that are equal are the same object.
+        known = self._by_object.get(id(value))
+        if known is not None:
+            return known
         same = self._by_value.setdefault(tvm_ffi.structural_hash(value), [])
         for other, place in same:
             if tvm_ffi.structural_equal(value, other):
-                return place
-        first = self.count
+                return self._by_object.setdefault(id(value), place)
+        first = self._by_object[id(value)] = self.count
         same.append((value, first))
         self._new.append((first, value, lane))
         self.count += 1 if lane is None else TEXEL
