@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
 from math import ceil, prod
 
 import numpy as np
@@ -120,6 +119,9 @@ class Grid:
         starts = {loop.var: loop.start for access in launch.accesses for loop in access.loops}
         self.indices = Indices([*launch.tags, *starts])
         self.tags = list(launch.tags.values())
+        guards = {hash(condition): condition for access in launch.accesses for condition, _ in access.guards}
+        # What depends on data may happen.
+        self.conditions = {address for address, condition in guards.items() if not loads(condition)}
         with _unmodelled():
             self.starts = {var: self.indices.number(start) for var, start in starts.items()}
             sites = [self._site(access, _tensor(access.buffer, tensors)) for access in launch.accesses]
@@ -146,10 +148,11 @@ class Grid:
         spans = place[None] if first.access.texture else _sectors(place, first.width * first.item, row.sector_bytes)
         count = happens.sum(3) * first.requests
         spans = np.where(happens, spans, -1)
-        padded = np.full((*spans.shape[:4], self.waves * row.sub_group), -1, np.int64)
-        padded[..., : self.threads] = spans
+        missing = self.waves * row.sub_group - self.threads
+        if missing:
+            spans = np.concatenate([spans, np.full((*spans.shape[:4], missing), -1)], axis=4)
         shape = (*spans.shape[:4], self.waves, row.sub_group)
-        lines = np.moveaxis(padded.reshape(shape), 0, 4).reshape(*shape[1:5], len(spans) * row.sub_group)
+        lines = np.moveaxis(spans.reshape(shape), 0, 4).reshape(*shape[1:5], len(spans) * row.sub_group)
         lines.sort(axis=-1)
         lines[..., 1:][lines[..., 1:] == lines[..., :-1]] = -1
         return lines, count
@@ -184,10 +187,12 @@ class Grid:
 
     def _site(self, access: Access, tensor: Tensor) -> Site:
         indices, item, texture = self.indices, tensor.item, access.texture
-        # What depends on data may happen.
-        guards = [each for each in access.guards if not loads(each[0])]
-        conditions = [indices.number(each if wanted else tirx.Not(each)) for each, wanted in guards]
-        happens = reduce(lambda a, b: indices.part(np.logical_and, a, b), conditions, indices.constant(1))
+        happens = indices.constant(1)
+        for condition, wanted in access.guards:
+            if hash(condition) in self.conditions:
+                number = indices.number(condition)
+                number = number if wanted else indices.part(np.logical_not, number)
+                happens = indices.part(np.logical_and, happens, number)
         at = [indices.number(index) for index in (access.indices[:-1] if texture else access.indices)]
         if texture:
             lanes = tuple(loop for loop in access.loops if loop.kind == tirx.ForKind.VECTORIZED)
