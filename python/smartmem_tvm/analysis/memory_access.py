@@ -17,7 +17,7 @@ from tvm import tirx
 from ..tables.targets import Row
 from .access_pattern import launches
 from .cache_model import misses
-from .memory_events import Grid, Site, together
+from .memory_events import Grid, Sample, Site, together
 
 _PHONE_CORES = 6
 
@@ -132,6 +132,14 @@ class _Window:
 
 
 @dataclass(frozen=True, eq=False)
+class _Weighted(Sample):
+    """A sample, and for how many each of its groups and instances stands."""
+
+    many: np.ndarray
+    often: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class _Events:
     """Lines asked for, in the order of time: one element each."""
 
@@ -152,21 +160,31 @@ class _Model:
         self.numbers = {site: number for number, site in enumerate(grid.sites)}
 
     def accesses(self) -> Accesses:
-        # Loops of their own have samples of their own, whose errors cancel out.
-        alike = together(self.grid.sites, lambda site: (site.access.store, site.loops, site.lanes))
-        counted = sum(map(self.count, alike), Accesses())
+        # Each site has a sample of its own, so that errors cancel out; as large ones are looked at together.
+        samples = {site: self.sample(site) for site in self.grid.sites}
+        alike = together(
+            self.grid.sites, lambda site: (site.access.store, *map(len, (samples[site].many, samples[site].often)))
+        )
+        counted = sum((self.count(sites, [samples[site] for site in sites]) for sites in alike), Accesses())
         if not counted.lines:
             return counted
         return counted + self.misses(counted.lines)
 
-    def count(self, sites: list[Site]) -> Accesses:
+    def sample(self, site: Site) -> _Weighted:
+        """Some groups and iterations of a site, and for how many each of them stands."""
+        points = max(1, self.effort.points // len(self.grid.sites) // self.grid.threads)
+        instances, often = self.some(site.instances, max(3, points // min(self.grid.groups, 64)))
+        groups, many = self.some(self.grid.groups, max(3, points // len(instances)))
+        return _Weighted(groups, instances, many, often)
+
+    def count(self, sites: list[Site], samples: list[_Weighted]) -> Accesses:
         """Instructions and lines of sites that are alike: of all threads in a sample of groups and iterations."""
-        grid, access = self.grid, sites[0].access
-        points = max(1, self.effort.points // len(grid.sites) // grid.threads)
-        instances, often = self.some(sites[0].instances, max(3, points // min(grid.groups, 64)))
-        groups, many = self.some(grid.groups, max(3, points // len(instances)))
-        lines, requests = grid.lines(sites, groups, instances)
-        found, asked = (float(many @ counts @ often) for counts in ((lines >= 0).sum((0, 3, 4)), requests.sum(0)))
+        access = sites[0].access
+        many, often = (np.stack([getattr(each, weights) for each in samples]) for weights in ("many", "often"))
+        lines, requests = self.grid.lines(sites, samples)
+        found, asked = (
+            float(np.einsum("sg,sgi,si", many, counts, often)) for counts in ((lines >= 0).sum((3, 4)), requests)
+        )
         texels = asked if access.texture else 0.0
         if access.store:
             return Accesses(stores=asked, texel_stores=texels, store_lines=found)
@@ -239,7 +257,7 @@ class _Model:
     def events_of(self, sites: list[Site], groups: np.ndarray, window: _Window) -> tuple[np.ndarray, ...]:
         """The same of sites that are alike, in any order, with what they are to be put in order by before them."""
         instances = np.arange(sites[0].first_after(window.begin), sites[0].first_after(window.end))
-        lines, _ = self.grid.lines(sites, groups, instances)
+        lines, _ = self.grid.lines(sites, [Sample(groups, instances)] * len(sites))
         site, group, instance, *_ = at = np.nonzero(lines >= 0)
         times = np.stack([each.times(instances) for each in sites])
         when = (groups // self.cores)[group] * self.grid.launch.length + times[site, instance]

@@ -96,6 +96,14 @@ class Site:
         return bisect_left(range(self.instances), time, key=self.times)
 
 
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Numbers of groups and of instances of a site, in order."""
+
+    groups: np.ndarray
+    instances: np.ndarray
+
+
 class Grid:
     """The threads of a launch, and the memory that they share.
 
@@ -116,6 +124,8 @@ class Grid:
         self.groups = prod(axes[tag] for tag in self.group_axes)
         self.threads = prod(axes[tag] for tag in self.thread_axes)
         self.waves = ceil(self.threads / row.sub_group)
+        threads = np.arange(self.threads)[None, None, :]
+        self.by_thread = dict(zip(self.thread_axes, _digits(threads, self._extents(self.thread_axes))))
         starts = {loop.var: loop.start for access in launch.accesses for loop in access.loops}
         self.indices = Indices([*launch.tags, *starts])
         self.tags = list(launch.tags.values())
@@ -128,13 +138,15 @@ class Grid:
         found = {site.access: site for alike in together(sites, _is_vector) for site in self._vectors(alike)}
         self.sites = [found[access] for access in launch.accesses]
 
-    def lines(self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lines(self, sites: Sequence[Site], samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
         """What the cache is asked for: the distinct lines (or sectors) of each instruction of a sub-group of threads.
 
         Parameters
         ----------
         sites : sequence of Site
             Those that are alike (`together`).
+        samples : sequence of Sample
+            What is looked at of each of them: as much of all, and the same object where it is the same.
 
         Returns
         -------
@@ -144,7 +156,7 @@ class Grid:
             Instructions of single threads.
         """
         row, first = self.row, sites[0]
-        place, happens = self._places(sites, groups, instances)
+        place, happens = self._places(sites, samples)
         spans = place[None] if first.access.texture else _sectors(place, first.width * first.item, row.sector_bytes)
         count = happens.sum(3) * first.requests
         spans = np.where(happens, spans, -1)
@@ -157,24 +169,21 @@ class Grid:
         lines[..., 1:][lines[..., 1:] == lines[..., :-1]] = -1
         return lines, count
 
-    def _places(
-        self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _places(self, sites: Sequence[Site], samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
         """First byte (of an image: line) of each access by site, group, instance and thread, and whether it happens."""
-        values, shape = self._values(sites, groups, instances), (len(groups), len(instances), self.threads)
+        first = samples[0]
+        shared = self._values(sites, first) if all(sample is first for sample in samples) else None
+        shape = (len(sites), len(first.groups), len(first.instances), self.threads)
+        place, happens = np.empty(shape, np.int64), np.empty(shape, bool)
+        for number, (site, sample) in enumerate(zip(sites, samples, strict=True)):
+            values = shared or self._values([site], sample)
+            place[number], happens[number] = values[site.place], values[site.happens]
+        return place, happens
 
-        def stacked(numbers: Iterable[int], dtype: type) -> np.ndarray:
-            found = np.empty((len(sites), *shape), dtype)
-            for each, number in zip(found, numbers, strict=True):
-                each[:] = values[number]
-            return found
-
-        return [stacked((each.place for each in sites), np.int64), stacked((each.happens for each in sites), bool)]
-
-    def _values(self, sites: Sequence[Site], groups: np.ndarray, instances: np.ndarray) -> Values:
-        threads = np.arange(self.threads)
+    def _values(self, sites: Sequence[Site], sample: Sample) -> Values:
+        groups, instances = sample.groups, sample.instances
         by_tag = dict(zip(self.group_axes, _digits(groups[:, None, None], self._extents(self.group_axes))))
-        by_tag |= dict(zip(self.thread_axes, _digits(threads[None, None, :], self._extents(self.thread_axes))))
+        by_tag |= self.by_thread
         values = Values(self.indices, {number: by_tag[tag] for number, tag in enumerate(self.tags)})
         at = _digits(instances[None, :, None], sites[0].extents)
         digits = {loop.var: digit for site in sites for loop, digit in zip(site.loops, at)}
@@ -228,7 +237,8 @@ class Grid:
         if not _is_vector(sites[0]):
             return sites
         item, (*_, lanes) = sites[0].item, sites[0].extents
-        place, _ = self._places(sites, np.arange(min(2, self.groups)), np.array([0, 1]))
+        two = Sample(np.arange(min(2, self.groups)), np.array([0, 1]))
+        place, _ = self._places(sites, [two] * len(sites))
         near = (place[:, :, 1] - place[:, :, 0] == item).all((1, 2)) | (lanes == 1)
         return [
             replace(site, loops=site.loops[:-1], lanes=site.loops[-1:], width=lanes) if whole else site
