@@ -5,10 +5,14 @@ import time
 
 import pytest
 
-from helpers import constant, legal, nodes, op
+from half_networks import IMAGE, TOKENS, convolutions, transformer
+from helpers import constant, legal, module, nodes, op
+from smartmem_tvm import texture_trial
 from smartmem_tvm.ir.graph import graphs, read_log
 from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.ir.texels import is_texture
+from smartmem_tvm.ir.walk import stores
+from smartmem_tvm.pipeline import Options, graph_phases, run_phases
 from smartmem_tvm.planner.texture_choice import PlacementTrial, Slower, slower
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.texture_trial import TextureTrial
@@ -133,6 +137,37 @@ def test_a_time_is_worked_out_when_it_is_asked_for(monkeypatch):
 
     assert log_of(place(prepared(), ADRENO, readers_refuse)) and tried
     assert len(modelled) == 1
+
+
+@pytest.mark.parametrize(("build", "shape"), [(convolutions, IMAGE), (transformer, TOKENS)])
+def test_what_is_done_on_chip_is_written_only_for_what_is_run(build, shape, monkeypatch):
+    """All kernels that placement tries have the same accesses with it and without."""
+    phases = [phase for phase in graph_phases(ADRENO) if phase.name not in ("textures", "layout")]
+    with ADRENO:
+        mod = run_phases(module(build, shape), phases, Options(precision="half"))
+    lengths, staged = {}, texture_trial.read_singly
+    monkeypatch.setattr(
+        texture_trial,
+        "read_singly",
+        lambda func: lengths.setdefault(trial, []).append(stores(func.body)) or staged(func),
+    )
+    tried, trials = [], (TextureTrial(ADRENO), TextureTrial(ADRENO, measure=lambda *_: None))
+
+    def both(kernel):
+        nonlocal trial
+        answers = []
+        for trial in trials:
+            answers.append(trial(kernel))
+        tried.append(answers)
+        return answers[0]
+
+    trial = None
+    place(mod, ADRENO, both)
+    assert len(tried) > 10
+    for outline, whole in tried:
+        assert outline == whole and outline.modelled == whole.modelled is not None
+    outlined, whole = (sum(map(len, lengths[each])) for each in trials)
+    assert 3 * outlined < 2 * whole
 
 
 def test_measured_latencies_decide():

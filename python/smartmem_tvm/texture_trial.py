@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import tvm
 import tvm_ffi
@@ -14,6 +15,7 @@ from .errors import UserError
 from .ir.texels import is_texture, read_singly
 from .planner.texture_choice import PlacementTrial
 from .schedule import ScheduleKernels
+from .schedule.core.nest import outlined
 from .schedule.schedule_kernels import kernel_rules
 from .target import named_device
 from .transform.check_textures import CheckTextures
@@ -42,6 +44,8 @@ class TextureTrial:
     def __init__(self, target: tvm.target.Target, times: Times | None = None, measure: Measure | None = None):
         self.target, self.known = target, {}
         self.measured = measure or (lambda kernel, _: times(kernel) if times else None)
+        # Most of a kernel is what is done on chip: of no matter to anybody who does not run it.
+        self.scheduling = nullcontext if measure else outlined
         self.device = named_device(target)
 
     def __call__(self, kernel: tirx.PrimFunc) -> PlacementTrial:
@@ -57,7 +61,7 @@ class TextureTrial:
     def _try(self, kernel: tirx.PrimFunc) -> PlacementTrial:
         mod = tvm.IRModule({"it": kernel.with_attr("global_symbol", "it")})
         try:
-            with self.target:
+            with self.target, self.scheduling():
                 scheduled = tvm.transform.Sequential([LowerRotations(), ScheduleKernels(), CheckTextures()])(mod)
         except UserError as error:
             return PlacementTrial(str(error))

@@ -16,7 +16,6 @@ from smartmem_tvm.ir.index_map import (
     division_count,
     divisor_chain,
     evaluate,
-    evaluator,
     flat_index,
     function_name,
     grid,
@@ -112,20 +111,6 @@ def test_evaluate(expr, expected):
 def test_what_is_no_index_is_refused(expr):
     with pytest.raises(NotAnIndex):
         evaluate(expr, {I: np.arange(3), J: np.arange(3)})
-
-
-@given(expressions(depth=3), EXTENTS)
-def test_an_evaluator_is_made_once_for_many_values(expr, sizes):
-    extents = dict(zip(VARIABLES, sizes))
-    found = evaluator(expr, {hash(var): var for var in VARIABLES})
-    for start in (0, 3):
-        points = {var: axis + start for var, axis in grid(list(VARIABLES), extents).items()}
-        np.testing.assert_array_equal(found(points), evaluate(expr, points))
-
-
-def test_a_variable_without_a_value_is_no_index():
-    with pytest.raises(NotAnIndex):
-        evaluator(I + J)({I: np.arange(3)})
 
 
 def test_variables_come_once_and_without_buffers():

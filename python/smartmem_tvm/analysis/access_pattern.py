@@ -10,7 +10,8 @@ element that a loop updates in place stays in a register.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import tvm
 import tvm_ffi
@@ -80,7 +81,7 @@ class Access:
     guards: tuple
     time: int
 
-    @property
+    @cached_property
     def texture(self) -> bool:
         """Whether it goes to an image."""
         return is_texture(self.buffer)
@@ -261,7 +262,7 @@ class _Walker:
     def access(self, buffer, indices, store: bool, at: _BasicBlock, guards: tuple, time: int) -> int:
         if not _is_memory(buffer):
             return time
-        indices = tuple(self.inline(index) for index in indices)
+        indices = tuple(self.inline(index) for index in indices[:])
         key = (buffer, *(tvm_ffi.structural_hash(index) for index in indices))
         if not store and key in at.known:
             return time
@@ -295,14 +296,15 @@ def _is_instruction(stmt: tirx.Stmt) -> bool:
 
 
 def _hoisted(access: Access, stores: list[Access]) -> Access:
-    used = {v for e in (*access.indices, *(c for c, _ in access.guards)) for v in variables(e)}
+    # By address: comparing two variables takes longer.
+    used = {hash(v) for e in (*access.indices, *(c for c, _ in access.guards)) for v in variables(e)}
     kept: list[Loop] = []
     for loop in reversed(access.loops):
         inside = [store for store in stores if loop in store.loops]
-        again = loop.var in used or any(not _same_element(access, store) for store in inside)
+        again = hash(loop.var) in used or any(not _same_element(access, store) for store in inside)
         if again or not all(inner.kind in _UNROLLED for inner in kept):
             kept.append(loop)
-    return Access(access.buffer, access.indices, access.store, tuple(reversed(kept)), access.guards, access.time)
+    return access if len(kept) == len(access.loops) else replace(access, loops=tuple(reversed(kept)))
 
 
 def _same_element(one: Access, other: Access) -> bool:

@@ -44,24 +44,22 @@ def _hash(lines: np.ndarray, sets: int) -> np.ndarray:
 
 
 def _by_sets(where: np.ndarray, tags: np.ndarray, ways: int) -> np.ndarray:
-    """Misses of accesses that are sorted by set: the first one of every set, then the second ..."""
-    starts = np.flatnonzero(np.r_[True, where[1:] != where[:-1]])
-    counts = np.diff(np.r_[starts, len(where)])
-    longest_first = np.argsort(-counts, kind="stable")
-    starts, counts = starts[longest_first], counts[longest_first]
-    content = np.full((len(starts), ways), -1, np.int64)  # the most recent line first
-    missed = np.zeros(len(where), bool)
-    alive = len(starts) - np.searchsorted(counts[::-1], np.arange(counts[0]), side="right")
-    columns = np.arange(ways)
-    for step, live in enumerate(alive):
-        at = starts[:live] + step
-        tag, now = tags[at], content[:live]
-        equal = now == tag[:, None]
-        hit = equal.any(axis=1)
-        missed[at] = ~hit
-        depth = np.where(hit, equal.argmax(axis=1), ways - 1)
-        # All lines above the one that is taken out move down by one.
-        moved = np.empty_like(now)
-        moved[:, 0], moved[:, 1:] = tag, now[:, :-1]
-        content[:live] = np.where(columns <= depth[:, None], moved, now)
-    return missed
+    """Misses of accesses that are sorted by set, none to the same line as the one before: way by way.
+
+    Of the lines of a set in the order in which they were asked for, the last one first, that at a place is the one
+    which was a place further up before the access before, if that access went to none further up; otherwise it is the
+    one which was there.
+    """
+    starts = np.r_[True, where[1:] != where[:-1]]
+    numbers = np.arange(len(where), dtype=np.int32)
+    last = np.where(starts, -1, numbers - 1)  # when the line at a place was asked for last, -1 for none
+    hit = np.zeros(len(where), bool)
+    for _ in range(ways):
+        hit |= (tags[last] == tags) & (last >= 0)
+        moved = np.r_[-1, last[:-1]]
+        moved[starts] = -1
+        pushed = np.r_[True, ~hit[:-1]] | starts
+        last = moved[np.maximum.accumulate(np.where(pushed, numbers, 0))]
+        if last.max() < 0:
+            break
+    return ~hit

@@ -17,7 +17,7 @@ from tvm import tirx
 from ..tables.targets import Row
 from .access_pattern import launches
 from .cache_model import misses
-from .memory_events import Grid, Site
+from .memory_events import Grid, Sample, Site, together
 
 _PHONE_CORES = 6
 
@@ -114,9 +114,9 @@ def kernel_accesses(func: tirx.PrimFunc, row: Row, effort: Effort | None = None)
     Unmodelled
         If the pattern depends on data (a loop until something is found, say).
     """
-    effort, bases, total = effort or usual_effort(row), {}, Accesses()
+    effort, tensors, total = effort or usual_effort(row), {}, Accesses()
     for launch in launches(func):
-        total += _Model(Grid(launch, row, bases), row, effort).accesses()
+        total += _Model(Grid(launch, row, tensors), row, effort).accesses()
     return total
 
 
@@ -129,6 +129,14 @@ class _Window:
     begin: int
     end: int
     whole: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighted(Sample):
+    """A sample, and for how many each of its groups and instances stands."""
+
+    many: np.ndarray
+    often: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,26 +157,38 @@ class _Model:
         self.grid, self.row, self.effort = grid, row, effort
         self.random = np.random.default_rng(0)
         self.cores = min(row.cores, grid.groups)
+        self.numbers = {site: number for number, site in enumerate(grid.sites)}
 
     def accesses(self) -> Accesses:
-        each = [self.count(site) for site in self.grid.sites]
-        counted = sum(each, Accesses())
+        # Each site has a sample of its own, so that errors cancel out; as large ones are looked at together.
+        samples = {site: self.sample(site) for site in self.grid.sites}
+        alike = together(
+            self.grid.sites, lambda site: (site.access.store, *map(len, (samples[site].many, samples[site].often)))
+        )
+        counted = sum((self.count(sites, [samples[site] for site in sites]) for sites in alike), Accesses())
         if not counted.lines:
             return counted
         return counted + self.misses(counted.lines)
 
-    def count(self, site: Site) -> Accesses:
-        """Instructions and lines of a site: of all threads in a sample of groups and iterations."""
-        grid = self.grid
-        points = max(1, self.effort.points // len(grid.sites) // grid.threads)
-        instances, often = self.some(site.instances, max(3, points // min(grid.groups, 64)))
-        groups, many = self.some(grid.groups, max(3, points // len(instances)))
-        lines, requests = grid.lines(site, groups, instances)
-        found, asked = (float(many @ counts @ often) for counts in ((lines >= 0).sum((2, 3)), requests))
-        texels = asked if site.access.texture else 0.0
-        if site.access.store:
+    def sample(self, site: Site) -> _Weighted:
+        """Some groups and iterations of a site, and for how many each of them stands."""
+        points = max(1, self.effort.points // len(self.grid.sites) // self.grid.threads)
+        instances, often = self.some(site.instances, max(3, points // min(self.grid.groups, 64)))
+        groups, many = self.some(self.grid.groups, max(3, points // len(instances)))
+        return _Weighted(groups, instances, many, often)
+
+    def count(self, sites: list[Site], samples: list[_Weighted]) -> Accesses:
+        """Instructions and lines of sites that are alike: of all threads in a sample of groups and iterations."""
+        access = sites[0].access
+        many, often = (np.stack([getattr(each, weights) for each in samples]) for weights in ("many", "often"))
+        lines, requests = self.grid.lines(sites, samples)
+        found, asked = (
+            float(np.einsum("sg,sgi,si", many, counts, often)) for counts in ((lines >= 0).sum((3, 4)), requests)
+        )
+        texels = asked if access.texture else 0.0
+        if access.store:
             return Accesses(stores=asked, texel_stores=texels, store_lines=found)
-        of_buffers = 0.0 if site.access.texture else found
+        of_buffers = 0.0 if access.texture else found
         return Accesses(loads=asked, texel_loads=texels, load_lines=found, buffer_lines=of_buffers)
 
     def some(self, count: int, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -198,9 +218,9 @@ class _Model:
 
     def most_misses(self) -> float:
         """Of tensors that all fit into the second level, each line comes from memory once; otherwise no bound."""
-        tensors = {site.access.buffer: site.tensor_bytes for site in self.grid.sites}
-        fits = sum(tensors.values()) <= self.row.l2_bytes
-        return sum(ceil(size / self.row.sector_bytes) for size in tensors.values()) if fits else float("inf")
+        sizes = [tensor.size for tensor in {site.tensor for site in self.grid.sites}]
+        fits = sum(sizes) <= self.row.l2_bytes
+        return sum(ceil(size / self.row.sector_bytes) for size in sizes) if fits else float("inf")
 
     def warm(self, events: _Events, missed: np.ndarray) -> np.ndarray:
         """The second half of a window, and what comes after all that the caches held before it is gone."""
@@ -228,23 +248,27 @@ class _Model:
         grid = self.grid
         last = min(grid.groups, (window.first + window.rounds) * self.cores)
         groups = np.arange(window.first * self.cores, last)
-        parts = [self.site_events(site, groups, window) for site in grid.sites]
-        columns = [np.concatenate([part[i] for part in parts]) for i in range(5)]
-        order = np.argsort(columns[1], kind="stable")
+        alike = together(grid.sites, lambda site: (site.first_after(window.begin), site.first_after(window.end)))
+        parts = [self.events_of(sites, groups, window) for sites in alike]
+        turn, *columns = [np.concatenate([part[i] for part in parts]) for i in range(6)]
+        order = np.argsort(turn, kind="stable")
         return _Events(*(column[order] for column in columns))
 
-    def site_events(self, site: Site, groups: np.ndarray, window: _Window) -> tuple[np.ndarray, ...]:
-        instances = np.arange(site.first_after(window.begin), site.first_after(window.end))
-        lines, _ = self.grid.lines(site, groups, instances)
-        group, instance, *_ = at = np.nonzero(lines >= 0)
-        when = (groups // self.cores)[group] * self.grid.launch.length + site.times(instances)[instance]
-        same = np.ones(len(group), bool)
+    def events_of(self, sites: list[Site], groups: np.ndarray, window: _Window) -> tuple[np.ndarray, ...]:
+        """The same of sites that are alike, in any order, with what they are to be put in order by before them."""
+        instances = np.arange(sites[0].first_after(window.begin), sites[0].first_after(window.end))
+        lines, _ = self.grid.lines(sites, [Sample(groups, instances)] * len(sites))
+        site, group, instance, *_ = at = np.nonzero(lines >= 0)
+        times = np.stack([each.times(instances) for each in sites])
+        when = (groups // self.cores)[group] * self.grid.launch.length + times[site, instance]
+        numbers = np.array([self.numbers[each] for each in sites])
         return (
-            lines[tuple(at)],
+            when * len(self.numbers) + numbers[site],
+            lines[at],
             when,
             (groups % self.cores)[group],
-            same & site.access.texture,
-            same & site.access.store,
+            np.full(len(site), sites[0].access.texture),
+            np.array([each.access.store for each in sites])[site],
         )
 
     def through_caches(self, events: _Events) -> tuple[np.ndarray, np.ndarray]:

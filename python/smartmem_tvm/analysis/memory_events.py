@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 import numpy as np
 import tvm
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
-from ..ir.index_map import NotAnIndex, evaluator, flat_index
 from ..ir.walk import loads
 from ..planner.texture_form import TEXEL
 from ..tables.targets import Row
 from .access_pattern import Access, Launch, Loop, Unmodelled
+from .index_values import Indices, NoIndex, Values
 
 _WIDEST = 16  # bytes that one instruction of a thread loads
 _ALIGNMENT = 4096
@@ -24,8 +25,19 @@ _ALIGNMENT = 4096
 _HEIGHT = {"global.texture": -3, "global.texture-weight": 0, "global.texture-nhwc": 1}
 
 
-Reader = Callable[[dict], np.ndarray]
-"""From values of variables, broadcastable, to those of an expression."""
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """What is accessed: a buffer, its shape, bytes of an element, its first byte in memory, and its size."""
+
+    buffer: tirx.Var
+    shape: tuple[int, ...]
+    item: int
+    base: int
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return prod(self.shape) * self.item
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +55,11 @@ class Site:
         Bytes of an element, or of a texel.
     width : int
         Elements that lie next to each other.
-    base : int
-        First byte of the tensor, or first sector of the image.
+    place : int
+        Number of the expression (`Indices`) of its first byte, or of the line of an image.
+    happens : int
+        Number of the condition under which it happens.
+    tensor : Tensor
     """
 
     access: Access
@@ -52,7 +67,9 @@ class Site:
     lanes: tuple[Loop, ...]
     item: int
     width: int
-    base: int
+    place: int
+    happens: int
+    tensor: Tensor
 
     @property
     def instances(self) -> int:
@@ -60,32 +77,31 @@ class Site:
         return prod(loop.extent for loop in self.loops)
 
     @property
-    def tensor_bytes(self) -> int:
-        """The size of the tensor."""
-        buffer = self.access.buffer
-        return prod(int(n) for n in buffer.shape) * tvm.DataType(buffer.dtype).itemsize
-
-    @property
     def requests(self) -> int:
         """Instructions for one instance: loads of up to 16 bytes."""
         return 1 if self.access.texture else ceil(self.width * self.item / _WIDEST)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of its loops."""
+        return tuple(loop.extent for loop in self.loops)
+
     def times(self, instances: np.ndarray) -> np.ndarray:
         """When each instance happens, in accesses of the thread before it."""
         steps = [loop.step for loop in self.loops]
-        digits = _digits(instances, [loop.extent for loop in self.loops])
-        return self.access.time + sum((d * s for d, s in zip(digits, steps)), np.zeros(len(instances), np.int64))
+        return self.access.time + sum((d * s for d, s in zip(_digits(instances, self.extents), steps)), 0 * instances)
 
     def first_after(self, time: int) -> int:
         """The first instance that happens at `time` or later: they are in order."""
-        low, high = 0, self.instances
-        while low < high:
-            middle = (low + high) // 2
-            if self.times(np.array([middle]))[0] < time:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.instances), time, key=self.times)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Numbers of groups and of instances of a site, in order."""
+
+    groups: np.ndarray
+    instances: np.ndarray
 
 
 class Grid:
@@ -96,11 +112,11 @@ class Grid:
     launch : Launch
     row : Row
         The device.
-    bases : dict
-        Tensor -> first byte, filled in here; the same for all launches of a kernel.
+    tensors : dict
+        Hash of a buffer -> the tensor, filled in here; the same for all launches of a kernel.
     """
 
-    def __init__(self, launch: Launch, row: Row, bases: dict):
+    def __init__(self, launch: Launch, row: Row, tensors: dict[int, Tensor]):
         self.launch, self.row = launch, row
         axes = {tag: launch.axes.get(tag, 1) for tag in launch.axes}
         self.group_axes = [tag for tag in sorted(axes, reverse=True) if not tag.startswith("threadIdx")]
@@ -108,121 +124,173 @@ class Grid:
         self.groups = prod(axes[tag] for tag in self.group_axes)
         self.threads = prod(axes[tag] for tag in self.thread_axes)
         self.waves = ceil(self.threads / row.sub_group)
-        loops = {loop for access in launch.accesses for loop in access.loops}
-        variables = [*launch.tags, *(loop.var for loop in loops)]
-        self.variables = {hash(var): var for var in variables}
-        self.starts = {loop.var: _reader(loop.start, self.variables) for loop in loops}
-        self._read: dict[Access, tuple[list, list]] = {}
-        self.sites = [self._site(access, bases) for access in launch.accesses]
+        threads = np.arange(self.threads)[None, None, :]
+        self.by_thread = dict(zip(self.thread_axes, _digits(threads, self._extents(self.thread_axes))))
+        starts = {loop.var: loop.start for access in launch.accesses for loop in access.loops}
+        self.indices = Indices([*launch.tags, *starts])
+        self.tags = list(launch.tags.values())
+        guards = {hash(condition): condition for access in launch.accesses for condition, _ in access.guards}
+        # What depends on data may happen.
+        self.conditions = {address for address, condition in guards.items() if not loads(condition)}
+        with _unmodelled():
+            self.starts = {var: self.indices.number(start) for var, start in starts.items()}
+            sites = [self._site(access, _tensor(access.buffer, tensors)) for access in launch.accesses]
+        found = {site.access: site for alike in together(sites, _is_vector) for site in self._vectors(alike)}
+        self.sites = [found[access] for access in launch.accesses]
 
-    def lines(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lines(self, sites: Sequence[Site], samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
         """What the cache is asked for: the distinct lines (or sectors) of each instruction of a sub-group of threads.
+
+        Parameters
+        ----------
+        sites : sequence of Site
+            Those that are alike (`together`).
+        samples : sequence of Sample
+            What is looked at of each of them: as much of all, and the same object where it is the same.
 
         Returns
         -------
-        (groups, instances, waves, k) array of int
+        (sites, groups, instances, waves, k) array of int
             Numbers of lines, each once for an instruction, and -1 for nothing.
-        (groups, instances) array of int
+        (sites, groups, instances) array of int
             Instructions of single threads.
         """
-        row = self.row
-        place, happens = self._places(site, groups, instances)
-        spans = place[None] if site.access.texture else _sectors(place, site.width * site.item, row.sector_bytes)
-        count = happens.sum(2) * site.requests
+        row, first = self.row, sites[0]
+        place, happens = self._places(sites, samples)
+        spans = place[None] if first.access.texture else _sectors(place, first.width * first.item, row.sector_bytes)
+        count = happens.sum(3) * first.requests
         spans = np.where(happens, spans, -1)
-        padded = np.full((*spans.shape[:3], self.waves * row.sub_group), -1, np.int64)
-        padded[..., : self.threads] = spans
-        shape = (len(spans), len(groups), len(instances), self.waves, row.sub_group)
-        lines = np.moveaxis(padded.reshape(shape), 0, 3).reshape(*shape[1:4], len(spans) * row.sub_group)
-        lines = np.sort(lines, axis=-1)
+        missing = self.waves * row.sub_group - self.threads
+        if missing:
+            spans = np.concatenate([spans, np.full((*spans.shape[:4], missing), -1)], axis=4)
+        shape = (*spans.shape[:4], self.waves, row.sub_group)
+        lines = np.moveaxis(spans.reshape(shape), 0, 4).reshape(*shape[1:5], len(spans) * row.sub_group)
+        lines.sort(axis=-1)
         lines[..., 1:][lines[..., 1:] == lines[..., :-1]] = -1
         return lines, count
 
-    def _places(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First byte (of an image: line) of each access as (groups, instances, threads), and whether it happens."""
-        values = self._values(site, groups, instances)
-        shape = (len(groups), len(instances), self.threads)
-        indices, guards = self._readers(site.access)
-        at, happens = [index(values) for index in indices], np.ones((), bool)
-        for condition, expected in guards:
-            happens = happens & (np.asarray(condition(values), bool) == expected)
-        place = self._texture_line(site, at) if site.access.texture else self._byte(site, at)
-        return np.broadcast_to(place, shape), np.broadcast_to(happens, shape)
+    def _places(self, sites: Sequence[Site], samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
+        """First byte (of an image: line) of each access by site, group, instance and thread, and whether it happens."""
+        first = samples[0]
+        shared = self._values(sites, first) if all(sample is first for sample in samples) else None
+        shape = (len(sites), len(first.groups), len(first.instances), self.threads)
+        place, happens = np.empty(shape, np.int64), np.empty(shape, bool)
+        for number, (site, sample) in enumerate(zip(sites, samples, strict=True)):
+            values = shared or self._values([site], sample)
+            place[number], happens[number] = values[site.place], values[site.happens]
+        return place, happens
 
-    def _readers(self, access: Access) -> tuple[list[Reader], list[tuple[Reader, bool]]]:
-        """Where an access goes, by dimension, and under which conditions; of an image without the number in a texel."""
-        if access not in self._read:
-            indices = access.indices[:-1] if access.texture else access.indices
-            # What depends on data may happen.
-            guards = [(condition, expected) for condition, expected in access.guards if not loads(condition)]
-            self._read[access] = (
-                [_reader(index, self.variables) for index in indices],
-                [(_reader(condition, self.variables), expected) for condition, expected in guards],
-            )
-        return self._read[access]
-
-    def _byte(self, site: Site, at: list[np.ndarray]) -> np.ndarray:
-        return site.base + site.item * _row_major(at, [int(n) for n in site.access.buffer.shape])
-
-    def _texture_line(self, site: Site, at: list[np.ndarray]) -> np.ndarray:
-        shape = [int(n) for n in site.access.buffer.shape][:-1]
-        height = _HEIGHT[site.access.buffer.scope()] % (len(shape) + 1)
-        layer, y, x = (_row_major(at[part], shape[part]) for part in _image(height))
-        rows, columns = shape[height], prod(shape[height + 1 :])
-        high = self.row.texture_rows
-        # Smaller texels share a line with more of their neighbours in the row.
-        wide = max(1, self.row.sector_bytes // (high * site.item))
-        across, down = ceil(columns / wide), ceil(rows / high)
-        return site.base + (layer * down + y // high) * across + x // wide
-
-    def _values(self, site: Site, groups: np.ndarray, instances: np.ndarray) -> dict:
-        launch = self.launch
-        threads = np.arange(self.threads)
+    def _values(self, sites: Sequence[Site], sample: Sample) -> Values:
+        groups, instances = sample.groups, sample.instances
         by_tag = dict(zip(self.group_axes, _digits(groups[:, None, None], self._extents(self.group_axes))))
-        by_tag |= dict(zip(self.thread_axes, _digits(threads[None, None, :], self._extents(self.thread_axes))))
-        values = {var: by_tag[tag] for var, tag in launch.tags.items()}
-        values |= {var: start(values) for var, start in self.starts.items()}
-        for loop, digit in zip(site.loops, _digits(instances[None, :, None], [each.extent for each in site.loops])):
-            values[loop.var] = values[loop.var] + digit
+        by_tag |= self.by_thread
+        values = Values(self.indices, {number: by_tag[tag] for number, tag in enumerate(self.tags)})
+        at = _digits(instances[None, :, None], sites[0].extents)
+        digits = {loop.var: digit for site in sites for loop, digit in zip(site.loops, at)}
+        for number, (var, start) in enumerate(self.starts.items(), start=len(self.tags)):
+            values.known[number] = values[start] + digits.get(var, 0)
         return values
 
     def _extents(self, tags: Sequence[str]) -> list[int]:
         return [self.launch.axes[tag] for tag in tags]
 
-    def _site(self, access: Access, bases: dict) -> Site:
-        item = tvm.DataType(access.buffer.dtype).itemsize
-        size = prod(int(n) for n in access.buffer.shape) * item
-        if access.buffer not in bases:
-            bases[access.buffer] = bases.get(None, 0)
-            bases[None] = bases[access.buffer] + ceil(size / _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
-        base = bases[access.buffer]
-        if access.texture:
+    def _site(self, access: Access, tensor: Tensor) -> Site:
+        indices, item, texture = self.indices, tensor.item, access.texture
+        happens = indices.constant(1)
+        for condition, wanted in access.guards:
+            if hash(condition) in self.conditions:
+                number = indices.number(condition)
+                number = number if wanted else indices.part(np.logical_not, number)
+                happens = indices.part(np.logical_and, happens, number)
+        at = [indices.number(index) for index in (access.indices[:-1] if texture else access.indices)]
+        if texture:
             lanes = tuple(loop for loop in access.loops if loop.kind == tirx.ForKind.VECTORIZED)
             rest = tuple(loop for loop in access.loops if loop not in lanes)
-            return Site(access, rest, lanes, item * TEXEL, 1, base // self.row.sector_bytes)
-        return self._vector(Site(access, access.loops, (), item, 1, base))
+            return Site(access, rest, lanes, item * TEXEL, 1, self._texture_line(tensor, at), happens, tensor)
+        place = self._sum(self._product(indices.row_major(at, tensor.shape), item), indices.constant(tensor.base))
+        return Site(access, access.loops, (), item, 1, place, happens, tensor)
 
-    def _vector(self, site: Site) -> Site:
-        """The site with its vectorized loop taken as one instruction, if its elements lie next to each other."""
-        if not site.loops or site.loops[-1].kind != tirx.ForKind.VECTORIZED or site.loops[-1].scalar:
-            return site
-        *rest, lane = site.loops
-        two = np.array([0, 1])
-        place, _ = self._places(site, np.arange(min(2, self.groups)), two)
-        if lane.extent > 1 and not (place[:, 1] - place[:, 0] == site.item).all():
-            return site
-        return Site(site.access, tuple(rest), (lane,), site.item, lane.extent, site.base)
+    def _texture_line(self, tensor: Tensor, at: list[int]) -> int:
+        shape = tensor.shape[:-1]
+        height = _HEIGHT[tensor.buffer.scope()] % (len(shape) + 1)
+        layer, y, x = (self.indices.row_major(at[part], shape[part]) for part in _image(height))
+        rows, columns = shape[height], prod(shape[height + 1 :])
+        high = self.row.texture_rows
+        # Smaller texels share a line with more of their neighbours in the row.
+        wide = max(1, self.row.sector_bytes // (high * tensor.item * TEXEL))
+        across, down = ceil(columns / wide), ceil(rows / high)
+        line = self._sum(self._product(layer, down), self._part(y, high))
+        line = self._sum(self._product(line, across), self._part(x, wide))
+        return self._sum(line, self.indices.constant(tensor.base // self.row.sector_bytes))
+
+    def _sum(self, a: int, b: int) -> int:
+        return self.indices.part(np.add, a, b)
+
+    def _product(self, a: int, factor: int) -> int:
+        return self.indices.part(np.multiply, a, self.indices.constant(factor))
+
+    def _part(self, a: int, divisor: int) -> int:
+        return self.indices.part(np.floor_divide, a, self.indices.constant(divisor))
+
+    def _vectors(self, sites: list[Site]) -> list[Site]:
+        """The sites, which are alike, with a vectorized loop over neighbours taken as one instruction."""
+        if not _is_vector(sites[0]):
+            return sites
+        item, (*_, lanes) = sites[0].item, sites[0].extents
+        two = Sample(np.arange(min(2, self.groups)), np.array([0, 1]))
+        place, _ = self._places(sites, [two] * len(sites))
+        near = (place[:, :, 1] - place[:, :, 0] == item).all((1, 2)) | (lanes == 1)
+        return [
+            replace(site, loops=site.loops[:-1], lanes=site.loops[-1:], width=lanes) if whole else site
+            for site, whole in zip(sites, near, strict=True)
+        ]
+
+
+def _tensor(buffer: tirx.Var, tensors: dict[int, Tensor]) -> Tensor:
+    """A tensor behind those that are known."""
+    if hash(buffer) not in tensors:
+        *_, last = tensors.values() or (None,)
+        base = 0 if last is None else last.base + ceil(last.size / _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+        shape = tuple(int(n) for n in buffer.shape)
+        tensors[hash(buffer)] = Tensor(buffer, shape, tvm.DataType(buffer.dtype).itemsize, base)
+    return tensors[hash(buffer)]
+
+
+def _is_vector(site: Site) -> bool:
+    """Whether the innermost loop around an access to a buffer is one over the lanes of a vector."""
+    lane = site.loops[-1] if site.loops and not site.access.texture else None
+    return lane is not None and lane.kind == tirx.ForKind.VECTORIZED and not lane.scalar
+
+
+def together(sites: Iterable[Site], when: Callable[[Site], Hashable]) -> list[list[Site]]:
+    """Sites in lists of those that are alike: of the same size, in such loops, and with `when` equal.
+
+    Loops are such where their extents are. One that several of them are in is at the same place in all of them.
+    """
+    found: dict[tuple, list] = {}
+    for site in sites:
+        places = {loop: number for number, loop in enumerate(site.loops)}
+        lists = found.setdefault((site.extents, site.access.texture, site.width, site.item, when(site)), [])
+        for at, alike in lists:
+            if all(at.get(loop, number) == number for loop, number in places.items()):
+                at.update(places)
+                alike.append(site)
+                break
+        else:
+            lists.append((places, [site]))
+    return [alike for lists in found.values() for _, alike in lists]
+
+
+@contextmanager
+def _unmodelled() -> Iterator[None]:
+    try:
+        yield
+    except NoIndex as error:
+        raise Unmodelled(str(error)) from error
 
 
 def _image(height: int) -> tuple[slice, slice, slice]:
     return slice(0, height), slice(height, height + 1), slice(height + 1, None)
-
-
-def _row_major(at: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
-    flat = np.zeros((), np.int64)
-    for index, extent in zip(at, shape):
-        flat = flat * extent + index
-    return flat
 
 
 def _sectors(place: np.ndarray, size: int, sector: int) -> np.ndarray:
@@ -231,7 +299,7 @@ def _sectors(place: np.ndarray, size: int, sector: int) -> np.ndarray:
         return (place // sector)[None]
     count = 1 + ceil((size - 1) / sector)
     last = (place + size - 1) // sector
-    return np.minimum(place // sector + np.arange(count)[:, None, None, None], last)
+    return np.minimum(place // sector + np.arange(count)[:, None, None, None, None], last)
 
 
 def _digits(flat: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
@@ -240,41 +308,3 @@ def _digits(flat: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
         digits.append(flat % extent)
         flat = flat // extent
     return digits[::-1]
-
-
-def _reader(expr, known: dict) -> Reader:
-    """The value of an index; where it is read from memory (a gather) any element is as likely as another."""
-    try:
-        plain = evaluator(expr, known)
-    except NotAnIndex:
-        return lambda values: _gathered(expr, known, values)
-
-    def value(values: dict) -> np.ndarray:
-        try:
-            return plain(values)
-        except NotAnIndex:
-            return _gathered(expr, known, values)
-
-    return value
-
-
-def _gathered(expr, known: dict, values: dict) -> np.ndarray:
-    loaded: dict = {}
-
-    def as_variable(load: ir.TensorLoad):
-        var = tirx.Var("loaded", load.ty)
-        loaded[var] = load
-        return var
-
-    plain = tvm_ffi.structural_map(expr, (ir.TensorLoad, as_variable))
-    try:
-        anything = {var: _anything(load, known, values) for var, load in loaded.items()}
-        return evaluator(plain, known)(values | anything)
-    except NotAnIndex as error:
-        raise Unmodelled(f"an index is no integer arithmetic: {error}") from error
-
-
-def _anything(load: ir.TensorLoad, known: dict, values: dict) -> np.ndarray:
-    shape = [int(n) for n in load.source.shape]
-    where = np.asarray(_reader(flat_index(load.indices, shape), known)(values), np.int64)
-    return (where * 2654435761 >> 7) % prod(shape)

@@ -12,6 +12,7 @@ bad input or an unexpected error, 130 interrupted, 141 the reader of the output 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import traceback
@@ -125,6 +126,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+_COLLECT_AFTER = 20_000  # objects more than there were
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (``sys.argv`` by default) and return its exit code."""
     args = argparse.Namespace(traceback=False)
@@ -155,6 +159,8 @@ def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
     args.refuse(args)
     if args.needs_tvm and version_problem() is not None:
         raise UserError(version_problem())
+    # What passes make is gone when nobody holds it; Python looks for what holds itself, each time at more.
+    gc.set_threshold(_COLLECT_AFTER)
     with session(show_warnings=args.traceback):
         result = args.execute(args)
     emit(result, args.json)

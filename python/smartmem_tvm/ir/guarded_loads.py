@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tvm import ir
 
-from .index_map import is_if_then_else
+from .index_map import LEAVES, is_if_then_else
 from .walk import collect_outside
 
 _KINDS = (ir.TensorLoad, ir.Call)
@@ -17,12 +17,14 @@ def guarded_loads(expr, guards: tuple) -> Iterator[tuple]:
     """The loads in an expression with the conditions under which they happen, in the order of evaluation."""
     for node in collect_outside(expr, _KINDS, skip=_KINDS):
         if is_if_then_else(node):
-            condition, yes, no = node.args
+            condition, yes, no = node.args[:]
             yield from guarded_loads(condition, guards)
             yield from guarded_loads(yes, (*guards, (condition, True)))
             yield from guarded_loads(no, (*guards, (condition, False)))
             continue
-        for part in node.indices if isinstance(node, ir.TensorLoad) else node.args:
-            yield from guarded_loads(part, guards)
-        if isinstance(node, ir.TensorLoad):
+        is_load = isinstance(node, ir.TensorLoad)
+        for part in (node.indices if is_load else node.args)[:]:
+            if type(part) not in LEAVES:  # most indices
+                yield from guarded_loads(part, guards)
+        if is_load:
             yield node, guards

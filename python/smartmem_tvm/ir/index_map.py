@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 
 import numpy as np
 from tvm import ir, sym, tirx
@@ -57,52 +56,22 @@ def evaluate(expr, values: Mapping) -> np.ndarray:
     NotAnIndex
         If the expression contains anything but integer arithmetic, comparisons and selects.
     """
-    return evaluator(expr)(values)
-
-
-def evaluator(expr, known: Mapping[int, ir.Var] = MappingProxyType({})) -> Callable[[Mapping], np.ndarray]:
-    """`evaluate` of an expression that is read once, for one that is worked out several times.
-
-    It may raise `NotAnIndex` here or when it is called.
-
-    Parameters
-    ----------
-    known : mapping
-        Hash of a variable -> the object that is looked up in its place: TVM makes a new one each time it is asked for a
-        variable, and comparing two of them takes longer than the arithmetic.
-    """
     kind = type(expr)  # no `isinstance`: asking what TVM's classes are not takes as long
     if kind in EVALUATE:
-        operation, first, second = EVALUATE[kind], evaluator(expr.a, known), evaluator(expr.b, known)
-        return lambda values: operation(first(values), second(values))
-    if kind in (int, tirx.IntImm):
-        number = np.asarray(int(expr))
-        return lambda _: number
+        return EVALUATE[kind](evaluate(expr.a, values), evaluate(expr.b, values))
     if kind is tirx.Cast:
-        return evaluator(expr.value, known)
+        return evaluate(expr.value, values)
     if kind is tirx.Not:
-        negated = evaluator(expr.a, known)
-        return lambda values: np.logical_not(negated(values))
+        return np.logical_not(evaluate(expr.a, values))
     if kind is tirx.Select:
-        return _chosen(*(evaluator(part, known) for part in (expr.condition, expr.true_value, expr.false_value)))
+        return np.where(*(evaluate(part, values) for part in (expr.condition, expr.true_value, expr.false_value)))
     if is_if_then_else(expr):
-        return _chosen(*(evaluator(part, known) for part in expr.args))
-    if isinstance(expr, int):
-        return evaluator(int(expr))
-    if isinstance(expr, ir.Var):
-        var = known.get(hash(expr), expr)
-        return lambda values: _variable(var, values)
-    raise NotAnIndex(f"{expr} is not index arithmetic")
-
-
-def _chosen(condition: Callable, yes: Callable, no: Callable) -> Callable[[Mapping], np.ndarray]:
-    return lambda values: np.where(condition(values), yes(values), no(values))
-
-
-def _variable(var: ir.Var, values: Mapping) -> np.ndarray:
-    found = values.get(var)
+        return np.where(*(evaluate(part, values) for part in expr.args))
+    if isinstance(expr, int | tirx.IntImm):
+        return np.asarray(int(expr))
+    found = values.get(expr) if isinstance(expr, ir.Var) else None
     if found is None:
-        raise NotAnIndex(f"{var} is not index arithmetic")
+        raise NotAnIndex(f"{expr} is not index arithmetic")
     return found
 
 

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from .._tvm import mapped
 from ..planner.texture_form import TEXEL, TextureForm
 from .change_axes import change_axes
 from .compose import simplify
@@ -206,7 +207,7 @@ def stored_as(kernel: Kernel, buffer, new, place: Callable[[Sequence], Sequence]
         return tirx.BufferStore(new, old.value, place(old.indices)) if old.buffer.same_as(buffer) else old
 
     def rewrite(node):
-        return tvm_ffi.structural_map(tvm_ffi.structural_map(node, (ir.TensorLoad, load)), (tirx.BufferStore, store))
+        return mapped(mapped(node, (ir.TensorLoad, load)), (tirx.BufferStore, store))
 
     def moved(stage: Stage) -> Stage:
         init = rewrite(stage.init) if stage.init is not None else None

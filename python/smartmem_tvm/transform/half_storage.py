@@ -18,6 +18,7 @@ from ..planner.texture_form import TEXEL
 from ..target import has_half_arithmetic
 
 _EXACT = (tirx.Max, tirx.Min)
+_ROUNDING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div)
 _SPACES = {"global": "__global", "shared": "__local", "local": "__private"}
 
 
@@ -59,7 +60,7 @@ class HalfStorage:
         if target is None or target.kind.name != "opencl" or not _has_half(func):
             return func
         extended = has_half_arithmetic(target)
-        new = _Kernel(func, extended).rewritten()
+        new = func if _computes_in_half(func.body) else _Kernel(func, extended).rewritten()
         if self.last and not extended and _has_half(new):
             raise UserError(
                 f"kernel {func.attrs['global_symbol']} needs the bits of float16 numbers, and an OpenCL device that is "
@@ -236,6 +237,11 @@ def _is_contiguous(index: ir.Expr) -> bool:
 def _has_half(func: tirx.PrimFunc) -> bool:
     params = any(_mentions_half(param.ty) for param in func.params)
     return params or contains(func.body, ir.Expr, lambda each: _mentions_half(each.ty))
+
+
+def _computes_in_half(body: tirx.Stmt) -> bool:
+    """Whether a half is the result of arithmetic that rounds, which no float takes the place of."""
+    return contains(body, _ROUNDING, lambda each: _is_half(each.ty))
 
 
 def _rounded(body: tirx.Stmt) -> list:

@@ -9,6 +9,7 @@ from tvm import sym, tirx
 
 from ..ir.index_map import division_count
 from ..ir.kernel import Stage, rewrite_stages
+from ..ir.walk import contains
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.LowerRotations")
@@ -32,6 +33,8 @@ class LowerRotations:
 
 
 def _lower(stage: Stage) -> Stage:
+    if not contains(stage.body, tirx.FloorMod):
+        return stage
     analyzer = sym.Analyzer()
     for it in stage.iters:
         analyzer.bind(it.var, it.dom)

@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from .._tvm import mapped
 from ..ir.index_map import is_if_then_else, variables
 from ..ir.kernel import substitute
 from ..ir.texels import is_texture, texture_loads
@@ -52,11 +53,13 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     store = loop.body if bare else loop.body.block.body
     if not isinstance(store, tirx.BufferStore):
         return loop
+    halves = bare and _are_halves(store)
+    if not halves and not is_texture(store.buffer) and not texture_loads(store.value):
+        return loop  # most loops of an unrolled kernel: work on what is on chip
     copy = _copy_bare if bare else _copy
     by_texels = tirx.BufferStore(store.buffer, _by_texels(store.value), store.indices)
     if not _needs_scalars(loop, by_texels):
         return loop if tvm_ffi.structural_equal(store, by_texels) else copy(loop, loop.kind, by_texels)
-    halves = bare and _are_halves(by_texels)
     texels = [*_staged_texels(loop, by_texels), *(_staged_vectors(loop, by_texels) if halves else ())]
     fills = [tirx.BufferStore(texel, load, [at]) for load, texel, at in texels]
     parts = [copy(loop, tirx.ForKind.VECTORIZED, fill) for fill in fills]
@@ -147,25 +150,23 @@ def _by_texels(value: ir.Expr) -> ir.Expr:
         return tirx.FloorDiv(tirx.FloorDiv(div.a, texel), rest)
 
     def read(load: ir.TensorLoad) -> ir.Expr:
-        indices = [tvm_ffi.structural_map(index, (tirx.FloorDiv, quarters)) for index in load.indices]
-        return tirx.BufferLoad(load.source, indices) if is_texture(load.source) else load
+        if not is_texture(load.source):
+            return load
+        return tirx.BufferLoad(load.source, [mapped(index, (tirx.FloorDiv, quarters)) for index in load.indices[:]])
 
-    return tvm_ffi.structural_map(value, (ir.TensorLoad, read))
+    return mapped(value, (ir.TensorLoad, read))
 
 
 def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
     value = substitute(store.value, _values(loop))
-    read = texture_loads(value)
-    bare = isinstance(loop.body, tirx.BufferStore)
-    if not read and not is_texture(store.buffer) and not (bare and _are_halves(store)):
-        return False
     if contains(value, ir.Call, lambda call: has_no_vector(call, loop.loop_var)):
         return True
     lanes = lanes_of(loop)
     small = [*accesses_to_booleans(store.value), *scattered_bytes(store.value, loop, Places(loop))]
     if any(lanes & set(variables(load)) for load in small):
         return True
-    return any(not _is_vector(load, loop, _within(loop)) for load in read)
+    within = _within(loop)
+    return any(not _is_vector(load, loop, within) for load in texture_loads(value))
 
 
 def _values(loop: tirx.For) -> dict:

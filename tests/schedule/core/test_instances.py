@@ -58,3 +58,19 @@ def test_an_index_is_worked_out_once_for_all_places_that_have_it_in_common():
         instances.at(key, lambda key=key: asked.append(key) or {y: index(key[0]), p: index(key[1])})
     # Seven indices, and twelve times what they are put into.
     assert len(asked) == 4 + 3 + 12
+
+
+def test_places_of_a_window_with_the_same_sums_are_the_same_place():
+    image = tirx.decl_buffer([index(16), index(8)], "float32", "image")
+    y, p, q, asked = fresh("y"), fresh("p"), fresh("q"), []
+    expr = tirx.if_then_else(y * 2 + p < index(5), image[y * 2 + p - index(1), q // index(2)], tirx.const(0, "float32"))
+    instances, found = Instances(Scope(), expr, [y, p, q]), {}
+    for key in product(range(4), range(3), range(4)):
+        where = dict(zip((y, p, q), map(index, key), strict=True))
+        made = instances.at(key, lambda where=where: asked.append(where) or where)
+        assert tvm_ffi.structural_equal(made, Scope().simplify(substitute(expr, where)))
+        found.setdefault((2 * key[0] + key[1], key[2]), made)
+        assert made is found[2 * key[0] + key[1], key[2]]
+    rows, columns = 9, 4
+    # A condition and an index for each row, an index for each column, and for each place what they are put into.
+    assert len(asked) <= 2 * rows + columns + len(found)

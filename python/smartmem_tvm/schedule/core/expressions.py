@@ -148,9 +148,10 @@ class Walk:
 def memory_order(vars_: Sequence, extents: Mapping, buffer, indices) -> tuple:
     """Iterators by falling stride of an access; those along which it is scattered come first."""
     walk = Walk(extents)
+    here = walk.offset(buffer, indices)
 
     def distance(var) -> int:
-        stride = walk.stride(buffer, indices, var)
+        stride = walk.step(here, var)
         return abs(stride) if stride is not None else 1 << 62
 
     return tuple(sorted(vars_, key=distance, reverse=True))

@@ -10,17 +10,21 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..._tvm import mapped
-from ...ir.index_map import is_if_then_else, variables
+from ...ir.index_map import EVALUATE, is_if_then_else, variables
 from ...ir.kernel import substitute
 from .nest import Scope
+
+Sum = dict[int, int]
+"""A sum of multiples of variables: number of a variable -> factor."""
+_SIGNS = {tirx.Add: 1, tirx.Sub: -1}
 
 
 @dataclass
 class _Piece:
-    """An expression with the variables and parts in it, by number, and what it came to so far."""
+    """An expression, the sums (`_sums`) and the parts in it, by number, and what it came to so far."""
 
     expr: object
-    variables: list[int]
+    sums: list[tuple]
     parts: list[int]
     finish: Callable
     known: dict = field(default_factory=dict)
@@ -40,8 +44,8 @@ class _Part:
 class Instances:
     """``scope.simplify(substitute(expr, where))`` for places that differ in some variables only.
 
-    An index of a load or a condition depends on one or two of them, mostly: it is worked out once for all places that
-    have these in common. Results that are equal are the same object.
+    An index of a load or a condition depends on one or two of them, mostly, and of a window on the sum of two: it is
+    worked out once for all places that have these in common. Results that are equal are the same object.
 
     Parameters
     ----------
@@ -53,29 +57,41 @@ class Instances:
     def __init__(self, scope: Scope, expr, vars_: Sequence):
         self.scope = scope
         self.parts: list[_Part] = []  # what is inside of another one comes before it
-        self._variables = {var: number for number, var in enumerate(vars_)}
+        self._numbers = {hash(var): number for number, var in enumerate(vars_)}
         self._names: dict = {}
         self._seen: dict[int, list] = {}
+        self._known: dict[tuple, object] = {}
         self.rest = self._piece(mapped(expr, (ir.TensorLoad, self._load), (ir.Call, self._choice)))
+        pieces = [self.rest, *(piece for part in self.parts for piece in part.pieces)]
+        self._sums = list(dict.fromkeys(each for piece in pieces for each in piece.sums))
 
     def at(self, key: Sequence, where: Callable[[], Mapping]):
         """The expression at one place.
 
         Parameters
         ----------
-        key : sequence
-            For each of the variables something to tell its values apart by.
+        key : sequence of int
+            For each of the variables how far its value is from what it is for 0.
         where : callable
             Returns the values of all variables, if they are needed.
         """
+        known = _at(self._sums, key)
+        found = self._known.get(known)
+        if found is None:
+            found = self._known[known] = self._made(key, where)
+        return found
+
+    def _made(self, key: Sequence[int], where: Callable[[], Mapping]):
         made: list = []
 
         def value(piece: _Piece):
-            known = (*(key[n] for n in piece.variables), *(id(made[n]) for n in piece.parts))
-            if known not in piece.known:
+            known = (*_at(piece.sums, key), *(id(made[n]) for n in piece.parts))
+            found = piece.known.get(known)
+            if found is None:
                 parts = {self.parts[n].name: made[n] for n in piece.parts}
-                piece.known[known] = self._first(piece.finish(substitute(piece.expr, {**where(), **parts})))
-            return piece.known[known]
+                found = self._first(piece.finish(substitute(piece.expr, {**where(), **parts})))
+                piece.known[known] = found
+            return found
 
         def of_pieces(part: _Part):
             values = [value(piece) for piece in part.pieces]
@@ -101,9 +117,9 @@ class Instances:
         return expr
 
     def _piece(self, expr, finish: Callable = lambda expr: expr) -> _Piece:
-        found = variables(expr)
-        in_turn = [self._variables[var] for var in found if var in self._variables]
-        return _Piece(expr, in_turn, [self._names[var] for var in found if var in self._names], finish)
+        sums = [tuple(each.items()) for each in _sums(expr, self._numbers)[1] if each]
+        parts = [self._names[var] for var in variables(expr) if var in self._names]
+        return _Piece(expr, list(dict.fromkeys(sums)), parts, finish)
 
     def _part(self, node, pieces: list[_Piece], make: Callable) -> tirx.Var:
         name = tirx.Var("part", node.ty)
@@ -122,6 +138,36 @@ class Instances:
         condition, *values = call.args
         pieces = [self._piece(condition, self.scope.analyzer.simplify), *map(self._piece, values)]
         return self._part(call, pieces, _chosen)
+
+
+def _at(sums: Sequence[tuple], key: Sequence[int]) -> tuple:
+    return tuple([sum([times * key[n] for n, times in each]) for each in sums])
+
+
+def _sums(expr, numbers: Mapping[int, int]) -> tuple[Sum | None, list[Sum]]:
+    """What an expression is as a sum, None if it is none, and the sums that its value depends on.
+
+    Parameters
+    ----------
+    numbers : mapping
+        Hash of a variable -> its number.
+    """
+    kind = type(expr)
+    if kind is tirx.IntImm or isinstance(expr, ir.Var):
+        number = numbers.get(hash(expr))
+        own = {} if number is None else {number: 1}
+        return own, [own]
+    if kind not in EVALUATE:
+        parts = expr.args if isinstance(expr, ir.Call) else variables(expr)
+        return None, [each for part in parts for each in _sums(part, numbers)[1]]
+    (first, of_first), (second, of_second) = (_sums(part, numbers) for part in (expr.a, expr.b))
+    own = None
+    if first is not None and second is not None:
+        if kind in _SIGNS:
+            own = {n: first.get(n, 0) + _SIGNS[kind] * second.get(n, 0) for n in first | second}
+        elif kind is tirx.Mul and type(expr.b) is tirx.IntImm:
+            own = {n: times * int(expr.b) for n, times in first.items()}
+    return own, [*of_first, *of_second] if own is None else [own]
 
 
 def _chosen(condition, yes, no):

@@ -14,6 +14,7 @@ from ...ir.index_map import is_if_then_else
 from ...ir.strength_reduction import rewrite_accesses
 
 _INDEX_TYPE: ContextVar[str] = ContextVar("index type", default="int64")
+_OUTLINED: ContextVar[bool] = ContextVar("on-chip work is left out", default=False)
 SERIAL, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
 VECTOR, UNROLL = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
 
@@ -31,6 +32,21 @@ def index_type(dtype: str):
 def current_index_type() -> str:
     """The integer type of loops and indices."""
     return _INDEX_TYPE.get()
+
+
+@contextmanager
+def outlined():
+    """Within the context, `on_chip` writes nothing: nests are for those who look at accesses to memory only."""
+    token = _OUTLINED.set(True)
+    try:
+        yield
+    finally:
+        _OUTLINED.reset(token)
+
+
+def on_chip(make: Callable[[], tirx.Stmt]) -> tirx.Stmt:
+    """What ``make()`` writes, a statement without accesses to memory: most of a nest that is written out."""
+    return tirx.Evaluate(tirx.const(0, "int32")) if _OUTLINED.get() else make()
 
 
 def fresh(name: str) -> tirx.Var:

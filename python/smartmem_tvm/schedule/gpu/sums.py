@@ -12,7 +12,7 @@ from tvm import tirx
 
 from ...ir.half import FLOAT, HALF
 from ..core.contraction import Contraction
-from ..core.nest import UNROLL, VECTOR, Scope, block, index, store
+from ..core.nest import UNROLL, VECTOR, Scope, block, index, loop, store
 from .launch import registers
 
 
@@ -87,13 +87,15 @@ class Sums:
         if self.lanes == 1:
             places = [(row * columns + j, j) for j in range(columns)]
             return [store(few, few[index(at)] + left * right(index(j)), at) for at, j in places]
-        per_row = columns // self.lanes
+        return [self._add_vector(row * columns, first, left, right) for first in range(0, columns, self.lanes)]
 
-        def vector(q: int) -> tirx.Stmt:
-            before = index(row * columns)
-            return self.together(row * per_row + q, lambda at: store(few, few[at] + left * right(at - before), at))
+    def _add_vector(self, before: int, first: int, left, right) -> tirx.Stmt:
+        # Indices are simple as they are, and there are too many to ask.
+        def one(v):
+            at = v + index(before + first)
+            return store(self.few, tirx.BufferLoad(self.few, [at]) + left * right(v + index(first)), at)
 
-        return [vector(q) for q in range(per_row)]
+        return loop(self.lanes, one, "v", VECTOR)
 
 
 def _at(i):

@@ -21,7 +21,7 @@ from math import gcd
 from tvm import tirx
 
 from ....ir.texels import is_texture
-from ...core.nest import SERIAL, UNROLL, block, fresh, index, store
+from ...core.nest import SERIAL, UNROLL, block, fresh, index, on_chip, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import when
 from ..matmul.shared_tile import Operand, SharedTile
@@ -181,7 +181,7 @@ class BlockProduct:
             first = self.slice * index(own.depth) + q * index(quads * VECTOR)
             return block(*(each for u in range(quads) for each in self._quad(step, first + index(u * VECTOR))))
 
-        return self.held.around(self.scope.loop(own.depth // VECTOR // quads, terms, "k"))
+        return on_chip(lambda: self.held.around(self.scope.loop(own.depth // VECTOR // quads, terms, "k")))
 
     def _quad(self, step, k) -> list[tirx.Stmt]:
         """Four terms, the first of them `k` of the part."""

@@ -27,7 +27,7 @@ from ....ir.kernel import Kernel
 from ....ir.texels import is_texture
 from ....target import Limits
 from ...core.decisions import decide
-from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
+from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, on_chip, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import GpuRule, launch, registers, shared
 from ..occupancy import VECTOR
@@ -150,9 +150,9 @@ class _Emitter:
             )
 
         def round_(step):
-            put = block(self.left.put(scope, number), self.right.put(scope, number))
+            put = on_chip(lambda: block(self.left.put(scope, number), self.right.put(scope, number)))
             more = tirx.IfThenElse(step < index(rounds - 1), fetch(step + index(1)), None) if rounds > 1 else None
-            return block(put, more, self._multiply(part_of, row, column))
+            return block(put, more, on_chip(lambda: self._multiply(part_of, row, column)))
 
         init = self.product.reduction.init if self.tile.splits == 1 else tirx.const(0, self.sums.ty.dtype)
         start = scope.loop(int(self.sums.shape[0]), lambda i: store(self.sums, init, i), "i", UNROLL)

@@ -24,7 +24,7 @@ from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction
 from ...core.expressions import Walk, split_index
-from ...core.nest import VECTOR, Scope, allocate, block, index, store
+from ...core.nest import VECTOR, Scope, allocate, block, index, on_chip, store
 from ..launch import launch, registers, shared
 from ..sums import Sums, product_type
 from .guards import guard, guarded_value
@@ -116,7 +116,7 @@ class ProductNest:
             return block(
                 self._gather(self.left, place, first_row, first, part, lane),
                 self._gather(self.right, place, first_column, first, part, lane),
-                sums.around(self._multiply(sums, part, at_row, at_column)),
+                on_chip(lambda: sums.around(self._multiply(sums, part, at_row, at_column))),
             )
 
         results = tile.thread_rows * tile.thread_columns

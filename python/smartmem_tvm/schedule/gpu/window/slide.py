@@ -28,7 +28,7 @@ from ....ir.kernel import substitute
 from ....planner.texture_form import TEXEL
 from ...core.expressions import split_index, uses
 from ...core.instances import Instances
-from ...core.nest import VECTOR, Scope, allocate, block, index, store
+from ...core.nest import VECTOR, Scope, allocate, block, index, on_chip, store
 from ...core.reduction import Reduction
 from ..launch import launch, registers
 from ..sums import Sums, factor_type
@@ -117,10 +117,13 @@ class SlideNest:
         statements = []
         for new, terms in plan:
             statements += [self._hold(held, *each) for each in new]
-            for n, places in enumerate(terms):
-                term = reduce(lambda a, b: a * b, [held[p] for p in places])
-                statements.append(store(acc, self.reduction.combine(acc[n], term), n))
+            statements.append(on_chip(lambda terms=terms: self._added(acc, held, terms)))
         return allocate([held], block(*statements))
+
+    def _added(self, acc, held, terms: list) -> tirx.Stmt:
+        """The terms of all sums, each a product of values that are held at some places."""
+        products = [reduce(lambda a, b: a * b, [held[p] for p in places]) for places in terms]
+        return block(*(store(acc, self.reduction.combine(acc[n], term), n) for n, term in enumerate(products)))
 
     def _hold(self, held, place: int, value, lane) -> tirx.Stmt:
         """Keep a value, or the four that it has as `lane` runs over a texel."""
@@ -141,6 +144,7 @@ class _Values:
         self._new: list = []
         self._by_offset: dict = {}
         self._by_value: dict = {}
+        self._by_object: dict[int, int] = {}
         vars_ = [*tiled, *nest.taps]
         self.lanes = [self._lane(factor) for factor in nest.factors]
         self.numbers = [next((n for n, v in enumerate(vars_) if v is lane), None) for lane in self.lanes]
@@ -151,7 +155,11 @@ class _Values:
         ]
         for lane in {lane for lane in self.lanes if lane is not None}:
             nest.scope.analyzer.bind(lane, ir.Range(index(0), index(TEXEL)), allow_override=True)
-        self.instances = [Instances(nest.scope, factor, vars_) for factor in nest.factors]
+        self.moved = [[n for n, v in enumerate(vars_) if v is not lane] for lane in self.lanes]
+        self.instances = [
+            Instances(nest.scope, factor, [vars_[n] for n in moved])
+            for factor, moved in zip(nest.factors, self.moved, strict=True)
+        ]
 
     def place(self, factor: int, offsets: Sequence[int]) -> int:
         """The register of a factor at a point of the tile and a term of the sum."""
@@ -179,14 +187,18 @@ class _Values:
             lane = self.lanes[factor]
             return {**self.where(point), **self.at, **terms, **({} if lane is None else {lane: lane})}
 
-        return self.instances[factor].at(offsets, where)
+        return self.instances[factor].at([offsets[n] for n in self.moved[factor]], where)
 
     def _register(self, value, lane) -> int:
+        # Of one factor, values that are equal are the same object.
+        known = self._by_object.get(id(value))
+        if known is not None:
+            return known
         same = self._by_value.setdefault(tvm_ffi.structural_hash(value), [])
         for other, place in same:
             if tvm_ffi.structural_equal(value, other):
-                return place
-        first = self.count
+                return self._by_object.setdefault(id(value), place)
+        first = self._by_object[id(value)] = self.count
         same.append((value, first))
         self._new.append((first, value, lane))
         self.count += 1 if lane is None else TEXEL
