@@ -180,8 +180,8 @@ def _reads(stage: Stage, buffer) -> bool:
     return any(load.source.same_as(buffer) for load in stage.loads)
 
 
-def merge_equal_inputs(kernel: Kernel, first, second) -> Kernel:
-    """Read input `first` wherever `second` was read (both are bound to the same tensor)."""
+def merge_equal(kernel: Kernel, first, second) -> Kernel:
+    """Read `first` wherever `second` was read: inputs that are bound to the same tensor, or results that are equal."""
     stages = [
         simplified(replace_loads(s, second, lambda indices: first[tuple(indices)])) if _reads(s, second) else s
         for s in kernel.stages
@@ -206,15 +206,12 @@ def tidy(kernel: Kernel) -> Kernel:
 
 def _merge_equal_reductions(kernel: Kernel) -> Kernel:
     """Read the first of several reductions that compute the same."""
-    stages = list(kernel.stages)
-    for number in range(len(stages)):
-        own = stages[number].outputs[0]
-        first = next((s.outputs[0] for s in stages[:number] if _computes_the_same(s, stages[number])), None)
+    for number, stage in enumerate(kernel.stages):
+        own = stage.outputs[0]
+        first = next((s.outputs[0] for s in kernel.stages[:number] if _computes_the_same(s, stage)), None)
         if first is not None and not any(own.same_as(o) for o in kernel.outputs):
-            stages = [
-                replace_loads(s, own, lambda at, first=first: first[tuple(at)]) if _reads(s, own) else s for s in stages
-            ]
-    return replace(kernel, stages=tuple(stages))
+            return _merge_equal_reductions(_drop_dead(merge_equal(kernel, first, own)))
+    return kernel
 
 
 def _computes_the_same(first: Stage, second: Stage) -> bool:

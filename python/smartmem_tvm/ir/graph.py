@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from tvm import IRModule, ir, relax, tirx
 
 from .check_maps import Tensors, check_rewritten, check_same, checks_maps
-from .compose import fresh, merge, merge_equal_inputs, output_of, simplify, tidy
+from .compose import fresh, merge, merge_equal, output_of, simplify, tidy
 from .index_map import variables
 from .kernel import Kernel, Opaque, emit, factors_attr, parse, shape_of, substitute
 from .movement import movement
@@ -278,7 +278,7 @@ def normalise(node: Node, kernel: Kernel, args: list) -> None:
     first: dict = {}
     for buffer, arg in zip(kernel.inputs, args, strict=True):
         if arg in first:
-            kernel = merge_equal_inputs(kernel, first[arg], buffer)
+            kernel = merge_equal(kernel, first[arg], buffer)
         else:
             first[arg] = buffer
     by_buffer = {buffer: arg for arg, buffer in first.items()}

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from tvm import s_tir, tirx
+from tvm import IRModule, s_tir, tirx
 from tvm.target import Target
 
+from ...ir.exchange_constants import Exchange, constant_operands, exchange
 from ...ir.kernel import Kernel, Opaque, parse
 from ...ir.walk import stores
 from .nest import index_type
@@ -124,6 +125,24 @@ def target_of(func: tirx.PrimFunc, name: str) -> Target:
             f"ScheduleKernels: kernel {name} has no target; run the pass under `with target:` or after BindTarget."
         )
     return target
+
+
+def exchange_open(
+    mod: IRModule, changed: Callable[[tirx.PrimFunc, Collection[int], Target], Exchange | None]
+) -> IRModule:
+    """Put other kernels in the places of those that are yet to be scheduled and have constants.
+
+    Parameters
+    ----------
+    changed : callable
+        ``(kernel, positions of its constants, target) -> what takes its place``; None if it stays.
+    """
+    found = {
+        gvar: changed(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
+        for gvar, positions in constant_operands(mod).items()
+        if is_open(mod[gvar])
+    }
+    return exchange(mod, {gvar: each for gvar, each in found.items() if each is not None})
 
 
 def record_on(func: tirx.PrimFunc) -> dict | None:

@@ -12,12 +12,12 @@ from tvm import IRModule, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
-from ...ir.exchange_constants import Exchange, constant_operands, exchange
+from ...ir.exchange_constants import Exchange
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, replace_loads, uses
 from ..core.nest import index
-from ..core.rule import is_open, target_of
+from ..core.rule import exchange_open
 from .matmul import Matmul
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
@@ -46,13 +46,13 @@ class PackWeights:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        packings = {}
-        for gvar, positions in constant_operands(mod).items():
-            if is_open(mod[gvar]):
-                with deciding(mod[gvar]):
-                    packings[gvar] = packing_of(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
-        found = {gvar: Exchange(each.kernel, {each.position: each.pack}) for gvar, each in packings.items() if each}
-        return exchange(mod, found)
+        return exchange_open(mod, _packed)
+
+
+def _packed(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
+    with deciding(func):
+        found = packing_of(func, positions, target)
+    return Exchange(found.kernel, {found.position: found.pack}) if found else None
 
 
 @dataclass(frozen=True, eq=False)

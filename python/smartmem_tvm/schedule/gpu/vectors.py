@@ -28,9 +28,14 @@ def vector_run(access: Callable, extent: int, outer: Mapping, most: int, conditi
     condition : callable, optional
         Fused index -> what all of a vector is read under, or None.
     """
+    return longest_run(extent, most, lambda run: _is_vector(access, condition, extent // run, run, outer))
+
+
+def longest_run(extent: int, most: int, fits: Callable[[int], bool]) -> int:
+    """The longest of `most` and its halves that divides an extent and fits; 1 if none does."""
     run = most
     while run > 1:
-        if extent % run == 0 and _is_vector(access, condition, extent // run, run, outer):
+        if extent % run == 0 and fits(run):
             return run
         run //= 2
     return 1

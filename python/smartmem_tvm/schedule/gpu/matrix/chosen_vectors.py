@@ -25,7 +25,7 @@ from ...core.nest import UNROLL, Scope, allocate, block, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers
 from ..matmul.shared_tile import Operand
-from ..vectors import are_vectors, places_of
+from ..vectors import are_vectors, longest_run, places_of
 
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _COMPARISONS = (*_ORDERS, tirx.EQ, tirx.NE)
@@ -37,12 +37,7 @@ def chosen_run(operand: Operand, along_depth: bool, most: int) -> int:
     1 where nothing is chosen, a condition changes within every vector, or most of what is read lies apart in memory.
     """
     value, extent, outer = operand.along(along_depth)
-    run = most
-    while run > 1:
-        if extent % run == 0 and _goes_in_runs(value, extent // run, run, outer):
-            return run
-        run //= 2
-    return 1
+    return longest_run(extent, most, lambda run: _goes_in_runs(value, extent // run, run, outer))
 
 
 def _goes_in_runs(value, groups: int, run: int, outer: Mapping) -> bool:

@@ -13,13 +13,13 @@ from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
-from ....ir.exchange_constants import Exchange, constant_operands, exchange
+from ....ir.exchange_constants import Exchange
 from ....ir.index_map import variables
 from ....ir.kernel import Kernel, Stage, parse, shape_of
 from ....ir.storage import reordered
 from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
-from ...core.rule import is_open, target_of
+from ...core.rule import exchange_open
 from ..matmul.product import MatmulProduct
 from .products import multiplied_in
 
@@ -45,12 +45,7 @@ class OrderTerms:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        found = {}
-        for gvar, positions in constant_operands(mod).items():
-            if is_open(mod[gvar]):
-                each = in_memory_order(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
-                found |= {gvar: each} if each is not None else {}
-        return exchange(mod, found)
+        return exchange_open(mod, in_memory_order)
 
 
 def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:

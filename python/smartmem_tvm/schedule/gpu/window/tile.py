@@ -223,8 +223,12 @@ def slide_tile(
     across, rows = next(busy, least)
     each = together * across * rows
     # what is written out is loaded at once
-    taps = min(params.taps, params.written // each, params.limits.registers - ADDRESSES - each)
-    return SlideTile(across, 1, rows, taps, params.slide_threads)
+    return SlideTile(across, 1, rows, _taps(each, params.written, params), params.slide_threads)
+
+
+def _taps(results: int, written: int, params: GpuWindowParams) -> int:
+    """Most terms of so many results that are written out."""
+    return min(params.taps, written // results, params.limits.registers - ADDRESSES - results)
 
 
 def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWindowParams) -> SlideTile:
@@ -243,9 +247,7 @@ def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWind
 
     def tile(shape) -> SlideTile:
         # Twice as many terms are written out: those of a tile that goes both ways share most of what they load.
-        each = prod(shape)
-        taps = min(params.taps, 2 * params.written // each, params.limits.registers - ADDRESSES - each)
-        return SlideTile(*shape, taps, params.slide_threads)
+        return SlideTile(*shape, _taps(prod(shape), 2 * params.written, params), params.slide_threads)
 
     def cycles(shape) -> float:
         own = tile(shape)

@@ -11,13 +11,13 @@ from tvm import IRModule, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
-from ....ir.exchange_constants import Exchange, constant_operands, exchange
+from ....ir.exchange_constants import Exchange
 from ....ir.kernel import parse
 from ....ir.storage import reordered
 from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
 from ...core.reduction import Reduction
-from ...core.rule import is_open, target_of
+from ...core.rule import exchange_open
 from ..matrix.products import multiplied_in
 from .window import WindowProduct, WindowSlide, nearest_read, sliding_axis
 
@@ -40,12 +40,7 @@ class TurnWeights:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        found = {}
-        for gvar, positions in constant_operands(mod).items():
-            if is_open(mod[gvar]):
-                each = turned(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
-                found |= {gvar: each} if each is not None else {}
-        return exchange(mod, found)
+        return exchange_open(mod, turned)
 
 
 def turned(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:

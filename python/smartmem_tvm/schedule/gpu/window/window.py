@@ -128,8 +128,8 @@ class WindowSlide(WindowRule):
         row = rows[-1] if rows else None
         extents = (e[axis], e.get(down, 1), e.get(row, 1))
         order = order if texel else _neighbours_last(reduction, order, axis)
-        lines = None if texel else Lines(reduction, order)
-        if self.tile is None and lines is not None and lines.known:
+        lines = Lines(reduction, order)
+        if self.tile is None and not texel and lines.known:
             tile = slide_tile_by_lines(lines, (axis, down, row), results, params)
         else:
             tile = self.tile or slide_tile(*extents, results, params, together)
