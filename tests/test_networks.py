@@ -119,7 +119,8 @@ def one_thread():
 @pytest.mark.device
 def test_no_kernel_takes_less_than_its_bound(network, one_thread):
     """On one thread, in processor time. A machine that was busy when it was measured may be faster now: it is measured
-    again, and bytes have more room. Winograd's largest tile needs a quarter of a convolution's multiplications."""
+    again, a few times, and bytes have more room. Winograd's largest tile needs a quarter of a convolution's
+    multiplications."""
     times = kernel_times(network.compiled, list(inputs(network.mod, 0).values()))
 
     def too_fast():
@@ -131,9 +132,11 @@ def test_no_kernel_takes_less_than_its_bound(network, one_thread):
         fewer = {each["kernel"]: 4 if "Winograd" in each["rule"] else 1 for each in bound}
         return [each for each in bound if each["of_roofline"] > most[each["bound_by"]] * fewer[each["kernel"]]]
 
-    if too_fast():
+    again = 0
+    while (found := too_fast()) and again < 5:
         speed_of(network.compiled.target, again=True)
-    assert too_fast() == []
+        again += 1
+    assert found == []
 
 
 @pytest.mark.device
