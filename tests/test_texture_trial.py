@@ -7,7 +7,7 @@ import pytest
 
 from half_networks import IMAGE, TOKENS, convolutions, transformer
 from helpers import constant, legal, module, nodes, op
-from smartmem_tvm import texture_trial
+from smartmem_tvm import optimize, texture_trial
 from smartmem_tvm.ir.graph import graphs, read_log
 from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.ir.texels import is_texture
@@ -82,6 +82,22 @@ def test_what_is_chosen_is_no_slower_than_either_extreme(target):
     possible = modelled(place(mod, target, lambda kernel: PlacementTrial(trial(kernel).problem)), trial)
     with target:
         assert chosen <= 1.0001 * min(possible, modelled(mod, trial))
+
+
+@pytest.mark.parametrize("precision", ["float32", "half"])
+def test_an_order_that_is_chosen_is_no_slower(precision):
+    """A depthwise window before a norm over its channels: written in the norm's order it would read across its own."""
+
+    def block(x):
+        y = op.nn.conv2d(x, constant(96, 1, 7, 7), padding=3, groups=96)
+        y = op.nn.layer_norm(op.permute_dims(y, (0, 2, 3, 1)), constant(96), constant(96), axes=[3])
+        return op.permute_dims(op.matmul(y, constant(96, 96)), (0, 3, 1, 2))
+
+    mod, trial = module(lambda x: block(block(x)), (1, 96, 28, 28)), TextureTrial(ADRENO)
+    chosen, kept = (
+        modelled(optimize(mod, ADRENO, Options(precision=precision, layout=layout)), trial) for layout in (True, False)
+    )
+    assert chosen <= 1.0001 * kept
 
 
 def test_textures_are_faster_on_adreno_and_not_on_mali():

@@ -18,6 +18,7 @@ from tvm import relax
 from . import schedule, transform
 from .errors import UserError
 from .ir.half import FLOAT, HALF, RANGES
+from .ir.recent import Recent
 from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.gpu.attention.attention import chain_params, refusal
@@ -25,8 +26,18 @@ from .schedule.gpu.attention.matrix_attention import takes
 from .schedule.gpu.attention.matrix_tile import AttentionParams
 from .schedule.gpu.matrix.products import products_on
 from .tables.precisions import PRECISIONS
-from .target import cuda_architecture, has_matrix_instructions, has_textures, image_limits, is_cuda, is_gpu
+from .target import (
+    cuda_architecture,
+    has_matrix_instructions,
+    has_textures,
+    image_limits,
+    is_cuda,
+    is_gpu,
+    named_device,
+)
 from .texture_trial import TextureTrial
+
+_trials = Recent(1)  # one pass asks for kernels that another one has tried; what is measured may change in between
 
 
 @dataclass(frozen=True)
@@ -79,9 +90,14 @@ def _fuse_attention(
 def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     if target is None or not has_textures(target):
         raise UserError("Pass 'place-textures' needs a target with textures, as opencl-texture or adreno-740.")
+    return transform.PlaceTextures(target, _trial(options, target), image_limits(target), dict(options.in_buffers))
+
+
+def _trial(options: Options, target: tvm.target.Target) -> TextureTrial:
+    if options.profiles is None and options.measure is None:
+        return _trials.get(target, lambda: TextureTrial(target))
     times = options.profiles.latency if options.profiles is not None else None
-    trial, limits = TextureTrial(target, times, options.measure), image_limits(target)
-    return transform.PlaceTextures(target, trial, limits, dict(options.in_buffers))
+    return TextureTrial(target, times, options.measure)
 
 
 def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -119,9 +135,10 @@ def _no_matrices(target: tvm.target.Target | None) -> str:
     return f"matrix instructions for it begin with compute capability 8.0, and {known}"
 
 
-def _select_layout(_: Options, target: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
+def _select_layout(options: Options, target: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
     products = products_on(target) if target is not None and is_cuda(target) else None
-    return transform.SelectLayout(fast_axes, products)
+    timed = target is not None and has_textures(target) and (options.measure or named_device(target))
+    return transform.SelectLayout(fast_axes, products, _trial(options, target) if timed else None)
 
 
 def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_limit: float = 60.0) -> tvm.transform.Pass:

@@ -6,6 +6,8 @@ import pytest
 from helpers import assert_same_results, calls, legal, nodes, op, random
 from smartmem_tvm.analysis.fusion_price import MARGIN, NO_PRICE, PRICIER, Verdict, judge, repeats_in_windows
 from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.schedule import Prices
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseAttention, FuseOperators
 
 
@@ -23,6 +25,13 @@ class Asked:
 def pooled(x):
     """Windows that overlap, over what is cheap."""
     return op.nn.max_pool2d(op.nn.relu(op.add(x, x)), (3, 3), (1, 1), (0, 0))
+
+
+def gated(x, w):
+    """Two halves of the channels of one sum, one of which is the gate of the other."""
+    channels = int(w.ty.shape[0])
+    halves = op.split(op.nn.conv2d(x, w, padding=1, groups=channels), 2, axis=1)
+    return op.multiply(halves[0], op.sigmoid(halves[1]))
 
 
 def product_then_pool(x, w):
@@ -61,6 +70,26 @@ def test_windows_take_in_what_the_price_allows(fused, apart, kernels):
     assert kernels == 1 or relu[0]["reason"] == PRICIER
     (whole,), parts = prices.questions[0]
     assert len(parts) == 2 and len(whole.stages) >= 1
+
+
+@pytest.mark.parametrize(("fused", "apart", "kernels"), [(1e6, 2e6, 1), (3e6, 2e6, 2)])
+def test_a_sum_that_would_become_two_is_asked_about(fused, apart, kernels):
+    shapes = (1, 8, 6, 7), (8, 1, 3, 3)
+    before, prices = EliminateLayout()(legal(gated, *shapes)), Asked(fused, apart)
+    after = FuseOperators(prices=prices)(before)
+    assert len(calls(after)) == kernels
+    assert_same_results(before, after, *random(*shapes), tolerance=1e-5)
+    (whole,), _ = prices.questions[0]
+    assert sum(bool(stage.reduction) for stage in whole.stages) == 2
+
+
+def test_gated_windows_stay_windows_on_a_cpu():
+    """A rule knows windows over single channels, and none knows two of them at once."""
+    shapes = (1, 256, 14, 14), (256, 1, 3, 3)
+    prices = Prices(parse_target("cpu"))
+    after = FuseOperators(prices=prices)(EliminateLayout()(legal(gated, *shapes)))
+    assert [prices.of(node.kernel).rule for node in nodes(after)] == ["Depthwise", "Elementwise"]
+    assert PRICIER in {entry["reason"] for entry in decisions(after, "FuseOperators")}
 
 
 def test_products_are_not_asked_about():

@@ -9,6 +9,7 @@ from smartmem_tvm.analysis.demands import reader_demands, search
 from smartmem_tvm.analysis.transitions import strided
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.ir.kernel import shape_of
+from smartmem_tvm.planner.texture_choice import PlacementTrial
 from smartmem_tvm.tables.layout_policy import TABLE_6, Search
 from smartmem_tvm.tables.quadrant import Quadrant
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, SelectLayout
@@ -91,6 +92,33 @@ def two_readers(x):
 def conflicting(x):
     y = op.matmul(x, weight(7, 11))
     return op.sum(y, axis=1), op.sum(y, axis=2)
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_times_have_a_say(faster):
+    """The paper's rule looks at what readers want, and not at what it does to the schedule of the producer."""
+
+    def accepts(kernel):
+        moved = (3, 11, 5) in [tuple(map(int, p.ty.shape)) for p in kernel.params]
+        return PlacementTrial(estimate=lambda: (1e-6 if moved else 2e-6) if faster else (5e-6 if moved else 2e-6))
+
+    before = FuseOperators()(EliminateLayout()(legal(column_sums, (3, 5, 7))))
+    after = SelectLayout(accepts=accepts)(before)
+    assert_same_results(before, after, *random((3, 5, 7)))
+    entry, _ = decisions(after)
+    assert bool(changed(after)) == faster
+    loser = nodes(after)[0].var.name
+    slow = f"modelled 10 us in the order [0, 2, 1], 4 us as it is: {loser} takes 5 us instead of 2 us"
+    assert entry["reason"] == ("it serves all readers (Table 6: Search both)" if faster else slow)
+
+
+def test_what_cannot_be_scheduled_stays():
+    def accepts(kernel):
+        moved = (3, 11, 5) in [tuple(map(int, p.ty.shape)) for p in kernel.params]
+        return PlacementTrial("no rule for it" if moved else None)
+
+    after = SelectLayout(accepts=accepts)(FuseOperators()(EliminateLayout()(legal(column_sums, (3, 5, 7)))))
+    assert not changed(after) and decisions(after)[0]["reason"].endswith(": no rule for it")
 
 
 def test_several_readers_on_a_buffer_are_explained():

@@ -112,7 +112,13 @@ class FusionCheck:
         if action not in _TAKES_EPILOGUE:
             return FusionDecision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
         trial = FusionTrial(self.graph, [node], producer, inline_output=False)
-        return self._decide(first, [second], trial, "each element is read once")
+        verdict = NO_PRICE
+        # Read through several maps, its sums become several: few rules of schedules know what to do with them.
+        if len(node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])) > 1:
+            verdict = judge(self.prices, trial.kernels, (producer.kernel, node.kernel))
+        if verdict.refuses:
+            return FusionDecision(False, PRICIER, verdict=verdict)
+        return replace(self._decide(first, [second], trial, "each element is read once"), verdict=verdict)
 
     def _cannot_end_with(self, producer: Node, node: Node) -> str:
         if producer.kernel is None:

@@ -22,6 +22,7 @@ from .work import pads
 # A prediction is within this factor of what is measured for most kernels: a smaller difference says nothing, and the
 # fused kernel needs no memory for what passes between the parts.
 MARGIN = 1.25
+PRICE = "price"
 PRICIER = "its schedule would take longer than those of the parts"
 
 
@@ -49,7 +50,7 @@ class Verdict:
         """For the log of decisions: ``decided_by`` in words, and ``cycles`` of both."""
         if self.fused is None:
             return {}
-        words = f"price: {_millions(self.fused)} cycles fused, {_millions(self.apart)} apart"
+        words = f"{PRICE}: {_millions(self.fused)} cycles fused, {_millions(self.apart)} apart"
         return {"decided_by": words, "cycles": {"fused": round(self.fused), "apart": round(self.apart)}}
 
 

@@ -44,16 +44,24 @@ def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, obj
     return replace(kernel, stages=tuple(_in_memory_order(stage, new) for stage in kernel.stages)), new
 
 
-def store_as(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
-    """Let `node` write, and all its readers read, its tensor in another order."""
-    readers = graph.readers(node.var)
-    node.kernel, buffer = reordered(node.kernel, node.kernel.outputs[0], order)
-    var = relax.DataflowVar(node.var.name, relax.TensorType(list(buffer.shape), node.var.ty.dtype))
-    for reader in readers:
+def in_order(graph: Graph, node: Node, order: tuple[int, ...]) -> dict[Node, Kernel]:
+    """`node`, and all that read its tensor, each with its kernel for the tensor in another order."""
+    found = {node: reordered(node.kernel, node.kernel.outputs[0], order)[0]}
+    for reader in graph.readers(node.var):
+        kernel = reader.kernel
         for position, arg in enumerate(reader.args):
             if arg.same_as(node.var):
-                reader.kernel, _ = reordered(reader.kernel, reader.kernel.inputs[position], order)
-    graph.rename(node, var)
+                kernel, _ = reordered(kernel, kernel.inputs[position], order)
+        found[reader] = kernel
+    return found
+
+
+def store_as(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
+    """Let `node` write, and all its readers read, its tensor in another order."""
+    for each, kernel in in_order(graph, node, order).items():
+        each.kernel = kernel
+    shape = list(node.kernel.outputs[0].shape)
+    graph.rename(node, relax.DataflowVar(node.var.name, relax.TensorType(shape, node.var.ty.dtype)))
 
 
 def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Kernel, object]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffer or texture: the times of the kernels that write and read a tensor decide."""
+"""How a tensor is stored, in a buffer or a texture, in this order or that: the times of its kernels decide."""
 
 from __future__ import annotations
 
@@ -41,17 +41,22 @@ class PlacementTrial:
 
 
 class Slower(str):
-    """That a tensor is better left in a buffer, and why: so far, for its neighbours may move."""
+    """That a tensor is better left as it is, and why: so far, for its neighbours may move."""
 
 
-def slower(buffer: Mapping[str, PlacementTrial], texture: Mapping[str, PlacementTrial]) -> Slower | None:
-    """Why a tensor is better left in a buffer, None if it is not.
+def slower(
+    before: Mapping[str, PlacementTrial],
+    after: Mapping[str, PlacementTrial],
+    words: tuple[str, str] = ("in a buffer", "in a texture"),
+) -> Slower | None:
+    """Why a tensor is better left as it is, None if it is not.
 
     Parameters
     ----------
-    buffer, texture : mapping
-        Kernels by name, the same ones in both: everybody who writes or reads the tensor, with it in a buffer and in a
-        texture.
+    before, after : mapping
+        Kernels by name, the same ones in both: everybody who writes or reads the tensor.
+    words : tuple of str
+        How it is stored in both.
 
     Returns
     -------
@@ -60,20 +65,20 @@ def slower(buffer: Mapping[str, PlacementTrial], texture: Mapping[str, Placement
         ones, for the two do not compare; where one of these is missing, what is possible is done.
     """
     for how in ("measured", "modelled"):
-        times = {name: (getattr(buffer[name], how), getattr(texture[name], how)) for name in texture}
+        times = {name: (getattr(before[name], how), getattr(after[name], how)) for name in after}
         if not any(None in pair for pair in times.values()):
-            return _compared(how, times)
+            return _compared(how, times, words)
     return None
 
 
-def _compared(how: str, times: Mapping[str, tuple[float, float]]) -> Slower | None:
+def _compared(how: str, times: Mapping[str, tuple[float, float]], words: tuple[str, str]) -> Slower | None:
     before, after = (sum(pair[side] for pair in times.values()) for side in (0, 1))
     if after < before:
         return None
     name = max(times, key=lambda each: times[each][1] - times[each][0])
     was, now = times[name]
     loser = f"{name} takes {_us(now)} instead of {_us(was)}"
-    return Slower(f"{how} {_us(after)} in a texture, {_us(before)} in a buffer: {loser}")
+    return Slower(f"{how} {_us(after)} {words[1]}, {_us(before)} {words[0]}: {loser}")
 
 
 def _us(seconds: float) -> str:

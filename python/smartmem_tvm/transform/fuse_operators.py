@@ -7,7 +7,7 @@ import tvm
 
 from ..analysis.classify import reduces
 from ..analysis.fusion import MEASURED, FusionCheck, FusionDecision, Profiles, result_bytes, work
-from ..analysis.fusion_price import Prices
+from ..analysis.fusion_price import PRICE, Prices
 from ..ir.graph import Graph, Node, rewrite_graphs
 from ..tables.mapping_type import MappingType
 
@@ -118,7 +118,7 @@ class FusionPlan:
 
     def _append(self, producer: Node, node: Node) -> Node | None:
         decision = self.check.append(producer, node)
-        if decision.fuse or decision.measured:
+        if decision.fuse or decision.measured or decision.verdict.refuses:
             self._record(node, decision, [node])
         if not decision.fuse:
             return None
@@ -134,7 +134,7 @@ class FusionPlan:
 
     def _record(self, node: Node, decision: FusionDecision, into: list[Node]) -> None:
         operator = node.members[-1]
-        if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith(MEASURED):
+        if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith((MEASURED, PRICE)):
             return  # that nothing else took it in either is no news
         entry = {"pass": "FuseOperators", "operator": operator, "action": "fused" if decision.fuse else "kept"}
         if decision.fuse:

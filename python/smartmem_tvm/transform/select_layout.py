@@ -12,12 +12,15 @@ from tvm import ir, tirx
 
 from ..analysis.demands import first_step, reader_demands, search, tensor_demands, why_fixed
 from ..ir.graph import Graph, Node, rewrite_graphs
-from ..ir.kernel import shape_of
-from ..ir.storage import along_result, beside_results, store_as
+from ..ir.kernel import emit, shape_of
+from ..ir.storage import along_result, beside_results, in_order, store_as
 from ..ir.strength_reduction import Simplifier
 from ..planner.storage_order import Demand, StorageOrder, as_stored, innermost, storage_order, with_innermost
+from ..planner.texture_choice import PlacementTrial, slower
 
 MOVED = "stored in this order"
+Accepts = Callable[[tirx.PrimFunc], PlacementTrial]
+"""Schedules a kernel, and says how long it takes."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SelectLayout")
@@ -40,7 +43,9 @@ class SelectLayout:
     1. it is an input or a result of the function, or made or read by something without loop structure, or in a texture,
     2. Table 6 has no search for the pairs of its producer and its readers (`tables.layout_policy`), or no reader
        reduces along any of its dimensions,
-    3. the order that it has serves as many reads as the one that would be chosen.
+    3. the order that it has serves as many reads as the one that would be chosen,
+    4. its kernels would take as long in that order, or longer: their schedules follow the order of what they write,
+       away from what they read, which the paper's rule does not look at (`accepts`).
 
     The decision of each tensor is on the module, with the reason.
 
@@ -54,21 +59,30 @@ class SelectLayout:
         another, or its own kernel reads along the same dimension: where caches are large, other kernels do not gain by
         the paper's rule. What such a kernel writes for no sum at all, as a branch that is added, is stored as the sum
         of both is.
+    accepts : callable, optional
+        See `Accepts`; a `TextureTrial` of a device whose times are modelled.
     """
 
-    def __init__(self, fast_axes: int = 1, products: Callable[[Node], bool] | None = None):
-        self.fast_axes, self.products = fast_axes, products
+    def __init__(
+        self,
+        fast_axes: int = 1,
+        products: Callable[[Node], bool] | None = None,
+        accepts: Accepts | None = None,
+    ):
+        self.fast_axes, self.products, self.accepts = fast_axes, products, accepts
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: select_layout(graph, self.fast_axes, self.products))
+        return rewrite_graphs(mod, lambda graph: select_layout(graph, self.fast_axes, self.products, self.accepts))
 
 
-def select_layout(graph: Graph, fast_axes: int, products: Callable[[Node], bool] | None = None) -> list[dict]:
+def select_layout(
+    graph: Graph, fast_axes: int, products: Callable[[Node], bool] | None = None, accepts: Accepts | None = None
+) -> list[dict]:
     """Rewrite `graph` in place; returns one decision for each tensor that a kernel writes to a buffer."""
     mine = [n for n in graph if n.kernel is not None and n.kernel.outputs[0].scope() == "global"]
     asked = [_asked(graph, node, products) for node in mine]  # while nothing has moved: layers share kernels
-    log = [_select(graph, *each, fast_axes, products) for each in zip(mine, asked, strict=True)]
+    log = [_select(graph, *each, fast_axes, products, accepts) for each in zip(mine, asked, strict=True)]
     if products is not None:  # readers first: what follows their results may itself be followed
         moved = {entry["tensor"] for entry in log if entry["action"] == MOVED}
         left = [node for node in reversed(mine) if node.var.name not in moved and products(node)]
@@ -112,19 +126,38 @@ def _asked(graph: Graph, node: Node, products: Callable[[Node], bool] | None) ->
     return _Asked(wanted, unfit, _table_6(graph, node, wanted) if unfit is None else "")
 
 
-def _select(graph: Graph, node: Node, asked: _Asked, fast_axes: int, products: Callable[[Node], bool] | None) -> dict:
+def _select(
+    graph: Graph,
+    node: Node,
+    asked: _Asked,
+    fast_axes: int,
+    products: Callable[[Node], bool] | None,
+    accepts: Accepts | None,
+) -> dict:
     shape, unfit = shape_of(node.kernel.outputs[0]), asked.unfit
     now = as_stored(shape, asked.wanted)
     chosen = storage_order(shape, asked.wanted, fast_axes)
     better = _reads(chosen) > _reads(now)
     if better and products is not None and not (products(node) or _walks_along(node, chosen.fast[0])):
         better, unfit = False, "its kernel reads along another dimension, and is no product by matrix instructions"
+    if better and accepts is not None:
+        unfit = _slower(graph, node, chosen, accepts)
+        better = unfit is None
     order = chosen if better else now
     reason = unfit or _why(order) or asked.cells
     name = node.var.name
     if better:
         store_as(graph, node, chosen.order)
     return _decision(name, shape, order, MOVED if better else "kept", reason)
+
+
+def _slower(graph: Graph, node: Node, chosen: StorageOrder, accepts: Accepts) -> str | None:
+    """Why kernels should have the order that they have: times of all of them, or one that cannot be scheduled."""
+    kernels = in_order(graph, node, chosen.order)
+    before = {each.var.name: accepts(emit(each.kernel)) for each in kernels}
+    after = {each.var.name: accepts(emit(kernel)) for each, kernel in kernels.items()}
+    problem = next((f"{name}: {trial.problem}" for name, trial in after.items() if trial.problem is not None), None)
+    return problem or slower(before, after, ("as it is", f"in the order {list(chosen.order)}"))
 
 
 def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | None:
