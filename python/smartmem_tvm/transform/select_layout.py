@@ -157,7 +157,10 @@ def _slower(graph: Graph, node: Node, chosen: StorageOrder, accepts: Accepts) ->
     before = {each.var.name: accepts(emit(each.kernel)) for each in kernels}
     after = {each.var.name: accepts(emit(kernel)) for each, kernel in kernels.items()}
     problem = next((f"{name}: {trial.problem}" for name, trial in after.items() if trial.problem is not None), None)
-    return problem or slower(before, after, ("as it is", f"in the order {list(chosen.order)}"))
+    if problem is not None:
+        return f"nobody schedules its kernels in another order; {problem}"
+    times = slower(before, after, ("as it is", f"in the order {list(chosen.order)}"))
+    return times and f"its kernels are no faster in another order; {times}"
 
 
 def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | None:
