@@ -51,9 +51,9 @@ What misses the goal for lines, on adreno-740:
 - The bias of attention in windows of 49 keys (Swin-T), which is read number by number: as many lines in both.
 - The input of the model, which is float32 in both.
 
-ConvNeXt-T and ResNeXt-50 ask for fewer lines in either than when all windows slid along rows (10.63 and 11.98 M in half,
-18.15 and 17.87 M in float32), most of all in float32. By the model of times all their kernels' accesses take 3.98 and
-4.03 ms in half, 8.02 and 7.42 ms in float32: 0.50x and 0.54x.
+ConvNeXt-T and ResNeXt-50 ask for fewer lines in either than when all windows slid along rows (10.63 and 11.98 M in
+half, 18.15 and 17.87 M in float32), most of all in float32. By the model of times all their kernels' accesses take 3.98
+and 4.03 ms in half, 8.02 and 7.42 ms in float32: 0.50x and 0.54x.
 """
 _NOT_USED = """
 What phones have and these kernels do not use:

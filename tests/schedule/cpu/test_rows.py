@@ -58,6 +58,31 @@ def test_channel_norm_of_nchw(check, shape, channels_last):
     check([x], output, reference, "Rows")
 
 
+@pytest.mark.parametrize("shape", [(2, 12, 5, 7), (1, 64, 8, 16), (1, 3, 1, 33), (1, 5, 1, 1)])
+def test_a_second_norm_of_channels_reads_the_weights_of_the_first(check, shape):
+    """Weights lie along the channels that are summed over, and say nothing of the picture, whose lanes are columns."""
+    n, c, h, w = shape
+    x, g = te.placeholder(shape, name="x"), te.placeholder((c,), name="g")
+    k, q = te.reduce_axis((0, c), "k"), te.reduce_axis((0, c), "q")
+    first = te.compute((n, h, w), lambda b, y, z: te.sum(x[b, k, y, z] * x[b, k, y, z], k), name="first")
+
+    def scaled(b, i, y, z):
+        return x[b, i, y, z] / te.sqrt(first[b, y, z] / c + tirx.const(1e-5, "float32")) * g[i]
+
+    second = te.compute((n, h, w), lambda b, y, z: te.sum(scaled(b, q, y, z) * scaled(b, q, y, z), q), name="second")
+    output = te.compute(
+        shape, lambda b, i, y, z: scaled(b, i, y, z) / te.sqrt(second[b, y, z] + tirx.const(1, "float32"))
+    )
+
+    def reference(x, g):
+        y = x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-5) * g[:, None, None]
+        return y / np.sqrt((y**2).sum(1, keepdims=True) + 1)
+
+    scheduled = check([x, g], output, reference, "Rows")
+    if w >= 16:
+        assert "lane" in scheduled.script(), "columns next to each other are worked on together"
+
+
 def test_group_norm_over_two_axes(check):
     x = te.placeholder((3, 4, 10, 13), name="x")
     k, q = te.reduce_axis((0, 10), "k"), te.reduce_axis((0, 13), "q")

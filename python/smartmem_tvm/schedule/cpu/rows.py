@@ -92,15 +92,20 @@ class _Emitter:
         return decide("rows", choice, rows=prod(space.extents), beside=beside, work=space.work, **p.facts)
 
     def _lane_row(self) -> int | None:
-        """The row iterator along which the reduced data is contiguous, if no reduction iterator is."""
+        """The row iterator along which the reduced data is contiguous, if no reduction iterator is.
+
+        What all rows read alike, as the weights of channels, is one number for all lanes either way.
+        """
         lane = None
         for stage in self.space.kernel.stages:
-            walk = Walk(stage.extents)
+            walk, rows = Walk(stage.extents), self.space.rows_of(stage)
             for load in loads(stage.body) if stage.reduction else ():
                 strides = {v: walk.stride(load.source, load.indices, v) for v in stage.extents}
+                if all(strides.get(var) == 0 for var in rows):
+                    continue
                 if any(strides[v] == 1 and stage.extents[v] > 1 for v in stage.reduction):
                     return None
-                for row, var in enumerate(self.space.rows_of(stage)):
+                for row, var in enumerate(rows):
                     if strides.get(var) == 1:
                         lane = row
         return lane
