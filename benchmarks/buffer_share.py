@@ -49,7 +49,7 @@ def choice(before: tvm.IRModule, target: tvm.target.Target, share: float) -> dic
     trial = TextureTrial(target)
     trial.device = replace(TARGETS[DEVICE], buffer_share=share)
     chosen = PlaceTextures(target, trial)(before)
-    most = PlaceTextures(target, lambda kernel: replace(trial(kernel), modelled=None))(before)
+    most = PlaceTextures(target, lambda kernel: replace(trial(kernel), estimate=lambda: None))(before)
     placed = {kind: [e["memory"] for e in read_log(chosen) if _places(e, kind)] for kind in ("tensor", "weight")}
     return {
         "share": share,

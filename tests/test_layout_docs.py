@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import constant, legal, op
 from smartmem_tvm.cli.model import TECHNIQUES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,6 +99,13 @@ def test_the_choice_by_the_estimate():
         assert placed == sorted(placed, reverse=True)
         for each in row["choices"]:
             assert each["ms"]["chosen"] <= min(each["ms"]["buffers"], each["ms"]["all"])
+
+
+def test_a_choice_is_counted():
+    before = legal(lambda x: op.matmul(op.nn.relu(op.matmul(x, constant(256, 256))), constant(256, 256)), (1024, 256))
+    found = SHARE["choice"](before, MEASURE["parse_target"](MEASURE["DEVICE"]), 0.4)
+    assert found["ms"]["chosen"] <= min(found["ms"]["buffers"], found["ms"]["all"])
+    assert found["weights"][1] == 2 and 0 < found["tensors"][0] <= found["tensors"][1]
 
 
 @pytest.mark.device
