@@ -4,10 +4,11 @@
 import time
 
 import pytest
+import tvm_ffi
 
 from half_networks import IMAGE, TOKENS, convolutions, transformer
 from helpers import constant, legal, module, nodes, op
-from smartmem_tvm import optimize, texture_trial
+from smartmem_tvm import optimize, pass_registry, texture_trial
 from smartmem_tvm.ir.graph import graphs, read_log
 from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.ir.texels import is_texture
@@ -98,6 +99,20 @@ def test_an_order_that_is_chosen_is_no_slower(target, precision):
         modelled(optimize(mod, target, Options(precision=precision, layout=layout)), trial) for layout in (True, False)
     )
     assert chosen <= 1.0001 * kept
+
+
+def test_kernels_that_were_placed_are_not_tried_again_to_be_ordered(monkeypatch):
+    """And nothing is kept once the passes have run: a trial holds the code of all its kernels."""
+    tried, one = [], TextureTrial._try
+    monkeypatch.setattr(TextureTrial, "_try", lambda self, kernel: tried.append(kernel) or one(self, kernel))
+
+    def build(x):
+        y = op.nn.conv2d(x, constant(96, 1, 7, 7), padding=3, groups=96)
+        return op.nn.layer_norm(op.permute_dims(y, (0, 2, 3, 1)), constant(96), constant(96), axes=[3])
+
+    optimize(module(build, (1, 96, 28, 28)), ADRENO)
+    assert tried and len({tvm_ffi.structural_hash(kernel) for kernel in tried}) == len(tried)
+    assert not pass_registry._trials.known
 
 
 def test_textures_are_faster_on_adreno_and_not_on_mali():

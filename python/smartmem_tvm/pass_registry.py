@@ -37,7 +37,7 @@ from .target import (
 )
 from .texture_trial import TextureTrial
 
-_trials = Recent(1)  # one pass asks for kernels that another one has tried; what is measured may change in between
+_trials = Recent(1)  # of kernels that the pass that places tensors has tried, for the one that orders them
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,19 @@ def _fuse_attention(
 def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     if target is None or not has_textures(target):
         raise UserError("Pass 'place-textures' needs a target with textures, as opencl-texture or adreno-740.")
-    return transform.PlaceTextures(target, _trial(options, target), image_limits(target), dict(options.in_buffers))
+    trial = _trial(options, target)
+    if options.layout is True and _lasting(options):
+        _trials.put(target, trial)
+    return transform.PlaceTextures(target, trial, image_limits(target), dict(options.in_buffers))
 
 
 def _trial(options: Options, target: tvm.target.Target) -> TextureTrial:
-    if options.profiles is None and options.measure is None:
-        return _trials.get(target, lambda: TextureTrial(target))
-    times = options.profiles.latency if options.profiles is not None else None
-    return TextureTrial(target, times, options.measure)
+    return TextureTrial(target, options.profiles.latency if options.profiles is not None else None, options.measure)
+
+
+def _lasting(options: Options) -> bool:
+    """Whether what a trial finds stays so: times that are measured may be others the next time."""
+    return options.profiles is None and options.measure is None
 
 
 def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -137,8 +142,10 @@ def _no_matrices(target: tvm.target.Target | None) -> str:
 
 def _select_layout(options: Options, target: tvm.target.Target | None, *, fast_axes: int = 1) -> tvm.transform.Pass:
     products = products_on(target) if target is not None and is_cuda(target) else None
-    timed = target is not None and has_textures(target) and (options.measure or named_device(target))
-    return transform.SelectLayout(fast_axes, products, _trial(options, target) if timed else None)
+    if target is None or not has_textures(target) or not (options.measure or named_device(target)):
+        return transform.SelectLayout(fast_axes, products)
+    trial = _trials.take(target, lambda: _trial(options, target)) if _lasting(options) else _trial(options, target)
+    return transform.SelectLayout(fast_axes, products, trial)
 
 
 def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_limit: float = 60.0) -> tvm.transform.Pass:

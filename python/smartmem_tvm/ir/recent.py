@@ -27,6 +27,12 @@ class Recent:
         found = self.known.get((hash(node), state))
         return self.put(node, make(), state) if found is None else found[1]
 
+    def take(self, node, make: Callable, state: Hashable = None):
+        """The same for the last time: the answer is not kept any longer."""
+        with self.lock:
+            found = self.known.pop((hash(node), state), None)
+        return make() if found is None else found[1]
+
     def put(self, node, answer, state: Hashable = None):
         """Keep an answer; returns it."""
         with self.lock:
