@@ -9,6 +9,7 @@ import tvm
 
 import smartmem_tvm as sm
 from helpers import legalize, module, random, run
+from smartmem_tvm import texture_trial
 from smartmem_tvm.analysis.network_access import network_accesses
 from smartmem_tvm.deploy.schedules import our_schedules
 from smartmem_tvm.deploy.textures import build_textures, texture_machine
@@ -62,7 +63,9 @@ def slides(size, channels, window, **attrs):
     [(block(197, 192, 384), {"GpuMatmul", "GpuRows"}), (slides((28, 28), 64, 7), {"WindowSlide"})],
     ids=["products", "windows"],
 )
-def test_halves_ask_for_half_as_many_lines(case, rules):
+def test_halves_ask_for_half_as_many_lines(case, rules, monkeypatch):
+    """Of images: no times are known, or some tensors would stay in buffers in one precision and not in the other."""
+    monkeypatch.setattr(texture_trial, "named_device", lambda target: None)
     build, shape = case
     mod, row = module(build, shape), target_row(PHONE)
     lines = {}
