@@ -112,13 +112,9 @@ class FusionCheck:
         if action not in _TAKES_EPILOGUE:
             return FusionDecision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
         trial = FusionTrial(self.graph, [node], producer, inline_output=False)
-        verdict = NO_PRICE
         # Read through several maps, its sums become several: few rules of schedules know what to do with them.
-        if len(node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])) > 1:
-            verdict = judge(self.prices, trial.kernels, (producer.kernel, node.kernel))
-        if verdict.refuses:
-            return FusionDecision(False, PRICIER, verdict=verdict)
-        return replace(self._decide(first, [second], trial, "each element is read once"), verdict=verdict)
+        several = len(node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])) > 1
+        return self._decide(first, [second], trial, "each element is read once", several)
 
     def _cannot_end_with(self, producer: Node, node: Node) -> str:
         if producer.kernel is None:
@@ -158,15 +154,9 @@ class FusionCheck:
                 False, f"reading its operands in {len(readers)} kernels moves more bytes than storing it"
             )
         trial = FusionTrial(self.graph, readers, node, inline_output=True)
-        verdict = NO_PRICE
-        if any(repeats_in_windows(node, reader) for reader in readers):
-            verdict = judge(self.prices, trial.kernels, [each.kernel for each in (node, *readers)])
-        if verdict.refuses:
-            return FusionDecision(False, PRICIER, verdict=verdict)
-        decision = self._decide(
-            self.type_of(node), [self.type_of(r) for r in readers], trial, "computed where it is read"
-        )
-        return replace(decision, verdict=verdict)
+        repeats = any(repeats_in_windows(node, reader) for reader in readers)
+        seconds = [self.type_of(reader) for reader in readers]
+        return self._decide(self.type_of(node), seconds, trial, "computed where it is read", repeats)
 
     def _refuse_reader(self, node: Node, reader: Node, readers: int, once: bool) -> FusionDecision | None:
         name = reader.var.name
@@ -185,8 +175,17 @@ class FusionCheck:
             return FusionDecision(False, f"{name} would evaluate its {work} operations {again:g} times")
         return None
 
-    def _decide(self, first: MappingType, seconds: list[MappingType], trial: FusionTrial, why: str) -> FusionDecision:
-        """The last word on a pair that nothing speaks against: constraints, then the colour of its cell."""
+    def _decide(
+        self, first: MappingType, seconds: list[MappingType], trial: FusionTrial, why: str, priced: bool
+    ) -> FusionDecision:
+        """The last word on a pair that nothing speaks against: its price if that is asked, then `_allowed`."""
+        verdict = judge(self.prices, trial.kernels, trial.apart) if priced else NO_PRICE
+        if verdict.refuses:
+            return FusionDecision(False, PRICIER, verdict=verdict)
+        return replace(self._allowed(first, seconds, trial, why), verdict=verdict)
+
+    def _allowed(self, first: MappingType, seconds: list[MappingType], trial: FusionTrial, why: str) -> FusionDecision:
+        """Constraints, then the colour of the pair's cell."""
         reason = trial.exceeds()
         if reason:
             return FusionDecision(False, reason)
@@ -214,8 +213,9 @@ class FusionTrial:
     """`producer` absorbed by each of `readers`, as if; the kernels are worked out only when somebody looks."""
 
     def __init__(self, graph: Graph, readers: list[Node], producer: Node, inline_output: bool):
-        self._readers, self._producer = readers, producer
+        self._readers = readers
         self._merge: Callable[[Node], Kernel] = lambda reader: graph.merged(reader, producer, inline_output)
+        self.apart = [node.kernel for node in (producer, *readers)]
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -230,11 +230,11 @@ class FusionTrial:
     @property
     def parts(self) -> tuple[tirx.PrimFunc, ...]:
         """What is launched if nothing is fused."""
-        return tuple(emit(node.kernel) for node in (self._producer, *self._readers))
+        return tuple(map(emit, self.apart))
 
     def exceeds(self) -> str:
         """Which limit on registers or local memory a fused kernel would break; empty if none."""
-        parts = [node.kernel for node in (self._producer, *self._readers)]
+        parts = self.apart
         # Sums first, without merging anything: most pairs are far from both limits.
         if sum(map(loads_per_element, parts)) > MOST_LOADS and self._grows(loads_per_element, parts, MOST_LOADS):
             return f"it would take more than {MOST_LOADS} operands per element"

@@ -40,6 +40,10 @@ class PlacementTrial:
         return self.estimate()
 
 
+Accepts = Callable[..., PlacementTrial]
+"""Schedules a kernel, a PrimFunc, with the textures that it reads and writes, and says how long it takes."""
+
+
 class Slower(str):
     """That a tensor is better left as it is, and why: so far, for its neighbours may move."""
 

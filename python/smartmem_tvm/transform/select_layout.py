@@ -16,11 +16,9 @@ from ..ir.kernel import emit, shape_of
 from ..ir.storage import along_result, beside_results, in_order, store_as
 from ..ir.strength_reduction import Simplifier
 from ..planner.storage_order import Demand, StorageOrder, as_stored, innermost, storage_order, with_innermost
-from ..planner.texture_choice import PlacementTrial, slower
+from ..planner.texture_choice import Accepts, slower
 
 MOVED = "stored in this order"
-Accepts = Callable[[tirx.PrimFunc], PlacementTrial]
-"""Schedules a kernel, and says how long it takes."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SelectLayout")

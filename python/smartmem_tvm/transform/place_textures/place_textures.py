@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from math import prod
 from types import MappingProxyType
@@ -11,20 +11,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.target import Target
 
 from ...ir.graph import Graph, Node, graphs, write
 from ...ir.kernel import Kernel, Opaque, emit, shape_of
-from ...planner.texture_choice import PlacementTrial, Slower, slower
+from ...planner.texture_choice import Accepts, PlacementTrial, Slower, slower
 from ...planner.texture_form import ImageLimits, TextureForm
 from .movable import Movable, computed, weights
 
 SCOPE = "global.texture"
 _TYPES = ("float32", "float16")
-
-Accepts = Callable[[tirx.PrimFunc], PlacementTrial]
-"""Schedules a kernel with the textures that it reads and writes, and says how long it takes."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PlaceTextures")
