@@ -5,8 +5,9 @@
     python benchmarks/gpu_audit.py --jobs 6 --batch 8 32 --ours half --torch half:max-autotune -- resnet50 BertModel
 
 Weights are random. Errors are against torch in float64, on the same weights and inputs, relative to the largest output.
-Networks are compiled side by side, and timed one at a time: nobody is timed while others compile. What fails or takes
-too long is an entry with its reason; so is a mode of torch's alone.
+Networks are compiled side by side, and timed one at a time: nobody is timed while others compile. The kernels that
+torch's max-autotune tries are timed one at a time, too, over all networks. What fails or takes too long is an entry
+with its reason; so is a mode of torch's alone.
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
         for system in args.ours:
             with attempt(row, f"ours {system}", args.limit):
                 runs[f"ours {system}"] = ours(path, given, system, row, error)
+    tried_alone(os.open(f"{args.output}.tried", os.O_CREAT | os.O_RDWR))
     for system in args.torch:
         with attempt(row, f"torch {system}", args.limit), torch.no_grad():
             runs[f"torch {system}"] = theirs(module, given, system, row, error)
@@ -156,12 +158,16 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
     return {**row, "device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": date.today().isoformat()}
 
 
+class OutOfTime(BaseException):
+    """No ``Exception``: torch's search takes one for a kernel that failed, and goes on."""
+
+
 @contextlib.contextmanager
 def attempt(row: dict, name: str, limit: int) -> Iterator[None]:
     """A system that fails, or takes too long, is an entry of the row, and takes its seconds."""
 
     def stop(*_):
-        raise TimeoutError(f"It took longer than {limit} seconds.")
+        raise OutOfTime(f"It took longer than {limit} seconds.")
 
     start = time.perf_counter()
     signal.signal(signal.SIGALRM, stop)
@@ -169,7 +175,7 @@ def attempt(row: dict, name: str, limit: int) -> Iterator[None]:
     try:
         yield
         row["seconds"][name] = time.perf_counter() - start
-    except Exception as error:  # of many kinds
+    except (Exception, OutOfTime) as error:  # of many kinds
         row["failed"][name] = " ".join(str(error).split())[:300]
     finally:
         signal.alarm(0)
@@ -223,6 +229,22 @@ def theirs(module, given, system: str, row: dict, error: Callable) -> Callable:
         torch.cuda.synchronize()
 
     return run
+
+
+def tried_alone(lock: int) -> None:
+    """Have torch's search time its kernels while no other process that shares the lock, a file, does so."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    timed = benchmarker.benchmark_gpu
+
+    def alone(*args, **options):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            return timed(*args, **options)
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+    benchmarker.benchmark_gpu = alone
 
 
 def in_turns(runs: dict[str, Callable]) -> dict[str, float]:
