@@ -81,7 +81,8 @@ def planned(memory: dict) -> dict[str, int]:
     """
     held = [each for each in memory["tensors"] if each["kind"] != "result"]
     alone = [each["bytes"] for each in held if each["storage"] is None]
+    storages = {each["storage"] for each in held} - {None}
     return {
-        "planned": sum(each["bytes"] for each in memory["storages"]) + sum(alone),
+        "planned": sum(memory["storages"][number]["bytes"] for number in storages) + sum(alone),
         "least": lower_bound([Block(each["bytes"], each["first"], each["last"]) for each in held]),
     }

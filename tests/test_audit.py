@@ -141,8 +141,9 @@ def test_what_is_planned_beside_the_least():
         {"storage": 0, "bytes": 32, "first": 2, "last": 3, "kind": "activation"},
         {"storage": None, "bytes": 16, "first": 3, "last": 3, "kind": "workspace"},
         {"storage": None, "bytes": 999, "first": 3, "last": 3, "kind": "result"},
+        {"storage": 1, "bytes": 999, "first": 3, "last": 3, "kind": "result"},
     ]
-    assert planned({"storages": [{"bytes": 64}], "tensors": tensors}) == {"planned": 80, "least": 64}
+    assert planned({"storages": [{"bytes": 64}, {"bytes": 999}], "tensors": tensors}) == {"planned": 80, "least": 64}
 
 
 class Sleeper:
