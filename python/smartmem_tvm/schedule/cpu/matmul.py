@@ -8,7 +8,8 @@
                                                    lie so already, see `pack_weights`)
         for each tile of `height` rows:
           prefetch out[f(i, j)]                    and what `finish` reads row by row, see `prefetch`
-          acc[height, width] = 0                   registers
+          acc[height, width] = 0                   registers; of fewer columns than a vector has, a vector of steps
+                                                   along the depth each, beside the last panel
           for each piece of depth:
             prefetch some lines of the next panel
             for k in piece: acc[i, j] += left[i, k] * right[k, j]
@@ -40,6 +41,7 @@ from .matmul_plan import GivenPlan, MatmulPlan
 from .params import CpuParams
 from .prefetch import NextPanel, Share, ask_for_results
 from .rule import CpuRule
+from .tile import narrow_rows, row_tiles
 
 _SMALL_FINISH = 12  # nodes: an epilogue up to this size is done on the registers
 
@@ -93,6 +95,15 @@ class Task:
     row_chunk: object
     column_chunk: object
     left: Callable
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """Columns that are multiplied with the last panel: fewer than a vector has; `right` reads at (depth, column)."""
+
+    column: object
+    width: int
+    right: Callable
 
 
 class MatmulEmitter:
@@ -153,29 +164,52 @@ class MatmulEmitter:
     # -- panels --------------------------------------------------------------------------------------------------
 
     def _panels(self, task: Task) -> tirx.Stmt:
-        plan, chunks, statements = self.plan, self.plan.panel_chunks, []
-        width = plan.tile.width
-        if plan.panels:
-
-            def panel(p):
-                return self._panel(task, (task.column_chunk * index(chunks.length) + p) * index(width), width)
-
-            statements.append(self.scope.loop(of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest))
+        plan, chunks, width = self.plan, self.plan.panel_chunks, self.plan.tile.width
         column, tails = plan.panels * width, []
         for tail in plan.tails:
-            tails.append(self._panel(task, index(column), tail))
+            tails.append((index(column), tail))
             column += tail
-        return block(*statements, *in_last_chunk(task.column_chunk, chunks, tails))
+        narrow = tails.pop() if tails and plan.panels and plan.is_narrow(tails[-1][1]) else None
+        wide = in_last_chunk(task.column_chunk, chunks, [self._panel(task, *tail) for tail in tails])
 
-    def _panel(self, task: Task, column, width: int) -> tirx.Stmt:
+        def panels(beside: Beside | None = None) -> tirx.Stmt:
+            def panel(p):
+                column = self.scope.analyzer.simplify((task.column_chunk * index(chunks.length) + p) * index(width))
+                return self._panel(task, column, width, beside)
+
+            return self.scope.loop(of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest)
+
+        if narrow is None:
+            return block(panels() if plan.panels else None, *wide)
+        packed, pack, right = self._narrow(task, *narrow)
+        pack = block(*in_last_chunk(task.column_chunk, chunks, [pack]))
+        return allocate([packed], block(pack, panels(Beside(*narrow, right)), *wide))
+
+    def _narrow(self, task: Task, column, width: int) -> tuple:
+        """A copy of fewer columns than a vector has, in which each lies along the depth, as the rows of the left do."""
+        plan, right = self.plan, self.plan.contraction.right
+        packed = scratch([width, plan.depth], right.ty.dtype, "narrow")
+
+        def copy(j):
+            place = plan.point(task.batch, None, column + j)
+            return lambda k, point: store(packed, substitute(right, {**place, **point}), j, k)
+
+        pack = self.scope.loop(width, lambda j: self.over_depth(right, copy(j)), "j")
+        return packed, pack, lambda k, j: packed[j, k]
+
+    def _panel(self, task: Task, column, width: int, beside: Beside | None = None) -> tirx.Stmt:
         plan = self.plan
+        if plan.is_narrow(width):
+            packed, pack, right = self._narrow(task, column, width)
+            return allocate([packed], block(pack, self._tiles(task, column, width, right)))
         if not plan.right_packed:
             coming = self._next_panel(task, column) if width == plan.tile.width else None
             return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k), coming)
         packed = scratch([plan.depth, width], plan.contraction.right.ty.dtype, "right")
         pack = self.pack_panel(packed, task.batch, column, width)
         coming = self._next_panel(task, column) if width == plan.tile.width else None
-        return allocate([packed], block(pack, self._tiles(task, column, width, lambda k, j: packed[k, j], coming)))
+        tiles = self._tiles(task, column, width, lambda k, j: packed[k, j], coming, beside)
+        return allocate([packed], block(pack, tiles))
 
     def _next_panel(self, task: Task, column) -> NextPanel | None:
         """The panel after the one at `column`, where it lies in memory row by row."""
@@ -244,14 +278,18 @@ class MatmulEmitter:
 
     # -- tiles ---------------------------------------------------------------------------------------------------
 
-    def _tiles(self, task: Task, column, width: int, right, coming: NextPanel | None = None) -> tirx.Stmt:
+    def _tiles(
+        self, task: Task, column, width: int, right, coming: NextPanel | None = None, beside: Beside | None = None
+    ) -> tirx.Stmt:
         plan, chunks = self.plan, self.plan.row_tiles
         first, statements, tails = task.row_chunk * index(plan.row_chunks.length * plan.tile.height), [], []
 
         def tiles(row, height: int, done: int) -> Callable:
             def tile(t):
                 share = None if coming is None else coming.share(index(done) + t)
-                return self._tile(task, row + t * index(height), column, height, width, right, share)
+                at = row + t * index(height)
+                tile = self._tile(task, at, column, height, width, right, share)
+                return tile if beside is None else block(tile, self._beside(task, at, column, height, width, beside))
 
             return tile
 
@@ -265,6 +303,8 @@ class MatmulEmitter:
         return block(*statements, *in_last_chunk(task.row_chunk, plan.row_chunks, tails))
 
     def _tile(self, task: Task, row, column, height: int, width: int, right, share: Share | None = None) -> tirx.Stmt:
+        if self.plan.is_narrow(width):
+            return self._narrow_tile(task, row, column, height, width, right)
         acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
         start = block(
             self._ask_for_results(task, row, column, height, width), acc.set(lambda i, j, _: self.reduction.init)
@@ -281,6 +321,56 @@ class MatmulEmitter:
         spill = acc.each(lambda i, j, value: store(done, value, i, j))
         finish = self.finish(task, row, column, height, width, done)
         return allocate([done], acc.allocate(start, total, spill, finish))
+
+    def _beside(self, task: Task, row, column, height: int, width: int, narrow: Beside) -> tirx.Stmt:
+        """The columns after the last panel, while the rows that they are multiplied by are still near."""
+        tile = self._narrow_tile(task, row, narrow.column, height, narrow.width, narrow.right)
+        last = self.scope.analyzer.simplify(column.equal(index((self.plan.panels - 1) * width)))
+        return tile if isinstance(last, tirx.IntImm) else tirx.IfThenElse(last, tile, None)
+
+    def _narrow_tile(self, task: Task, row, column, height: int, width: int, right) -> tirx.Stmt:
+        """A tile of a narrow panel: vectors of steps along the depth, whose lanes are added up in the end."""
+        done = scratch([height, width], self.reduction.accumulator.ty.dtype, "done")
+        sums = [
+            self.scope.loop(
+                count,
+                lambda t, f=first, h=high: self._add_up(task, row, index(f) + t * index(h), h, width, right, done),
+                "part",
+            )
+            for first, count, high in row_tiles(height, narrow_rows(width, self.params))
+        ]
+        ask = self._ask_for_results(task, row, column, height, width)
+        return allocate([done], block(ask, *sums, self.finish(task, row, column, height, width, done)))
+
+    def _add_up(self, task: Task, row, first, height: int, width: int, right, done) -> tirx.Stmt:
+        """Write `height` rows of sums, from the one at `first` of the tile on, into `done`."""
+        steps, dtype, across = self.plan.steps, done.dtype, index(width)
+        acc = Accumulators(self.scope, height * width, steps, steps, dtype)
+        lanes = scratch([height, width, steps], dtype, "lanes")
+
+        def add(q):
+            def product(i, j, value):
+                k = q * index(steps) + j
+                return value + task.left(row + first + i // across, k) * right(k, i % across)
+
+            return acc.set(product)
+
+        def total(i, j):
+            halves = []
+            for half in (steps >> n for n in range(1, steps.bit_length())):
+                pair = self.scope.loop(
+                    half, lambda v, h=half: store(lanes, lanes[i, j, v] + lanes[i, j, v + h], i, j, v), "v", VECTOR
+                )
+                halves.append(pair)
+            return block(*halves, store(done, self.reduction.init + lanes[i, j, 0], first + i, j))
+
+        start = acc.set(lambda i, j, _: tirx.const(0, dtype))
+        spill = acc.each(lambda i, j, value: store(lanes, value, i // across, i % across, j))
+        sums = self.scope.loop(
+            height, lambda i: self.scope.loop(width, lambda j: total(i, j), "j", UNROLL), "i", UNROLL
+        )
+        steps_ = self.scope.loop(self.plan.depth // steps, add, "k")
+        return allocate([lanes], block(acc.allocate(start, steps_, spill), sums))
 
     def _steps(self, add: Callable, share: Share | None) -> tirx.Stmt:
         if share is None:

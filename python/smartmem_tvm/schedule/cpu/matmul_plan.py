@@ -16,7 +16,7 @@ from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
 from .params import CpuParams
-from .tile import Tile, best_tile, column_tiles, cycles, row_tiles, total_cycles
+from .tile import Tile, best_tile, column_tiles, cycles, narrow_cycles, row_tiles, total_cycles
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
@@ -27,6 +27,7 @@ _OTHER_LINE_NARROW = 0.3  # the same beside the longer steps of narrow vectors, 
 _OTHER_PAGE = 1.5  # the same where each step is in another page of memory
 _PAGE_BYTES, _NARROW = 4096, 8  # lanes
 _UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand: only panels are asked for beforehand
+_LEAST_STEPS = 4  # along the depth, for a vector of them
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 
 
@@ -106,6 +107,25 @@ class MatmulPlan(FusedContraction):
     def tails(self) -> list[int]:
         """Widths of the panels after those."""
         return column_tiles(self.columns % self.tile.width, self.params)
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps along the depth that may be a vector where fewer columns are left than a vector has, 1 if none may.
+
+        The left operand has to lie along the depth. A right one that is copied lies as it is copied.
+        """
+        plain = isinstance(self.contraction.left, ir.TensorLoad) and len(self.contraction.depth) == 1
+        if not self.right_packed or not (self.left_packed or (plain and self._left_step() == 1)):
+            return 1
+        steps = gcd(self.depth, self.params.lanes)
+        return steps if steps >= _LEAST_STEPS else 1
+
+    def is_narrow(self, width: int) -> bool:
+        """Whether sums of a panel are vectors of steps: it has fewer columns than a vector, and takes less time so."""
+        if self.steps == 1 or width >= self.params.lanes:
+            return False
+        narrow = narrow_cycles(self.tile.height, width, self.params, self.depth, self.steps)
+        return narrow < cycles(self.tile.height, width, self.params, self.depth)
 
     # -- the program at a point ------------------------------------------------------------------------------------
 
@@ -209,9 +229,10 @@ class MatmulPlan(FusedContraction):
     def working(self) -> float:
         """Estimated cycles of multiplying and of moving data: what tells an orientation from the other.
 
-        Of 49 columns the last one takes as long as a vector; as rows they fill all vectors, and are stored one by one.
+        Of 49 columns the last one may take as long as a vector; as rows they fill all vectors, stored one by one.
         """
-        multiplying = self.depth * total_cycles(self.tile, self.rows, self.columns, self.params, self.depth)
+        each = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
+        multiplying = self.depth * each
         return self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
 
     def _waiting(self) -> float:

@@ -14,6 +14,7 @@ _FEW_REGISTERS = 16
 _PER_STEP = 2  # such operations of the loop itself
 _STREAM = 0.22  # cycles more for a vector from the second-level cache, where the panel of a product is
 _FAR_STREAM = 4.0  # the same from behind that cache, where the panel of a very deep product is
+_ADD_LANES = 6  # cycles to add up the lanes of a sum
 _FLOAT_BYTES = 4
 
 
@@ -78,12 +79,37 @@ def fits(height: int, width: int, params: CpuParams) -> bool:
     return height * vectors + vectors + 1 + spare <= params.registers
 
 
-def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: int = 0) -> float:
-    """Cycles that one step along the depth takes for a `rows` x `columns` result, remainders included."""
+def narrow_rows(width: int, params: CpuParams) -> int:
+    """Rows of a tile of less than a vector's columns, where each of its sums is a vector of steps along the depth."""
+    found = (n for n in range(params.registers, 1, -1) if n * width + min(n, width) + 1 <= params.registers)
+    return next(found, 1)
+
+
+def narrow_cycles(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
+    """As `cycles`, of `height` rows in tiles of `narrow_rows`, whose sums are vectors of `steps` steps."""
+    tiles = [(count, high) for _, count, high in row_tiles(height, narrow_rows(width, params))]
+    busy = [max(high * width / _FMA_PER_CYCLE, (high + width) / _LOADS_PER_CYCLE, _FMA_LATENCY) for _, high in tiles]
+    return sum(count * each for (count, _), each in zip(tiles, busy)) / steps + height * width * _ADD_LANES / depth
+
+
+def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: int = 0, steps: int = 1) -> float:
+    """Cycles that one step along the depth takes for a `rows` x `columns` result, remainders included.
+
+    Parameters
+    ----------
+    steps : int
+        Along the depth that may be a vector where the columns that are left are none.
+    """
     heights = [(height, count) for _, count, height in row_tiles(rows, tile.height)]
     widths = [(tile.width, columns // tile.width)]
     widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
-    return sum(cycles(h, w, params, depth) * nh * nw for h, nh in heights for w, nw in widths if nw)
+
+    def one(height: int, width: int) -> float:
+        plain = cycles(height, width, params, depth)
+        narrow = steps > 1 and width < params.lanes
+        return min(plain, narrow_cycles(height, width, params, depth, steps)) if narrow else plain
+
+    return sum(one(h, w) * nh * nw for h, nh in heights for w, nw in widths if nw)
 
 
 def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0) -> Tile:
