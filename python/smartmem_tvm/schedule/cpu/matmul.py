@@ -39,7 +39,7 @@ from .accumulators import Accumulators
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import CpuParams
-from .prefetch import NextPanel, Share, ask_for_results
+from .prefetch import NextPanel, NextRows, Share, ask_for_results
 from .rule import CpuRule
 from .tile import narrow_rows, row_tiles
 
@@ -288,6 +288,8 @@ class MatmulEmitter:
             def tile(t):
                 share = None if coming is None else coming.share(index(done) + t)
                 at = row + t * index(height)
+                if plan.rows_asked_for:
+                    share = self._next_rows(task, at + index(height), height).share(share)
                 tile = self._tile(task, at, column, height, width, right, share)
                 return tile if beside is None else block(tile, self._beside(task, at, column, height, width, beside))
 
@@ -321,6 +323,10 @@ class MatmulEmitter:
         spill = acc.each(lambda i, j, value: store(done, value, i, j))
         finish = self.finish(task, row, column, height, width, done)
         return allocate([done], acc.allocate(start, total, spill, finish))
+
+    def _next_rows(self, task: Task, row, height: int) -> NextRows:
+        row = self.scope.analyzer.simplify(tirx.min(row, index(self.plan.rows - height)))
+        return NextRows(self.plan.depth, height, lambda i, k: self.scope.simplify(task.left(row + index(i), k)))
 
     def _beside(self, task: Task, row, column, height: int, width: int, narrow: Beside) -> tirx.Stmt:
         """The columns after the last panel, while the rows that they are multiplied by are still near."""

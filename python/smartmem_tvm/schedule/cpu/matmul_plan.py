@@ -20,15 +20,27 @@ from .tile import Tile, best_tile, column_tiles, cycles, narrow_cycles, row_tile
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
+_STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are next to each other in the result
 _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
-_FETCH = 0.5  # cycles that a right element takes from memory, once for each chunk of rows
+_FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of rows
+_LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles for a line that is copied, and more as the operand fills the cache
+_STREAMS = 128  # rows at the same time, from which on a processor does not see that each is read in order
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
-_OTHER_LINE_NARROW = 0.3  # the same beside the longer steps of narrow vectors, with AVX2 say
+_OTHER_LINE_NARROW = (
+    0.3,
+    2.0,
+    3.0,
+)  # the same with vectors of 8 and less: lines from the first cache, the second, or L3
 _OTHER_PAGE = 1.5  # the same where each step is in another page of memory
 _PAGE_BYTES, _NARROW = 4096, 8  # lanes
-_UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand: only panels are asked for beforehand
+_NEAR_BYTES = 16 * 1024  # of the first-level cache, for the lines of one tile's steps
+_UNASKED = (
+    0.3,
+    1.5,
+)  # cycles that a weight takes from memory that is a left operand, with vectors of 8, and with longer
 _LEAST_STEPS = 4  # along the depth, for a vector of them
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
+_FAR_WEIGHT = 0.28  # the same beside a right operand that is copied, as the left one is weights then
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,12 @@ class MatmulPlan(FusedContraction):
             return 1
         steps = gcd(self.depth, self.params.lanes)
         return steps if steps >= _LEAST_STEPS else 1
+
+    @cached_property
+    def rows_asked_for(self) -> bool:
+        """Whether a tile asks for the next one's rows: of what may be weights, which lie along the depth."""
+        plain = isinstance(self.contraction.left, ir.TensorLoad) and not self.left_packed
+        return plain and self.right_packed and self._left_step() == 1
 
     def is_narrow(self, width: int) -> bool:
         """Whether sums of a panel are vectors of steps: it has fewer columns than a vector, and takes less time so."""
@@ -237,17 +255,27 @@ class MatmulPlan(FusedContraction):
 
     def _waiting(self) -> float:
         """Cycles that a product waits for weights that it does not read in panels."""
-        return self.batch * self.rows * self.depth * _UNASKED if self._is_constant(self.contraction.left) else 0.0
+        if not self._is_constant(self.contraction.left):
+            return 0.0
+        return self.batch * self.rows * self.depth * _UNASKED[self.params.lanes > _NARROW]
 
     def _stepping(self) -> float:
         """Cycles that tiles wait for a left operand of which each step along the depth is in another cache line."""
         step = self._left_step()
         if self.left_packed or step == 1:
             return 0.0
-        far = step is None or step * _FLOAT_BYTES >= _PAGE_BYTES
         tiles = -(-self.rows // self.tile.height) * -(-self.columns // self.tile.width)
-        near = _OTHER_LINE if self.params.lanes > _NARROW else _OTHER_LINE_NARROW
-        return tiles * self.depth * (_OTHER_PAGE if far else near)
+        return tiles * self.depth * self._step_to_another_line(step is None or step * _FLOAT_BYTES >= _PAGE_BYTES)
+
+    def _step_to_another_line(self, far: bool) -> float:
+        if self.params.lanes > _NARROW:
+            return _OTHER_PAGE if far else _OTHER_LINE
+        near, second, third = _OTHER_LINE_NARROW
+        if (self.rows + self.tile.width) * self.depth * _FLOAT_BYTES > self.params.panel_bytes:
+            return third  # beside a panel
+        if self.depth * _LINE_BYTES > _NEAR_BYTES:
+            return second
+        return _OTHER_PAGE if far else near
 
     def _left_step(self) -> int | None:
         b, m, k = fresh("b"), fresh("m"), fresh("k")
@@ -256,9 +284,10 @@ class MatmulPlan(FusedContraction):
 
     def _copying(self) -> float:
         lanes = self.params.lanes
-        right = self.row_chunks.count * self.depth * self.columns * self._copy(self.right_packed, self.right_run(lanes))
+        right = self.row_chunks.count * self.depth * self.columns * self._copy_of_right
         left = self.rows * self.depth * (self._copy(self.left_packed, 1) + self._copying_across())
-        stores = self.rows * self.columns * self._copy(True, self.output_run(False, lanes))
+        store = _STORE_DOWN if self.stores_down else self._copy(True, self.output_run(False, lanes))
+        stores = self.rows * self.columns * store
         return self.batch * (right + left + stores)
 
     def _copying_across(self) -> float:
@@ -276,7 +305,7 @@ class MatmulPlan(FusedContraction):
         """How many chunks of rows and of columns: those that should be done first."""
         tiles, panels = max(1, self.rows // self.tile.height), max(1, self.panels)
         wanted = self.params.cores * self.params.tasks_per_core if self.parallel else 1
-        near = -(-self.rows * self.depth * _FLOAT_BYTES // self.params.panel_bytes)
+        near = self.rows * self.depth * _FLOAT_BYTES // self.params.panel_bytes + 2  # chunks are of whole tiles
         pairs = []
         for rows in range(1, min(tiles, max(near, wanted)) + 1):
             for columns in range(1, min(panels, wanted) + 1):
@@ -289,16 +318,27 @@ class MatmulPlan(FusedContraction):
         tiles = -(-max(1, self.rows // self.tile.height) // row_parts)
         panels = -(-max(1, self.panels) // column_parts)
         rows, columns = tiles * self.tile.height, panels * self.tile.width
-        far = 0 if rows * self.depth * _FLOAT_BYTES <= self.params.panel_bytes else _FAR * self.tile.height
+        waiting = _FAR_WEIGHT if self.right_packed else _FAR
+        far = 0 if rows * self.depth * _FLOAT_BYTES <= self.params.panel_bytes else waiting * self.tile.height
         work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params, self.depth) + far)
         left = rows * self._copy(self.left_packed, 4)
-        right = columns * (self._copy(self.right_packed, self.right_run(self.params.lanes)) + _FETCH)
+        right = columns * (self._copy_of_right if self.right_packed else _FETCH)
         rounds = -(-self.batch * row_parts * column_parts // (self.params.cores if self.parallel else 1))
         return rounds * self.depth * (work + left + right)
 
     def _copy(self, packed: bool, run: int) -> float:
         """Cycles to pack one element, 0 if it is not packed."""
         return _SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
+
+    @cached_property
+    def _copy_of_right(self) -> float:
+        """Cycles to pack an element of the right operand, 0 if it is not packed."""
+        if not self.right_packed:
+            return 0.0
+        fills = min(1.0, self.depth * self.columns * _FLOAT_BYTES / (self.params.panel_bytes * 1.5))
+        far = _LINE_FAR * fills * min(1.0, self.depth / _STREAMS)
+        lines = self.tile.width * _FLOAT_BYTES / _LINE_BYTES + (self.columns * _FLOAT_BYTES % _LINE_BYTES > 0)
+        return self._copy(True, self.right_run(self.params.lanes)) + lines * (_LINE_NEAR + far) / self.tile.width
 
     @cached_property
     def row_chunks(self) -> Chunks:

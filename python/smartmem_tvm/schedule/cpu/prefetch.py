@@ -88,6 +88,37 @@ class NextPanel:
         )
 
 
+@dataclass(frozen=True)
+class NextRows:
+    """The rows of the next tile, of an operand whose rows lie along the depth: asked for as those at hand are read.
+
+    Attributes
+    ----------
+    depth, height : int
+        Steps of a row, and rows.
+    at : callable
+        ``(row, step)`` -> the load of an element of the next tile.
+    """
+
+    depth: int
+    height: int
+    at: Callable
+
+    def share(self, beside: Share | None) -> Share:
+        """What a tile asks for, with what it asks for beside that."""
+        pieces = beside.pieces if beside else largest_divisor(self.depth, self.depth // _LEAST_STEPS)
+        length, line = self.depth // pieces, _LINE_BYTES // _item_bytes(self.at(0, index(0)))
+
+        def ask(piece) -> tirx.Stmt:
+            steps = [piece * index(length) + index(step) for step in range(0, length, line)]
+            lines = [
+                _prefetch(self.at(row, step), _READ, _SECOND_LEVEL) for row in range(self.height) for step in steps
+            ]
+            return block(beside.ask(piece) if beside else None, *lines)
+
+        return Share(pieces, ask)
+
+
 def ask_for_results(reduction: Reduction, rows: Sequence, at: Callable, height: int, width: int) -> tirx.Stmt:
     """Ask for the lines that a tile writes when it is done, and those that its epilogue reads row by row.
 
