@@ -9,7 +9,9 @@ from tvm import te, tirx, topi
 from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.ir.walk import collect, stores
 from smartmem_tvm.schedule import CpuParams, Matmul
+from smartmem_tvm.schedule.core.contraction import contraction_of
 from smartmem_tvm.schedule.core.expressions import has_select
+from smartmem_tvm.schedule.core.reduction import reduction_of
 from smartmem_tvm.schedule.cpu.matmul_plan import MatmulPlan
 from smartmem_tvm.schedule.cpu.tile import best_tile, fits, row_tiles
 from vector_products import vector_products
@@ -359,10 +361,14 @@ def test_weights_that_few_pixels_use_are_read_in_panels():
 
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_channels_that_lie_in_a_page_each_are_dear_to_walk_across(lanes):
-    near, far = (_pointwise(64, pixels, 64, constant=True).contraction for pixels in (900, 3600))
-    plans = [MatmulPlan(each.swapped(), CpuParams(lanes=lanes)) for each in (near, far)]
-    a_pixel = [plan._stepping() / plan.rows for plan in plans]
-    assert all(not plan.left_packed for plan in plans) and 0 < a_pixel[0] < a_pixel[1]
+    near, far = (pixels_as_rows(_pointwise(64, pixels, 64, constant=True), lanes) for pixels in (900, 3600))
+    assert not near.left_packed and not far.left_packed
+    assert 0 < near._stepping() / near.rows < far._stepping() / far.rows
+
+
+def pixels_as_rows(chosen: MatmulPlan, lanes: int) -> MatmulPlan:
+    ways = (chosen.contraction, chosen.contraction.swapped())
+    return next(plan for plan in (MatmulPlan(way, CpuParams(lanes=lanes)) for way in ways) if plan.rows > 64)
 
 
 def _packs_in_vectors(scheduled) -> bool:
@@ -411,3 +417,69 @@ def test_weights_from_memory_cost_what_the_processor_says():
         for name in ("znver4", "sapphirerapids", "x86-64")
     )
     assert amd.memory_bytes > intel.memory_bytes == plain.memory_bytes > 0
+
+
+def pointwise(out, channels, high, wide):
+    """A convolution of 1 x 1 with a bias, its weights along the depth: the columns are the pixels."""
+    x, w = te.placeholder((1, channels, high, wide), name="x"), te.placeholder((out, channels), name="w")
+    bias, k = te.placeholder((out,), name="bias"), te.reduce_axis((0, channels), "k")
+    total = te.compute((1, out, high, wide), lambda n, f, i, j: te.sum(x[n, k, i, j] * w[f, k], k), name="total")
+    output = te.compute((1, out, high, wide), lambda n, f, i, j: total[n, f, i, j] + bias[f])
+    return [x, w, bias], output
+
+
+def pointwise_reference(x, w, bias):
+    return np.einsum("nkij,fk->nfij", x, w) + bias[:, None, None]
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize(
+    "shape", [(53, 64, 7, 7), (24, 48, 10, 10), (8, 256, 1, 19), (97, 40, 3, 3), (31, 60, 5, 11), (64, 32, 2, 2)]
+)
+def test_columns_after_the_last_panel_are_vectors_along_the_depth(check, shape, lanes):
+    """One column, four, three; also in several chunks of rows and columns, and where there is no panel before them."""
+    inputs, output = pointwise(*shape)
+    params = CpuParams(lanes=lanes, cores=3, serial_below=1, panel_bytes=4 * 64 * 24)
+    check(inputs, output, pointwise_reference, "Matmul", params=params)
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps", "narrow"),
+    [
+        ((208, 1248, 7, 7), 8, True),
+        ((208, 1250, 7, 7), 1, False),
+        ((208, 1252, 7, 7), 4, True),
+        ((208, 8, 5, 11), 8, False),
+    ],
+)
+def test_when_a_column_is_a_vector_along_the_depth(shape, steps, narrow):
+    """Where whole vectors make up the depth, and where they save more than adding up their lanes takes."""
+    inputs, output = pointwise(*shape)
+    plan = next(p for p in plans(te.create_prim_func([*inputs, output])) if p.rows == shape[0])
+    assert plan.steps == steps and plan.is_narrow(plan.tails[-1]) == narrow
+
+
+def plans(func):
+    """Both orientations of a product, as if its second input were weights."""
+    kernel = parse(func)
+    contraction = contraction_of(reduction_of(kernel))
+    return [MatmulPlan(way, CpuParams(), (kernel.inputs[1],)) for way in (contraction, contraction.swapped())]
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights_left"), [((512, 2048, 7, 7), True), ((256, 1024, 14, 14), True), ((1024, 256, 14, 14), False)]
+)
+def test_pixels_are_not_read_across_a_tensor_that_fills_the_cache(shape, weights_left):
+    """They would be rows of which each step along the depth is in another line; of few channels these stay near."""
+    inputs, output = pointwise(*shape)
+    best = min(plans(te.create_prim_func([*inputs, output])), key=MatmulPlan.working)
+    assert (best.rows == shape[0]) == weights_left
+
+
+def test_the_next_rows_of_large_weights_are_asked_for(check):
+    inputs, output = pointwise(160, 640, 7, 7)
+    func = check(inputs, output, pointwise_reference, "Matmul", params=CpuParams())
+    plan = next(p for p in plans(te.create_prim_func([*inputs, output])) if p.rows == 160)
+    assert plan.rows_asked_for and "llvm.prefetch" in func.script()
+    small, result = pointwise(16, 64, 7, 7)
+    assert not any(p.rows_asked_for for p in plans(te.create_prim_func([*small, result])))

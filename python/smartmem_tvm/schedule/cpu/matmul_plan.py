@@ -134,9 +134,10 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def rows_asked_for(self) -> bool:
-        """Whether a tile asks for the next one's rows: of what may be weights, which lie along the depth."""
+        """Whether a tile asks for the next one's rows: of what may be weights that are not near, along the depth."""
         plain = isinstance(self.contraction.left, ir.TensorLoad) and not self.left_packed
-        return plain and self.right_packed and self._left_step() == 1
+        large = self.rows * self.depth * _FLOAT_BYTES > self.params.panel_bytes // 4
+        return plain and large and self.right_packed and self._left_step() == 1
 
     def is_narrow(self, width: int) -> bool:
         """Whether sums of a panel are vectors of steps: it has fewer columns than a vector, and takes less time so."""
