@@ -26,18 +26,13 @@ _FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of r
 _LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles for a line that is copied, and more as the operand fills the cache
 _STREAMS = 128  # rows at the same time, from which on a processor does not see that each is read in order
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
-_OTHER_LINE_NARROW = (
-    0.3,
-    2.0,
-    3.0,
-)  # the same with vectors of 8 and less: lines from the first cache, the second, or L3
+# The same with vectors of 8 and less: the lines come from the first-level cache, the second one, or from behind it.
+_OTHER_LINE_NARROW = 0.3, 2.5, 4.0
 _OTHER_PAGE = 1.5  # the same where each step is in another page of memory
 _PAGE_BYTES, _NARROW = 4096, 8  # lanes
 _NEAR_BYTES = 16 * 1024  # of the first-level cache, for the lines of one tile's steps
-_UNASKED = (
-    0.3,
-    1.5,
-)  # cycles that a weight takes from memory that is a left operand, with vectors of 8, and with longer
+# Cycles that a weight takes from memory that is a left operand, with vectors of 8 and less, and with longer ones.
+_UNASKED = 0.7, 1.5
 _LEAST_STEPS = 4  # along the depth, for a vector of them
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 _FAR_WEIGHT = 0.28  # the same beside a right operand that is copied, as the left one is weights then
@@ -250,8 +245,8 @@ class MatmulPlan(FusedContraction):
 
         Of 49 columns the last one may take as long as a vector; as rows they fill all vectors, stored one by one.
         """
-        each = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
-        multiplying = self.depth * each
+        step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
+        multiplying = self.depth * step
         return self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
 
     def _waiting(self) -> float:
