@@ -13,7 +13,7 @@ from smartmem_tvm.schedule.core.contraction import contraction_of
 from smartmem_tvm.schedule.core.expressions import has_select
 from smartmem_tvm.schedule.core.reduction import reduction_of
 from smartmem_tvm.schedule.cpu.matmul_plan import MatmulPlan
-from smartmem_tvm.schedule.cpu.tile import best_tile, fits, row_tiles
+from smartmem_tvm.schedule.cpu.tile import best_tile, fits, narrow_rows, row_tiles
 from vector_products import vector_products
 
 
@@ -457,6 +457,15 @@ def test_when_a_column_is_a_vector_along_the_depth(shape, steps, narrow):
     inputs, output = pointwise(*shape)
     plan = next(p for p in plans(te.create_prim_func([*inputs, output])) if p.rows == shape[0])
     assert plan.steps == steps and plan.is_narrow(plan.tails[-1]) == narrow
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_narrow_tiles_stay_in_registers_and_off_the_heap(lanes):
+    params = CpuParams(lanes=lanes, registers=16 if lanes == 8 else 32)
+    for width in range(1, lanes):
+        rows = narrow_rows(width, params)
+        assert rows == 1 or (rows * width < params.registers and rows * width * lanes * 4 < 1024)
+    assert narrow_rows(4, CpuParams()) == 3 and narrow_rows(1, CpuParams()) == 14
 
 
 def plans(func):

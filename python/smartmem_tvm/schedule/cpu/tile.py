@@ -81,8 +81,12 @@ def fits(height: int, width: int, params: CpuParams) -> bool:
 
 def narrow_rows(width: int, params: CpuParams) -> int:
     """Rows of a tile of less than a vector's columns, where each of its sums is a vector of steps along the depth."""
-    found = (n for n in range(params.registers, 1, -1) if n * width + min(n, width) + 1 <= params.registers)
-    return next(found, 1)
+
+    def fit(rows: int) -> bool:
+        sums = rows * width
+        return sums + min(rows, width) + 1 <= params.registers and sums * params.lanes <= params.tile_values
+
+    return next((rows for rows in range(params.registers, 1, -1) if fit(rows)), 1)
 
 
 def narrow_cycles(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
