@@ -146,9 +146,9 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
         for system in args.ours:
             with attempt(row, f"ours {system}", args.limit):
                 runs[f"ours {system}"] = ours(path, given, system, row, error)
-    tried_alone(os.open(f"{args.output}.tried", os.O_CREAT | os.O_RDWR))
+    tried = os.open(f"{args.output}.tried", os.O_CREAT | os.O_RDWR)
     for system in args.torch:
-        with attempt(row, f"torch {system}", args.limit), torch.no_grad():
+        with attempt(row, f"torch {system}", args.limit), torch.no_grad(), tried_alone(tried):
             runs[f"torch {system}"] = theirs(module, given, system, row, error)
     fcntl.flock(lock, fcntl.LOCK_UN)
     fcntl.flock(door, fcntl.LOCK_SH)
@@ -231,7 +231,8 @@ def theirs(module, given, system: str, row: dict, error: Callable) -> Callable:
     return run
 
 
-def tried_alone(lock: int) -> None:
+@contextlib.contextmanager
+def tried_alone(lock: int) -> Iterator[None]:
     """Have torch's search time its kernels while no other process that shares the lock, a file, does so."""
     from torch._inductor.runtime.benchmarking import benchmarker
 
@@ -245,6 +246,10 @@ def tried_alone(lock: int) -> None:
             fcntl.flock(lock, fcntl.LOCK_UN)
 
     benchmarker.benchmark_gpu = alone
+    try:
+        yield
+    finally:
+        benchmarker.benchmark_gpu = timed
 
 
 def in_turns(runs: dict[str, Callable]) -> dict[str, float]:

@@ -361,14 +361,10 @@ def test_weights_that_few_pixels_use_are_read_in_panels():
 
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_channels_that_lie_in_a_page_each_are_dear_to_walk_across(lanes):
-    near, far = (pixels_as_rows(_pointwise(64, pixels, 64, constant=True), lanes) for pixels in (900, 3600))
+    params = CpuParams(lanes=lanes)
+    near, far = (with_rows(pixels, pointwise(64, 64, 1, pixels), params) for pixels in (900, 3600))
     assert not near.left_packed and not far.left_packed
     assert 0 < near._stepping() / near.rows < far._stepping() / far.rows
-
-
-def pixels_as_rows(chosen: MatmulPlan, lanes: int) -> MatmulPlan:
-    ways = (chosen.contraction, chosen.contraction.swapped())
-    return next(plan for plan in (MatmulPlan(way, CpuParams(lanes=lanes)) for way in ways) if plan.rows > 64)
 
 
 def _packs_in_vectors(scheduled) -> bool:
@@ -454,9 +450,15 @@ def test_columns_after_the_last_panel_are_vectors_along_the_depth(check, shape, 
 )
 def test_when_a_column_is_a_vector_along_the_depth(shape, steps, narrow):
     """Where whole vectors make up the depth, and where they save more than adding up their lanes takes."""
-    inputs, output = pointwise(*shape)
-    plan = next(p for p in plans(te.create_prim_func([*inputs, output])) if p.rows == shape[0])
+    plan = with_rows(shape[0], pointwise(*shape))
     assert plan.steps == steps and plan.is_narrow(plan.tails[-1]) == narrow
+
+
+def test_columns_after_panels_that_are_narrow_themselves(check):
+    """As a tuner may ask for: two panels of four columns, and one column."""
+    inputs, output = pointwise(53, 256, 3, 3)
+    given = {"matmul.swapped": 0, "matmul.width": 4, "matmul.lanes": 8, "matmul.right_packed": 1}
+    check(inputs, output, pointwise_reference, "Matmul", given=given)
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
@@ -468,11 +470,17 @@ def test_narrow_tiles_stay_in_registers_and_off_the_heap(lanes):
     assert narrow_rows(4, CpuParams()) == 3 and narrow_rows(1, CpuParams()) == 14
 
 
-def plans(func):
+def plans(inputs, output, params=None):
     """Both orientations of a product, as if its second input were weights."""
-    kernel = parse(func)
+    kernel = parse(te.create_prim_func([*inputs, output]))
     contraction = contraction_of(reduction_of(kernel))
-    return [MatmulPlan(way, CpuParams(), (kernel.inputs[1],)) for way in (contraction, contraction.swapped())]
+    ways = (contraction, contraction.swapped())
+    return [MatmulPlan(way, params or CpuParams(), (kernel.inputs[1],)) for way in ways]
+
+
+def with_rows(rows, product, params=None):
+    """The orientation that has so many rows."""
+    return next(plan for plan in plans(*product, params) if plan.rows == rows)
 
 
 @pytest.mark.parametrize(
@@ -480,15 +488,12 @@ def plans(func):
 )
 def test_pixels_are_not_read_across_a_tensor_that_fills_the_cache(shape, weights_left):
     """They would be rows of which each step along the depth is in another line; of few channels these stay near."""
-    inputs, output = pointwise(*shape)
-    best = min(plans(te.create_prim_func([*inputs, output])), key=MatmulPlan.working)
+    best = min(plans(*pointwise(*shape)), key=MatmulPlan.working)
     assert (best.rows == shape[0]) == weights_left
 
 
 def test_the_next_rows_of_large_weights_are_asked_for(check):
     inputs, output = pointwise(160, 640, 7, 7)
     func = check(inputs, output, pointwise_reference, "Matmul", params=CpuParams())
-    plan = next(p for p in plans(te.create_prim_func([*inputs, output])) if p.rows == 160)
-    assert plan.rows_asked_for and "llvm.prefetch" in func.script()
-    small, result = pointwise(16, 64, 7, 7)
-    assert not any(p.rows_asked_for for p in plans(te.create_prim_func([*small, result])))
+    assert with_rows(160, (inputs, output)).rows_asked_for and "llvm.prefetch" in func.script()
+    assert not any(plan.rows_asked_for for plan in plans(*pointwise(16, 64, 7, 7)))

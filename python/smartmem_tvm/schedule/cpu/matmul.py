@@ -98,11 +98,13 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
-    """Columns that are multiplied with the last panel: fewer than a vector has; `right` reads at (depth, column)."""
+class Copied:
+    """Columns of the right operand in scratch memory: how they come there, and how to read them at (depth, column)."""
 
     column: object
     width: int
+    packed: object
+    pack: tirx.Stmt
     right: Callable
 
 
@@ -169,47 +171,54 @@ class MatmulEmitter:
         for tail in plan.tails:
             tails.append((index(column), tail))
             column += tail
-        narrow = tails.pop() if tails and plan.panels and plan.is_narrow(tails[-1][1]) else None
+        has_narrow = tails and plan.panels and plan.is_narrow(tails[-1][1])
+        narrow = self._copied(task, *tails.pop()) if has_narrow else None
         wide = in_last_chunk(task.column_chunk, chunks, [self._panel(task, *tail) for tail in tails])
 
-        def panels(beside: Beside | None = None) -> tirx.Stmt:
-            def panel(p):
-                column = self.scope.analyzer.simplify((task.column_chunk * index(chunks.length) + p) * index(width))
-                return self._panel(task, column, width, beside)
+        def panel(p):
+            column = self.scope.analyzer.simplify((task.column_chunk * index(chunks.length) + p) * index(width))
+            return self._panel(task, column, width, narrow)
 
-            return self.scope.loop(of_chunk(task.column_chunk, chunks), panel, "panel", most=chunks.longest)
-
+        count = of_chunk(task.column_chunk, chunks)
+        panels = self.scope.loop(count, panel, "panel", most=chunks.longest) if plan.panels else None
         if narrow is None:
-            return block(panels() if plan.panels else None, *wide)
-        packed, pack, right = self._narrow(task, *narrow)
-        pack = block(*in_last_chunk(task.column_chunk, chunks, [pack]))
-        return allocate([packed], block(pack, panels(Beside(*narrow, right)), *wide))
+            return block(panels, *wide)
+        return allocate([narrow.packed], block(*in_last_chunk(task.column_chunk, chunks, [narrow.pack]), panels, *wide))
 
-    def _narrow(self, task: Task, column, width: int) -> tuple:
-        """A copy of fewer columns than a vector has, in which each lies along the depth, as the rows of the left do."""
+    def _panel(self, task: Task, column, width: int, beside: Copied | None = None) -> tirx.Stmt:
+        plan = self.plan
+        coming = self._next_panel(task, column) if width == plan.tile.width else None
+        if not plan.right_packed:
+            return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k), coming)
+        panel = self._copied(task, column, width)
+        tiles = self._tiles(task, column, width, panel.right, coming, beside)
+        return allocate([panel.packed], block(panel.pack, tiles))
+
+    def _copied(self, task: Task, column, width: int) -> Copied:
+        """A panel's columns side by side; fewer than a vector has along the depth, as the rows of the left operand."""
         plan, right = self.plan, self.plan.contraction.right
-        packed = scratch([width, plan.depth], right.ty.dtype, "narrow")
+        if not plan.is_narrow(width):
+            packed = scratch([plan.depth, width], right.ty.dtype, "right")
+            pack = self.pack_panel(packed, task.batch, column, width)
+            return Copied(column, width, packed, pack, lambda k, j: packed[k, j])
+        narrow = scratch([width, plan.depth], right.ty.dtype, "narrow")
+        copy = self._copy_of(narrow, task.batch, column, lambda k, j: (j, k))
+        return Copied(column, width, narrow, self._one_by_one(width, copy), lambda k, j: narrow[j, k])
+
+    def _copy_of(self, packed, batch, column, place: Callable) -> Callable:
+        """Of a column its copy at a step along the depth: what goes to ``packed[place(step, column)]``."""
+        plan, right = self.plan, self.plan.contraction.right
 
         def copy(j):
-            place = plan.point(task.batch, None, column + j)
-            return lambda k, point: store(packed, substitute(right, {**place, **point}), j, k)
+            point = plan.point(batch, None, column + j)
+            return lambda k, depth: store(packed, substitute(right, {**point, **depth}), *place(k, j))
 
-        pack = self.scope.loop(width, lambda j: self.over_depth(right, copy(j)), "j")
-        return packed, pack, lambda k, j: packed[j, k]
+        return copy
 
-    def _panel(self, task: Task, column, width: int, beside: Beside | None = None) -> tirx.Stmt:
-        plan = self.plan
-        if plan.is_narrow(width):
-            packed, pack, right = self._narrow(task, column, width)
-            return allocate([packed], block(pack, self._tiles(task, column, width, right)))
-        if not plan.right_packed:
-            coming = self._next_panel(task, column) if width == plan.tile.width else None
-            return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k), coming)
-        packed = scratch([plan.depth, width], plan.contraction.right.ty.dtype, "right")
-        pack = self.pack_panel(packed, task.batch, column, width)
-        coming = self._next_panel(task, column) if width == plan.tile.width else None
-        tiles = self._tiles(task, column, width, lambda k, j: packed[k, j], coming, beside)
-        return allocate([packed], block(pack, tiles))
+    def _one_by_one(self, width: int, copy: Callable) -> tirx.Stmt:
+        """One column after the other: its place in memory is worked out once."""
+        right = self.plan.contraction.right
+        return self.scope.loop(width, lambda j: self.over_depth(right, copy(j)), "j")
 
     def _next_panel(self, task: Task, column) -> NextPanel | None:
         """The panel after the one at `column`, where it lies in memory row by row."""
@@ -229,15 +238,11 @@ class MatmulEmitter:
     def pack_panel(self, packed, batch, column, width: int) -> tirx.Stmt:
         """Copy the columns of a panel."""
         plan, right, run = self.plan, self.plan.contraction.right, self.plan.right_run(width)
-
-        def copy(j):
-            place = plan.point(batch, None, column + j)
-            return lambda k, point: store(packed, substitute(right, {**place, **point}), k, j)
-
+        copy = self._copy_of(packed, batch, column, lambda k, j: (k, j))
         if run == 1 and width % self.params.lanes == 0 and not chooses_along(right, plan.contraction.columns):
             run = self.params.lanes  # gathered element by element, stored as a vector
-        if run == 1:  # one column after the other: its place in memory is worked out once
-            return self.scope.loop(width, lambda j: self.over_depth(right, copy(j)), "j")
+        if run == 1:
+            return self._one_by_one(width, copy)
 
         def row(k, point):
             return self.scope.loop(
@@ -279,7 +284,7 @@ class MatmulEmitter:
     # -- tiles ---------------------------------------------------------------------------------------------------
 
     def _tiles(
-        self, task: Task, column, width: int, right, coming: NextPanel | None = None, beside: Beside | None = None
+        self, task: Task, column, width: int, right, coming: NextPanel | None = None, beside: Copied | None = None
     ) -> tirx.Stmt:
         plan, chunks = self.plan, self.plan.row_tiles
         first, statements, tails = task.row_chunk * index(plan.row_chunks.length * plan.tile.height), [], []
@@ -328,7 +333,7 @@ class MatmulEmitter:
         row = self.scope.analyzer.simplify(tirx.min(row, index(self.plan.rows - height)))
         return NextRows(self.plan.depth, height, lambda i, k: self.scope.simplify(task.left(row + index(i), k)))
 
-    def _beside(self, task: Task, row, column, height: int, width: int, narrow: Beside) -> tirx.Stmt:
+    def _beside(self, task: Task, row, column, height: int, width: int, narrow: Copied) -> tirx.Stmt:
         """The columns after the last panel, while the rows that they are multiplied by are still near."""
         tile = self._narrow_tile(task, row, narrow.column, height, narrow.width, narrow.right)
         last = self.scope.analyzer.simplify(column.equal(index((self.plan.panels - 1) * width)))
@@ -362,21 +367,21 @@ class MatmulEmitter:
             return acc.set(product)
 
         def total(i, j):
-            halves = []
-            for half in (steps >> n for n in range(1, steps.bit_length())):
-                pair = self.scope.loop(
-                    half, lambda v, h=half: store(lanes, lanes[i, j, v] + lanes[i, j, v + h], i, j, v), "v", VECTOR
+            def fold(half: int) -> tirx.Stmt:
+                return self.scope.loop(
+                    half, lambda v: store(lanes, lanes[i, j, v] + lanes[i, j, v + half], i, j, v), "v", VECTOR
                 )
-                halves.append(pair)
-            return block(*halves, store(done, self.reduction.init + lanes[i, j, 0], first + i, j))
+
+            halves = (steps >> n for n in range(1, steps.bit_length()))
+            return block(*map(fold, halves), store(done, self.reduction.init + lanes[i, j, 0], first + i, j))
 
         start = acc.set(lambda i, j, _: tirx.const(0, dtype))
         spill = acc.each(lambda i, j, value: store(lanes, value, i // across, i % across, j))
         sums = self.scope.loop(
             height, lambda i: self.scope.loop(width, lambda j: total(i, j), "j", UNROLL), "i", UNROLL
         )
-        steps_ = self.scope.loop(self.plan.depth // steps, add, "k")
-        return allocate([lanes], block(acc.allocate(start, steps_, spill), sums))
+        multiply = self.scope.loop(self.plan.depth // steps, add, "k")
+        return allocate([lanes], block(acc.allocate(start, multiply, spill), sums))
 
     def _steps(self, add: Callable, share: Share | None) -> tirx.Stmt:
         if share is None:

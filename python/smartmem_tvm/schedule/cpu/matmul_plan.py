@@ -16,7 +16,7 @@ from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
 from .params import CpuParams
-from .tile import Tile, best_tile, column_tiles, cycles, narrow_cycles, row_tiles, total_cycles
+from .tile import Tile, best_tile, column_tiles, cycles, is_narrow, row_tiles, total_cycles
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
@@ -31,8 +31,8 @@ _OTHER_LINE_NARROW = 0.3, 2.5, 4.0
 _OTHER_PAGE = 1.5  # the same where each step is in another page of memory
 _PAGE_BYTES, _NARROW = 4096, 8  # lanes
 _NEAR_BYTES = 16 * 1024  # of the first-level cache, for the lines of one tile's steps
-# Cycles that a weight takes from memory that is a left operand, with vectors of 8 and less, and with longer ones.
-_UNASKED = 0.7, 1.5
+_UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand
+_UNASKED_NARROW = 0.7  # the same with vectors of 8 and less
 _LEAST_STEPS = 4  # along the depth, for a vector of them
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 _FAR_WEIGHT = 0.28  # the same beside a right operand that is copied, as the left one is weights then
@@ -121,8 +121,8 @@ class MatmulPlan(FusedContraction):
 
         The left operand has to lie along the depth. A right one that is copied lies as it is copied.
         """
-        plain = isinstance(self.contraction.left, ir.TensorLoad) and len(self.contraction.depth) == 1
-        if not self.right_packed or not (self.left_packed or (plain and self._left_step() == 1)):
+        single = self._lies_along_depth and len(self.contraction.depth) == 1
+        if not self.right_packed or not (self.left_packed or single):
             return 1
         steps = gcd(self.depth, self.params.lanes)
         return steps if steps >= _LEAST_STEPS else 1
@@ -130,16 +130,17 @@ class MatmulPlan(FusedContraction):
     @cached_property
     def rows_asked_for(self) -> bool:
         """Whether a tile asks for the next one's rows: of what may be weights that are not near, along the depth."""
-        plain = isinstance(self.contraction.left, ir.TensorLoad) and not self.left_packed
         large = self.rows * self.depth * _FLOAT_BYTES > self.params.panel_bytes // 4
-        return plain and large and self.right_packed and self._left_step() == 1
+        return large and self.right_packed and self._lies_along_depth
+
+    @property
+    def _lies_along_depth(self) -> bool:
+        """Whether the left operand is a tensor that is read in place, step by step as it lies in memory."""
+        return isinstance(self.contraction.left, ir.TensorLoad) and not self.left_packed and self.left_step == 1
 
     def is_narrow(self, width: int) -> bool:
-        """Whether sums of a panel are vectors of steps: it has fewer columns than a vector, and takes less time so."""
-        if self.steps == 1 or width >= self.params.lanes:
-            return False
-        narrow = narrow_cycles(self.tile.height, width, self.params, self.depth, self.steps)
-        return narrow < cycles(self.tile.height, width, self.params, self.depth)
+        """Whether the sums of a panel are vectors of steps."""
+        return is_narrow(self.tile.height, width, self.params, self.depth, self.steps)
 
     # -- the program at a point ------------------------------------------------------------------------------------
 
@@ -253,11 +254,12 @@ class MatmulPlan(FusedContraction):
         """Cycles that a product waits for weights that it does not read in panels."""
         if not self._is_constant(self.contraction.left):
             return 0.0
-        return self.batch * self.rows * self.depth * _UNASKED[self.params.lanes > _NARROW]
+        each = _UNASKED if self.params.lanes > _NARROW else _UNASKED_NARROW
+        return self.batch * self.rows * self.depth * each
 
     def _stepping(self) -> float:
         """Cycles that tiles wait for a left operand of which each step along the depth is in another cache line."""
-        step = self._left_step()
+        step = self.left_step
         if self.left_packed or step == 1:
             return 0.0
         tiles = -(-self.rows // self.tile.height) * -(-self.columns // self.tile.width)
@@ -273,7 +275,9 @@ class MatmulPlan(FusedContraction):
             return second
         return _OTHER_PAGE if far else near
 
-    def _left_step(self) -> int | None:
+    @cached_property
+    def left_step(self) -> int | None:
+        """Elements between two steps along the depth of the left operand, None if they are not the same everywhere."""
         b, m, k = fresh("b"), fresh("m"), fresh("k")
         walk = Walk({b: self.batch, m: self.rows, k: self.depth})
         return walk.load_stride(self.left(b, m, k), k)

@@ -91,9 +91,18 @@ def narrow_rows(width: int, params: CpuParams) -> int:
 
 def narrow_cycles(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
     """As `cycles`, of `height` rows in tiles of `narrow_rows`, whose sums are vectors of `steps` steps."""
-    tiles = [(count, high) for _, count, high in row_tiles(height, narrow_rows(width, params))]
-    busy = [max(high * width / _FMA_PER_CYCLE, (high + width) / _LOADS_PER_CYCLE, _FMA_LATENCY) for _, high in tiles]
-    return sum(count * each for (count, _), each in zip(tiles, busy)) / steps + height * width * _ADD_LANES / depth
+    multiplying = sum(
+        count * max(high * width / _FMA_PER_CYCLE, (high + width) / _LOADS_PER_CYCLE, _FMA_LATENCY)
+        for _, count, high in row_tiles(height, narrow_rows(width, params))
+    )
+    return multiplying / steps + height * width * _ADD_LANES / depth
+
+
+def is_narrow(height: int, width: int, params: CpuParams, depth: int, steps: int) -> bool:
+    """Whether sums are to be vectors of `steps` steps: of fewer columns than a vector has, where it takes less time."""
+    if steps == 1 or width >= params.lanes:
+        return False
+    return narrow_cycles(height, width, params, depth, steps) < cycles(height, width, params, depth)
 
 
 def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: int = 0, steps: int = 1) -> float:
@@ -109,9 +118,9 @@ def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: 
     widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
 
     def one(height: int, width: int) -> float:
-        plain = cycles(height, width, params, depth)
-        narrow = steps > 1 and width < params.lanes
-        return min(plain, narrow_cycles(height, width, params, depth, steps)) if narrow else plain
+        if is_narrow(height, width, params, depth, steps):
+            return narrow_cycles(height, width, params, depth, steps)
+        return cycles(height, width, params, depth)
 
     return sum(one(h, w) * nh * nw for h, nh in heights for w, nw in widths if nw)
 
