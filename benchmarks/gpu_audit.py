@@ -25,8 +25,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import IO
 
 from audit_list import networks
 
@@ -60,14 +62,14 @@ def main() -> int:
     except (UserError, ValueError) as error:
         print(f"gpu_audit.py: {error}", file=sys.stderr)
         return UserError.EXIT_CODE
-    running: dict[str, tuple[subprocess.Popen, float]] = {}
+    running: dict[str, Running] = {}
     while waiting or running:
         while waiting and len(running) < args.jobs:
             name, batch = waiting.pop(0)
             running[f"{name}@{batch}"] = started(args, name, batch)
         time.sleep(0.2)
-        for key in [key for key, each in running.items() if ended(*each, args.timeout)]:
-            row = row_of(running.pop(key)[0])
+        for key in [key for key, each in running.items() if each.ended(args.timeout)]:
+            row = running.pop(key).row()
             known["networks"][key] = row
             with whole(args.output) as path:
                 path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
@@ -94,29 +96,51 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def started(args: argparse.Namespace, name: str, batch: int) -> tuple[subprocess.Popen, float]:
-    """A process of its own for a network, and when it began."""
+@dataclass
+class Running:
+    """A process of its own for a network.
+
+    What it says goes to files: nobody would read a pipe meanwhile, and a search that says more than a pipe holds would
+    wait for good.
+    """
+
+    process: subprocess.Popen
+    said: tuple[IO[str], IO[str]]
+    start: float
+
+    @classmethod
+    def of(cls, command: list[str]) -> Running:
+        """The process of a command, and the time."""
+        out, err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115: `row` closes them
+        return cls(subprocess.Popen(command, stdout=out, stderr=err), (out, err), time.monotonic())
+
+    def ended(self, timeout: float) -> bool:
+        """Whether it is done; it is stopped when its time is over."""
+        if self.process.poll() is None and time.monotonic() - self.start > timeout:
+            self.process.kill()
+            self.process.wait()
+        return self.process.poll() is not None
+
+    def row(self) -> dict:
+        """What it found, or why not."""
+        out, err = map(_lines, self.said)
+        if self.process.returncode == 0 and out:
+            return json.loads(out[-1])
+        if self.process.returncode < 0:
+            return {"error": f"It {ending(self.process.returncode)}: it crashed, or took longer than --timeout."}
+        return {"error": (err[-1:] or ["It said nothing."])[0][:300]}
+
+
+def _lines(said: IO[str]) -> list[str]:
+    with said:
+        said.seek(0)
+        return said.read().strip().splitlines()
+
+
+def started(args: argparse.Namespace, name: str, batch: int) -> Running:
+    """A process for a network."""
     command = [sys.executable, __file__, "--one", name, "--batch", str(batch), "-o", str(args.output)]
-    command += ["--limit", str(args.limit), "--ours", *args.ours, "--torch", *args.torch]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), time.monotonic()
-
-
-def ended(process: subprocess.Popen, start: float, timeout: float) -> bool:
-    """Whether it is done; it is stopped when its time is over."""
-    if process.poll() is None and time.monotonic() - start > timeout:
-        process.kill()
-    return process.poll() is not None
-
-
-def row_of(process: subprocess.Popen) -> dict:
-    """What a process found, or why not."""
-    out, err = process.communicate()
-    lines = out.strip().splitlines()
-    if process.returncode == 0 and lines:
-        return json.loads(lines[-1])
-    if process.returncode < 0:
-        return {"error": f"It {ending(process.returncode)}: it crashed, or took longer than --timeout."}
-    return {"error": (err.strip().splitlines()[-1:] or ["It said nothing."])[0][:300]}
+    return Running.of([*command, "--limit", str(args.limit), "--ours", *args.ours, "--torch", *args.torch])
 
 
 def measure(name: str, batch: int, args: argparse.Namespace) -> dict:

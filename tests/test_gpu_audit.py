@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from gpu_audit import NETWORKS as TAKEN
-from gpu_audit import attempt, networks
+from gpu_audit import Running, attempt, networks
 
 
 def empty_row() -> dict:
@@ -45,3 +45,21 @@ def test_a_system_that_ends_in_time(error):
         if error:
             raise error
     assert row["failed"] == ({"torch": "no kernel"} if error else {}) and len(row["seconds"]) == (not error)
+
+
+def until_it_ends(code: str, timeout: float = 60) -> dict:
+    running = Running.of([sys.executable, "-c", code])
+    while not running.ended(timeout):
+        time.sleep(0.05)
+    return running.row()
+
+
+def test_a_search_that_says_much_is_not_stopped_by_it():
+    code = "import sys; sys.stderr.write('tried a kernel\\n' * 100_000); print('said'); print('{\"seconds\": {}}')"
+    assert until_it_ends(code) == {"seconds": {}}
+
+
+def test_what_ends_badly_says_why():
+    assert until_it_ends("import sys; sys.exit('No GPU.')") == {"error": "No GPU."}
+    assert until_it_ends("import sys; sys.exit(1)") == {"error": "It said nothing."}
+    assert "longer than --timeout" in until_it_ends("import time; time.sleep(60)", 0.5)["error"]
