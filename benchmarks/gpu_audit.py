@@ -111,8 +111,8 @@ class Running:
     @classmethod
     def of(cls, command: list[str]) -> Running:
         """The process of a command, and the time."""
-        out, err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115: `row` closes them
-        return cls(subprocess.Popen(command, stdout=out, stderr=err), (out, err), time.monotonic())
+        said = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115
+        return cls(subprocess.Popen(command, stdout=said[0], stderr=said[1]), said, time.monotonic())
 
     def ended(self, timeout: float) -> bool:
         """Whether it is done; it is stopped when its time is over."""
