@@ -31,6 +31,7 @@ from .target import (
     has_matrix_instructions,
     has_textures,
     image_limits,
+    is_cpu,
     is_cuda,
     is_gpu,
     named_device,
@@ -118,7 +119,11 @@ def _fuse_operators(options: Options, target: tvm.target.Target | None) -> tvm.t
 
 def _store_half(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     stored = PRECISIONS[options.precision].stored
-    return transform.StoreHalf() if stored in (HALF, FLOAT) else transform.StoreHalf(stored, _no_matrices(target))
+    if stored in (HALF, FLOAT):
+        return transform.StoreHalf()
+    if target is None or is_cpu(target):
+        return transform.StoreHalf(stored, weights=False)  # RoundProducts rounds those that are multiplied so
+    return transform.StoreHalf(stored, _no_matrices(target))
 
 
 def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: str = "bfloat16") -> tvm.transform.Pass:

@@ -209,6 +209,8 @@ PHASES = (
     Phase("fuse_attention", ("fuse-attention",)),
     # After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
     Phase("precision", ("store-half", "compute-half", "round-factors"), _gpu),
+    # What CPUs multiply is rounded last of all, where schedules say which products are worth it.
+    Phase("precision", ("store-half",), _cpu),
     # Before layouts are chosen: products want another order of their operands than windows.
     Phase("channels", ("widen-groups", "pack-channels"), _cuda, option="schedule"),
     # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.

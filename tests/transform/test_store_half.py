@@ -63,6 +63,15 @@ def test_only_rounding_is_seen(name):
     assert 0 < np.abs(got - want).max() <= TOLERANCE * np.abs(want).max()
 
 
+def test_weights_may_stay_what_they_are():
+    """Where a later pass rounds those that are multiplied so."""
+    before = FuseOperators()(EliminateLayout()(legal(NETWORKS["matmuls"], SHAPE)))
+    after = StoreHalf("bfloat16", weights=False)(before)
+    assert kinds(after) == ["bfloat16", "float32"]
+    weights = [arg for node in nodes(after) for arg in node.args if isinstance(arg, ir.Constant)]
+    assert weights and {str(each.ty.dtype) for each in weights} == {"float32"}
+
+
 def test_numbers_that_are_halves_stay_what_they_are():
     """Nothing but small integers between the kernels: no rounding at all."""
     before, after = stored(lambda x: op.sum(op.sum(op.floor(x), axis=2), axis=1), SHAPE)

@@ -22,10 +22,11 @@ _READINGS = 15  # of which the best counts: the machine may be busy, and is neve
 # Seconds over which they are spread: a short program's readings would all fall while another process has a core.
 _SPREAD = 0.1
 _AT_LEAST = 1 << 21  # bytes that a thread moves in one reading
-# What a vector instruction does to narrower numbers: products of 16 or of 8 bits, added up in wider sums.
+# What instructions for vectors, or tiles, do to narrower numbers: products of 16 or of 8 bits, added up in wider sums.
 _NARROW = (
     ("float16", 2, ("avx512fp16", "fullfp16")),
     ("bfloat16", 2, ("avx512bf16", "bf16")),
+    ("bfloat16", 16, ("amx-bf16",)),  # 16 x 16 x 32 products in 16 cycles, where a cycle has 32 of float32
     ("int8", 4, ("avx512vnni", "avxvnni", "dotprod")),
 )
 
@@ -44,7 +45,7 @@ def measured(target: Target, threads: int, name: str) -> Speed:
     rates = {dtype: bench.multiply_adds(dtype) for dtype in _TYPES}
     for dtype, factor, features in _NARROW:
         has = any(target_has_features(each, target) for each in features)
-        rates[dtype] = rates["float32"] * (factor if has else 1)
+        rates[dtype] = max(rates.get(dtype, 0.0), rates["float32"] * (factor if has else 1))
     loads, copies, stores = (bench.moved(each.__name__) for each in moving)
     moved = tuple((size, max(loads[size], copies[size])) for size in SIZES)
     calls = {each: bench.calls(each) for each in kernels.FUNCTIONS}

@@ -44,22 +44,25 @@ class StoreHalf:
         ``float16`` or ``bfloat16``.
     refusal : str
         Why the target cannot store such numbers; everything then stays float32, and the log says so.
+    weights : bool
+        Whether weights are stored so, too.
     """
 
-    def __init__(self, dtype: str = HALF, refusal: str = ""):
-        self.dtype, self.refusal = dtype, refusal
+    def __init__(self, dtype: str = HALF, refusal: str = "", weights: bool = True):
+        self.dtype, self.refusal, self.weights = dtype, refusal, weights
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
         if self.refusal:
             return append_log(mod, [{"pass": "StoreHalf", "tensor": "all", "stored": FLOAT, "reason": self.refusal}])
-        return rewrite_graphs(mod, partial(store_half, dtype=self.dtype))
+        return rewrite_graphs(mod, partial(store_half, dtype=self.dtype, round_weights=self.weights))
 
 
-def store_half(graph: Graph, dtype: str = HALF) -> list[dict]:
+def store_half(graph: Graph, dtype: str = HALF, round_weights: bool = True) -> list[dict]:
     """Rewrite `graph` in place; returns a decision for each tensor and each weight of float32."""
     weights = _Weights(dtype)
-    weights.replace_in(graph)
+    if round_weights:
+        weights.replace_in(graph)
     log, beyond, largest = weights.log, set(), RANGES[dtype]
     for node in graph:
         if _dtype(node.var.ty) != FLOAT:

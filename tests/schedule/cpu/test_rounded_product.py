@@ -87,6 +87,8 @@ CASES = {
     "an odd depth of few": (matmul, (264, 67), (67, 17), lambda x, w: x @ w),
     "columns first": (columns_first, (197, 64), (61, 64), lambda x, w: x @ w.T),
     "transposed": (transposed, (57, 77), (77, 240), lambda x, w: (x @ w).T),
+    "parts of the depth": (matmul, (53, 1100), (1100, 83), lambda x, w: x @ w),
+    "parts of the depth, transposed": (transposed, (57, 1600), (1600, 75), lambda x, w: (x @ w).T),
     "batches": (batched, (3, 37, 65), (3, 65, 35), lambda x, w: x @ w),
     "heads": (
         scores,
@@ -99,16 +101,27 @@ CASES = {
 }
 
 
-def module(body, x_shape, *weights, constant=True) -> tvm.IRModule:
-    """``main(x)``, or ``main(x, w)``: the body applied to x and a weight."""
-    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(x_shape, "float32"))
+def module(body, x_shape, *weights, constant=True, stored="float32") -> tvm.IRModule:
+    """``main(x)``, or ``main(x, w)``: the body applied to x, which is stored as what it says, and a weight."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(x_shape, stored))
     given = [] if constant else [relax.Var("w", relax.TensorType(each.shape, "float32")) for each in weights]
     with builder.function("main", [x, *given]):
         with builder.dataflow():
             known = [relax.const(each, "float32") for each in weights]
-            result = builder.emit_output(builder.emit_te(body, x, *(known if constant else given)))
+            result = builder.emit_output(builder.emit_te(widened(body), x, *(known if constant else given)))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def widened(body):
+    """The body of what is stored in 16 bits."""
+
+    def made(x, *weights):
+        if x.dtype == "float32":
+            return body(x, *weights)
+        return body(te.compute(x.shape, lambda *at: x[at].astype("float32"), name="wide"), *weights)
+
+    return made
 
 
 def draw(*shape) -> np.ndarray:
@@ -160,6 +173,21 @@ def test_products_of_all_shapes(case, constant, monkeypatch):
     np.testing.assert_allclose(results(mod, PLAIN, *arrays), exact, atol=1e-2 * np.abs(exact).max(), rtol=0)
     if has_tiles(host_target()):
         found = results(scheduled, host_target(), *arrays)
+        np.testing.assert_allclose(found, want, atol=2e-5 * np.abs(want).max(), rtol=2e-5)
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_that_are_stored_rounded_are_copied_as_they_are(case, constant, monkeypatch):
+    monkeypatch.setattr(round_products, "price_objection", lambda *_: None)
+    body, x_shape, w_shape, reference = CASES[case]
+    x, w = draw(*x_shape).astype(ml_dtypes.bfloat16), rounded(draw(*w_shape)).astype("float32")
+    scheduled = schedule(with_rounding(module(body, x_shape, w, constant=constant, stored="bfloat16")))
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    if constant:  # else the weights are rounded
+        assert "cvtneps2bf16" not in assembly(kernel(scheduled))
+    if has_tiles(host_target()):
+        found, want = results(scheduled, host_target(), *((x,) if constant else (x, w))), reference(rounded(x), w)
         np.testing.assert_allclose(found, want, atol=2e-5 * np.abs(want).max(), rtol=2e-5)
 
 

@@ -18,7 +18,7 @@ from .panel_product import PanelProduct, is_searched
 from .params import CpuParams
 from .rounded_plan import FLOAT, unrounded
 from .row_stages import RowStages
-from .tile_block import SPAN, multiply_block, round_line, round_lines
+from .tile_block import SPAN, Operands, multiply_block, round_line, round_lines
 from .tile_unit import DEPTH, SIDE
 
 
@@ -39,7 +39,8 @@ class RoundedPanels(PanelProduct):
 
     def pack(self) -> tirx.Stmt:
         """Round the matrix of the batch at hand into tiles."""
-        lines, side = scratch([self.steps * DEPTH, SPAN], FLOAT, "lines"), index(SIDE)
+        dtype, side = self.right.ty.dtype, index(SIDE)
+        lines = scratch([self.steps * DEPTH, SPAN], dtype, "lines")
 
         def panel(column, width: int) -> tirx.Stmt:
             copy = self._copy(lines, column, width)
@@ -48,7 +49,7 @@ class RoundedPanels(PanelProduct):
             )
 
         def zeros(k) -> tirx.Stmt:
-            return self.stages.vectors(SPAN, lambda j: store(lines, tirx.const(0, FLOAT), index(self.depth) + k, j))
+            return self.stages.vectors(SPAN, lambda j: store(lines, tirx.const(0, dtype), index(self.depth) + k, j))
 
         rest = self.steps * DEPTH - self.depth
         beyond = self.scope.loop(rest, zeros, "k") if rest else None
@@ -73,8 +74,8 @@ class RoundedPanels(PanelProduct):
 
     def multiply(self, finish: Stage | None) -> tirx.Stmt:
         """The product of the block at hand, finished by the element-wise stage `finish` if there is one."""
-        rows, side = self.stages.rows, index(SIDE)
-        line, done = scratch([self.steps * DEPTH], FLOAT, "line"), scratch([SPAN, SPAN], FLOAT, "done")
+        rows, side, dtype = self.stages.rows, index(SIDE), self.left.ty.dtype
+        line, done = scratch([self.steps * DEPTH], dtype, "line"), scratch([SPAN, SPAN], FLOAT, "done")
         tiles = scratch([-(-rows // SIDE), self.steps, SIDE, DEPTH], "uint16", "left")
 
         def copy(row) -> tirx.Stmt:
@@ -84,9 +85,8 @@ class RoundedPanels(PanelProduct):
             return lambda number, step: tile_unit.address(buffer, tirx.floordiv(first, side) + number, step, 0, 0)
 
         def results(column, width: int, row, height: int) -> tirx.Stmt:
-            product = multiply_block(
-                self.scope, self.steps, at(tiles, row), at(self.packed, column), done, height, width
-            )
+            operands = Operands(at(tiles, row), at(self.packed, column), height, width, left_streams=True)
+            product = multiply_block(self.scope, self.steps, operands, lambda i, j: tile_unit.address(done, i, j))
 
             def one(i, j) -> tirx.Stmt:
                 return self.stages.store_product(self.stage, finish, done[i, j], row + i, column + j)
@@ -98,7 +98,7 @@ class RoundedPanels(PanelProduct):
             self.columns, lambda column, w: self._along(rows, lambda row, h: results(column, w, row, h))
         )
         rest = self.steps * DEPTH - self.depth
-        beyond = self.scope.loop(rest, lambda k: store(line, tirx.const(0, FLOAT), index(self.depth) + k), "k")
+        beyond = self.scope.loop(rest, lambda k: store(line, tirx.const(0, dtype), index(self.depth) + k), "k")
         start = (tile_unit.whole(tiles), tile_unit.whole(done), beyond if rest else None)
         return allocate([line, tiles, done], block(*start, self.scope.loop(rows, copy, "row"), blocks))
 

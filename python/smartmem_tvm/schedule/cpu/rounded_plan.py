@@ -9,6 +9,7 @@ from functools import cached_property
 from tvm import ir, tirx
 
 from ...analysis.row_chain import Product
+from ...ir.half import is_exactly
 from ...ir.kernel import Kernel
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
@@ -26,6 +27,7 @@ BLOCK = SIDE * DEPTH
 _TILE_CYCLES = 20.0  # of a product of two tiles, with its share of the loads
 _COPY, _GATHER = 0.25, 1.5  # cycles to round and copy an element that lies beside the next one, and one that does not
 _START = 3000.0  # cycles to ask for the tiles and to configure them
+_NEAR_STEPS = 16  # along the depth: 32 KiB of two tiles each
 _KEPT_BYTES = 1024 * 1024  # of copied operands that a task keeps in its second-level cache
 
 
@@ -35,13 +37,21 @@ def round_operand(value):
 
 
 def unrounded(value):
-    """What `round_operand` rounded, or a stored bfloat16 widened; None if a value is neither."""
+    """What `round_operand` rounded, or a stored bfloat16 widened; None if a value is neither.
+
+    What rounding leaves as it is, as it was stored so, becomes the bits of a bfloat16: a uint16.
+    """
     if not (isinstance(value, tirx.Cast) and str(value.ty.dtype) == FLOAT and str(value.value.ty.dtype) == BFLOAT16):
         return None
     inner = value.value
     if isinstance(inner, tirx.Cast) and str(inner.value.ty.dtype) == FLOAT:
-        return inner.value
+        return _bits(inner.value) if is_exactly(inner.value, BFLOAT16) else inner.value
     return value if isinstance(inner, ir.TensorLoad) else None
+
+
+def _bits(value):
+    """Of a float32 that a bfloat16 was widened to. TVM's lowering of bfloat16 knows no bits of it; LLVM sees a load."""
+    return (tirx.reinterpret("uint32", value) >> tirx.const(16, "uint32")).astype("uint16")
 
 
 def is_rounded(product: Product) -> bool:
@@ -94,6 +104,11 @@ class RoundedPlan(MatmulPlan):
         inner = {k: (DEPTH, SIDE), j: (2, SIDE), p: (1, 2)}
         return self._in_blocks(value, b, q, t, inner, self.columns)
 
+    @property
+    def left_stays(self) -> bool:
+        """Whether blocks of the same rows follow each other: what was copied is the inner operand, in the cache."""
+        return self.left_in_blocks and not self.right_in_blocks
+
     def _in_blocks(self, value, batch, place, step, inner: dict, length: int) -> bool:
         load = value.value if isinstance(value, tirx.Cast) else value
         if not isinstance(load, ir.TensorLoad) or str(load.ty.dtype) != BFLOAT16:
@@ -112,6 +127,11 @@ class RoundedPlan(MatmulPlan):
     def steps(self) -> int:
         """Tiles along the depth."""
         return -(-self.depth // DEPTH)
+
+    @property
+    def depth_parts(self) -> int:
+        """Parts of the depth that blocks are multiplied in: of one that stays, so much is kept in the nearest cache."""
+        return -(-self.steps // _NEAR_STEPS)
 
     @cached_property
     def tile(self) -> Tile:

@@ -28,7 +28,7 @@ from .matmul import MatmulEmitter, Task
 from .params import CpuParams
 from .rounded_plan import FLOAT, RoundedPlan
 from .rule import CpuRule
-from .tile_block import SPAN, multiply_block, round_line, round_lines
+from .tile_block import SPAN, Operands, multiply_block, round_line, round_lines
 from .tile_unit import DEPTH, SIDE
 
 
@@ -91,7 +91,8 @@ class _Emitter(MatmulEmitter):
     def _copy_left(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
         first = task.row_chunk * index(plan.row_chunks.length * SPAN)
-        line = scratch([steps * DEPTH], FLOAT, "line")
+        dtype = plan.contraction.left.ty.dtype
+        line = scratch([steps * DEPTH], dtype, "line")
         tiles = scratch([-(-self.most_rows // SIDE), steps, SIDE, DEPTH], "uint16", "left")
         buffers += [line, tiles]
 
@@ -104,15 +105,18 @@ class _Emitter(MatmulEmitter):
             return tile_unit.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
 
         self.left_at = at
-        zeros = self._zeros(plan.depth, steps * DEPTH, lambda k: store(line, tirx.const(0, FLOAT), k))
+        zeros = self._zeros(plan.depth, steps * DEPTH, lambda k: store(line, tirx.const(0, dtype), k))
         start = (tile_unit.whole(tiles), zeros)
         return block(*start, self.scope.loop(self.rows_of(task.row_chunk), row, "row", most=self.most_rows))
 
     def _copy_right(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
         first = task.column_chunk * index(plan.panel_chunks.length * SPAN)
-        lines = scratch([steps * DEPTH, SPAN], FLOAT, "lines")
-        tiles = scratch([-(-self._most_columns // SIDE), steps, DEPTH // 2, SIDE], "uint32", "right")
+        dtype = plan.contraction.right.ty.dtype
+        lines = scratch([steps * DEPTH, SPAN], dtype, "lines")
+        tiles = scratch(
+            [-(-self._most(plan.panel_chunks, plan.columns) // SIDE), steps, DEPTH // 2, SIDE], "uint32", "right"
+        )
         buffers += [lines, tiles]
 
         def panel(column, width: int) -> tirx.Stmt:
@@ -127,7 +131,7 @@ class _Emitter(MatmulEmitter):
         zeros = self._zeros(
             plan.depth,
             steps * DEPTH,
-            lambda k: self._vectors(SPAN, lambda j: store(lines, tirx.const(0, FLOAT), k, j)),
+            lambda k: self._vectors(SPAN, lambda j: store(lines, tirx.const(0, dtype), k, j)),
         )
         return block(
             tile_unit.whole(tiles), zeros, self._along(task.column_chunk, plan.panel_chunks, plan.columns, panel)
@@ -137,10 +141,10 @@ class _Emitter(MatmulEmitter):
         """What lies beyond the depth, so that it adds nothing."""
         return self.scope.loop(end - first, lambda k: body(index(first) + k), "k") if first < end else None
 
-    @property
-    def _most_columns(self) -> int:
-        chunks = self.plan.panel_chunks
-        last = self.plan.columns - (chunks.count - 1) * chunks.length * SPAN
+    @staticmethod
+    def _most(chunks: Chunks, total: int) -> int:
+        """Rows, or columns, of the largest chunk."""
+        last = total - (chunks.count - 1) * chunks.length * SPAN
         return max(last, chunks.length * SPAN if chunks.count > 1 else 0)
 
     # -- results -------------------------------------------------------------------------------------------------
@@ -152,20 +156,50 @@ class _Emitter(MatmulEmitter):
             (task.row_chunk, plan.row_chunks, plan.rows),
             (task.column_chunk, plan.panel_chunks, plan.columns),
         )
-        if plan.left_in_blocks and not plan.right_in_blocks:
-            return self._along(
-                *rows, lambda row, h: self._along(*columns, lambda column, w: self._block(task, row, h, column, w))
-            )
-        return self._along(
-            *columns, lambda column, w: self._along(*rows, lambda row, h: self._block(task, row, h, column, w))
-        )
+        if plan.left_stays:
+            return self._along(*rows, lambda row, h: self._line(task, columns, lambda column, w: (row, h, column, w)))
+        return self._along(*columns, lambda column, w: self._line(task, rows, lambda row, h: (row, h, column, w)))
 
-    def _block(self, task: Task, row, height: int, column, width: int) -> tirx.Stmt:
+    def _line(self, task: Task, blocks: tuple, at: Callable) -> tirx.Stmt:
+        """The blocks beside one that stays, one part of the depth after the other: so much of it is kept near."""
+        steps, parts = self.plan.steps, self.plan.depth_parts
+        if parts == 1:
+            return self._along(*blocks, lambda *place: self._block(task, steps, *at(*place)))
+        number, chunks, _ = blocks
+        start = number * index(chunks.length * SPAN)
+        kept = scratch([-(-self._most(*blocks[1:]) // SPAN), SPAN, SPAN], FLOAT, "kept")
+        length = -(-steps // parts)
+
+        def so_far(place) -> Callable:
+            return lambda i, j: tile_unit.address(kept, tirx.floordiv(place - start, index(SPAN)), i, j)
+
+        def part(first, count: int, begins: bool, ends: bool) -> tirx.Stmt:
+            def one(place, extent) -> tirx.Stmt:
+                before, after = (None if flag else so_far(place) for flag in (begins, ends))
+                return self._block(task, count, *at(place, extent), first, before, after)
+
+            return self._along(*blocks, one)
+
+        last = (parts - 1) * length
+        between = self.scope.loop(
+            parts - 2, lambda p: part((p + index(1)) * index(length), length, False, False), "part"
+        )
+        ends = part(index(0), length, True, False), part(index(last), steps - last, False, True)
+        return allocate([kept], block(tile_unit.whole(kept), ends[0], between if parts > 2 else None, ends[1]))
+
+    def _block(self, task, steps: int, row, height: int, column, width: int, first=None, before=None, after=None):
+        """A block of results; `before` and `after` say where sums are kept, if it is of a part of the depth."""
+        first = index(0) if first is None else first
+
         def left_at(number: int, step):
             return self.left_at(task.batch, row + index(number * SIDE), step)
 
         def right_at(number: int, step):
             return self.right_at(task.batch, column + index(number * SIDE), step)
 
-        product = multiply_block(self.scope, self.plan.steps, left_at, right_at, self.done, height, width)
-        return block(product, self.finish(task, row, column, height, width, self.done))
+        def done(i: int, j: int):
+            return tile_unit.address(self.done, i, j)
+
+        operands = Operands(left_at, right_at, height, width, not self.plan.left_stays)
+        product = multiply_block(self.scope, steps, operands, after or done, first, before)
+        return product if after else block(product, self.finish(task, row, column, height, width, self.done))

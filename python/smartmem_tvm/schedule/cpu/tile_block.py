@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tvm import tirx
 
@@ -22,7 +23,7 @@ def round_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
     def rounded(step) -> tirx.Stmt:
         halves = []
         for half in range(0, DEPTH, _ROUNDED_AT_ONCE):
-            bits = tile_unit.rounded_bits(line[_vector(step * index(DEPTH) + half)])
+            bits = _bits(line[_vector(step * index(DEPTH) + half)])
             where = [tirx.floordiv(row, side), step, tirx.floormod(row, side), _vector(index(half))]
             halves.append(tirx.BufferStore(tiles, bits, where))
         return block(*halves)
@@ -38,9 +39,7 @@ def round_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> ti
 
     def one(step, k, part: int) -> tirx.Stmt:
         at = step * index(DEPTH) + k * index(2)
-        low, high = (
-            tile_unit.rounded_bits(lines[at + index(odd), _vector(index(part))]).astype("uint32x16") for odd in (0, 1)
-        )
+        low, high = (_bits(lines[at + index(odd), _vector(index(part))]).astype("uint32x16") for odd in (0, 1))
         both = low | (high << tirx.Broadcast(tirx.const(16, "uint32"), SIDE))
         return tirx.BufferStore(tiles, both, [first + index(part // SIDE), step, k, _vector(index(0))])
 
@@ -50,31 +49,61 @@ def round_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> ti
     return scope.loop(steps, pairs, "step")
 
 
-def multiply_block(
-    scope: Scope, steps: int, left_at: Callable, right_at: Callable, done, height: int, width: int
-) -> tirx.Stmt:
-    """``done = left * right`` for a block of `height` x `width` results, in whole tiles.
+@dataclass(frozen=True)
+class Operands:
+    """Where the tiles of a block of results are, and how many there are.
 
-    Parameters
+    Attributes
     ----------
     left_at, right_at : callable
         Tile within the block, 0 or 1, and step along the depth -> where the tile is.
-    done : buffer
-        `SPAN` x `SPAN` float32.
+    height, width : int
+        Rows and columns of the block; what lies beyond them in a tile is not used.
+    left_streams : bool
+        Whether the next blocks are of other tiles of the left operand, and the same ones of the right, which the
+        first-level cache is for then.
     """
-    down, across = (range(-(-length // SIDE)) for length in (height, width))
+
+    left_at: Callable
+    right_at: Callable
+    height: int
+    width: int
+    left_streams: bool
+
+
+def multiply_block(scope: Scope, steps: int, operands: Operands, done, first=0, so_far=None) -> tirx.Stmt:
+    """``done = so_far + left * right`` for a block of results and `steps` along the depth, in whole tiles.
+
+    Parameters
+    ----------
+    done : buffer
+        `SPAN` x `SPAN` float32 at its last indices, given as a function from row and column to an address.
+    first : int or expression
+        The first step.
+    so_far : callable, optional
+        The same as `done`, of what has been added up; nothing by default.
+    """
+    down, across = (range(-(-length // SIDE)) for length in (operands.height, operands.width))
     totals = {(a, b): 2 * a + b for a in down for b in across}
 
     def step(t) -> tirx.Stmt:
-        left = [tile_unit.load(4 + a, left_at(a, t)) for a in down]
-        right = [tile_unit.load(6 + b, right_at(b, t)) for b in across]
+        left = [tile_unit.load(4 + a, operands.left_at(a, first + t), operands.left_streams) for a in down]
+        right = [tile_unit.load(6 + b, operands.right_at(b, first + t), not operands.left_streams) for b in across]
         return block(*left, *right, *(tile_unit.multiply(c, 4 + a, 6 + b) for (a, b), c in totals.items()))
 
-    def keep(a: int, b: int, c: int) -> tirx.Stmt:
-        return tile_unit.keep(c, tile_unit.address(done, a * SIDE, b * SIDE), SPAN * 4)
+    def start(a: int, b: int, c: int) -> tirx.Stmt:
+        return (
+            tile_unit.zero(c) if so_far is None else tile_unit.load(c, so_far(a * SIDE, b * SIDE), row_bytes=SPAN * 4)
+        )
 
-    start, kept = [tile_unit.zero(c) for c in totals.values()], [keep(a, b, c) for (a, b), c in totals.items()]
-    return block(*start, scope.loop(steps, step, "step"), *kept)
+    started = [start(a, b, c) for (a, b), c in totals.items()]
+    kept = [tile_unit.keep(c, done(a * SIDE, b * SIDE), SPAN * 4) for (a, b), c in totals.items()]
+    return block(*started, scope.loop(steps, step, "step"), *kept)
+
+
+def _bits(vector):
+    """Of numbers that are rounded, or were."""
+    return vector if str(vector.ty.dtype).startswith("uint16") else tile_unit.rounded_bits(vector)
 
 
 def _vector(first):

@@ -53,9 +53,9 @@ def zero(tile: int) -> tirx.Stmt:
     return _evaluate("tilezero", _number(tile))
 
 
-def load(tile: int, where) -> tirx.Stmt:
-    """Load a tile whose rows lie next to each other."""
-    return _evaluate("tileloadd64", _number(tile), where, _int64(ROW_BYTES))
+def load(tile: int, where, streams: bool = False, row_bytes: int = ROW_BYTES) -> tirx.Stmt:
+    """Load a tile; one that `streams` leaves the first-level cache to others."""
+    return _evaluate("tileloaddt164" if streams else "tileloadd64", _number(tile), where, _int64(row_bytes))
 
 
 def multiply(total: int, left: int, right: int) -> tirx.Stmt:
