@@ -215,10 +215,10 @@ class MatmulEmitter:
 
         return copy
 
-    def _one_by_one(self, width: int, copy: Callable) -> tirx.Stmt:
+    def _one_by_one(self, width: int, copy: Callable, over: Callable | None = None) -> tirx.Stmt:
         """One column after the other: its place in memory is worked out once."""
-        right = self.plan.contraction.right
-        return self.scope.loop(width, lambda j: self.over_depth(right, copy(j)), "j")
+        right, over = self.plan.contraction.right, over or self.over_depth
+        return self.scope.loop(width, lambda j: over(right, copy(j)), "j")
 
     def _next_panel(self, task: Task, column) -> NextPanel | None:
         """The panel after the one at `column`, where it lies in memory row by row."""
@@ -235,14 +235,14 @@ class MatmulEmitter:
             lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, k)),
         )
 
-    def pack_panel(self, packed, batch, column, width: int) -> tirx.Stmt:
-        """Copy the columns of a panel."""
+    def pack_panel(self, packed, batch, column, width: int, over: Callable | None = None) -> tirx.Stmt:
+        """Copy the columns of a panel; `over` are the loops over the depth, or a part of it."""
         plan, right, run = self.plan, self.plan.contraction.right, self.plan.right_run(width)
         copy = self._copy_of(packed, batch, column, lambda k, j: (k, j))
         if run == 1 and width % self.params.lanes == 0 and not chooses_along(right, plan.contraction.columns):
             run = self.params.lanes  # gathered element by element, stored as a vector
         if run == 1:
-            return self._one_by_one(width, copy)
+            return self._one_by_one(width, copy, over)
 
         def row(k, point):
             return self.scope.loop(
@@ -254,7 +254,7 @@ class MatmulEmitter:
                 UNROLL,
             )
 
-        return self.over_depth(right, row)
+        return (over or self.over_depth)(right, row)
 
     def over_depth(self, operand, body) -> tirx.Stmt:
         """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""

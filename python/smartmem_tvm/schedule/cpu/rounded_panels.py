@@ -18,7 +18,7 @@ from .panel_product import PanelProduct, is_searched
 from .params import CpuParams
 from .rounded_plan import FLOAT, unrounded
 from .row_stages import RowStages
-from .tile_block import SPAN, Operands, multiply_block, round_line, round_lines
+from .tile_block import SPAN, Operands, Sums, multiply_block, round_line, round_lines
 from .tile_unit import DEPTH, SIDE
 
 
@@ -86,7 +86,7 @@ class RoundedPanels(PanelProduct):
 
         def results(column, width: int, row, height: int) -> tirx.Stmt:
             operands = Operands(at(tiles, row), at(self.packed, column), height, width, left_streams=True)
-            product = multiply_block(self.scope, self.steps, operands, lambda i, j: tile_unit.address(done, i, j))
+            product = multiply_block(self.scope, self.steps, operands, Sums.of(done, index(0), index(0)))
 
             def one(i, j) -> tirx.Stmt:
                 return self.stages.store_product(self.stage, finish, done[i, j], row + i, column + j)

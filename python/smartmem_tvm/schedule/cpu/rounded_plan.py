@@ -28,6 +28,7 @@ _TILE_CYCLES = 20.0  # of a product of two tiles, with its share of the loads
 _COPY, _GATHER = 0.25, 1.5  # cycles to round and copy an element that lies beside the next one, and one that does not
 _START = 3000.0  # cycles to ask for the tiles and to configure them
 _NEAR_STEPS = 16  # along the depth: 32 KiB of two tiles each
+_WIDE = 2 * SPAN  # of 16 bits: two lines of memory, which are fetched together
 _KEPT_BYTES = 1024 * 1024  # of copied operands that a task keeps in its second-level cache
 
 
@@ -136,13 +137,23 @@ class RoundedPlan(MatmulPlan):
     @cached_property
     def tile(self) -> Tile:
         """Rows and columns of a block of results."""
-        return Tile(SPAN, SPAN)
+        return Tile(SPAN, self.column_span)
+
+    @property
+    def column_span(self) -> int:
+        """Columns that are copied, and stored, together: lines of memory that follow each other come faster."""
+        return _WIDE if self.left_stays and self.copies_steps else SPAN
+
+    @property
+    def copies_steps(self) -> bool:
+        """Whether the right operand can be copied one step along the depth after the other."""
+        return len(self.contraction.depth) == 1 and self.depth % DEPTH == 0
 
     @cached_property
     def parts(self) -> tuple[int, int]:
         """Chunks of rows and of columns: those that should be done first."""
         wanted = self.params.tasks if self.parallel else 1
-        spans = [max(1, length // SPAN) for length in (self.rows, self.columns)]
+        spans = [max(1, self.rows // SPAN), max(1, self.columns // self.column_span)]
         least = [
             1 if there else -(-length * self.steps * DEPTH * 2 // _KEPT_BYTES)
             for length, there in ((self.rows, self.left_in_blocks), (self.columns, self.right_in_blocks))
@@ -184,4 +195,4 @@ class RoundedPlan(MatmulPlan):
     @cached_property
     def panel_chunks(self) -> Chunks:
         """Columns of each task."""
-        return Chunks.of(self.columns // SPAN, self.parts[1])
+        return Chunks.of(self.columns // self.column_span, self.parts[1])

@@ -28,7 +28,7 @@ from .matmul import MatmulEmitter, Task
 from .params import CpuParams
 from .rounded_plan import FLOAT, RoundedPlan
 from .rule import CpuRule
-from .tile_block import SPAN, Operands, multiply_block, round_line, round_lines
+from .tile_block import SPAN, Operands, Sums, multiply_block, round_line, round_lines, round_step
 from .tile_unit import DEPTH, SIDE
 
 
@@ -54,7 +54,7 @@ class _Emitter(MatmulEmitter):
         """Copy the operands of a pair of chunks, and multiply them."""
         plan = self.plan
         task = Task(batch, row_chunk, column_chunk, None)
-        words, self.done = tile_unit.configuration(), scratch([SPAN, SPAN], FLOAT, "done")
+        words, self.done = tile_unit.configuration(), scratch([SPAN, plan.column_span], FLOAT, "done")
         copies, buffers = [], [words, self.done]
         self.left_at, self.right_at = self._stored(plan.left), self._stored(plan.right)
         if not plan.left_in_blocks:
@@ -75,13 +75,19 @@ class _Emitter(MatmulEmitter):
 
         return at
 
-    def _along(self, number, chunks: Chunks, total: int, body: Callable) -> tirx.Stmt:
+    def _along_rows(self, task: Task, body: Callable) -> tirx.Stmt:
+        return self._along(task.row_chunk, self.plan.row_chunks, self.plan.rows, SPAN, body)
+
+    def _along_columns(self, task: Task, body: Callable) -> tirx.Stmt:
+        return self._along(task.column_chunk, self.plan.panel_chunks, self.plan.columns, self.plan.column_span, body)
+
+    def _along(self, number, chunks: Chunks, total: int, span: int, body: Callable) -> tirx.Stmt:
         """``body(first, length)`` for each span of chunk `number`, the short one at the end of the last included."""
-        rest, main = total % SPAN, None
-        if total // SPAN:
+        rest, main = total % span, None
+        if total // span:
             first = number * index(chunks.length)
             main = self.scope.loop(
-                of_chunk(number, chunks), lambda t: body((first + t) * index(SPAN), SPAN), "span", most=chunks.longest
+                of_chunk(number, chunks), lambda t: body((first + t) * index(span), span), "span", most=chunks.longest
             )
         tail = [body(index(total - rest), rest)] if rest else []
         return block(main, *in_last_chunk(number, chunks, tail))
@@ -111,18 +117,23 @@ class _Emitter(MatmulEmitter):
 
     def _copy_right(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
-        first = task.column_chunk * index(plan.panel_chunks.length * SPAN)
-        dtype = plan.contraction.right.ty.dtype
-        lines = scratch([steps * DEPTH, SPAN], dtype, "lines")
-        tiles = scratch(
-            [-(-self._most(plan.panel_chunks, plan.columns) // SIDE), steps, DEPTH // 2, SIDE], "uint32", "right"
-        )
+        first = task.column_chunk * index(plan.panel_chunks.length * plan.column_span)
+        right = plan.contraction.right
+        lines = scratch([DEPTH * (1 if plan.copies_steps else steps), plan.column_span], right.ty.dtype, "lines")
+        tiles = scratch([-(-self._most_columns // SIDE), steps, DEPTH // 2, SIDE], "uint32", "right")
         buffers += [lines, tiles]
 
         def panel(column, width: int) -> tirx.Stmt:
             where = tirx.floordiv(column - first, index(SIDE))
-            copy = self.pack_panel(lines, task.batch, column, width)
-            return block(copy, round_lines(self.scope, lines, tiles, where, steps, width))
+            if not plan.copies_steps:
+                copy = self.pack_panel(lines, task.batch, column, width)
+                return block(copy, round_lines(self.scope, lines, tiles, where, steps, width))
+
+            def step(t) -> tirx.Stmt:
+                copy = self.pack_panel(lines, task.batch, column, width, lambda _, body: self._over_step(t, body))
+                return block(copy, round_step(self.scope, lines, index(0), tiles, where, t, width))
+
+            return self.scope.loop(steps, step, "step")
 
         def at(_batch, place, step):
             return tile_unit.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
@@ -131,75 +142,83 @@ class _Emitter(MatmulEmitter):
         zeros = self._zeros(
             plan.depth,
             steps * DEPTH,
-            lambda k: self._vectors(SPAN, lambda j: store(lines, tirx.const(0, dtype), k, j)),
+            lambda k: self._vectors(SPAN, lambda j: store(lines, tirx.const(0, lines.dtype), k, j)),
         )
-        return block(
-            tile_unit.whole(tiles), zeros, self._along(task.column_chunk, plan.panel_chunks, plan.columns, panel)
-        )
+        return block(tile_unit.whole(tiles), zeros, self._along_columns(task, panel))
+
+    def _over_step(self, step, body: Callable) -> tirx.Stmt:
+        """Loops over the depth of one step: `body` takes the place in it, and the iterator."""
+        (var,) = self.plan.contraction.depth
+        return self.scope.loop(DEPTH, lambda k: self.scope.simplify(body(k, {var: step * index(DEPTH) + k})), "k")
 
     def _zeros(self, first: int, end: int, body: Callable) -> tirx.Stmt | None:
         """What lies beyond the depth, so that it adds nothing."""
         return self.scope.loop(end - first, lambda k: body(index(first) + k), "k") if first < end else None
 
-    @staticmethod
-    def _most(chunks: Chunks, total: int) -> int:
-        """Rows, or columns, of the largest chunk."""
-        last = total - (chunks.count - 1) * chunks.length * SPAN
-        return max(last, chunks.length * SPAN if chunks.count > 1 else 0)
+    @property
+    def _most_columns(self) -> int:
+        plan, chunks = self.plan, self.plan.panel_chunks
+        last = plan.columns - (chunks.count - 1) * chunks.length * plan.column_span
+        return max(last, chunks.length * plan.column_span if chunks.count > 1 else 0)
 
     # -- results -------------------------------------------------------------------------------------------------
 
     def _blocks(self, task: Task) -> tirx.Stmt:
         """All blocks of results; the operand that was copied in the inner loop, where it is in the cache."""
-        plan = self.plan
-        rows, columns = (
-            (task.row_chunk, plan.row_chunks, plan.rows),
-            (task.column_chunk, plan.panel_chunks, plan.columns),
-        )
-        if plan.left_stays:
-            return self._along(*rows, lambda row, h: self._line(task, columns, lambda column, w: (row, h, column, w)))
-        return self._along(*columns, lambda column, w: self._line(task, rows, lambda row, h: (row, h, column, w)))
+        if self.plan.left_stays:
+            return self._along_rows(task, lambda row, h: self._line(task, lambda column, w: (row, h, column, w)))
+        return self._along_columns(task, lambda column, w: self._line(task, lambda row, h: (row, h, column, w)))
 
-    def _line(self, task: Task, blocks: tuple, at: Callable) -> tirx.Stmt:
+    def _line(self, task: Task, at: Callable) -> tirx.Stmt:
         """The blocks beside one that stays, one part of the depth after the other: so much of it is kept near."""
-        steps, parts = self.plan.steps, self.plan.depth_parts
+        plan, along = self.plan, self._along_columns if self.plan.left_stays else self._along_rows
+        parts, length = plan.depth_parts, -(-plan.steps // plan.depth_parts)
         if parts == 1:
-            return self._along(*blocks, lambda *place: self._block(task, steps, *at(*place)))
-        number, chunks, _ = blocks
-        start = number * index(chunks.length * SPAN)
-        kept = scratch([-(-self._most(*blocks[1:]) // SPAN), SPAN, SPAN], FLOAT, "kept")
-        length = -(-steps // parts)
+            return along(task, lambda *place: self._block(task, plan.steps, *at(*place)))
+        number, chunk = task.row_chunk, plan.row_chunks.length * SPAN
+        if plan.left_stays:
+            number, chunk = task.column_chunk, plan.panel_chunks.length * plan.column_span
+        most = self._most_columns if plan.left_stays else self.most_rows
+        kept = scratch([-(-most // SPAN), SPAN, SPAN], FLOAT, "kept")
 
-        def so_far(place) -> Callable:
-            return lambda i, j: tile_unit.address(kept, tirx.floordiv(place - start, index(SPAN)), i, j)
+        def so_far(row, column) -> Sums:
+            place = (column if plan.left_stays else row) - number * index(chunk)
+            return Sums.of(kept, tirx.floordiv(place, index(SPAN)), index(0), index(0))
 
-        def part(first, count: int, begins: bool, ends: bool) -> tirx.Stmt:
-            def one(place, extent) -> tirx.Stmt:
-                before, after = (None if flag else so_far(place) for flag in (begins, ends))
-                return self._block(task, count, *at(place, extent), first, before, after)
+        def part(first, count: int, begins: bool = False, ends: bool = False) -> tirx.Stmt:
+            before, after = (None if flag else so_far for flag in (begins, ends))
+            return along(task, lambda *place: self._block(task, count, *at(*place), first, before, after))
 
-            return self._along(*blocks, one)
+        def between(p) -> tirx.Stmt:
+            return part((p + index(1)) * index(length), length)
 
         last = (parts - 1) * length
-        between = self.scope.loop(
-            parts - 2, lambda p: part((p + index(1)) * index(length), length, False, False), "part"
-        )
-        ends = part(index(0), length, True, False), part(index(last), steps - last, False, True)
-        return allocate([kept], block(tile_unit.whole(kept), ends[0], between if parts > 2 else None, ends[1]))
+        middle = self.scope.loop(parts - 2, between, "part") if parts > 2 else None
+        ends = part(index(0), length, begins=True), part(index(last), plan.steps - last, ends=True)
+        return allocate([kept], block(tile_unit.whole(kept), ends[0], middle, ends[1]))
 
     def _block(self, task, steps: int, row, height: int, column, width: int, first=None, before=None, after=None):
-        """A block of results; `before` and `after` say where sums are kept, if it is of a part of the depth."""
+        """Blocks of results; `before` and `after` say where sums are kept, if it is of a part of the depth."""
         first = index(0) if first is None else first
 
-        def left_at(number: int, step):
-            return self.left_at(task.batch, row + index(number * SIDE), step)
+        def product(beside, across: int) -> tirx.Stmt:
+            def left_at(number: int, step):
+                return self.left_at(task.batch, row + index(number * SIDE), step)
 
-        def right_at(number: int, step):
-            return self.right_at(task.batch, column + index(number * SIDE), step)
+            def right_at(number: int, step):
+                return self.right_at(task.batch, column + beside + index(number * SIDE), step)
 
-        def done(i: int, j: int):
-            return tile_unit.address(self.done, i, j)
+            operands = Operands(left_at, right_at, height, across, not self.plan.left_stays)
+            done = after(row, column + beside) if after else Sums.of(self.done, index(0), beside)
+            return multiply_block(
+                self.scope, steps, operands, done, first, before(row, column + beside) if before else None
+            )
 
-        operands = Operands(left_at, right_at, height, width, not self.plan.left_stays)
-        product = multiply_block(self.scope, steps, operands, after or done, first, before)
-        return product if after else block(product, self.finish(task, row, column, height, width, self.done))
+        rest = width % SPAN
+        products = block(
+            self.scope.loop(width // SPAN, lambda t: product(t * index(SPAN), SPAN), "block")
+            if width >= SPAN
+            else None,
+            product(index(width - rest), rest) if rest else None,
+        )
+        return products if after else block(products, self.finish(task, row, column, height, width, self.done))

@@ -34,19 +34,40 @@ def round_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
 def round_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> tirx.Stmt:
     """``tiles[first + j // 16, k // 32, k % 32 // 2, j % 16] = bfloat16(lines[k, j]), bfloat16(lines[k + 1, j])``.
 
-    Up to `SPAN` columns of a right operand; `tiles` are of pairs, as uint32.
+    Columns of a right operand; `tiles` are of pairs, as uint32.
     """
+    return scope.loop(
+        steps, lambda step: round_step(scope, lines, step * index(DEPTH), tiles, first, step, width), "step"
+    )
 
-    def one(step, k, part: int) -> tirx.Stmt:
-        at = step * index(DEPTH) + k * index(2)
-        low, high = (_bits(lines[at + index(odd), _vector(index(part))]).astype("uint32x16") for odd in (0, 1))
+
+def round_step(scope: Scope, lines, at, tiles, first, step, width: int) -> tirx.Stmt:
+    """The same for one step along the depth, which is at `at` in `lines`."""
+
+    def one(k, part: int) -> tirx.Stmt:
+        row = at + k * index(2)
+        low, high = (_bits(lines[row + index(odd), _vector(index(part))]).astype("uint32x16") for odd in (0, 1))
         both = low | (high << tirx.Broadcast(tirx.const(16, "uint32"), SIDE))
         return tirx.BufferStore(tiles, both, [first + index(part // SIDE), step, k, _vector(index(0))])
 
-    def pairs(step) -> tirx.Stmt:
-        return scope.loop(DEPTH // 2, lambda k: block(*(one(step, k, part) for part in range(0, width, SIDE))), "pair")
+    return scope.loop(DEPTH // 2, lambda k: block(*(one(k, part) for part in range(0, width, SIDE))), "pair")
 
-    return scope.loop(steps, pairs, "step")
+
+@dataclass(frozen=True)
+class Sums:
+    """Where a block of 32 x 32 sums is: row and column in it -> an address; bytes from a row to the next."""
+
+    at: Callable
+    row_bytes: int
+
+    @classmethod
+    def of(cls, buffer, *first) -> Sums:
+        """The block whose last two indices begin at the last two of `first`."""
+        *outer, row, column = first
+        return cls(
+            lambda i, j: tile_unit.address(buffer, *outer, row + index(i), column + index(j)),
+            int(buffer.shape[-1]) * 4,
+        )
 
 
 @dataclass(frozen=True)
@@ -71,17 +92,17 @@ class Operands:
     left_streams: bool
 
 
-def multiply_block(scope: Scope, steps: int, operands: Operands, done, first=0, so_far=None) -> tirx.Stmt:
+def multiply_block(
+    scope: Scope, steps: int, operands: Operands, done: Sums, first=0, so_far: Sums | None = None
+) -> tirx.Stmt:
     """``done = so_far + left * right`` for a block of results and `steps` along the depth, in whole tiles.
 
     Parameters
     ----------
-    done : buffer
-        `SPAN` x `SPAN` float32 at its last indices, given as a function from row and column to an address.
     first : int or expression
         The first step.
-    so_far : callable, optional
-        The same as `done`, of what has been added up; nothing by default.
+    so_far : Sums, optional
+        What has been added up; nothing by default.
     """
     down, across = (range(-(-length // SIDE)) for length in (operands.height, operands.width))
     totals = {(a, b): 2 * a + b for a in down for b in across}
@@ -92,12 +113,12 @@ def multiply_block(scope: Scope, steps: int, operands: Operands, done, first=0, 
         return block(*left, *right, *(tile_unit.multiply(c, 4 + a, 6 + b) for (a, b), c in totals.items()))
 
     def start(a: int, b: int, c: int) -> tirx.Stmt:
-        return (
-            tile_unit.zero(c) if so_far is None else tile_unit.load(c, so_far(a * SIDE, b * SIDE), row_bytes=SPAN * 4)
-        )
+        if so_far is None:
+            return tile_unit.zero(c)
+        return tile_unit.load(c, so_far.at(a * SIDE, b * SIDE), row_bytes=so_far.row_bytes)
 
     started = [start(a, b, c) for (a, b), c in totals.items()]
-    kept = [tile_unit.keep(c, done(a * SIDE, b * SIDE), SPAN * 4) for (a, b), c in totals.items()]
+    kept = [tile_unit.keep(c, done.at(a * SIDE, b * SIDE), done.row_bytes) for (a, b), c in totals.items()]
     return block(*started, scope.loop(steps, step, "step"), *kept)
 
 
