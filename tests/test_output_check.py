@@ -15,7 +15,7 @@ from helpers import constant, module, op
 from smartmem_tvm import pass_registry
 from smartmem_tvm.errors import CheckError, UserError
 from smartmem_tvm.ir.kernel import rewrite_stages
-from smartmem_tvm.output_check import OutputCheck, shortens
+from smartmem_tvm.output_check import OutputCheck
 from smartmem_tvm.target import parse_target
 
 CHECKED = sm.Options(check="outputs")
@@ -124,11 +124,3 @@ def test_an_unknown_check_is_refused(mod):
         sm.Options(check="everything")
     with pytest.raises(UserError, match="use maps or outputs"):
         relax.get_pipeline("smartmem", check="everything")
-
-
-def test_where_numbers_get_shorter():
-    """bfloat16 is stored from the phase of its own on, which GPUs have, and from the schedules on otherwise."""
-    found = {(phase, kind) for phase in ("fuse", "precision", "schedule") for kind in ("half", "bfloat16")}
-    assert {each for each in found if shortens(*each)} == {
-        ("precision", "half"), ("precision", "bfloat16"), ("schedule", "bfloat16")
-    }  # fmt: skip

@@ -15,7 +15,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from helpers import assert_same_results, bindings, calls, legalize, module, op, random, run
+from helpers import assert_same_results, bindings, calls, legalize, module, nodes, op, random, run
 from smartmem_tvm.deploy.memory_plan import memory_plan
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import Options, graph_phases, lower_phases, phases_of, run_phases
@@ -339,3 +339,16 @@ def test_textures_keep_to_the_limits_of_the_target(limit, memory):
     assert between["memory"] == memory and result["reason"] == "it is a result of the function"
     if memory == "buffer":
         assert between["reason"] == "it would have 5 columns, and images of the device at most 4"
+
+
+def test_tensors_between_kernels_are_bfloat16_on_a_cpu_and_weights_what_they_were(expected):
+    """With loops of no tiles the graph computes what it did but for what is stored: `round-products` comes later."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
+    with target:
+        mod = run_phases(network(), graph_phases(target), Options(precision="bfloat16"))
+    found = nodes(mod)
+    assert {str(node.var.ty.dtype) for node in found[:-1]} == {"bfloat16"} and len(found) > 2
+    weights = [arg for node in found for arg in node.args if isinstance(arg, ir.Constant)]
+    assert {str(each.ty.dtype) for each in weights} == {"float32"}
+    (got,) = run(mod, *random((TOKENS, SIZE)))
+    assert 0 < np.abs(got - expected).max() < 2e-2 * np.abs(expected).max()

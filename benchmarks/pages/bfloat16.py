@@ -11,10 +11,15 @@ _HEAD = """
 
 `--precision bfloat16`: what matmuls, convolutions and attention multiply is rounded to bfloat16, and multiplied by the
 tile unit of CPUs that have one: AMX, of Intel since Sapphire Rapids, on Linux. `{"kind": "llvm", "mcpu":
-"sapphirerapids"}` is such a target. Sums are float32, and so is all else: what follows a product in its kernel,
-softmax, normalisations, tensors between kernels. Weights are rounded, and put into tiles, when the model is compiled;
-what is computed is rounded where it is copied into tiles. Other CPUs are refused. AVX512_BF16 alone, without tiles, is
-not used.
+"sapphirerapids"}` is such a target. Tensors between kernels are bfloat16 in memory. Sums are float32, and so is all
+that is computed: what follows a product in its kernel, softmax, normalisations. Weights that are multiplied so are
+rounded, and put into tiles, when the model is compiled; others stay float32. What a product copies into tiles is not
+rounded again where it is stored so. Other CPUs are refused. AVX512_BF16 alone, without tiles, is not used.
+
+Two tiles of 16 x 16 results down and two across share their operands. The product of two such tiles takes 18 cycles,
+and 24 if both come from the second-level cache. So one stays in the first: it is multiplied with all of the other in
+parts of 512 along the depth, sums are kept between parts, and what passes through is loaded by an instruction that
+leaves the cache to the one that stays (`tileloaddt1`).
 
 These stay in float32, and `decisions` of `explain.json` says of each product why: products with a vector, grouped
 convolutions and those that slide over few channels, and products that would take longer, by a model of both schedules
@@ -29,8 +34,8 @@ The largest absolute error against torch in float64, on the same weights and inp
 the output; *torch bfloat16* is the network with all weights and tensors in bfloat16.
 """
 _CONDITION = """
-OpenVINO's default is faster on ResNeXt-50. Our tensors between convolutions are float32 planes, which each convolution
-rounds into tiles anew, and grouped convolutions stay in float32.
+OpenVINO's default is faster on ResNeXt-50. A third of our time is in grouped convolutions and the first one, which
+stay in float32, and half in products whose images are planes: they wait for lines of memory far from each other.
 """
 _SYSTEMS = (*OURS, *OPENVINO)
 

@@ -33,7 +33,7 @@ class Options:
     precision : str
         ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
         `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: tensors in memory and the factors of
-        products are bfloat16, on CPUs the factors alone (`RoundProducts`); ``tf32``: factors of products are tf32
+        products are bfloat16 (`RoundProducts` on CPUs); ``tf32``: factors of products are tf32
         (`RoundFactors`). See `require_precision` for the targets.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.

@@ -20,16 +20,11 @@ from .target import is_cpu
 _logger = logging.getLogger(__name__)
 
 _NOT_FOR_CPUS = ("textures", "layout", "schedule")  # the first of these on a GPU, and what comes after it
-_LOWERED = "lower"
+_SHORTENS, _LOWERED = "precision", "lower"
 _BY_DTYPE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 _INTEGERS = 2  # 0 and 1 are valid as ids, flags and indices
 
 Named = tuple[str, tvm.transform.Pass]
-
-
-def shortens(phase: str, precision: str) -> bool:
-    """Whether a phase makes numbers shorter: one of its own on GPUs; the schedules on CPUs, for bfloat16."""
-    return phase == "precision" or (phase == "schedule" and precision == "bfloat16")
 
 
 class OutputCheck:
@@ -81,7 +76,7 @@ class OutputCheck:
         CheckError
             If an output differs; names the pass, which is found by running them one by one.
         """
-        self._half |= shortens(phase, self._precision)
+        self._half |= phase == _SHORTENS
         self._foreign |= not self._on_cpu and phase in _NOT_FOR_CPUS
         if self._foreign:
             return

@@ -21,7 +21,7 @@ from .device import describe
 FOLDER_VARIABLE = "SMARTMEM_SPEED_CACHE"
 """Names the folder, ``0`` for none; without, it is one in the user's cache folder."""
 _logger = logging.getLogger(__name__)
-_FORMAT = "3"  # of what is kept, and of how it is measured
+_FORMAT = "4"  # of what is kept, and of how it is measured
 
 
 def speed_of(target: Target, again: bool = False) -> Speed | None:
