@@ -3,12 +3,14 @@
 
 import numpy as np
 import pytest
+import tvm
 from tvm import ir, relax
 
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
 from smartmem_tvm.analysis.classify import reduces
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.ir.movement import movement
+from smartmem_tvm.schedule.price import Prices
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 
@@ -375,3 +377,25 @@ def test_numbers_are_those_of_numpy():
     (x, w, residual) = random((5, 6), (6, 8), (5, 8))
     after = fused(legal(lambda x, w, r: op.add(op.nn.relu(op.matmul(x, w)), r), (5, 6), (6, 8), (5, 8)))
     np.testing.assert_allclose(run(after, x, w, residual)[0], np.maximum(x @ w, 0) + residual, rtol=1e-5, atol=1e-5)
+
+
+def gated(tokens: int):
+    """A gate and what it lets through, of one merged projection."""
+
+    def build(x):
+        both = op.matmul(x, constant(128, 192))
+        gate, value = (op.strided_slice(both, axes=[1], begin=[at], end=[at + 96]) for at in (0, 96))
+        return op.multiply(op.sigmoid(gate), value)
+
+    return EliminateLayout()(legal(build, (tokens, 128)))
+
+
+@pytest.mark.parametrize("tokens, kernels", [(48, 2), (4096, 1)])
+def test_weights_of_two_sums_are_read_in_the_order_they_are_in(tokens, kernels):
+    """Which costs each weight so much, and what passes between two kernels so much for each token."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    before = gated(tokens)
+    after = FuseOperators(prices=Prices(target))(before)
+    assert len(nodes(after)) == kernels
+    assert_same_results(before, after, *random((tokens, 128)))
+    assert len(nodes(FuseOperators()(before))) == 1

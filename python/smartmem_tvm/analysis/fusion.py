@@ -30,7 +30,7 @@ from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
 from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
 from .classify import CHEAP, MOST_DIVISIONS, cost, mapping_type, quadrant, reduces, transcendental_calls
-from .fusion_price import NO_PRICE, PRICIER, Prices, Verdict, evaluations, judge, position, repeats_in_windows
+from .fusion_price import NO_PRICE, PRICIER, UNPACKED, Prices, Verdict, evaluations, judge, position, repeats_in_windows
 
 # Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
 LAUNCH_BYTES = 64 * 1024
@@ -114,7 +114,8 @@ class FusionCheck:
         trial = FusionTrial(self.graph, [node], producer, inline_output=False)
         # Read through several maps, its sums become several: few rules of schedules know what to do with them.
         several = len(node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])) > 1
-        return self._decide(first, [second], trial, "each element is read once", several)
+        unpacked = UNPACKED * _weights(producer) if several else 0.0
+        return self._decide(first, [second], trial, "each element is read once", several, unpacked)
 
     def _cannot_end_with(self, producer: Node, node: Node) -> str:
         if producer.kernel is None:
@@ -176,10 +177,19 @@ class FusionCheck:
         return None
 
     def _decide(
-        self, first: MappingType, seconds: list[MappingType], trial: FusionTrial, why: str, priced: bool
+        self,
+        first: MappingType,
+        seconds: list[MappingType],
+        trial: FusionTrial,
+        why: str,
+        priced: bool,
+        more: float = 0.0,
     ) -> FusionDecision:
-        """The last word on a pair that nothing speaks against: its price if that is asked, then `_allowed`."""
-        verdict = judge(self.prices, trial.kernels, trial.apart) if priced else NO_PRICE
+        """The last word on a pair that nothing speaks against: its price if that is asked, then `_allowed`.
+
+        `more` are cycles of the fused kernel that its price does not know of.
+        """
+        verdict = judge(self.prices, trial.kernels, trial.apart, more) if priced else NO_PRICE
         if verdict.refuses:
             return FusionDecision(False, PRICIER, verdict=verdict)
         return replace(self._allowed(first, seconds, trial, why), verdict=verdict)
@@ -276,6 +286,16 @@ def local_bytes(kernel: Kernel) -> int:
 def item_bytes(buffer) -> int:
     """Size of one element."""
     return (buffer.dtype.bits + 7) // 8
+
+
+def _weights(node: Node) -> int:
+    """Elements of the constants that a kernel multiplies by and adds up."""
+    reductions = [stage for stage in node.kernel.stages if stage.reduction]
+    return sum(
+        math.prod(shape_of(buffer))
+        for buffer, arg in zip(node.kernel.inputs, node.args, strict=True)
+        if isinstance(arg, ir.Constant) and any(stage.maps(buffer) for stage in reductions)
+    )
 
 
 def _calls(node: Node) -> int:
