@@ -61,6 +61,31 @@ def test_deep_and_wide_products(check):
         check(inputs, output, np.matmul, "Matmul")
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("shape", [(37, 240, 96), (130, 1000, 70), (61, 360, 45), (300, 512, 64)])
+def test_deep_products_are_added_up_in_parts(check, shape, lanes, transposed):
+    """With an epilogue, chunks of rows and of columns, and a last panel that is narrower."""
+    params = CpuParams(lanes=lanes, cores=3, serial_below=1, panel_bytes=4 * 64 * 24)
+    inputs, total = matmul(*shape, transposed)
+    output = topi.nn.relu(topi.add(total, f32(0.5)))
+    found = max(plan.depth_parts for plan in plans(inputs, total, params))
+    assert found > 2 and max(plan.depth_parts for plan in plans(inputs, total)) == 1
+    check(
+        inputs,
+        output,
+        lambda a, b: np.maximum(a @ (b.T if transposed else b) + 0.5, 0),
+        "Matmul",
+        params=params,
+    )
+
+
+def test_a_product_of_few_rows_reads_its_weights_once():
+    params = CpuParams(panel_bytes=4 * 64 * 24)
+    assert with_rows(3, matmul(3, 4000, 64), params).depth_parts == 1
+    assert with_rows(64, matmul(64, 4000, 3), params).depth_parts > 1
+
+
 @pytest.mark.parametrize("pixels", [(6, 8), (7, 7), (1, 5)])
 def test_channels_first_result_of_a_channels_last_product(check, pixels):
     high, wide = pixels

@@ -108,6 +108,17 @@ class Copied:
     right: Callable
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of the depth: sums come from `kept`, which begins at `first_row`, and go back there unless it `ends`."""
+
+    first: object
+    length: int
+    kept: object
+    first_row: object
+    ends: bool
+
+
 class MatmulEmitter:
     """Writes the nest of one contraction."""
 
@@ -187,11 +198,10 @@ class MatmulEmitter:
 
     def _panel(self, task: Task, column, width: int, beside: Copied | None = None) -> tirx.Stmt:
         plan = self.plan
-        coming = self._next_panel(task, column) if width == plan.tile.width else None
         if not plan.right_packed:
-            return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k), coming)
+            return self._tiles(task, column, width, lambda k, j: plan.right(task.batch, column + j, k))
         panel = self._copied(task, column, width)
-        tiles = self._tiles(task, column, width, panel.right, coming, beside)
+        tiles = self._tiles(task, column, width, panel.right, beside)
         return allocate([panel.packed], block(panel.pack, tiles))
 
     def _copied(self, task: Task, column, width: int) -> Copied:
@@ -220,19 +230,23 @@ class MatmulEmitter:
         right, over = self.plan.contraction.right, over or self.over_depth
         return self.scope.loop(width, lambda j: over(right, copy(j)), "j")
 
-    def _next_panel(self, task: Task, column) -> NextPanel | None:
-        """The panel after the one at `column`, where it lies in memory row by row."""
+    def _next_panel(self, task: Task, column, part: Part | None = None) -> NextPanel | None:
+        """The panel after the one at `column`, where it lies in memory row by row; of a part, its next one."""
         plan, width = self.plan, self.plan.tile.width
         known = plan.in_panels or (plan.right_packed and plan.right_lies_in_rows)
         if not known or plan.panels < 2 or plan.tiles_in_turn < 2:
             return None  # the only tile of a panel waits for that one
-        last = index((plan.panels - 1) * width)
-        after = self.scope.analyzer.simplify(tirx.min(column + index(width), last))
+        first, after = index(0), column
+        if part is None or part.ends:
+            last = index((plan.panels - 1) * width)
+            after = self.scope.analyzer.simplify(tirx.min(column + index(width), last))
+        else:
+            first = part.first + index(part.length)
         return NextPanel(
-            plan.depth,
+            plan.depth if part is None else part.length,
             width,
             plan.tiles_in_turn,
-            lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, k)),
+            lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, first + k)),
         )
 
     def pack_panel(self, packed, batch, column, width: int, over: Callable | None = None) -> tirx.Stmt:
@@ -283,19 +297,46 @@ class MatmulEmitter:
 
     # -- tiles ---------------------------------------------------------------------------------------------------
 
-    def _tiles(
-        self, task: Task, column, width: int, right, coming: NextPanel | None = None, beside: Copied | None = None
+    def _tiles(self, task: Task, column, width: int, right, beside: Copied | None = None) -> tirx.Stmt:
+        """All tiles of a panel, in each part of the depth if it is cut."""
+        plan = self.plan
+        if plan.depth_parts == 1:
+            return self._tiles_of(task, column, width, right, None, beside)
+        length, first_row = plan.depth // plan.depth_parts, task.row_chunk * index(self._chunk_rows)
+        kept = scratch([self.most_rows, width], self.reduction.accumulator.ty.dtype, "kept")
+
+        def part(number, ends: bool) -> tirx.Stmt:
+            return self._tiles_of(
+                task, column, width, right, Part(number * index(length), length, kept, first_row, ends)
+            )
+
+        def start(row) -> tirx.Stmt:
+            return self._vectors(width, lambda j: store(kept, self.reduction.init, row, j))
+
+        rows, last = self.rows_of(task.row_chunk), plan.depth_parts - 1
+        begin = self.scope.loop(rows, start, "row", most=self.most_rows)
+        return allocate(
+            [kept], block(begin, self.scope.loop(last, lambda p: part(p, False), "part"), part(index(last), True))
+        )
+
+    @property
+    def _chunk_rows(self) -> int:
+        return self.plan.row_chunks.length * self.plan.tile.height
+
+    def _tiles_of(
+        self, task: Task, column, width: int, right, part: Part | None, beside: Copied | None = None
     ) -> tirx.Stmt:
         plan, chunks = self.plan, self.plan.row_tiles
-        first, statements, tails = task.row_chunk * index(plan.row_chunks.length * plan.tile.height), [], []
+        coming = self._next_panel(task, column, part) if width == plan.tile.width else None
+        first, statements, tails = task.row_chunk * index(self._chunk_rows), [], []
 
         def tiles(row, height: int, done: int) -> Callable:
             def tile(t):
                 share = None if coming is None else coming.share(index(done) + t)
                 at = row + t * index(height)
-                if plan.rows_asked_for:
+                if plan.rows_asked_for and part is None:
                     share = self._next_rows(task, at + index(height), height).share(share)
-                tile = self._tile(task, at, column, height, width, right, share)
+                tile = self._tile(task, at, column, height, width, right, share, part)
                 return tile if beside is None else block(tile, self._beside(task, at, column, height, width, beside))
 
             return tile
@@ -309,17 +350,33 @@ class MatmulEmitter:
             done += count
         return block(*statements, *in_last_chunk(task.row_chunk, plan.row_chunks, tails))
 
-    def _tile(self, task: Task, row, column, height: int, width: int, right, share: Share | None = None) -> tirx.Stmt:
+    def _tile(
+        self,
+        task: Task,
+        row,
+        column,
+        height: int,
+        width: int,
+        right,
+        share: Share | None = None,
+        part: Part | None = None,
+    ) -> tirx.Stmt:
         if self.plan.is_narrow(width):
             return self._narrow_tile(task, row, column, height, width, right)
         acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
-        start = block(
-            self._ask_for_results(task, row, column, height, width), acc.set(lambda i, j, _: self.reduction.init)
-        )
-        total = self._steps(
-            lambda k: acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j)),
-            share,
-        )
+
+        def product(k) -> tirx.Stmt:
+            return acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j))
+
+        if part is None:
+            start, total = acc.set(lambda i, j, _: self.reduction.init), self._steps(product, share, self.plan.depth)
+        else:
+            start = acc.set(lambda i, j, _: part.kept[row - part.first_row + i, j])
+            total = self._steps(lambda k: product(part.first + k), share, part.length)
+            if not part.ends:
+                keep = acc.each(lambda i, j, value: store(part.kept, value, row - part.first_row + i, j))
+                return acc.allocate(start, total, keep)
+        start = block(self._ask_for_results(task, row, column, height, width), start)
         if self._finishes_in_registers:
             finish = acc.each(lambda i, j, value: self._result(value, task, row + i, column + j))
             return acc.allocate(start, total, finish)
@@ -383,10 +440,10 @@ class MatmulEmitter:
         multiply = self.scope.loop(self.plan.depth // steps, add, "k")
         return allocate([lanes], block(acc.allocate(start, multiply, spill), sums))
 
-    def _steps(self, add: Callable, share: Share | None) -> tirx.Stmt:
+    def _steps(self, add: Callable, share: Share | None, depth: int) -> tirx.Stmt:
         if share is None:
-            return self._steps_of(index(0), self.plan.depth, add)
-        length = self.plan.depth // share.pieces
+            return self._steps_of(index(0), depth, add)
+        length = depth // share.pieces
 
         def piece(number):
             return block(share.ask(number), self._steps_of(number * index(length), length, add))
