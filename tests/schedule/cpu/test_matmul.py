@@ -80,6 +80,12 @@ def test_deep_products_are_added_up_in_parts(check, shape, lanes, transposed):
     )
 
 
+def test_the_tile_of_a_product_in_parts_is_that_of_a_panel_that_stays_near():
+    params = CpuParams(lanes=16, registers=32)
+    deep, near = (with_rows(128, matmul(128, depth, 1024), params) for depth in (16384, 1024))
+    assert deep.tile == near.tile and deep.depth_parts == 16 and near.depth_parts == 1
+
+
 def test_a_product_of_few_rows_reads_its_weights_once():
     params = CpuParams(panel_bytes=4 * 64 * 24)
     assert with_rows(3, matmul(3, 4000, 64), params).depth_parts == 1

@@ -102,8 +102,11 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def tile(self) -> Tile:
-        """The register tile."""
-        return best_tile(self.rows, self.columns, self.params, self.depth)
+        """The register tile; where the depth is cut in parts, a panel costs what it does in the nearer cache."""
+        params, depth = self.params, self.depth
+        if self.rows >= params.pack_reuse * max(params.tile_rows):
+            depth = min(depth, params.panel_bytes // (_FLOAT_BYTES * params.lanes))
+        return best_tile(self.rows, self.columns, params, depth)
 
     @cached_property
     def panels(self) -> int:
