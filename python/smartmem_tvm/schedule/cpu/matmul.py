@@ -240,8 +240,8 @@ class MatmulEmitter:
         if part is None or part.ends:
             last = index((plan.panels - 1) * width)
             after = self.scope.analyzer.simplify(tirx.min(column + index(width), last))
-        else:
-            first = part.first + index(part.length)
+        else:  # the last one may be shorter
+            first = tirx.min(part.first + index(part.length), index(plan.depth - part.length))
         return NextPanel(
             plan.depth if part is None else part.length,
             width,
@@ -302,22 +302,22 @@ class MatmulEmitter:
         plan = self.plan
         if plan.depth_parts == 1:
             return self._tiles_of(task, column, width, right, None, beside)
-        length, first_row = plan.depth // plan.depth_parts, task.row_chunk * index(self._chunk_rows)
         kept = scratch([self.most_rows, width], self.reduction.accumulator.ty.dtype, "kept")
+        last = (plan.depth_parts - 1) * plan.part_length
 
-        def part(number, ends: bool) -> tirx.Stmt:
-            return self._tiles_of(
-                task, column, width, right, Part(number * index(length), length, kept, first_row, ends)
-            )
+        def part(first, length: int, ends: bool = False) -> tirx.Stmt:
+            of = Part(first, length, kept, task.row_chunk * index(self._chunk_rows), ends)
+            return self._tiles_of(task, column, width, right, of)
+
+        def whole(number) -> tirx.Stmt:
+            return part(number * index(plan.part_length), plan.part_length)
 
         def start(row) -> tirx.Stmt:
             return self._vectors(width, lambda j: store(kept, self.reduction.init, row, j))
 
-        rows, last = self.rows_of(task.row_chunk), plan.depth_parts - 1
-        begin = self.scope.loop(rows, start, "row", most=self.most_rows)
-        return allocate(
-            [kept], block(begin, self.scope.loop(last, lambda p: part(p, False), "part"), part(index(last), True))
-        )
+        begin = self.scope.loop(self.rows_of(task.row_chunk), start, "row", most=self.most_rows)
+        parts = self.scope.loop(plan.depth_parts - 1, whole, "part"), part(index(last), plan.depth - last, ends=True)
+        return allocate([kept], block(begin, *parts))
 
     @property
     def _chunk_rows(self) -> int:

@@ -11,7 +11,7 @@ from tvm import ir
 
 from ...ir.kernel import substitute
 from ...ir.walk import loads
-from ..core.expressions import Walk, chooses_along, contiguous_run, largest_divisor, uses
+from ..core.expressions import Walk, chooses_along, contiguous_run, uses
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
@@ -141,8 +141,12 @@ class MatmulPlan(FusedContraction):
         again = self.rows >= self.params.pack_reuse * self.tile.height
         if not packed or not again or self.depth <= 2 * most or any(map(self.is_narrow, self.tails)):
             return 1
-        length = largest_divisor(self.depth, most)
-        return self.depth // length if length >= most // 4 else 1
+        return -(-self.depth // most)
+
+    @property
+    def part_length(self) -> int:
+        """Steps of such a part; the last one may be shorter."""
+        return -(-self.depth // self.depth_parts)
 
     @cached_property
     def rows_asked_for(self) -> bool:
@@ -322,7 +326,7 @@ class MatmulPlan(FusedContraction):
         """How many chunks of rows and of columns: those that should be done first."""
         tiles, panels = max(1, self.rows // self.tile.height), max(1, self.panels)
         wanted = self.params.cores * self.params.tasks_per_core if self.parallel else 1
-        near = self.rows * self._near_depth * _FLOAT_BYTES // self.params.panel_bytes + 2  # chunks are of whole tiles
+        near = self.rows * self.part_length * _FLOAT_BYTES // self.params.panel_bytes + 2  # chunks are of whole tiles
         pairs = []
         for rows in range(1, min(tiles, max(near, wanted)) + 1):
             for columns in range(1, min(panels, wanted) + 1):
@@ -330,17 +334,13 @@ class MatmulPlan(FusedContraction):
                     pairs.append((rows, columns))
         return min(pairs, key=lambda pair: (self._time(*pair), pair))
 
-    @property
-    def _near_depth(self) -> int:
-        return self.depth // self.depth_parts
-
     def _time(self, row_parts: int, column_parts: int) -> float:
         """Estimated cycles until the last thread is done: rounds of tasks, each multiplying and packing its share."""
         tiles = -(-max(1, self.rows // self.tile.height) // row_parts)
         panels = -(-max(1, self.panels) // column_parts)
         rows, columns = tiles * self.tile.height, panels * self.tile.width
         waiting = _FAR_WEIGHT if self.right_packed else _FAR
-        far = 0 if rows * self._near_depth * _FLOAT_BYTES <= self.params.panel_bytes else waiting * self.tile.height
+        far = 0 if rows * self.part_length * _FLOAT_BYTES <= self.params.panel_bytes else waiting * self.tile.height
         work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params, self.depth) + far)
         left = rows * self._copy(self.left_packed, 4)
         right = columns * (self._copy_of_right if self.right_packed else _FETCH)
