@@ -61,23 +61,25 @@ def test_deep_and_wide_products(check):
         check(inputs, output, np.matmul, "Matmul")
 
 
-@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("shape", [(37, 240, 96), (130, 1000, 70), (61, 359, 45), (300, 512, 64)])
-def test_deep_products_are_added_up_in_parts(check, shape, lanes, transposed):
-    """With an epilogue, chunks of rows and of columns, and a last panel that is narrower."""
-    params = CpuParams(lanes=lanes, cores=3, serial_below=1, panel_bytes=4 * 64 * 24)
-    inputs, total = matmul(*shape, transposed)
-    output = topi.nn.relu(topi.add(total, f32(0.5)))
-    found = max(plan.depth_parts for plan in plans(inputs, total, params))
-    assert found > 2 and max(plan.depth_parts for plan in plans(inputs, total)) == 1
-    check(
-        inputs,
-        output,
-        lambda a, b: np.maximum(a @ (b.T if transposed else b) + 0.5, 0),
-        "Matmul",
-        params=params,
+def test_deep_products_of_weights_in_panels_are_added_up_in_parts(check, shape, lanes):
+    """With an epilogue, chunks of rows and of columns, a narrower panel at the end, and a shorter part."""
+    rows, depth, columns = shape
+    params = CpuParams(
+        lanes=lanes, cores=3, serial_below=1, tile_rows=(6,), tile_vectors=(2,), panel_bytes=4 * 2 * lanes * 100
     )
+    width, k = 2 * lanes, te.reduce_axis((0, depth), "k")
+    a = te.placeholder((rows, depth), name="a")
+    b = te.placeholder((-(-columns // width), depth, width), name="b")
+    total = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[j // width, k, j % width], k), name="total")
+    plan = with_rows(rows, ([a, b], total), params)
+    assert plan.in_panels and plan.depth_parts == -(-depth // 100) > 2
+
+    def reference(a, b):
+        return np.maximum(a @ b.swapaxes(0, 1).reshape(depth, -1)[:, :columns] + 0.5, 0)
+
+    check([a, b], topi.nn.relu(topi.add(total, f32(0.5))), reference, "Matmul", params=params)
 
 
 def test_the_tile_of_a_product_in_parts_is_that_of_a_panel_that_stays_near():

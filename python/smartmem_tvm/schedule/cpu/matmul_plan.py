@@ -134,12 +134,13 @@ class MatmulPlan(FusedContraction):
     def depth_parts(self) -> int:
         """Parts of the depth that all tiles of a panel are added up in, one part after the other.
 
-        A panel that is read again for each tile stays in the second-level cache so. Sums are kept between parts.
+        A panel of weights that is read again for each tile stays in the second-level cache so. Sums are kept between
+        parts. One that is copied is near as it is, and its rows may be weights that are better read on and on.
         """
-        packed = self.right_constant or self.in_panels or self.right_packed
+        weights = self.right_constant or self.in_panels
         most = self.params.panel_bytes // (_FLOAT_BYTES * self.tile.width)
         again = self.rows >= self.params.pack_reuse * self.tile.height
-        if not packed or not again or self.depth <= 2 * most or any(map(self.is_narrow, self.tails)):
+        if not weights or not again or self.depth <= 2 * most:
             return 1
         return -(-self.depth // most)
 
