@@ -23,7 +23,8 @@ from .work import pads
 # fused kernel needs no memory for what passes between the parts.
 MARGIN = 1.25
 # Cycles for a weight that several sums read: it stays in the order that it comes in, and each of them waits for it. Of
-# one sum it is stored as that reads it. 128 x 512 by 512 x 2 x 1408, gated, on a Xeon with AVX-512: 4.9 in 2026.
+# one sum it is stored as that reads it. Gated, on a Xeon with AVX-512: 4.9 for 128 x 512 by 512 x 2 x 1408, and more
+# for larger ones.
 UNPACKED = 5.0
 PRICE = "price"
 PRICIER = "its schedule would take longer than those of the parts"

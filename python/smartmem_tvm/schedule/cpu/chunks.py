@@ -24,6 +24,11 @@ class Chunks:
         length, count = split_work(max(total, 1), parts)
         return cls(length, count, max(total, 1) - (count - 1) * length)
 
+    def elements(self, unit: int, total: int) -> Chunks:
+        """The same chunks of an axis of `total` elements, of which `unit` make up a unit; the last has what is left."""
+        length = self.length * unit
+        return Chunks(length, self.count, total - (self.count - 1) * length)
+
     @property
     def longest(self) -> int:
         """Units of the longest chunk."""

@@ -148,12 +148,10 @@ class MatmulEmitter:
         plan = self.plan
         if not plan.left_packed:
             return self._panels(Task(batch, row_chunk, column_chunk, lambda row, k: plan.left(batch, row, k)))
-        first = row_chunk * index(plan.row_chunks.length * plan.tile.height)
-        packed = scratch([self.most_rows, plan.depth], plan.contraction.left.ty.dtype, "left")
+        first = row_chunk * index(self.task_rows.length)
+        packed = scratch([self.task_rows.longest, plan.depth], plan.contraction.left.ty.dtype, "left")
         task = Task(batch, row_chunk, column_chunk, lambda row, k: packed[row - first, k])
-        pack = self.scope.loop(
-            self.rows_of(row_chunk), lambda r: self._pack_row(packed, r, batch, first + r), "row", most=self.most_rows
-        )
+        pack = self.over_rows(row_chunk, lambda r: self._pack_row(packed, r, batch, first + r))
         return allocate([packed], block(pack, self._panels(task)))
 
     def _pack_row(self, packed, at, batch, row) -> tirx.Stmt:
@@ -162,17 +160,14 @@ class MatmulEmitter:
         return self.over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), at, k))
 
     @property
-    def most_rows(self) -> int:
-        """Rows of the largest chunk."""
-        chunks, height = self.plan.row_chunks, self.plan.tile.height
-        last = self.plan.rows - (chunks.count - 1) * chunks.length * height
-        return max(last, chunks.length * height if chunks.count > 1 else 0)
+    def task_rows(self) -> Chunks:
+        """Rows of each chunk, remainder included."""
+        return self.plan.row_chunks.elements(self.plan.tile.height, self.plan.rows)
 
-    def rows_of(self, row_chunk):
-        """Rows of a chunk, remainder included."""
-        chunks, height = self.plan.row_chunks, self.plan.tile.height
-        last = self.plan.rows - (chunks.count - 1) * chunks.length * height
-        return of_chunk(row_chunk, Chunks(chunks.length * height, chunks.count, last))
+    def over_rows(self, row_chunk, body: Callable) -> tirx.Stmt:
+        """``body(row)`` for each row of a chunk, counted from its first one."""
+        rows = self.task_rows
+        return self.scope.loop(of_chunk(row_chunk, rows), body, "row", most=rows.longest)
 
     # -- panels --------------------------------------------------------------------------------------------------
 
@@ -298,15 +293,15 @@ class MatmulEmitter:
     # -- tiles ---------------------------------------------------------------------------------------------------
 
     def _tiles(self, task: Task, column, width: int, right, beside: Copied | None = None) -> tirx.Stmt:
-        """All tiles of a panel, in each part of the depth if it is cut."""
+        """All tiles of a panel, in each part of the depth if that is cut: of what is copied, as `beside` is, never."""
         plan = self.plan
         if plan.depth_parts == 1:
             return self._tiles_of(task, column, width, right, None, beside)
-        kept = scratch([self.most_rows, width], self.reduction.accumulator.ty.dtype, "kept")
+        kept = scratch([self.task_rows.longest, width], self.reduction.accumulator.ty.dtype, "kept")
         last = (plan.depth_parts - 1) * plan.part_length
 
         def part(first, length: int, ends: bool = False) -> tirx.Stmt:
-            of = Part(first, length, kept, task.row_chunk * index(self._chunk_rows), ends)
+            of = Part(first, length, kept, task.row_chunk * index(self.task_rows.length), ends)
             return self._tiles_of(task, column, width, right, of)
 
         def whole(number) -> tirx.Stmt:
@@ -315,20 +310,16 @@ class MatmulEmitter:
         def start(row) -> tirx.Stmt:
             return self._vectors(width, lambda j: store(kept, self.reduction.init, row, j))
 
-        begin = self.scope.loop(self.rows_of(task.row_chunk), start, "row", most=self.most_rows)
+        begin = self.over_rows(task.row_chunk, start)
         parts = self.scope.loop(plan.depth_parts - 1, whole, "part"), part(index(last), plan.depth - last, ends=True)
         return allocate([kept], block(begin, *parts))
-
-    @property
-    def _chunk_rows(self) -> int:
-        return self.plan.row_chunks.length * self.plan.tile.height
 
     def _tiles_of(
         self, task: Task, column, width: int, right, part: Part | None, beside: Copied | None = None
     ) -> tirx.Stmt:
         plan, chunks = self.plan, self.plan.row_tiles
         coming = self._next_panel(task, column, part) if width == plan.tile.width else None
-        first, statements, tails = task.row_chunk * index(self._chunk_rows), [], []
+        first, statements, tails = task.row_chunk * index(self.task_rows.length), [], []
 
         def tiles(row, height: int, done: int) -> Callable:
             def tile(t):

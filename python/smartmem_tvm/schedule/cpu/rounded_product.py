@@ -96,10 +96,10 @@ class _Emitter(MatmulEmitter):
 
     def _copy_left(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
-        first = task.row_chunk * index(plan.row_chunks.length * SPAN)
+        first = task.row_chunk * index(self.task_rows.length)
         dtype = plan.contraction.left.ty.dtype
         line = scratch([steps * DEPTH], dtype, "line")
-        tiles = scratch([-(-self.most_rows // SIDE), steps, SIDE, DEPTH], "uint16", "left")
+        tiles = scratch([-(-self.task_rows.longest // SIDE), steps, SIDE, DEPTH], "uint16", "left")
         buffers += [line, tiles]
 
         def row(r) -> tirx.Stmt:
@@ -113,14 +113,14 @@ class _Emitter(MatmulEmitter):
         self.left_at = at
         zeros = self._zeros(plan.depth, steps * DEPTH, lambda k: store(line, tirx.const(0, dtype), k))
         start = (tile_unit.whole(tiles), zeros)
-        return block(*start, self.scope.loop(self.rows_of(task.row_chunk), row, "row", most=self.most_rows))
+        return block(*start, self.over_rows(task.row_chunk, row))
 
     def _copy_right(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
-        first = task.column_chunk * index(plan.panel_chunks.length * plan.column_span)
+        first = task.column_chunk * index(self.task_columns.length)
         right = plan.contraction.right
         lines = scratch([DEPTH * (1 if plan.copies_steps else steps), plan.column_span], right.ty.dtype, "lines")
-        tiles = scratch([-(-self._most_columns // SIDE), steps, DEPTH // 2, SIDE], "uint32", "right")
+        tiles = scratch([-(-self.task_columns.longest // SIDE), steps, DEPTH // 2, SIDE], "uint32", "right")
         buffers += [lines, tiles]
 
         def panel(column, width: int) -> tirx.Stmt:
@@ -156,10 +156,9 @@ class _Emitter(MatmulEmitter):
         return self.scope.loop(end - first, lambda k: body(index(first) + k), "k") if first < end else None
 
     @property
-    def _most_columns(self) -> int:
-        plan, chunks = self.plan, self.plan.panel_chunks
-        last = plan.columns - (chunks.count - 1) * chunks.length * plan.column_span
-        return max(last, chunks.length * plan.column_span if chunks.count > 1 else 0)
+    def task_columns(self) -> Chunks:
+        """Columns of each chunk, remainder included."""
+        return self.plan.panel_chunks.elements(self.plan.column_span, self.plan.columns)
 
     # -- results -------------------------------------------------------------------------------------------------
 
@@ -175,14 +174,13 @@ class _Emitter(MatmulEmitter):
         parts, length = plan.depth_parts, -(-plan.steps // plan.depth_parts)
         if parts == 1:
             return along(task, lambda *place: self._block(task, plan.steps, *at(*place)))
-        number, chunk = task.row_chunk, plan.row_chunks.length * SPAN
+        number, chunks = task.row_chunk, self.task_rows
         if plan.left_stays:
-            number, chunk = task.column_chunk, plan.panel_chunks.length * plan.column_span
-        most = self._most_columns if plan.left_stays else self.most_rows
-        kept = scratch([-(-most // SPAN), SPAN, SPAN], FLOAT, "kept")
+            number, chunks = task.column_chunk, self.task_columns
+        kept = scratch([-(-chunks.longest // SPAN), SPAN, SPAN], FLOAT, "kept")
 
         def so_far(row, column) -> Sums:
-            place = (column if plan.left_stays else row) - number * index(chunk)
+            place = (column if plan.left_stays else row) - number * index(chunks.length)
             return Sums.of(kept, tirx.floordiv(place, index(SPAN)), index(0), index(0))
 
         def part(first, count: int, begins: bool = False, ends: bool = False) -> tirx.Stmt:
