@@ -2,6 +2,8 @@
 """The audit on a GPU: what takes too long becomes an entry, and the rest of the network is measured."""
 
 import contextlib
+import fcntl
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from gpu_audit import NETWORKS as TAKEN
-from gpu_audit import Running, attempt, networks
+from gpu_audit import Running, alone, attempt, networks
 
 
 def empty_row() -> dict:
@@ -63,3 +65,21 @@ def test_what_ends_badly_says_why():
     assert until_it_ends("import sys; sys.exit('No GPU.')") == {"error": "No GPU."}
     assert until_it_ends("import sys; sys.exit(1)") == {"error": "It said nothing."}
     assert "longer than --timeout" in until_it_ends("import time; time.sleep(60)", 0.5)["error"]
+
+
+def test_kernels_are_timed_one_at_a_time_and_compiled_before_their_turn(tmp_path):
+    ours, theirs = (os.open(tmp_path / "tried", os.O_CREAT | os.O_RDWR) for _ in range(2))
+    free = []
+
+    def kernel():
+        try:
+            fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(theirs, fcntl.LOCK_UN)
+            free.append(True)
+        except BlockingIOError:
+            free.append(False)
+
+    timed = alone(lambda kernel, repeat: [kernel() for _ in range(repeat)], ours)
+    timed(kernel, repeat=2)
+    timed(kernel, 1)
+    assert free == [True, False, False, True, False]

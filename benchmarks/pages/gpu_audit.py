@@ -41,6 +41,7 @@ def networks(found: Mapping[str, Mapping]) -> str:
     batches = sorted(set(map(_batch, measured)))
     said = [_means(batch, [row for name, row in measured.items() if name.endswith(f"@{batch}")]) for batch in batches]
     failed = [(name, row["error"]) for name, row in found.items() if "error" in row]
+    failed += [(f"{name}: {system}", why) for name, row in measured.items() for system, why in row["failed"].items()]
     parts = [table(TITLES, [_line(name, row) for name, row in measured.items()])]
     parts.append("Geometric means; the batch is what stands behind the @:")
     parts.append("\n".join(said))
@@ -58,10 +59,15 @@ def _means(batch: int, rows: list[Mapping]) -> str:
         ("float32 over torch's", [_over(a, b) for a, b, _, _ in all_times]),
         ("half over torch's", [_over(c, d) for _, _, c, d in all_times]),
         ("half over our own float32", [_over(c, a) for a, _, c, _ in all_times]),
+        ("torch's max-autotune over its reduce-overhead, half,", [_of_search(row["milliseconds"]) for row in rows]),
     ]
     known = [(name, each) for name, each in means if any(each)]
     said = "; ".join(f"{name} {mean_of_known(each, '{:.2f}x')} (worst {_worst(each)})" for name, each in known)
     return f"- batch {batch}, {len(rows)} networks: {said}"
+
+
+def _of_search(times: Mapping[str, float]) -> float | None:
+    return _over(*(times.get(f"torch half:{mode}") for mode in ("max-autotune", "reduce-overhead")))
 
 
 def _worst(ratios: Iterable[float | None]) -> str:
