@@ -159,6 +159,15 @@ def test_narrow_factors_are_the_type_of_a_product():
     assert double == Work(parts(210, 210, dtype="float64"), {}, 8 * 72, 8 * 35)
 
 
+def test_factors_that_are_rounded_later():
+    """Of a kernel whose products another pass rounds: what is no product of a sum stays what it is."""
+    mod = smartmem_tvm.optimize(module(lambda x, y: op.multiply(op.matmul(x, y), y), (6, 6), (6, 6)))
+    (kernel,) = (parse(func) for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
+    product, scale = {"multiplications": 216, "additions": 216}, {"multiplications": 36}
+    assert work(kernel, "bfloat16").arithmetic == {"bfloat16": product, "float32": scale}
+    assert work(kernel).arithmetic == {"float32": {"multiplications": 252, "additions": 216}}
+
+
 def test_a_choice_by_data_reads_both():
     found = of(op.where, ((5, 6), "bool"), (5, 6), (5, 6))
     assert found == Work({}, {}, 30 + 240, 120)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times of kernels beside their bounds."""
 
+from dataclasses import replace
+
 import pytest
 
 import smartmem_tvm
 from helpers import constant, module, op
 from smartmem_tvm.analysis.roofline import Speed
+from smartmem_tvm.ir.graph import append_log
 from smartmem_tvm.runtime.kernel_times import KernelTime, schedule_report
 from smartmem_tvm.runtime.roofline import add_bounds, is_slow, kernel_bounds, slowest
 
@@ -36,6 +39,13 @@ def test_every_kernel_has_a_bound_or_a_reason(graph, bounds):
     assert bounds["matmul1"].bound.seconds == pytest.approx(256 / 1e6)
     others = {name: each for name, each in bounds.items() if name not in ("tir_exp1", "matmul1")}
     assert others and all(each.bound is None and each.reason for each in others.values())
+
+
+def test_products_that_were_rounded_have_the_speed_of_their_factors(graph, bounds):
+    log = [{"pass": "RoundProducts", "kernel": "matmul1", "multiplied": "bfloat16"}, {"multiplied": "tf32"}]
+    speed = replace(SPEED, multiply_adds={"float32": 1e6, "bfloat16": 16e6})
+    found = kernel_bounds(append_log(graph, log), speed)
+    assert found["matmul1"].bound.arithmetic == pytest.approx(bounds["matmul1"].bound.arithmetic / 16)
 
 
 def test_shares_of_the_roofline(bounds):

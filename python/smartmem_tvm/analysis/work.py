@@ -74,8 +74,13 @@ class Work:
         return asdict(self)
 
 
-def work(kernel: Kernel) -> Work:
+def work(kernel: Kernel, factors: str | None = None) -> Work:
     """Count what one launch of a kernel has to do.
+
+    Parameters
+    ----------
+    factors : str, optional
+        The type to which a later pass rounds what is multiplied in sums of float32 products (`RoundProducts`).
 
     An operation counts once for every different place in the tensors that its operands are read from: repeated by
     loops, or written in several stages, it is the same value. Where a condition leaves it out (padding), it does not
@@ -86,7 +91,7 @@ def work(kernel: Kernel) -> Work:
     Opaque
         If there is no telling: a choice among hundreds of tensors inside of one expression.
     """
-    counter = _Counter(kernel)
+    counter = _Counter(kernel, factors)
     try:
         for stage in kernel.stages:
             counter.stage(stage)
@@ -109,14 +114,15 @@ class _Seen:
 
 
 class _Counter:
-    def __init__(self, kernel: Kernel):
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, factors: str | None = None):
+        self.kernel, self.factors = kernel, factors
         self.forms: dict[tuple, int] = {}
         self.counted: set[tuple] = set()
         self.arithmetic: dict[str, Counter] = defaultdict(Counter)
         self.calls: Counter = Counter()
         self.read: dict = {buffer: {} for buffer in kernel.inputs}  # buffer -> form -> (points, extents)
         self.extents: Mapping = {}
+        self.sums = False  # the stage adds up
         self.bound: dict = {}  # variable -> the expression that it stands for
         self.seen_through: dict = {}  # tensor of the kernel, a copy or padded -> the stage that wrote it
         self.known: dict[tuple, tuple[int, Points]] = {}
@@ -131,7 +137,7 @@ class _Counter:
         return Work(arithmetic, dict(sorted(self.calls.items())), read, written)
 
     def stage(self, stage: Stage) -> None:
-        self.extents, self.bound = stage.extents, {}
+        self.extents, self.bound, self.sums = stage.extents, {}, bool(stage.reduction)
         inside = stage.is_pointwise and not any(stage.body.buffer.same_as(each) for each in self.kernel.outputs)
         moves = inside and _moves(stage.body.value)
         if moves or (inside and pads(stage.body.value)):
@@ -237,7 +243,12 @@ class _Counter:
         if name in FUNCTIONS:
             self.calls[name] += times
         else:
-            self.arithmetic[_type(expr)][kind] += times
+            self.arithmetic[self.type(expr)][kind] += times
+
+    def type(self, expr) -> str:
+        """The type whose arithmetic an operation is."""
+        dtype = _type(expr)
+        return self.factors if self.factors and self.sums and dtype == "float32" and _products(expr) else dtype
 
     def times(self, points: Points) -> int:
         """As `count`, which is asked the same for most operations of a stage."""
@@ -288,12 +299,16 @@ def _opposite(condition):
 
 def _type(expr) -> str:
     """The type whose arithmetic an operation is: that of the factors where wider products of them are added up."""
-    factors = [expr] if isinstance(expr, tirx.Mul) else [each for each in _operands(expr) if isinstance(each, tirx.Mul)]
-    for each in factors:
+    for each in _products(expr):
         narrow = {str(part.value.ty.dtype) for part in (each.a, each.b) if isinstance(part, tirx.Cast)}
         if len(narrow) and isinstance(each.a, tirx.Cast) and isinstance(each.b, tirx.Cast):
             return min(narrow, key=lambda dtype: (_bits(dtype), dtype)).removeprefix("u")
     return str(expr.ty.dtype)
+
+
+def _products(expr) -> list:
+    """The product that an operation is, or those that it adds up."""
+    return [expr] if isinstance(expr, tirx.Mul) else [each for each in _operands(expr) if isinstance(each, tirx.Mul)]
 
 
 def _bits(dtype: str) -> int:

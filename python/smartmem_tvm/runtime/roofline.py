@@ -12,6 +12,7 @@ from tvm.target import Target
 
 from ..analysis.roofline import FAR, Bound, Speed, bound
 from ..analysis.work import Work, work
+from ..ir.graph import read_log
 from ..ir.kernel import Opaque, parse
 from .speed import speed_of
 
@@ -45,7 +46,7 @@ def kernel_bounds(graph: tvm.IRModule, speed: Speed) -> dict[str, KernelBound]:
     ----------
     graph : tvm.IRModule
         After the graph passes, as `Compiled.graph` and what `optimize` returns: what a scheduled kernel has to do is
-        no longer seen.
+        no longer seen. Its log says which kernels had what they multiply rounded since (`RoundProducts`).
     speed : Speed
         Of the device, see `runtime.speed.speed_of`.
 
@@ -55,12 +56,14 @@ def kernel_bounds(graph: tvm.IRModule, speed: Speed) -> dict[str, KernelBound]:
         Kernel name -> its bound.
     """
     functions = {gvar.name_hint: func for gvar, func in graph.functions_items() if isinstance(func, tirx.PrimFunc)}
-    return {name: _bound(func, speed) for name, func in functions.items()}
+    rounded = [each for each in read_log(graph) if "kernel" in each and "multiplied" in each]
+    factors = {each["kernel"]: each["multiplied"] for each in rounded}
+    return {name: _bound(func, speed, factors.get(name)) for name, func in functions.items()}
 
 
-def _bound(func: tirx.PrimFunc, speed: Speed) -> KernelBound:
+def _bound(func: tirx.PrimFunc, speed: Speed, factors: str | None) -> KernelBound:
     try:
-        found = work(parse(func))
+        found = work(parse(func), factors)
     except Opaque as reason:
         return KernelBound(reason=str(reason))
     return KernelBound(found, bound(found, speed))

@@ -7,6 +7,8 @@ import pytest
 import tvm
 from tvm import relax, te
 
+import helpers
+import smartmem_tvm
 from smartmem_tvm.cpu_features import has_tiles
 from smartmem_tvm.deploy.cpu_build import build_kernels
 from smartmem_tvm.ir.graph import read_log
@@ -161,7 +163,7 @@ def assembly(func: tvm.tirx.PrimFunc) -> str:
 @pytest.mark.parametrize("case", CASES)
 def test_products_of_all_shapes(case, constant, monkeypatch):
     """On a CPU with tiles in tiles, on any other in plain loops: the rounded kernel means the same."""
-    monkeypatch.setattr(round_products, "price_objection", lambda *_: None)  # small ones are faster as they are
+    monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)  # small ones are faster as they are
     body, x_shape, w_shape, reference = CASES[case]
     x, w = draw(*x_shape), draw(*w_shape)
     mod = with_rounding(module(body, x_shape, w, constant=constant))
@@ -179,7 +181,7 @@ def test_products_of_all_shapes(case, constant, monkeypatch):
 @pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_that_are_stored_rounded_are_copied_as_they_are(case, constant, monkeypatch):
-    monkeypatch.setattr(round_products, "price_objection", lambda *_: None)
+    monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
     body, x_shape, w_shape, reference = CASES[case]
     x, w = draw(*x_shape).astype(ml_dtypes.bfloat16), rounded(draw(*w_shape)).astype("float32")
     scheduled = schedule(with_rounding(module(body, x_shape, w, constant=constant, stored="bfloat16")))
@@ -231,7 +233,7 @@ def test_numbers_that_are_none_stay_so():
     "body, x_shape, w_shape, reason",
     [
         (matmul, (20, 20), (20, 20), "price:"),
-        (windows, (4, 23, 23), (16, 4, 3, 3), "its window slides over few channels"),
+        (windows, (4, 23, 23), (16, 4, 3, 3), "price:"),
     ],
 )
 def test_what_stays_in_float32_and_why(body, x_shape, w_shape, reason):
@@ -239,6 +241,62 @@ def test_what_stays_in_float32_and_why(body, x_shape, w_shape, reason):
     (entry,) = read_log(mod)
     assert entry["multiplied"] == "float32" and entry["reason"].startswith(reason)
     assert "bfloat16" not in str(kernel(mod))
+
+
+def padded(stride: int):
+    """A convolution of 3 x 3 windows, padded by one, and a maximum after it."""
+
+    def body(x, w):
+        c, p, q = sum_over(x.shape[0], "c"), sum_over(3, "p"), sum_over(3, "q")
+        side, out = x.shape[1], (x.shape[1] - 1) // stride + 1
+        zero = te.const(0.0, "float32")
+        pad = te.compute(
+            (x.shape[0], side + 2, side + 2),
+            lambda f, i, j: te.if_then_else(te.all(i >= 1, i <= side, j >= 1, j <= side), x[f, i - 1, j - 1], zero),
+            name="pad",
+        )
+        made = te.compute(
+            (w.shape[0], out, out),
+            lambda f, i, j: te.sum(pad[c, i * stride + p, j * stride + q] * w[f, c, p, q], (c, p, q)),
+            name="conv",
+        )
+        return te.compute(made.shape, lambda f, i, j: te.max(made[f, i, j], zero), name="relu")
+
+    return body
+
+
+def convolved(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
+    view = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2))
+    return np.maximum(np.einsum("cijpq,fcpq->fij", view[:, ::stride, ::stride], w), 0)
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "x_shape, w_shape, stride",
+    [((64, 14, 14), (96, 64, 3, 3), 1), ((40, 19, 19), (130, 40, 3, 3), 2), ((128, 7, 7), (128, 128, 3, 3), 1)],
+)
+def test_a_padded_convolution_is_a_copy_and_a_product(x_shape, w_shape, stride, stored):
+    x, w = draw(*x_shape), draw(*w_shape)
+    given = x.astype(ml_dtypes.bfloat16) if stored == "bfloat16" else x
+    mod = with_rounding(module(padded(stride), x_shape, w, stored=stored))
+    assert [entry["multiplied"] for entry in read_log(mod)] == ["bfloat16"]
+    scheduled = schedule(mod)
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Elementwise + RoundedProduct"}
+    want, exact = convolved(rounded(x), rounded(w), stride), convolved(x.astype("float64"), w, stride)
+    np.testing.assert_allclose(results(mod, PLAIN, given), exact, atol=2e-2 * exact.max(), rtol=0)
+    if has_tiles(host_target()):
+        found = results(scheduled, host_target(), given)
+        np.testing.assert_allclose(found, want, atol=2e-5 * want.max(), rtol=2e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_network_s_convolution_is_rounded_before_it_is_transformed(stride):
+    """Winograd's transforms are for what stays float32."""
+    mod = helpers.module(
+        lambda x: helpers.op.nn.conv2d(x, helpers.constant(64, 64, 3, 3), strides=stride, padding=1), (1, 64, 28, 28)
+    )
+    compiled = smartmem_tvm.compile(mod, TILES, smartmem_tvm.Options(precision="bfloat16"))
+    assert {rule["name"] for rule in compiled.rules.values()} == {"Elementwise + RoundedProduct"}
 
 
 def test_groups_stay_in_float32():

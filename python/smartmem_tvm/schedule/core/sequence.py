@@ -64,7 +64,7 @@ class SequenceRule(Rule):
     def _longest(self, func: tirx.PrimFunc, kernel: Kernel, rest: list[Stage], target: Target):
         most = len(kernel.stages) if self.takes_whole else len(kernel.stages) - 1
         for length in range(min(len(rest), most), 0, -1):
-            run = _run(kernel, rest[:length], rest[length:])
+            run = run_of(kernel, rest[:length], rest[length:])
             for rule in self.rules:
                 try:
                     found = attempt(partial(self.nest_of, rule, run, func, target))
@@ -91,7 +91,7 @@ class SequenceRule(Rule):
         return self.record
 
 
-def _run(kernel: Kernel, stages: list[Stage], later: list[Stage]) -> Kernel:
+def run_of(kernel: Kernel, stages: Sequence[Stage], later: Sequence[Stage] = ()) -> Kernel:
     """Some stages as a kernel of their own: reads what earlier ones wrote, writes what later ones read."""
     written = [buffer for stage in stages for buffer in stage.outputs]
     read = [load.source for stage in stages for load in stage.loads]

@@ -21,6 +21,7 @@ from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, uses
 from ..core.nest import index
 from ..core.rule import is_open, target_of
+from ..core.sequence import run_of
 from .attention import RowChains
 from .matmul import Matmul
 from .pack_weights import fused_index, walk_start
@@ -29,6 +30,8 @@ from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round
 from .rule import CpuRule
 from .sliding_convolution import convolution_of
 from .tile_unit import DEPTH, SIDE
+
+_SLIDING = 0.6  # of the multiplications that a processor can do, where windows slide over an image as it lies
 
 
 @module_pass(opt_level=0, name="RoundProducts")
@@ -46,8 +49,10 @@ class RoundProducts:
     Sums, and what is done with them, stay float32; so do all inputs and results of kernels. The log says which products
     stay as they are, and why.
 
-    Refuses (leaves in float32) products with a vector, those of groups and of few channels, those in chains of rows
-    (attention) that are smaller than tiles, and those that would not be faster.
+    A convolution's padded copy is a stage before the product, and stays one.
+
+    Refuses (leaves in float32) products with a vector, those of groups, those in chains of rows (attention) that are
+    smaller than tiles, and those that would not be faster.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -113,15 +118,18 @@ class _Look(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
-        contraction = plain_contraction(kernel)
-        if contraction is None:
+        first = _product_stage(kernel)
+        if first is None:
             self._look_at_chain()
             return
         self.multiplies = True
-        reason = self._objection(kernel, contraction)
+        run = run_of(kernel, kernel.stages[first:])
+        contraction = plain_contraction(run)
+        reason = self._objection(run, contraction)
         if reason is None:
-            changed = self._changed(kernel, contraction)
-            reason = price_objection(kernel, changed.kernel, params)
+            changed = self._changed(kernel, first, contraction)
+            after = run_of(changed.kernel, changed.kernel.stages[first:])
+            reason = price_objection(run, after, params, slides=convolution_of(kernel) is not None)
         self.found = None if reason else changed
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
 
@@ -147,14 +155,12 @@ class _Look(CpuRule):
     def _objection(kernel: Kernel, contraction: Contraction) -> str | None:
         if any(var not in kernel.stages[0].extents for var in contraction.reduction.extents):
             return "it is a product of groups"
-        if convolution_of(kernel) is not None:
-            return "its window slides over few channels"
         if any(str(each.ty.dtype) != FLOAT for each in (contraction.left, contraction.right)):
             return "its operands are of another type"
         return None
 
-    def _changed(self, kernel: Kernel, contraction: Contraction) -> Exchange:
-        stage, inputs, forms, operands = kernel.stages[0], list(kernel.inputs), {}, []
+    def _changed(self, kernel: Kernel, first: int, contraction: Contraction) -> Exchange:
+        stage, inputs, forms, operands = kernel.stages[first], list(kernel.inputs), {}, []
         for operand, length, paired in (
             (contraction.left, contraction.rows, False),
             (contraction.right, contraction.columns, True),
@@ -171,7 +177,8 @@ class _Look(CpuRule):
         store = stage.body
         total = store.buffer[tuple(store.indices)] + operands[0] * operands[1]
         changed = replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
-        return Exchange(Kernel(tuple(inputs), kernel.outputs, (changed, *kernel.stages[1:])), forms)
+        stages = (*kernel.stages[:first], changed, *kernel.stages[first + 1 :])
+        return Exchange(Kernel(tuple(inputs), kernel.outputs, stages), forms)
 
     def _constant(self, kernel: Kernel, operand) -> int | None:
         """The position of the constant that an operand is, if nothing else in the kernel reads it."""
@@ -180,6 +187,13 @@ class _Look(CpuRule):
         reads = [load for stage in kernel.stages for load in stage.loads if load.source.same_as(operand.source)]
         places = [i for i in self.constants if kernel.inputs[i].same_as(operand.source)]
         return places[0] if places and len(reads) == 1 else None
+
+
+def _product_stage(kernel: Kernel) -> int | None:
+    """Number of the stage of a prepared kernel that is a product; element by element is what precedes it (padding)."""
+    first = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
+    is_product = first is not None and plain_contraction(run_of(kernel, kernel.stages[first:])) is not None
+    return first if is_product else None
 
 
 def _is_worth_tiles(chain: RowChain, stage: Stage, product: Product) -> bool:
@@ -195,12 +209,16 @@ def _rounded(stage: Stage, product: Product) -> Stage:
     return replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
 
 
-def price_objection(kernel: Kernel, changed: Kernel, params: CpuParams) -> str | None:
-    """Why the product had better stay what it is."""
-    before, after = Matmul.plan(kernel, params), RoundedPlan.of(changed, params)
+def price_objection(kernel: Kernel, changed: Kernel, params: CpuParams, slides: bool = False) -> str | None:
+    """Why the product had better stay what it is; `slides` says that it is a convolution that packs nothing."""
+    after = RoundedPlan.of(changed, params)
     if after is None:
         return "no schedule knows it in bfloat16"
-    now = before.working() if before is not None else 0.0
+    if slides:
+        now = after.batch * after.rows * after.columns * after.depth / (_SLIDING * 2 * params.lanes)
+    else:
+        before = Matmul.plan(kernel, params)
+        now = before.working() if before is not None else 0.0
     if after.cycles >= now:
         return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
     return None

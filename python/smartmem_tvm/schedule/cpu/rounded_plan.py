@@ -25,7 +25,7 @@ from .tile_unit import DEPTH, SIDE
 BFLOAT16, FLOAT = "bfloat16", "float32"
 BLOCK = SIDE * DEPTH
 _TILE_CYCLES = 20.0  # of a product of two tiles, with its share of the loads
-_COPY, _GATHER = 0.25, 1.5  # cycles to round and copy an element that lies beside the next one, and one that does not
+_COPY, _GATHER = 0.25, 2.0  # cycles to round and copy an element that lies beside the next one, and one that does not
 _START = 3000.0  # cycles to ask for the tiles and to configure them
 _NEAR_STEPS = 16  # along the depth: 32 KiB of two tiles each
 _WIDE = 2 * SPAN  # of 16 bits: two lines of memory, which are fetched together
