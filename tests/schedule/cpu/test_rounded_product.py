@@ -270,23 +270,58 @@ def convolved(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
     return np.maximum(np.einsum("cijpq,fcpq->fij", view[:, ::stride, ::stride], w), 0)
 
 
+@pytest.mark.parametrize("cores", [1, 8])
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    "x_shape, w_shape, stride",
-    [((64, 14, 14), (96, 64, 3, 3), 1), ((40, 19, 19), (130, 40, 3, 3), 2), ((128, 7, 7), (128, 128, 3, 3), 1)],
+    "side, channels, rows, stride",
+    [
+        (14, 64, 96, 1),
+        (7, 128, 128, 1),  # two lines are less than a tile; one is left over
+        (16, 32, 64, 1),
+        (33, 96, 40, 1),  # a line is two tiles and one column
+        (50, 32, 33, 1),
+        (28, 64, 64, 2),
+        (19, 64, 130, 2),
+        (19, 40, 130, 2),  # channels that fill no tile: each window is copied
+        (12, 512, 64, 1),  # sums in parts of the depth
+    ],
 )
-def test_a_padded_convolution_is_a_copy_and_a_product(x_shape, w_shape, stride, stored):
-    x, w = draw(*x_shape), draw(*w_shape)
+def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stride, stored, cores, monkeypatch):
+    monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": cores})
+    x, w = draw(channels, side, side), draw(rows, channels, 3, 3)
     given = x.astype(ml_dtypes.bfloat16) if stored == "bfloat16" else x
-    mod = with_rounding(module(padded(stride), x_shape, w, stored=stored))
+    mod = with_rounding(module(padded(stride), x.shape, w, stored=stored), target)
     assert [entry["multiplied"] for entry in read_log(mod)] == ["bfloat16"]
-    scheduled = schedule(mod)
+    scheduled = schedule(mod, target)
     assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Elementwise + RoundedProduct"}
+    assert ("image = " in kernel(scheduled).script()) == (channels % 32 == 0)
     want, exact = convolved(rounded(x), rounded(w), stride), convolved(x.astype("float64"), w, stride)
     np.testing.assert_allclose(results(mod, PLAIN, given), exact, atol=2e-2 * exact.max(), rtol=0)
     if has_tiles(host_target()):
         found = results(scheduled, host_target(), given)
         np.testing.assert_allclose(found, want, atol=2e-5 * want.max(), rtol=2e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 3), (3, 1), (5, 5)])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_windows_of_all_kinds_over_an_image_in_tiles(size, dilation, monkeypatch):
+    """Through the whole pipeline: a batch of one, bias, and a residual that is added."""
+    monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
+    pad = tuple(dilation * (each // 2) for each in size)
+    weight, bias = helpers.constant(64, 64, *size), helpers.constant(1, 64, 1, 1, seed=3)
+
+    def body(x):
+        made = helpers.op.nn.conv2d(x, weight, padding=pad, dilation=dilation)
+        return helpers.op.nn.relu(helpers.op.add(helpers.op.add(made, bias), x))
+
+    mod, (x,) = helpers.module(body, (1, 64, 21, 20)), helpers.random((1, 64, 21, 20))
+    target = host_target() if has_tiles(host_target()) else TILES
+    compiled = smartmem_tvm.compile(mod, target, smartmem_tvm.Options(precision="bfloat16"))
+    assert "RoundedProduct" in " ".join(rule["name"] for rule in compiled.rules.values())
+    if has_tiles(host_target()):
+        (want,) = helpers.run(mod, x)
+        np.testing.assert_allclose(compiled.run(x)[0], want, atol=2e-2 * np.abs(want).max(), rtol=0)
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -13,8 +13,10 @@ from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from ...analysis.row_chain import Product, RowChain
+from ...ir.compose import replace_loads
 from ...ir.exchange_constants import Exchange, constant_operands, exchange
 from ...ir.graph import append_log
+from ...ir.half import is_exactly
 from ...ir.kernel import Kernel, Stage
 from ..core.contraction import Contraction
 from ..core.decisions import deciding, given_rule
@@ -29,7 +31,8 @@ from .params import CpuParams
 from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
 from .rule import CpuRule
 from .sliding_convolution import convolution_of
-from .tile_unit import DEPTH, SIDE
+from .tile_image import tile_image_of
+from .tile_unit import DEPTH, SIDE, bits_of, of_bits
 
 _SLIDING = 0.6  # of the multiplications that a processor can do, where windows slide over an image as it lies
 
@@ -123,6 +126,7 @@ class _Look(CpuRule):
             self._look_at_chain()
             return
         self.multiplies = True
+        kernel = _for_tiles(kernel, first)
         run = run_of(kernel, kernel.stages[first:])
         contraction = plain_contraction(run)
         reason = self._objection(run, contraction)
@@ -194,6 +198,36 @@ def _product_stage(kernel: Kernel) -> int | None:
     first = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
     is_product = first is not None and plain_contraction(run_of(kernel, kernel.stages[first:])) is not None
     return first if is_product else None
+
+
+def _for_tiles(kernel: Kernel, first: int) -> Kernel:
+    """The kernel as it wants to be if its padded image goes into tiles (`TileImage`).
+
+    The sum over the channels is inside of that over the window's taps, and the image has room for whole tiles; of
+    numbers that are stored rounded it has the bits.
+    """
+    found = tile_image_of(plain_contraction(run_of(kernel, kernel.stages[first:])))
+    if found is None:
+        return kernel
+    padded = found.image.load.source
+    maker = next((n for n, stage in enumerate(kernel.stages) if stage.body.buffer.same_as(padded)), None)
+    readers = [load for stage in kernel.stages for load in stage.loads if load.source.same_as(padded)]
+    if maker is None or len(readers) > 1:
+        return kernel
+    stages, value = list(kernel.stages), kernel.stages[maker].body.value
+    in_bits = is_exactly(value, BFLOAT16)
+    *lead, width = map(int, padded.shape)
+    shape = [index(each) for each in (*lead, max(width, found.width))]
+    wide = tirx.decl_buffer(shape, "uint16" if in_bits else FLOAT, padded.name, layout=None)
+    store = tirx.BufferStore(wide, bits_of(value) if in_bits else value, stages[maker].body.indices)
+    iters = sorted(stages[first].iters, key=lambda it: it.var.same_as(found.channel))
+
+    def read(at):
+        return of_bits(wide[tuple(at)]) if in_bits else wide[tuple(at)]
+
+    stages[maker] = replace(stages[maker], body=store)
+    stages[first] = replace_loads(replace(stages[first], iters=tuple(iters)), padded, read)
+    return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
 
 
 def _is_worth_tiles(chain: RowChain, stage: Stage, product: Product) -> bool:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import cached_property
 
 from tvm import ir, tirx
+from tvm_ffi import structural_equal
 
 from ...analysis.row_chain import Product
 from ...ir.half import is_exactly
 from ...ir.kernel import Kernel
+from ...ir.walk import loads
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
 from ..core.nest import fresh
@@ -20,7 +22,8 @@ from .matmul_plan import MatmulPlan
 from .params import CpuParams
 from .tile import Tile
 from .tile_block import SPAN
-from .tile_unit import DEPTH, SIDE
+from .tile_image import TileImage, tile_image_of
+from .tile_unit import DEPTH, SIDE, bits_of, of_bits
 
 BFLOAT16, FLOAT = "bfloat16", "float32"
 BLOCK = SIDE * DEPTH
@@ -46,13 +49,11 @@ def unrounded(value):
         return None
     inner = value.value
     if isinstance(inner, tirx.Cast) and str(inner.value.ty.dtype) == FLOAT:
-        return _bits(inner.value) if is_exactly(inner.value, BFLOAT16) else inner.value
+        read = loads(inner.value)
+        if len(read) == 1 and str(read[0].ty.dtype) == "uint16" and structural_equal(inner.value, of_bits(read[0])):
+            return read[0]
+        return bits_of(inner.value) if is_exactly(inner.value, BFLOAT16) else inner.value
     return value if isinstance(inner, ir.TensorLoad) else None
-
-
-def _bits(value):
-    """Of a float32 that a bfloat16 was widened to. TVM's lowering of bfloat16 knows no bits of it; LLVM sees a load."""
-    return (tirx.reinterpret("uint32", value) >> tirx.const(16, "uint32")).astype("uint16")
 
 
 def is_rounded(product: Product) -> bool:
@@ -122,6 +123,14 @@ class RoundedPlan(MatmulPlan):
         wanted = {place: shape[2] * BLOCK, step: BLOCK, **{var: stride for var, (stride, _) in inner.items()}}
         return all(walk.load_stride(load, var) == stride for var, stride in wanted.items() if walk.extents[var] > 1)
 
+    @cached_property
+    def image(self) -> TileImage | None:
+        """The image that tiles of the right operand are loaded from, where the left one is in the order of its taps."""
+        found = tile_image_of(self.contraction) if self.left_in_blocks else None
+        if found is None or found.width > found.image.sizes[1]:
+            return None
+        return found if self.contraction.depth[-1].same_as(found.channel) else None
+
     # -- how much there is -----------------------------------------------------------------------------------------
 
     @property
@@ -142,6 +151,8 @@ class RoundedPlan(MatmulPlan):
     @property
     def column_span(self) -> int:
         """Columns that are copied, and stored, together: lines of memory that follow each other come faster."""
+        if self.image is not None:
+            return self.image.unit
         return _WIDE if self.left_stays and self.copies_steps else SPAN
 
     @property
@@ -154,10 +165,12 @@ class RoundedPlan(MatmulPlan):
         """Chunks of rows and of columns: those that should be done first."""
         wanted = self.params.tasks if self.parallel else 1
         spans = [max(1, self.rows // SPAN), max(1, self.columns // self.column_span)]
-        least = [
-            1 if there else -(-length * self.steps * DEPTH * 2 // _KEPT_BYTES)
-            for length, there in ((self.rows, self.left_in_blocks), (self.columns, self.right_in_blocks))
-        ]
+        right = self.image.elements(self.columns) if self.image else self.columns * self.steps * DEPTH
+        copied = (
+            0 if self.left_in_blocks else self.rows * self.steps * DEPTH,
+            0 if self.right_in_blocks else right,
+        )
+        least = [max(1, -(-elements * 2 // _KEPT_BYTES)) for elements in copied]
         most = [min(span, max(few, wanted)) for span, few in zip(spans, least)]
         pairs = [
             (rows, columns)
@@ -181,6 +194,9 @@ class RoundedPlan(MatmulPlan):
 
     def cycles_of(self, rows: int, columns: int) -> float:
         """Estimated cycles of a chunk of results: products, and copies of what does not lie in tiles."""
+        if self.image is not None:
+            products = -(-rows // SIDE) * self.image.tiles_of(columns) * self.steps * _TILE_CYCLES
+            return products + self.image.cycles(columns)
         products = -(-rows // SIDE) * -(-columns // SIDE) * self.steps * _TILE_CYCLES
         left = 0 if self.left_in_blocks else rows * self.depth * _COPY
         run = self.right_run(SIDE)

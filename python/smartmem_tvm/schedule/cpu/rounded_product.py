@@ -54,12 +54,15 @@ class _Emitter(MatmulEmitter):
         """Copy the operands of a pair of chunks, and multiply them."""
         plan = self.plan
         task = Task(batch, row_chunk, column_chunk, None)
-        words, self.done = tile_unit.configuration(), scratch([SPAN, plan.column_span], FLOAT, "done")
+        width = plan.column_span if plan.image is None else SPAN
+        words, self.done = tile_unit.configuration(), scratch([SPAN, width], FLOAT, "done")
         copies, buffers = [], [words, self.done]
         self.left_at, self.right_at = self._stored(plan.left), self._stored(plan.right)
         if not plan.left_in_blocks:
             copies.append(self._copy_left(task, buffers))
-        if not plan.right_in_blocks:
+        if plan.image is not None:
+            copies.append(self._copy_image(task, buffers))
+        elif not plan.right_in_blocks:
             copies.append(self._copy_right(task, buffers))
         start = (tile_unit.configure(words), tile_unit.whole(self.done))
         nest = block(*start, *copies, self._blocks(task), tile_unit.release())
@@ -79,7 +82,28 @@ class _Emitter(MatmulEmitter):
         return self._along(task.row_chunk, self.plan.row_chunks, self.plan.rows, SPAN, body)
 
     def _along_columns(self, task: Task, body: Callable) -> tirx.Stmt:
+        if self.plan.image is not None:
+            return self._along_image(task, body)
         return self._along(task.column_chunk, self.plan.panel_chunks, self.plan.columns, self.plan.column_span, body)
+
+    def _along_image(self, task: Task, body: Callable) -> tirx.Stmt:
+        """``body(column, width)`` for each block: lines of the result, or where they are long pieces of one line."""
+        image, chunks, scope = self.plan.image, self.plan.panel_chunks, self.scope
+        first = task.column_chunk * index(chunks.length)
+
+        def line(number) -> tirx.Stmt:
+            start = (first + number) * index(image.unit)
+            if image.together == 2:
+                return body(start, image.unit)
+            rest = image.columns % SPAN
+            whole = scope.loop(image.columns // SPAN, lambda t: body(start + t * index(SPAN), SPAN), "span")
+            return block(whole, body(start + index(image.columns - rest), rest) if rest else None)
+
+        lines = scope.loop(of_chunk(task.column_chunk, chunks), line, "line", most=chunks.longest)
+        rest = self.plan.columns % image.unit  # the last line of an odd number of them
+        tail = [body(index(self.plan.columns - rest), rest)] if rest else []
+        whole = lines if self.plan.columns >= image.unit else None
+        return block(whole, *in_last_chunk(task.column_chunk, chunks, tail))
 
     def _along(self, number, chunks: Chunks, total: int, span: int, body: Callable) -> tirx.Stmt:
         """``body(first, length)`` for each span of chunk `number`, the short one at the end of the last included."""
@@ -114,6 +138,15 @@ class _Emitter(MatmulEmitter):
         zeros = self._zeros(plan.depth, steps * DEPTH, lambda k: store(line, tirx.const(0, dtype), k))
         start = (tile_unit.whole(tiles), zeros)
         return block(*start, self.over_rows(task.row_chunk, row))
+
+    def _copy_image(self, task: Task, buffers: list) -> tirx.Stmt:
+        image, chunks = self.plan.image, self.task_columns
+        first = task.column_chunk * index(chunks.length)
+        tiles = scratch(image.shape(-(-chunks.longest // image.columns)), "uint32", "image")
+        buffers.append(tiles)
+        self.right_at = lambda _batch, place, step: image.at(tiles, place - first, step)
+        copy = image.copy(self.scope, tiles, tirx.floordiv(first, index(image.columns)))
+        return block(tile_unit.whole(tiles), copy)
 
     def _copy_right(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
@@ -177,11 +210,12 @@ class _Emitter(MatmulEmitter):
         number, chunks = task.row_chunk, self.task_rows
         if plan.left_stays:
             number, chunks = task.column_chunk, self.task_columns
-        kept = scratch([-(-chunks.longest // SPAN), SPAN, SPAN], FLOAT, "kept")
+        most = int(self.scope.analyzer.simplify(self._block_of(index(chunks.longest - 1)))) + 1
+        kept = scratch([most, SPAN, SPAN], FLOAT, "kept")
 
         def so_far(row, column) -> Sums:
             place = (column if plan.left_stays else row) - number * index(chunks.length)
-            return Sums.of(kept, tirx.floordiv(place, index(SPAN)), index(0), index(0))
+            return Sums.of(kept, self._block_of(place), index(0), index(0), apart=self._apart)
 
         def part(first, count: int, begins: bool = False, ends: bool = False) -> tirx.Stmt:
             before, after = (None if flag else so_far for flag in (begins, ends))
@@ -195,27 +229,44 @@ class _Emitter(MatmulEmitter):
         ends = part(index(0), length, begins=True), part(index(last), plan.steps - last, ends=True)
         return allocate([kept], block(tile_unit.whole(kept), ends[0], middle, ends[1]))
 
+    @property
+    def _apart(self) -> int:
+        """Results from one tile of the right operand to the next: of lines that are shorter than a tile, a line."""
+        image = self.plan.image
+        return image.columns if image is not None and image.together == 2 else SIDE
+
+    def _block_of(self, place):
+        """Number of the block, among those beside one that stays, that a row or a column is in."""
+        image, span = self.plan.image, index(SPAN)
+        if image is None:
+            return tirx.floordiv(place, span)
+        unit = index(image.unit)
+        in_line = tirx.floordiv(tirx.floormod(place, unit), span) if image.spans > 1 else index(0)
+        return tirx.floordiv(place, unit) * index(image.spans) + in_line
+
     def _block(self, task, steps: int, row, height: int, column, width: int, first=None, before=None, after=None):
         """Blocks of results; `before` and `after` say where sums are kept, if it is of a part of the depth."""
-        first = index(0) if first is None else first
+        first, apart = index(0) if first is None else first, self._apart
 
         def product(beside, across: int) -> tirx.Stmt:
             def left_at(number: int, step):
                 return self.left_at(task.batch, row + index(number * SIDE), step)
 
             def right_at(number: int, step):
-                return self.right_at(task.batch, column + beside + index(number * SIDE), step)
+                return self.right_at(task.batch, column + beside + index(number * apart), step)
 
-            operands = Operands(left_at, right_at, height, across, not self.plan.left_stays)
-            done = after(row, column + beside) if after else Sums.of(self.done, index(0), beside)
+            tiles = -(-across // apart)
+            operands = Operands(left_at, right_at, height, tiles * SIDE, not self.plan.left_stays)
+            done = after(row, column + beside) if after else Sums.of(self.done, index(0), beside, apart=apart)
             return multiply_block(
                 self.scope, steps, operands, done, first, before(row, column + beside) if before else None
             )
 
-        rest = width % SPAN
+        span = 2 * apart
+        rest = width % span
         products = block(
-            self.scope.loop(width // SPAN, lambda t: product(t * index(SPAN), SPAN), "block")
-            if width >= SPAN
+            self.scope.loop(width // span, lambda t: product(t * index(span), span), "block")
+            if width >= span
             else None,
             product(index(width - rest), rest) if rest else None,
         )

@@ -46,26 +46,43 @@ def round_step(scope: Scope, lines, at, tiles, first, step, width: int) -> tirx.
 
     def one(k, part: int) -> tirx.Stmt:
         row = at + k * index(2)
-        low, high = (_bits(lines[row + index(odd), _vector(index(part))]).astype("uint32x16") for odd in (0, 1))
-        both = low | (high << tirx.Broadcast(tirx.const(16, "uint32"), SIDE))
+        both = pair_of(*(lines[row + index(odd), _vector(index(part))] for odd in (0, 1)))
         return tirx.BufferStore(tiles, both, [first + index(part // SIDE), step, k, _vector(index(0))])
 
     return scope.loop(DEPTH // 2, lambda k: block(*(one(k, part) for part in range(0, width, SIDE))), "pair")
 
 
+def pair_of(low, high):
+    """Pairs of two vectors of 16 numbers, rounded to bfloat16: 32 bits each."""
+    low, high = (_bits(each).astype("uint32x16") for each in (low, high))
+    return low | (high << tirx.Broadcast(tirx.const(16, "uint32"), SIDE))
+
+
 @dataclass(frozen=True)
 class Sums:
-    """Where a block of 32 x 32 sums is: row and column in it -> an address; bytes from a row to the next."""
+    """Where a block of 32 x 32 sums is.
+
+    Attributes
+    ----------
+    at : callable
+        Tile down and tile across, 0 or 1 -> an address.
+    row_bytes : int
+        From a row to the next.
+    """
 
     at: Callable
     row_bytes: int
 
     @classmethod
-    def of(cls, buffer, *first) -> Sums:
-        """The block whose last two indices begin at the last two of `first`."""
+    def of(cls, buffer, *first, apart: int = SIDE) -> Sums:
+        """The block whose last two indices begin at the last two of `first`.
+
+        The second tile across begins `apart` columns after the first, whose last ones are of no use if that is less
+        than a tile: they are written over.
+        """
         *outer, row, column = first
         return cls(
-            lambda i, j: tile_unit.address(buffer, *outer, row + index(i), column + index(j)),
+            lambda a, b: tile_unit.address(buffer, *outer, row + index(a * SIDE), column + index(b * apart)),
             int(buffer.shape[-1]) * 4,
         )
 
@@ -115,10 +132,10 @@ def multiply_block(
     def start(a: int, b: int, c: int) -> tirx.Stmt:
         if so_far is None:
             return tile_unit.zero(c)
-        return tile_unit.load(c, so_far.at(a * SIDE, b * SIDE), row_bytes=so_far.row_bytes)
+        return tile_unit.load(c, so_far.at(a, b), row_bytes=so_far.row_bytes)
 
     started = [start(a, b, c) for (a, b), c in totals.items()]
-    kept = [tile_unit.keep(c, done.at(a * SIDE, b * SIDE), done.row_bytes) for (a, b), c in totals.items()]
+    kept = [tile_unit.keep(c, done.at(a, b), done.row_bytes) for (a, b), c in totals.items()]
     return block(*started, scope.loop(steps, step, "step"), *kept)
 
 

@@ -89,6 +89,22 @@ def rounded_bits(vector):
     return tirx.reinterpret("uint16x16", rounded)
 
 
+def bits_of(value):
+    """The bits as bfloat16 of a float32 that was widened from it.
+
+    TVM's lowering of bfloat16 knows no bits of it; LLVM sees a load.
+    """
+    return (tirx.reinterpret("uint32", value) >> tirx.const(16, "uint32")).astype("uint16")
+
+
+def of_bits(bits):
+    """The float32 that the bits of a bfloat16 are.
+
+    Scratch memory is of bits, because TVM makes a bfloat16 buffer within a kernel one of float32.
+    """
+    return tirx.reinterpret("float32", bits.astype("uint32") << tirx.const(16, "uint32"))
+
+
 def _evaluate(name: str, *operands) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_llvm_intrin("int32", f"llvm.x86.{name}", *operands))
 
