@@ -77,14 +77,14 @@ class Work:
 def work(kernel: Kernel, factors: str | None = None) -> Work:
     """Count what one launch of a kernel has to do.
 
+    An operation counts once for every different place in the tensors that its operands are read from: repeated by
+    loops, or written in several stages, it is the same value. Where a condition leaves it out (padding), it does not
+    count. An index that is itself read from a tensor counts as if no two of its elements were equal.
+
     Parameters
     ----------
     factors : str, optional
         The type to which a later pass rounds what is multiplied in sums of float32 products (`RoundProducts`).
-
-    An operation counts once for every different place in the tensors that its operands are read from: repeated by
-    loops, or written in several stages, it is the same value. Where a condition leaves it out (padding), it does not
-    count. An index that is itself read from a tensor counts as if no two of its elements were equal.
 
     Raises
     ------

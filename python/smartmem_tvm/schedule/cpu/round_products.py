@@ -121,9 +121,9 @@ class _Look(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
-        first = _product_stage(kernel)
-        if first is None:
-            self._look_at_chain()
+        first, chain = _product_stage(kernel), RowChains.chain(self.plain)
+        if first is None or (first and chain is not None):  # a chain keeps near what precedes its products
+            self._look_at_chain(chain)
             return
         self.multiplies = True
         kernel = _for_tiles(kernel, first)
@@ -142,8 +142,7 @@ class _Look(CpuRule):
         self.plain = kernel
         return super().prepare(kernel)
 
-    def _look_at_chain(self) -> None:
-        chain = RowChains.chain(self.plain)
+    def _look_at_chain(self, chain: RowChain | None) -> None:
         if chain is None:
             return
         self.multiplies = True
