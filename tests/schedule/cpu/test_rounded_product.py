@@ -282,7 +282,7 @@ def convolved(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
         (50, 32, 33, 1),
         (28, 64, 64, 2),
         (19, 64, 130, 2),
-        (19, 40, 130, 2),  # channels that fill no tile: each window is copied
+        (19, 40, 130, 2),  # channels that fill no tile
         (12, 512, 64, 1),  # sums in parts of the depth
     ],
 )
@@ -295,7 +295,7 @@ def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stri
     assert [entry["multiplied"] for entry in read_log(mod)] == ["bfloat16"]
     scheduled = schedule(mod, target)
     assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Elementwise + RoundedProduct"}
-    assert ("image = " in kernel(scheduled).script()) == (channels % 32 == 0)
+    assert "image = " in kernel(scheduled).script()
     want, exact = convolved(rounded(x), rounded(w), stride), convolved(x.astype("float64"), w, stride)
     np.testing.assert_allclose(results(mod, PLAIN, given), exact, atol=2e-2 * exact.max(), rtol=0)
     if has_tiles(host_target()):

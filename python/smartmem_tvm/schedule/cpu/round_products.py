@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 import ml_dtypes
 import numpy as np
@@ -31,7 +31,7 @@ from .params import CpuParams
 from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
 from .rule import CpuRule
 from .sliding_convolution import convolution_of
-from .tile_image import tile_image_of
+from .tile_image import TileImage, tile_image_of
 from .tile_unit import DEPTH, SIDE, bits_of, of_bits
 
 _SLIDING = 0.6  # of the multiplications that a processor can do, where windows slide over an image as it lies
@@ -84,27 +84,32 @@ class Blocks:
         Of the iterators of batch, rows (or columns) and depth: how many there are, and the elements between two.
     paired : bool
         Two numbers of the depth lie next to each other, for each of the columns: a right operand.
+    room : int
+        Places for the innermost iterator of the depth; beyond its extent there are zeros.
     """
 
     extents: tuple[tuple[int, ...], ...]
     steps: tuple[tuple[int, ...], ...]
     paired: bool
+    room: int
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Batch, tiles of rows or columns, tiles of the depth, and a tile."""
-        batch, length, depth = map(prod, self.extents)
-        return batch, -(-length // SIDE), -(-depth // DEPTH), SIDE, DEPTH
+        batch, length, (*outer, _) = prod(self.extents[0]), prod(self.extents[1]), self.extents[2]
+        return batch, -(-length // SIDE), -(-prod(outer) * self.room // DEPTH), SIDE, DEPTH
 
     def pack(self, array: np.ndarray) -> np.ndarray:
         """The operand's values in tiles; beyond the last ones there are zeros."""
         flat, extents = np.ascontiguousarray(array).reshape(-1), sum(self.extents, ())
         strides = [step * flat.itemsize for step in sum(self.steps, ())]
-        batch, length, depth = map(prod, self.extents)
+        batch, length, (*outer, inner) = prod(self.extents[0]), prod(self.extents[1]), self.extents[2]
         whole = np.lib.stride_tricks.as_strided(flat, extents, strides, writeable=False)
         _, tiles, steps, _, _ = self.shape
         padded = np.zeros((batch, tiles * SIDE, steps * DEPTH), ml_dtypes.bfloat16)
-        padded[:, :length, :depth] = whole.reshape(batch, length, depth).astype(ml_dtypes.bfloat16)
+        places = padded[:, :, : prod(outer) * self.room].reshape(batch, tiles * SIDE, prod(outer), self.room)
+        places[:, :length, :, :inner] = whole.reshape(batch, length, prod(outer), inner)
+        padded[:, :, : prod(outer) * self.room] = places.reshape(batch, tiles * SIDE, -1)
         apart = padded.reshape(batch, tiles, SIDE, steps, DEPTH).swapaxes(2, 3)
         if self.paired:
             apart = apart.reshape(batch, tiles, steps, SIDE, DEPTH // 2, 2).swapaxes(3, 4)
@@ -126,15 +131,15 @@ class _Look(CpuRule):
             self._look_at_chain(chain)
             return
         self.multiplies = True
-        kernel = _for_tiles(kernel, first)
         run = run_of(kernel, kernel.stages[first:])
-        contraction = plain_contraction(run)
-        reason = self._objection(run, contraction)
+        reason = self._objection(run, plain_contraction(run))
         if reason is None:
-            changed = self._changed(kernel, first, contraction)
-            after = run_of(changed.kernel, changed.kernel.stages[first:])
-            reason = price_objection(run, after, params, slides=convolution_of(kernel) is not None)
-        self.found = None if reason else changed
+            ways = [self._changed(kernel, first), *self._in_tiles(kernel, first)]
+            after = [run_of(way.kernel, way.kernel.stages[first:]) for way in ways]
+            plans = [RoundedPlan.of(each, params) for each in after]
+            best = min(range(len(ways)), key=lambda n: plans[n].cycles if plans[n] else inf)
+            reason = price_objection(run, plans[best], params, slides=convolution_of(kernel) is not None)
+        self.found = None if reason else ways[best]
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
@@ -162,14 +167,25 @@ class _Look(CpuRule):
             return "its operands are of another type"
         return None
 
-    def _changed(self, kernel: Kernel, first: int, contraction: Contraction) -> Exchange:
+    def _in_tiles(self, kernel: Kernel, first: int) -> list[Exchange]:
+        """The kernel with the image of its windows in tiles, if that can be."""
+        found = tile_image_of(plain_contraction(run_of(kernel, kernel.stages[first:])))
+        wide = _for_tiles(kernel, first, found) if found is not None else None
+        if wide is None:
+            return []
+        changed = self._changed(wide, first, kernel.stages[first].extents[found.channel])
+        return [changed] if changed.forms else []  # channels that are not there are zeros of constants only
+
+    def _changed(self, kernel: Kernel, first: int, channels: int | None = None) -> Exchange:
+        """The kernel with rounded operands; its innermost sum is over so many `channels`, if it has room for more."""
+        contraction = plain_contraction(run_of(kernel, kernel.stages[first:]))
         stage, inputs, forms, operands = kernel.stages[first], list(kernel.inputs), {}, []
         for operand, length, paired in (
             (contraction.left, contraction.rows, False),
             (contraction.right, contraction.columns, True),
         ):
             position = self._constant(kernel, operand)
-            blocks = None if position is None else blocks_of(contraction, operand, length, paired)
+            blocks = None if position is None else blocks_of(contraction, operand, length, paired, channels)
             if blocks is None:
                 operands.append(round_operand(operand))
                 continue
@@ -199,32 +215,40 @@ def _product_stage(kernel: Kernel) -> int | None:
     return first if is_product else None
 
 
-def _for_tiles(kernel: Kernel, first: int) -> Kernel:
-    """The kernel as it wants to be if its padded image goes into tiles (`TileImage`).
+def _for_tiles(kernel: Kernel, first: int, found: TileImage) -> Kernel | None:
+    """The kernel as it wants to be if its padded image goes into tiles; None if nothing pads it here.
 
-    The sum over the channels is inside of that over the window's taps, and the image has room for whole tiles; of
-    numbers that are stored rounded it has the bits.
+    The image has room for whole tiles, and zeros in the channels that it has not; of numbers that are stored rounded it
+    has the bits. The sum over the channels is inside of that over the window's taps.
     """
-    found = tile_image_of(plain_contraction(run_of(kernel, kernel.stages[first:])))
-    if found is None:
-        return kernel
-    padded = found.image.load.source
-    maker = next((n for n, stage in enumerate(kernel.stages) if stage.body.buffer.same_as(padded)), None)
-    readers = [load for stage in kernel.stages for load in stage.loads if load.source.same_as(padded)]
-    if maker is None or len(readers) > 1:
-        return kernel
-    stages, value = list(kernel.stages), kernel.stages[maker].body.value
-    in_bits = is_exactly(value, BFLOAT16)
-    *lead, width = map(int, padded.shape)
-    shape = [index(each) for each in (*lead, max(width, found.width))]
-    wide = tirx.decl_buffer(shape, "uint16" if in_bits else FLOAT, padded.name, layout=None)
-    store = tirx.BufferStore(wide, bits_of(value) if in_bits else value, stages[maker].body.indices)
-    iters = sorted(stages[first].iters, key=lambda it: it.var.same_as(found.channel))
+    padded, stages = found.image.load.source, list(kernel.stages)
+    maker = next((n for n, stage in enumerate(stages) if stage.body.buffer.same_as(padded)), None)
+    readers = [load for stage in stages for load in stage.loads if load.source.same_as(padded)]
+    at = next((n for n, each in enumerate(found.image.load.indices) if each.same_as(found.channel)), None)
+    if maker is None or len(readers) > 1 or at is None:
+        return None
+    make, channel = stages[maker].body, stages[maker].iters[at]
+    if not make.indices[at].same_as(channel.var):
+        return None
+    shape = list(map(int, padded.shape))
+    value, in_bits = make.value, is_exactly(make.value, BFLOAT16)
+    if shape[at] < found.channels:
+        there = channel.var < tirx.const(shape[at], channel.var.ty.dtype)
+        value = tirx.if_then_else(there, value, tirx.const(0, value.ty.dtype))
+    shape[at], shape[-1] = found.channels, max(shape[-1], found.width)
+    wide = tirx.decl_buffer(list(map(index, shape)), "uint16" if in_bits else FLOAT, padded.name, layout=None)
+    store = tirx.BufferStore(wide, bits_of(value) if in_bits else value, make.indices)
 
-    def read(at):
-        return of_bits(wide[tuple(at)]) if in_bits else wide[tuple(at)]
+    def widened(it):
+        return tirx.IterVar(ir.Range(index(0), index(found.channels)), it.var, it.iter_type)
 
-    stages[maker] = replace(stages[maker], body=store)
+    def read(indices):
+        return of_bits(wide[tuple(indices)]) if in_bits else wide[tuple(indices)]
+
+    made = [widened(it) if it.var.same_as(channel.var) else it for it in stages[maker].iters]
+    iters = [widened(it) if it.var.same_as(found.channel) else it for it in stages[first].iters]
+    iters.sort(key=lambda it: it.var.same_as(found.channel))
+    stages[maker] = replace(stages[maker], iters=tuple(made), body=store)
     stages[first] = replace_loads(replace(stages[first], iters=tuple(iters)), padded, read)
     return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
 
@@ -242,13 +266,14 @@ def _rounded(stage: Stage, product: Product) -> Stage:
     return replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
 
 
-def price_objection(kernel: Kernel, changed: Kernel, params: CpuParams, slides: bool = False) -> str | None:
+def price_objection(kernel: Kernel, after: RoundedPlan | None, params: CpuParams, slides: bool = False) -> str | None:
     """Why the product had better stay what it is; `slides` says that it is a convolution that packs nothing."""
-    after = RoundedPlan.of(changed, params)
     if after is None:
         return "no schedule knows it in bfloat16"
     if slides:
-        now = after.batch * after.rows * after.columns * after.depth / (_SLIDING * 2 * params.lanes)
+        contraction = plain_contraction(kernel)
+        products = prod(contraction.reduction.extents.values())
+        now = products / (_SLIDING * 2 * params.lanes)
     else:
         before = Matmul.plan(kernel, params)
         now = before.working() if before is not None else 0.0
@@ -257,8 +282,16 @@ def price_objection(kernel: Kernel, changed: Kernel, params: CpuParams, slides: 
     return None
 
 
-def blocks_of(contraction: Contraction, operand, length: tuple, paired: bool) -> Blocks | None:
-    """How a constant operand goes into tiles, None if it is not walked through in fixed steps."""
+def blocks_of(
+    contraction: Contraction, operand, length: tuple, paired: bool, innermost: int | None = None
+) -> Blocks | None:
+    """How a constant operand goes into tiles, None if it is not walked through in fixed steps.
+
+    Parameters
+    ----------
+    innermost : int, optional
+        How many there are of the innermost iterator of the depth, where it has room for more.
+    """
     extents = contraction.reduction.extents
     groups = (tuple(uses(operand, contraction.batch)), length, contraction.depth)
     walk, vars_ = Walk(extents), sum(groups, ())
@@ -266,8 +299,9 @@ def blocks_of(contraction: Contraction, operand, length: tuple, paired: bool) ->
     origin = walk.analyzer.simplify(walk.offset(operand.source, operand.indices))
     if any(step is None or step < 0 for step in steps.values()) or walk_start(origin, vars_) != 0:
         return None
-    sizes = tuple(tuple(extents[var] for var in group) for group in groups)
-    return Blocks(sizes, tuple(tuple(steps[var] for var in group) for group in groups), paired)
+    batch, places, depth = (tuple(extents[var] for var in group) for group in groups)
+    sizes = batch, places, (*depth[:-1], innermost or depth[-1])
+    return Blocks(sizes, tuple(tuple(steps[var] for var in group) for group in groups), paired, depth[-1])
 
 
 def _in_blocks(packed, contraction: Contraction, operand, length: tuple, paired: bool):

@@ -129,7 +129,9 @@ class RoundedPlan(MatmulPlan):
         found = tile_image_of(self.contraction) if self.left_in_blocks else None
         if found is None or found.width > found.image.sizes[1]:
             return None
-        return found if self.contraction.depth[-1].same_as(found.channel) else None
+        innermost = self.contraction.depth[-1]
+        whole = self.reduction.extents[innermost] == found.channels
+        return found if whole and innermost.same_as(found.channel) else None
 
     # -- how much there is -----------------------------------------------------------------------------------------
 

@@ -36,8 +36,10 @@ class TileImage:
     image : Image
     channel : Var
         Iterator of the sum; it has to be the last one of the depth.
-    lines, columns, channels : int
-        Of the result, and of the image.
+    lines, columns : int
+        Of the result.
+    channels : int
+        Of whole tiles.
     taps : tuple of tuple of int
         Of each iterator of the window: how far it goes, and lines and columns of the image from a step to the next.
     """
@@ -149,13 +151,13 @@ class TileImage:
 def tile_image_of(contraction: Contraction) -> TileImage | None:
     """The image under the right operand of a contraction; None if it cannot be copied into such tiles.
 
-    Of images in memory nothing beyond the last line may be read: `width` columns have to be there.
+    It has to have room for them: `width` columns, and `channels`.
     """
     image, extents = image_of(contraction), contraction.reduction.extents
     if image is None or len(contraction.columns) != 2 or contraction.batch:
         return None
     channels = [v for v in contraction.depth if v not in image.window]
-    if len(channels) != 1 or extents[channels[0]] % DEPTH:
+    if len(channels) != 1:
         return None
     walk, (down, across) = Walk(extents), image.load.indices[-2:]
     taps = tuple((extents[v], walk.step(down, v), walk.step(across, v)) for v in image.window)
@@ -166,4 +168,4 @@ def tile_image_of(contraction: Contraction) -> TileImage | None:
     if not begins or len(along) > 1 or any(tap[1] for tap in along):
         return None
     lines, columns = (extents[v] for v in contraction.columns)
-    return TileImage(image, channels[0], lines, columns, extents[channels[0]], taps)
+    return TileImage(image, channels[0], lines, columns, -(-extents[channels[0]] // DEPTH) * DEPTH, taps)
