@@ -112,10 +112,12 @@ class FusionCheck:
         if action not in _TAKES_EPILOGUE:
             return FusionDecision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
         trial = FusionTrial(self.graph, [node], producer, inline_output=False)
-        # Read through several maps, its sums become several: few rules of schedules know what to do with them.
-        several = len(node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])) > 1
-        unpacked = UNPACKED * _weights(producer) if several else 0.0
-        return self._decide(first, [second], trial, "each element is read once", several, unpacked)
+        # Read through several maps, its sums become several, and through one with divisions its iterators may no longer
+        # be told apart: few rules of schedules know what to do with them.
+        maps = node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])
+        unpacked = UNPACKED * _weights(producer) if len(maps) > 1 else 0.0
+        priced = len(maps) > 1 or any(map(division_count, maps[0]))
+        return self._decide(first, [second], trial, "each element is read once", priced, unpacked)
 
     def _cannot_end_with(self, producer: Node, node: Node) -> str:
         if producer.kernel is None:
