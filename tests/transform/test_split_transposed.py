@@ -9,7 +9,8 @@ from smartmem_tvm.transform import EliminateLayout, SplitTransposed
 
 def split(shape, kernel, **attrs):
     """Run the pass, compare results; returns the names of the operators that are left."""
-    before = module(lambda x: op.nn.conv2d_transpose(x, constant(*kernel), **attrs), shape)
+    transposed = getattr(op.nn, f"conv{len(shape) - 2}d_transpose")
+    before = module(lambda x: transposed(x, constant(*kernel), **attrs), shape)
     after = SplitTransposed()(before)
     assert_same_results(before, after, *random(shape))
     return operators(after)
@@ -29,6 +30,10 @@ CASES = {
     "output padding": ((1, 3, 4, 5), (3, 4, 3, 3), {"strides": 3, "output_padding": (1, 2)}),
     "strides of their own": ((1, 3, 4, 5), (3, 4, 3, 3), {"strides": (1, 2), "padding": 1}),
     "groups": ((1, 6, 4, 5), (6, 2, 3, 3), {"strides": 2, "groups": 3, "padding": 1}),
+    "along one axis": ((2, 3, 9), (3, 4, 16), {"strides": 8, "padding": 4}),
+    "along one axis, in groups": ((1, 6, 9), (6, 2, 5), {"strides": 2, "padding": (1, 2), "groups": 3}),
+    "along three axes": ((1, 3, 3, 4, 5), (3, 4, 2, 3, 4), {"strides": 2, "padding": (0, 1, 2, 1, 0, 1)}),
+    "along three axes, strides of their own": ((2, 2, 3, 4, 2), (2, 3, 3, 3, 3), {"strides": (1, 2, 3)}),
     "depthwise": ((1, 4, 4, 5), (4, 1, 4, 4), {"strides": 2, "groups": 4, "padding": 1}),
 }
 
@@ -36,7 +41,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_results_stay_the_same(case):
     shape, kernel, attrs = CASES[case]
-    assert "nn.conv2d_transpose" not in split(shape, kernel, **attrs)
+    assert not any("_transpose" in name for name in split(shape, kernel, **attrs))
 
 
 @pytest.mark.parametrize("attrs", [{"strides": 1}, {"strides": 2, "dilation": 2}])
