@@ -23,8 +23,8 @@ parts of 512 along the depth, sums are kept between parts, and what passes throu
 leaves the cache to the one that stays (`tileloaddt1`).
 
 An image that windows slide over goes into tiles once for each column of a window, three times for one of 3 x 3: another
-line of a window is another line of these tiles. Zeros fill the last tile of channels (32). Where that costs more than to
-copy each window, as of the three channels of a first convolution, windows are copied.
+line of a window is another line of these tiles. Zeros fill the last tile of channels (32). Where that costs more than
+to copy each window, as of the three channels of a first convolution, windows are copied.
 
 These stay in float32, and `decisions` of `explain.json` says of each product why: products with a vector, grouped
 convolutions, and products that would take longer, by a model of both schedules (`price`). The code asks Linux for the
