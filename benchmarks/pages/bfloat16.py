@@ -26,9 +26,9 @@ An image that windows slide over goes into tiles once for each column of a windo
 line of a window is another line of these tiles. Zeros fill the last tile of channels (32). Where that costs more than
 to copy each window, as of the three channels of a first convolution, windows are copied.
 
-These stay in float32, and `decisions` of `explain.json` says of each product why: products with a vector, grouped
-convolutions, and products that would take longer, by a model of both schedules (`price`). The code asks Linux for the
-tiles itself, with or without Python.
+These stay in float32, and `decisions` of `explain.json` says of each product why: products with a vector, and those
+that would take longer, by a model of both schedules (`price`), as those of groups of few channels. The code asks Linux
+for the tiles itself, with or without Python.
 
     make bench-bfloat16
 
@@ -39,8 +39,8 @@ The largest absolute error against torch in float64, on the same weights and inp
 the output; *torch bfloat16* is the network with all weights and tensors in bfloat16.
 """
 _CONDITION = """
-OpenVINO's default is faster on ResNeXt-50. More than a quarter of our time is in grouped convolutions, which stay in
-float32, and more than half in products whose images are planes: they wait for lines of memory far from each other.
+OpenVINO's default is faster on ResNeXt-50. More than a quarter of our time is in grouped convolutions, which stay
+in float32, and more than half in products whose images are planes: they wait for lines of memory far from each other.
 What would multiply groups in bfloat16 is not much faster: the dot product of vectors (`vdpbf16ps`) does 1.4 times the
 multiplications of float32 on this processor, and groups of 4 or 8 channels fill an eighth or a quarter of a tile.
 """

@@ -334,16 +334,37 @@ def test_a_network_s_convolution_is_rounded_before_it_is_transformed(stride):
     assert {rule["name"] for rule in compiled.rules.values()} == {"Elementwise + RoundedProduct"}
 
 
-def test_groups_stay_in_float32():
-    def grouped(x, w):
-        k = sum_over(32)
-        return te.compute((64, 40), lambda f, j: te.sum(x[f // 16 * 32 + k, j] * w[f, k], k), name="conv")
+def of_groups(rows: int, depth: int):
+    """Each group multiplies its rows of x by its own weights."""
 
-    mod = with_rounding(module(grouped, (128, 40), draw(64, 32)))
+    def body(x, w):
+        k = sum_over(depth)
+        shape = (w.shape[0], x.shape[1])
+        return te.compute(shape, lambda f, j: te.sum(x[f // rows * depth + k, j] * w[f, k], k), name="conv")
+
+    return body
+
+
+def test_small_groups_stay_in_float32():
+    mod = with_rounding(module(of_groups(4, 4), (128, 200), draw(128, 4)))
     (entry,) = read_log(mod)
-    assert entry == {"pass": "RoundProducts", "kernel": entry["kernel"], "multiplied": "float32"} | {
-        "reason": "it is a product of groups"
-    }
+    assert entry["multiplied"] == "float32" and entry["reason"].startswith("price:")
+
+
+@pytest.mark.parametrize("groups, rows, depth", [(2, 64, 96), (3, 20, 33), (4, 16, 32)])
+@pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
+def test_products_of_groups(groups, rows, depth, constant, monkeypatch):
+    x, w = draw(groups * depth, 70), draw(groups * rows, depth)
+    monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
+    mod = with_rounding(module(of_groups(rows, depth), x.shape, w, constant=constant))
+    scheduled = schedule(mod)
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    parts = zip(np.split(rounded(w), groups), np.split(rounded(x), groups), strict=True)
+    want, given = np.concatenate([a @ b for a, b in parts]), (x,) if constant else (x, w)
+    np.testing.assert_allclose(results(mod, PLAIN, *given), want, atol=2e-2 * np.abs(want).max(), rtol=0)
+    if has_tiles(host_target()):
+        found = results(scheduled, host_target(), *given)
+        np.testing.assert_allclose(found, want, atol=2e-5 * np.abs(want).max(), rtol=2e-5)
 
 
 def test_a_vector_stays_in_float32():

@@ -17,11 +17,12 @@ from ...ir.compose import replace_loads
 from ...ir.exchange_constants import Exchange, constant_operands, exchange
 from ...ir.graph import append_log
 from ...ir.half import is_exactly
-from ...ir.kernel import Kernel, Stage
+from ...ir.kernel import Kernel, Stage, substitute
 from ..core.contraction import Contraction
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, uses
 from ..core.nest import index
+from ..core.reduction import reduction_of
 from ..core.rule import is_open, target_of
 from ..core.sequence import run_of
 from .attention import RowChains
@@ -54,8 +55,8 @@ class RoundProducts:
 
     A convolution's padded copy is a stage before the product, and stays one.
 
-    Refuses (leaves in float32) products with a vector, those of groups, those in chains of rows (attention) that are
-    smaller than tiles, and those that would not be faster.
+    Refuses (leaves in float32) products with a vector, those in chains of rows (attention) that are smaller than tiles,
+    and those that would not be faster, as most of groups of few channels.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -161,8 +162,6 @@ class _Look(CpuRule):
 
     @staticmethod
     def _objection(kernel: Kernel, contraction: Contraction) -> str | None:
-        if any(var not in kernel.stages[0].extents for var in contraction.reduction.extents):
-            return "it is a product of groups"
         if any(str(each.ty.dtype) != FLOAT for each in (contraction.left, contraction.right)):
             return "its operands are of another type"
         return None
@@ -193,8 +192,9 @@ class _Look(CpuRule):
             inputs[position] = tirx.decl_buffer(shape, BFLOAT16, operand.source.name)
             forms[position] = blocks.pack
             operands.append(_in_blocks(inputs[position], contraction, operand, length, paired).astype(FLOAT))
-        store = stage.body
-        total = store.buffer[tuple(store.indices)] + operands[0] * operands[1]
+        store, whole = stage.body, _whole_iterators(kernel, first, contraction)
+        left, right = (substitute(each, whole) for each in operands)
+        total = store.buffer[tuple(store.indices)] + left * right
         changed = replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
         stages = (*kernel.stages[:first], changed, *kernel.stages[first + 1 :])
         return Exchange(Kernel(tuple(inputs), kernel.outputs, stages), forms)
@@ -213,6 +213,21 @@ def _product_stage(kernel: Kernel) -> int | None:
     first = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
     is_product = first is not None and plain_contraction(run_of(kernel, kernel.stages[first:])) is not None
     return first if is_product else None
+
+
+def _whole_iterators(kernel: Kernel, first: int, contraction: Contraction) -> dict:
+    """Iterators of groups, and within one -> what they are of the stage's own iterator, which was split into them."""
+    reduction, found, split = reduction_of(run_of(kernel, kernel.stages[first:])), {}, contraction.reduction
+    parts = iter(split.spatial)
+    for var in reduction.spatial:
+        length, digits = reduction.extents[var], [next(parts)]
+        while prod(split.extents[each] for each in digits) < length:
+            digits.append(next(parts))
+        if len(digits) > 1:
+            for digit in digits:
+                length //= split.extents[digit]
+                found[digit] = tirx.floormod(tirx.floordiv(var, index(length)), index(split.extents[digit]))
+    return found
 
 
 def _for_tiles(kernel: Kernel, first: int, found: TileImage) -> Kernel | None:
