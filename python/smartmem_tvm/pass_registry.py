@@ -114,7 +114,7 @@ def _apply_records(options: Options, _: tvm.target.Target | None) -> tvm.transfo
 
 
 def _fuse_operators(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
-    return transform.FuseOperators(options.profiles, _prices(target))
+    return transform.FuseOperators(options.profiles, _prices(target), schedule.is_product)
 
 
 def _store_half(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:

@@ -45,7 +45,7 @@ MOST_LOCAL_BYTES = 128 * 1024
 # A layer with a single row uses its weight once, but on one core: up to this size that costs less than a launch more.
 SINGLE_ROW_BYTES = 2 * 1024 * 1024
 
-MEASURED = "profile"
+MEASURED, SCHEDULES = "profile", "schedules"
 _TAKES_EPILOGUE = (Action.TRY_FUSE, Action.ELIMINATE_SECOND)
 
 
@@ -77,17 +77,23 @@ class FusionDecision:
         return {"decided_by": self.decided_by, **self.verdict.noted}
 
     @property
-    def measured(self) -> bool:
-        """Whether a profile decided."""
-        return self.decided_by.startswith(MEASURED)
+    def is_news(self) -> bool:
+        """Whether it is no refusal, or one that something else than the tables and the cost model decided."""
+        return self.fuse or self.verdict.refuses or self.decided_by.startswith((MEASURED, SCHEDULES))
 
 
 class FusionCheck:
     """Answers for one graph; mapping types are worked out once per kernel."""
 
-    def __init__(self, graph: Graph, profiles: Profiles | None = None, prices: Prices | None = None):
+    def __init__(
+        self,
+        graph: Graph,
+        profiles: Profiles | None = None,
+        prices: Prices | None = None,
+        is_product: Callable[[Kernel], bool] | None = None,
+    ):
         self.graph = graph
-        self.profiles, self.prices = profiles, prices
+        self.profiles, self.prices, self.is_product = profiles, prices, is_product
         self._types: dict[tuple[Kernel, tuple], MappingType] = {}
 
     def type_of(self, node: Node) -> MappingType:
@@ -112,12 +118,19 @@ class FusionCheck:
         if action not in _TAKES_EPILOGUE:
             return FusionDecision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
         trial = FusionTrial(self.graph, [node], producer, inline_output=False)
-        # Read through several maps, its sums become several, and through one with divisions its iterators may no longer
-        # be told apart: few rules of schedules know what to do with them.
+        # Read through several maps, its sums become several: few rules of schedules know what to do with them. Through
+        # one with divisions its rows and columns may no longer be told apart.
         maps = node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])
-        unpacked = UNPACKED * _weights(producer) if len(maps) > 1 else 0.0
-        priced = len(maps) > 1 or any(map(division_count, maps[0]))
-        return self._decide(first, [second], trial, "each element is read once", priced, unpacked)
+        several, divides = len(maps) > 1, any(map(division_count, maps[0]))
+        if divides and not several and self._is_lost(producer.kernel, trial):
+            return FusionDecision(
+                False, f"no schedule would see the product of {producer.var.name} any more", SCHEDULES
+            )
+        unpacked = UNPACKED * _weights(producer) if several else 0.0
+        return self._decide(first, [second], trial, "each element is read once", several or divides, unpacked)
+
+    def _is_lost(self, kernel: Kernel, trial: FusionTrial) -> bool:
+        return self.is_product is not None and self.is_product(kernel) and not all(map(self.is_product, trial.kernels))
 
     def _cannot_end_with(self, producer: Node, node: Node) -> str:
         if producer.kernel is None:

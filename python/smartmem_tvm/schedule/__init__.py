@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules: one rule per kernel family and target, and the pass that applies them."""
 
+from .core.product import is_product
 from .core.rule import Rule
 from .cpu.align_windows import AlignWindows
 from .cpu.elementwise import Elementwise
@@ -48,5 +49,6 @@ __all__ = [
     "WidenGroups",
     "Window",
     "default_rules",
+    "is_product",
     "loop_orders",
 ]

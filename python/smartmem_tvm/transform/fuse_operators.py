@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 
 from ..analysis.classify import reduces
-from ..analysis.fusion import MEASURED, FusionCheck, FusionDecision, Profiles, result_bytes, work
+from ..analysis.fusion import MEASURED, SCHEDULES, FusionCheck, FusionDecision, Profiles, result_bytes, work
 from ..analysis.fusion_price import PRICE, Prices
 from ..ir.graph import Graph, Node, rewrite_graphs
+from ..ir.kernel import Kernel
 from ..tables.mapping_type import MappingType
 
 _IMPEDANCE = {kind: rank for rank, kind in enumerate(MappingType)}
@@ -45,22 +48,28 @@ class FuseOperators:
         A `tune.profile_store.ProfileStore`; without one the cost model of `analysis.fusion` decides yellow cells.
     prices : Prices, optional
         What kernels would cost on the target: they decide where a fusion makes windows compute something again.
+    is_product : callable, optional
+        Says of a kernel whether schedules see a product in it: no view is fused that hides one (`schedule.is_product`).
     """
 
-    def __init__(self, profiles: Profiles | None = None, prices: Prices | None = None):
-        self.profiles, self.prices = profiles, prices
+    def __init__(
+        self,
+        profiles: Profiles | None = None,
+        prices: Prices | None = None,
+        is_product: Callable[[Kernel], bool] | None = None,
+    ):
+        self.known = profiles, prices, is_product
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: FusionPlan(graph, self.profiles, self.prices).explore())
+        return rewrite_graphs(mod, lambda graph: FusionPlan(graph, FusionCheck(graph, *self.known)).explore())
 
 
 class FusionPlan:
     """Blocks growing in one graph; `explore` rewrites it in place."""
 
-    def __init__(self, graph: Graph, profiles: Profiles | None, prices: Prices | None = None):
-        self.graph = graph
-        self.check = FusionCheck(graph, profiles, prices)
+    def __init__(self, graph: Graph, check: FusionCheck):
+        self.graph, self.check = graph, check
         self.decisions: dict[str, dict] = {}
 
     def explore(self) -> list[dict]:
@@ -118,7 +127,7 @@ class FusionPlan:
 
     def _append(self, producer: Node, node: Node) -> Node | None:
         decision = self.check.append(producer, node)
-        if decision.fuse or decision.measured or decision.verdict.refuses:
+        if decision.is_news:
             self._record(node, decision, [node])
         if not decision.fuse:
             return None
@@ -134,7 +143,9 @@ class FusionPlan:
 
     def _record(self, node: Node, decision: FusionDecision, into: list[Node]) -> None:
         operator = node.members[-1]
-        if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith((MEASURED, PRICE)):
+        if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith(
+            (MEASURED, SCHEDULES, PRICE)
+        ):
             return  # that nothing else took it in either is no news
         entry = {"pass": "FuseOperators", "operator": operator, "action": "fused" if decision.fuse else "kept"}
         if decision.fuse:
