@@ -41,7 +41,8 @@ def networks(found: Mapping[str, Mapping]) -> str:
     batches = sorted(set(map(_batch, measured)))
     said = [_means(batch, [row for name, row in measured.items() if name.endswith(f"@{batch}")]) for batch in batches]
     failed = [(name, row["error"]) for name, row in found.items() if "error" in row]
-    failed += [(f"{name}: {system}", why) for name, row in measured.items() for system, why in row["failed"].items()]
+    for name, row in measured.items():
+        failed += [(f"{name}: {system}", why) for system, why in row.get("failed", {}).items()]
     parts = [table(TITLES, [_line(name, row) for name, row in measured.items()])]
     parts.append("Geometric means; the batch is what stands behind the @:")
     parts.append("\n".join(said))

@@ -61,7 +61,7 @@ def test_explain_names_what_is_far_off(smartmem, model_path, machine):
 def test_explain_says_why_kernels_have_no_bounds(smartmem, model_path, monkeypatch):
     from smartmem_tvm.runtime import roofline
 
-    def refuses(_kernel):
+    def refuses(*_):
         raise roofline.Opaque("it chooses among hundreds")
 
     monkeypatch.setattr(roofline, "work", refuses)

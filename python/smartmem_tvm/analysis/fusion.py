@@ -127,7 +127,7 @@ class FusionCheck:
                 False, f"no schedule would see the product of {producer.var.name} any more", SCHEDULES
             )
         unpacked = UNPACKED * _weights(producer) if several else 0.0
-        return self._decide(first, [second], trial, "each element is read once", several or divides, unpacked)
+        return self._decide(first, [second], trial, "each element is read once", several, unpacked)
 
     def _is_lost(self, kernel: Kernel, trial: FusionTrial) -> bool:
         return self.is_product is not None and self.is_product(kernel) and not all(map(self.is_product, trial.kernels))
