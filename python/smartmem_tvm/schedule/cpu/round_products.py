@@ -22,9 +22,8 @@ from ..core.contraction import Contraction
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, uses
 from ..core.nest import index
-from ..core.reduction import reduction_of
+from ..core.product import from_first_sum
 from ..core.rule import is_open, target_of
-from ..core.sequence import run_of
 from .attention import RowChains
 from .matmul import Matmul
 from .pack_weights import fused_index, walk_start
@@ -127,17 +126,18 @@ class _Look(CpuRule):
 
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
-        first, chain = _product_stage(kernel), RowChains.chain(self.plain)
-        if first is None or (first and chain is not None):  # a chain keeps near what precedes its products
+        first, run = from_first_sum(kernel)
+        contraction = plain_contraction(run)
+        # A chain keeps near what precedes its products.
+        chain = RowChains.chain(self.plain) if first or contraction is None else None
+        if chain is not None or contraction is None:
             self._look_at_chain(chain)
             return
         self.multiplies = True
-        run = run_of(kernel, kernel.stages[first:])
-        reason = self._objection(run, plain_contraction(run))
+        reason = self._objection(contraction)
         if reason is None:
-            ways = [self._changed(kernel, first), *self._in_tiles(kernel, first)]
-            after = [run_of(way.kernel, way.kernel.stages[first:]) for way in ways]
-            plans = [RoundedPlan.of(each, params) for each in after]
+            ways = [self._changed(kernel, first, contraction), *self._in_tiles(kernel, first, contraction)]
+            plans = [RoundedPlan.of(from_first_sum(way.kernel)[1], params) for way in ways]
             best = min(range(len(ways)), key=lambda n: plans[n].cycles if plans[n] else inf)
             reason = price_objection(run, plans[best], params, slides=convolution_of(kernel) is not None)
         self.found = None if reason else ways[best]
@@ -161,23 +161,23 @@ class _Look(CpuRule):
         self.decision = {"multiplied": BFLOAT16}
 
     @staticmethod
-    def _objection(kernel: Kernel, contraction: Contraction) -> str | None:
+    def _objection(contraction: Contraction) -> str | None:
         if any(str(each.ty.dtype) != FLOAT for each in (contraction.left, contraction.right)):
             return "its operands are of another type"
         return None
 
-    def _in_tiles(self, kernel: Kernel, first: int) -> list[Exchange]:
+    def _in_tiles(self, kernel: Kernel, first: int, contraction: Contraction) -> list[Exchange]:
         """The kernel with the image of its windows in tiles, if that can be."""
-        found = tile_image_of(plain_contraction(run_of(kernel, kernel.stages[first:])))
+        found = tile_image_of(contraction)
         wide = _for_tiles(kernel, first, found) if found is not None else None
         if wide is None:
             return []
-        changed = self._changed(wide, first, kernel.stages[first].extents[found.channel])
+        channels = contraction.reduction.extents[found.channel]
+        changed = self._changed(wide, first, plain_contraction(from_first_sum(wide)[1]), channels)
         return [changed] if changed.forms else []  # channels that are not there are zeros of constants only
 
-    def _changed(self, kernel: Kernel, first: int, channels: int | None = None) -> Exchange:
+    def _changed(self, kernel: Kernel, first: int, contraction: Contraction, channels: int | None = None) -> Exchange:
         """The kernel with rounded operands; its innermost sum is over so many `channels`, if it has room for more."""
-        contraction = plain_contraction(run_of(kernel, kernel.stages[first:]))
         stage, inputs, forms, operands = kernel.stages[first], list(kernel.inputs), {}, []
         for operand, length, paired in (
             (contraction.left, contraction.rows, False),
@@ -192,7 +192,7 @@ class _Look(CpuRule):
             inputs[position] = tirx.decl_buffer(shape, BFLOAT16, operand.source.name)
             forms[position] = blocks.pack
             operands.append(_in_blocks(inputs[position], contraction, operand, length, paired).astype(FLOAT))
-        store, whole = stage.body, _whole_iterators(kernel, first, contraction)
+        store, whole = stage.body, _whole_iterators(stage, contraction)
         left, right = (substitute(each, whole) for each in operands)
         total = store.buffer[tuple(store.indices)] + left * right
         changed = replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
@@ -208,19 +208,12 @@ class _Look(CpuRule):
         return places[0] if places and len(reads) == 1 else None
 
 
-def _product_stage(kernel: Kernel) -> int | None:
-    """Number of the stage of a prepared kernel that is a product; element by element is what precedes it (padding)."""
-    first = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
-    is_product = first is not None and plain_contraction(run_of(kernel, kernel.stages[first:])) is not None
-    return first if is_product else None
-
-
-def _whole_iterators(kernel: Kernel, first: int, contraction: Contraction) -> dict:
+def _whole_iterators(stage: Stage, contraction: Contraction) -> dict:
     """Iterators of groups, and within one -> what they are of the stage's own iterator, which was split into them."""
-    reduction, found, split = reduction_of(run_of(kernel, kernel.stages[first:])), {}, contraction.reduction
+    found, split = {}, contraction.reduction
     parts = iter(split.spatial)
-    for var in reduction.spatial:
-        length, digits = reduction.extents[var], [next(parts)]
+    for var in (each for each in stage.spatial if stage.extents[each] > 1):
+        length, digits = stage.extents[var], [next(parts)]
         while prod(split.extents[each] for each in digits) < length:
             digits.append(next(parts))
         if len(digits) > 1:

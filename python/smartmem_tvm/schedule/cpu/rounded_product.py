@@ -10,8 +10,8 @@
         done = C;  out[f(i, j)] = finish(done[i, j])                          float32, while it is hot
 
 Sums, and all that is done with them, are float32. What surrounds an operand (padding, folded layout operators, the
-end of a normalisation) is computed in float32 where it is copied, once for each task. A ragged edge is computed in
-whole tiles; what lies beyond it is not stored.
+end of a normalisation) is computed in float32 where it is copied, once for each task. An image that windows slide over
+is copied as `tile_image` says. A ragged edge is computed in whole tiles; what lies beyond it is not stored.
 """
 
 from __future__ import annotations
@@ -231,9 +231,8 @@ class _Emitter(MatmulEmitter):
 
     @property
     def _apart(self) -> int:
-        """Results from one tile of the right operand to the next: of lines that are shorter than a tile, a line."""
-        image = self.plan.image
-        return image.columns if image is not None and image.together == 2 else SIDE
+        """Results from one tile of the right operand to the next."""
+        return SIDE if self.plan.image is None else self.plan.image.apart
 
     def _block_of(self, place):
         """Number of the block, among those beside one that stays, that a row or a column is in."""

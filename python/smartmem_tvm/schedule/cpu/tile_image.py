@@ -59,6 +59,11 @@ class TileImage:
         return 2 if self.columns <= SIDE else 1
 
     @property
+    def apart(self) -> int:
+        """Results from one tile to the next: a line, where a tile is longer."""
+        return min(SIDE, self.columns)
+
+    @property
     def unit(self) -> int:
         """Results in such lines."""
         return self.together * self.columns
