@@ -178,3 +178,38 @@ def test_tokens_that_become_planes():
     before, after = aligned(build, (2, 30, 8))
     assert (8, 1, 3, 3) in orders(before) and (1, 3, 3, 8) in orders(after)
     assert rules(after) == ["Depthwise"]
+
+
+def along_channels(build, shape):
+    """The graph with the tensors between its convolutions stored along their channels."""
+    return graph(build, shape), shape
+
+
+def test_a_padded_copy_lies_as_what_it_copies():
+    """And the sum lies as what is made of it; the weights of a product stay."""
+
+    def build(x):
+        y = op.nn.conv2d(x, constant(16, 6, 1, 1))
+        return op.nn.conv2d(op.nn.relu(op.nn.conv2d(y, constant(24, 16, 3, 3), padding=1)), constant(8, 24, 1, 1))
+
+    before, shape = along_channels(build, (1, 6, 9, 7))
+    after = AlignWindows()(before)
+    assert_same_results(before, after, *random(shape))
+    (middle,) = [node for node in nodes(after) if len(node.kernel.stages) > 2]
+    inside = [shape_of(buffer) for buffer in middle.kernel.intermediates]
+    assert (1, 11, 9, 16) in inside and (1, 9, 7, 24) in inside
+    assert "Elementwise + Matmul" in rules(after)
+
+
+def test_a_gate_reads_its_weights_along_the_channels():
+    def build(x):
+        y = op.nn.conv2d(x, constant(32, 8, 1, 1))
+        gate = op.nn.relu(op.nn.conv2d(op.mean(y, axis=[2, 3], keepdims=True), constant(8, 32, 1, 1)))
+        gate = op.sigmoid(op.nn.conv2d(gate, constant(32, 8, 1, 1)))
+        return op.nn.conv2d(op.multiply(y, gate), constant(8, 32, 1, 1))
+
+    before, shape = along_channels(build, (1, 8, 6, 5))
+    after = AlignWindows()(before)
+    assert_same_results(before, after, *random(shape))
+    weights = [shape_of(buffer) for node in nodes(after) for buffer in node.constants]
+    assert any(shape[-1] == 32 and shape[0] != 32 for shape in weights)

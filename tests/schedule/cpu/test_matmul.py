@@ -530,3 +530,69 @@ def test_the_next_rows_of_large_weights_are_asked_for(check):
     func = check(inputs, output, pointwise_reference, "Matmul", params=CpuParams())
     assert with_rows(160, (inputs, output)).rows_asked_for and "llvm.prefetch" in func.script()
     assert not any(plan.rows_asked_for for plan in plans(*pointwise(16, 64, 7, 7)))
+
+
+def window_over_tokens(c, h, w, out, size, stride=1, dilation=1, groups=1):
+    """A convolution whose channels lie innermost, in the image and in the result, with its reference."""
+    x = te.placeholder((2, h, w, c), name="x")
+    k = te.placeholder((size, size, c // groups, out), name="k")
+    p, q, i = (te.reduce_axis((0, n), name) for n, name in ((size, "p"), (size, "q"), (c // groups, "i")))
+    reach = dilation * (size - 1) + 1
+    shape = (2, (h - reach) // stride + 1, (w - reach) // stride + 1, out)
+
+    def term(n, y, z, f):
+        channel = f // (out // groups) * (c // groups) + i if groups > 1 else i
+        return te.sum(x[n, y * stride + p * dilation, z * stride + q * dilation, channel] * k[p, q, i, f], [i, p, q])
+
+    def reference(x, k):
+        seen = np.lib.stride_tricks.sliding_window_view(x, (reach, reach), axis=(1, 2))
+        seen = seen[:, ::stride, ::stride, :, ::dilation, ::dilation].astype("float64")
+        parts = zip(np.split(seen, groups, axis=3), np.split(k, groups, axis=3), strict=True)
+        return np.concatenate([np.einsum("nyzcpq,pqcf->nyzf", *part, optimize=True) for part in parts], axis=3)
+
+    return [x, k], te.compute(shape, term), reference
+
+
+def copies_rows(scheduled) -> bool:
+    return any(store.buffer.name == "left" for store in stores(scheduled.body))
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        (8, 7, 9, 20, 3),
+        (5, 6, 6, 17, 2),
+        (16, 13, 11, 16, 3, 2),
+        (24, 12, 12, 33, 3, 1, 2),
+        (3, 19, 17, 40, 7, 2),
+        (1, 9, 8, 16, 5),
+        (32, 8, 8, 32, 3, 1, 1, 4),
+        (600, 5, 4, 70, 2),
+    ],
+)
+def test_windows_in_place(check, window):
+    """Rows of windows over channels side by side are read where they lie, in deep products part by part."""
+    inputs, output, reference = window_over_tokens(*window)
+    assert not copies_rows(check(inputs, output, reference, "Matmul"))
+
+
+def test_windows_over_many_planes_are_copied(check):
+    """Each step along the depth is in a line of its own, and a row's lines do not stay near."""
+    x, k = te.placeholder((300, 40), name="x"), te.placeholder((300, 3, 48), name="k")
+    i, p = te.reduce_axis((0, 300), "i"), te.reduce_axis((0, 3), "p")
+    output = te.compute((19, 48), lambda t, f: te.sum(x[i, 2 * t + p] * k[i, p, f], [i, p]))
+
+    def reference(x, k):
+        seen = np.lib.stride_tricks.sliding_window_view(x.astype("float64"), 3, axis=1)[:, ::2]
+        return np.einsum("itp,ipf->tf", seen[:, :19], k)
+
+    check([x, k], output, reference, "Matmul")
+
+
+@pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
+def test_windows_in_place_divide_nothing(mcpu):
+    """Full vectors are multiplied, and no step along the depth looks for its place."""
+    inputs, output, _ = window_over_tokens(32, 18, 18, 96, 3)
+    lines, products, register = vector_products(Matmul(), te.create_prim_func([*inputs, output]), mcpu)
+    assert len(products) >= 8 and all(register in lines[n] for n in products)
+    assert not any("div" in line for line in lines[products[0] : products[-1]])

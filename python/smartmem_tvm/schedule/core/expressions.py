@@ -167,6 +167,14 @@ def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
     return point
 
 
+def fused_index(vars_, extents):
+    """The fused index of some iterators, the last one running fastest."""
+    flat = index(0)
+    for var in vars_:
+        flat = flat * index(extents[var]) + var
+    return flat
+
+
 def piece_length(node, var, extents: Mapping) -> int:
     """Length of pieces of the loop over `var` in which no ``//`` changes and no ``%`` wraps; 1 if there is neither."""
     divisions = [each for each in collect(node, (tirx.FloorDiv, tirx.FloorMod)) if isinstance(each.b, tirx.IntImm)]

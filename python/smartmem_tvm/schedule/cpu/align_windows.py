@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from functools import partial
+from math import prod
 
 import numpy as np
 import tvm
@@ -25,7 +27,7 @@ _SHORTEST = 4  # elements next to each other that are worth it: a small vector
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.AlignWindows")
 class AlignWindows:
-    """Store padded copies and weights of depthwise convolutions, and of pools, as their results are stored.
+    """Store what kernels keep for themselves, and weights of depthwise convolutions, as their results are stored.
 
     Before, where the result lies along the channels, as tokens do::
 
@@ -36,11 +38,12 @@ class AlignWindows:
         pad[y, x, c] = in[y - 1, x - 1, c];   acc[y, x, c] += pad[y + ky, x + kx, c] * w[ky, kx, c]
 
     A vector of results then reads vectors. Without, each element is gathered by itself: of SMT-S that took half of the
-    time. Weights are brought into the new order here, at compile time.
+    time. Weights are brought into the new order here, at compile time, also those that one vector is multiplied by.
+    Before a product along the channels, a padded copy lies as what it copies; sums lie as what is made of them.
 
     Refuses (leaves as it is) a reduction with an operand that the innermost dimension of the result does not walk
     through: a matmul, for which operands are packed. So it does one with an operand that comes from outside and lies
-    in another order: `SelectLayout` and `PlanLayout` are about those.
+    in another order: `ChannelsInnermost`, `SelectLayout` and `PlanLayout` are about those.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -64,6 +67,7 @@ def _aligned(kernel: Kernel, constants: Collection[int]) -> Exchange | None:
     orders: dict = {}
     for stage, var in (*_walks(kernel), *_lanes(kernel)):
         orders |= _wanted(kernel, stage, var, constants) or {}
+    orders |= {copy: order for copy, order in (*_copies(kernel), *_sums(kernel)) if copy not in orders}
     if not orders:
         return None
     forms = {}
@@ -87,6 +91,48 @@ def _walks(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
     return [(stage, var) for stage, var in along.items() if stage.reduction and stage.extents[var] >= _SHORTEST]
 
 
+def _copies(kernel: Kernel) -> list[tuple]:
+    """What is copied before it is summed up, in the order in which most of it lies, unless the result lies along it."""
+    walked, found = {var for _, var in _walks(kernel)}, []
+    for stage in kernel.stages[:-1] if walked else ():
+        buffer = stage.outputs[0]
+        readers = kernel.readers(buffer)
+        if not stage.is_pointwise or len(stage.outputs) > 1 or not all(reader.reduction for reader in readers):
+            continue
+        read: Counter = Counter()
+        for load in stage.loads:
+            shape = shape_of(load.source)
+            inside = variables(load.indices[innermost(shape)])
+            read[inside[0] if len(inside) == 1 else None] += prod(shape)
+        along = max(read, key=read.__getitem__, default=None)
+        dim = next((dim for dim, place in enumerate(stage.body.indices) if place.same_as(along)), None)
+        where = [load.indices for reader in readers for load in reader.loads if load.source.same_as(buffer)]
+        crossed = any(walked & set(variables(place)) for indices in where for place in indices)
+        shape = shape_of(buffer)
+        if dim not in (None, innermost(shape)) and not crossed:
+            found.append((buffer, with_innermost(len(shape), dim)))
+    return found
+
+
+def _sums(kernel: Kernel) -> list[tuple]:
+    """Sums, and what is made of them element by element, in the order in which the result is stored."""
+    store, found = kernel.last.body, []
+    if not isinstance(store, tirx.BufferStore) or len(kernel.outputs) != 1:
+        return found
+    ways = [along_result(kernel, at) if at in kernel.last.spatial else {} for at in store.indices]
+    for stage in (each for each in kernel.stages[:-1] if isinstance(each.body, tirx.BufferStore)):
+        places = {}  # dimension -> that of the result
+        for dim, at in enumerate(stage.body.indices):
+            places[dim] = next((n for n, way in enumerate(ways) if stage in way and way[stage].same_as(at)), None)
+        moving = [dim for dim, size in enumerate(shape_of(stage.outputs[0])) if size > 1]
+        if any(places[dim] is None for dim in moving):
+            continue
+        moved = sorted(moving, key=places.__getitem__)
+        if moved != moving:
+            found.append((stage.outputs[0], (*(dim for dim in places if dim not in moving), *moved)))
+    return found
+
+
 def _lanes(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
     """The window over tokens that become planes, with the iterator of its lanes, which the result is not along."""
     window = lone_window_of(kernel)
@@ -104,9 +150,12 @@ def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int]) -> di
     if parts is None:
         return None
     orders: dict = {}
+    alone = all(each is var or each.same_as(var) or stage.extents[each] == 1 for each in stage.spatial)
     for load in loads(parts[1]):
         shape = shape_of(load.source)
         dims = [dim for dim, at in enumerate(load.indices) if var in variables(at)]
+        if not dims and alone:
+            continue  # a vector that a matrix is multiplied by
         if len(dims) != 1 or not load.indices[dims[0]].same_as(var):
             return None
         if dims[0] == innermost(shape):

@@ -2,11 +2,12 @@
 """Matmul, batched matmul and convolution on a CPU: register tiles over packed panels.
 
     parallel for (batch, row chunk, column chunk):
-      left[rows, depth] = ...                      only if it is not a plain walk along depth
+      left[rows, depth] = ...                      only if rows and depth do not lie apart from each other
       for each panel of `width` columns:
         right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
                                                    lie so already, see `pack_weights`)
         for each tile of `height` rows:
+          at[i] = ...                              where its rows begin, if they are windows, see `row_places`
           prefetch out[f(i, j)]                    and what `finish` reads row by row, see `prefetch`
           acc[height, width] = 0                   registers; of fewer columns than a vector has, a vector of steps
                                                    along the depth each, beside the last panel
@@ -40,6 +41,7 @@ from .chunks import Chunks, in_last_chunk, of_chunk
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import CpuParams
 from .prefetch import NextPanel, NextRows, Share, ask_for_results
+from .row_places import RowPlaces
 from .rule import CpuRule
 from .tile import narrow_rows, row_tiles
 
@@ -242,6 +244,7 @@ class MatmulEmitter:
             width,
             plan.tiles_in_turn,
             lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, first + k)),
+            plan.depth_unit,
         )
 
     def pack_panel(self, packed, batch, column, width: int, over: Callable | None = None) -> tirx.Stmt:
@@ -355,15 +358,58 @@ class MatmulEmitter:
         if self.plan.is_narrow(width):
             return self._narrow_tile(task, row, column, height, width, right)
         acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
+        first, length = (index(0), self.plan.depth) if part is None else (part.first, part.length)
+        found, total = self._total(task, row, height, right, acc, (first, length, share))
+        whole = self._whole(task, row, column, height, width, acc, total, part)
+        return whole if found is None else allocate([found.buffer], block(found.find(), whole))
 
-        def product(k) -> tirx.Stmt:
-            return acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j))
+    def _total(
+        self, task: Task, row, height: int, right, acc: Accumulators, steps: tuple
+    ) -> tuple[RowPlaces | None, tirx.Stmt]:
+        """Sums of a tile over `steps` (the first, how many, what is asked for), and places of its rows, if any."""
+        plan, (first, length, share) = self.plan, steps
+        if not plan.left_in_place:
 
+            def product(k) -> tirx.Stmt:
+                return acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j))
+
+            return None, self._steps(lambda at, count: self._steps_of(first + at, count, product), share, length)
+        contraction = plan.contraction
+        places = RowPlaces(
+            self.scope, contraction.left, contraction.depth, lambda i: plan.point(task.batch, row + i), height
+        )
+
+        def product_at(k, depth: dict) -> tirx.Stmt:
+            return acc.set(lambda i, j, value: value + places.read(i, depth) * right(k, j))
+
+        return places, self._steps(lambda at, count: self._walk(first + at, count, product_at), share, length)
+
+    def _walk(self, first, count: int, add: Callable) -> tirx.Stmt:
+        """Steps along the depth, one loop for each of its iterators, so that nothing has to be divided."""
+        depth, extents, inner = self.plan.contraction.depth, self.reduction.extents, self.plan.depth_unit
+        start = self.scope.index(tirx.floordiv(first, index(inner)))
+
+        def nest(level: int, flat, point: dict) -> tirx.Stmt:
+            if level == len(depth):
+                return add(self.scope.index(flat), point)
+            var = depth[level]
+
+            def at(v) -> tirx.Stmt:
+                place = v if level else self.scope.index(start + v)
+                return nest(level + 1, flat * index(extents[var]) + place, {**point, var: place})
+
+            return self.scope.loop(extents[var] if level else count // inner, at, f"k{level}")
+
+        return nest(0, index(0), {})
+
+    def _whole(
+        self, task: Task, row, column, height: int, width: int, acc: Accumulators, total: tirx.Stmt, part: Part | None
+    ) -> tirx.Stmt:
+        """A tile from its first sums to what is stored of them."""
         if part is None:
-            start, total = acc.set(lambda i, j, _: self.reduction.init), self._steps(product, share, self.plan.depth)
+            start = acc.set(lambda i, j, _: self.reduction.init)
         else:
             start = acc.set(lambda i, j, _: part.kept[row - part.first_row + i, j])
-            total = self._steps(lambda k: product(part.first + k), share, part.length)
             if not part.ends:
                 keep = acc.each(lambda i, j, value: store(part.kept, value, row - part.first_row + i, j))
                 return acc.allocate(start, total, keep)
@@ -431,13 +477,14 @@ class MatmulEmitter:
         multiply = self.scope.loop(self.plan.depth // steps, add, "k")
         return allocate([lanes], block(acc.allocate(start, multiply, spill), sums))
 
-    def _steps(self, add: Callable, share: Share | None, depth: int) -> tirx.Stmt:
+    def _steps(self, steps: Callable, share: Share | None, depth: int) -> tirx.Stmt:
+        """``steps(first, count)`` over the depth, with a request for what comes next before each piece of it."""
         if share is None:
-            return self._steps_of(index(0), depth, add)
+            return steps(index(0), depth)
         length = depth // share.pieces
 
         def piece(number):
-            return block(share.ask(number), self._steps_of(number * index(length), length, add))
+            return block(share.ask(number), steps(number * index(length), length))
 
         return self.scope.loop(share.pieces, piece, "piece")
 

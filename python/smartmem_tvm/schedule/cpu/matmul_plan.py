@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import gcd
+from math import gcd, prod
 
-from tvm import ir
+from tvm import ir, sym, tirx
 
 from ...ir.kernel import substitute
 from ...ir.walk import loads
-from ..core.expressions import Walk, chooses_along, contiguous_run, uses
+from ..core.expressions import Walk, chooses_along, contiguous_run, fused_index, uses
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
@@ -33,6 +33,7 @@ _PAGE_BYTES, _NARROW = 4096, 8  # lanes
 _NEAR_BYTES = 16 * 1024  # of the first-level cache, for the lines of one tile's steps
 _UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand
 _UNASKED_NARROW = 0.7  # the same with vectors of 8 and less
+_LEAST_IN_LINE = 3  # steps along the depth, for windows to be read in place
 _LEAST_STEPS = 4  # along the depth, for a vector of them
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 _FAR_WEIGHT = 0.28  # the same beside a right operand that is copied, as the left one is weights then
@@ -142,12 +143,22 @@ class MatmulPlan(FusedContraction):
         again = self.rows >= self.params.pack_reuse * self.tile.height
         if not weights or not again or self.depth <= 2 * most:
             return 1
-        return -(-self.depth // most)
+        return -(-self.depth // self._length_of(-(-self.depth // most)))
 
     @property
     def part_length(self) -> int:
         """Steps of such a part; the last one may be shorter."""
-        return -(-self.depth // self.depth_parts)
+        return self._length_of(self.depth_parts)
+
+    def _length_of(self, parts: int) -> int:
+        unit = self.depth_unit
+        return -(-self.depth // (unit * parts)) * unit
+
+    @cached_property
+    def depth_unit(self) -> int:
+        """Steps that are not taken apart: where rows have places, all of the inner iterators of the depth."""
+        outer = self.contraction.reduction.extents[self.contraction.depth[0]] if self.left_in_place else self.depth
+        return self.depth // outer
 
     @cached_property
     def rows_asked_for(self) -> bool:
@@ -172,19 +183,61 @@ class MatmulPlan(FusedContraction):
 
     def right(self, batch, column, depth):
         """Right operand at a point."""
-        return substitute(self.contraction.right, self.point(batch, None, column, depth))
+        operand, dim = self.contraction.right, self._fused_dimension
+        value = substitute(operand, self.point(batch, None, column, depth))
+        if dim is None:
+            return value
+        return tirx.BufferLoad(operand.source, [depth if n == dim else at for n, at in enumerate(value.indices)])
+
+    @cached_property
+    def _fused_dimension(self) -> int | None:
+        """The dimension of the right operand that is the fused depth, as panels have one: nothing has to be divided."""
+        right, depth = self.contraction.right, self.contraction.depth
+        if not isinstance(right, ir.TensorLoad) or len(depth) < 2:
+            return None
+        fused, analyzer = fused_index(depth, self.contraction.reduction.extents), sym.Analyzer()
+        found = (n for n, at in enumerate(right.indices) if analyzer.can_prove_equal(at, fused))
+        return next(found, None)
 
     # -- packing -------------------------------------------------------------------------------------------------
 
     @cached_property
     def left_packed(self) -> bool:
-        """The left operand is copied unless it is a plain load that walks along the fused rows and depth.
+        """The left operand is copied unless it is a plain load, whose rows and steps lie apart from each other.
 
-        Rows found through ``//``, ``%`` or a select are cheap to find once, dear to find again in each panel.
+        What is found through a select is cheap to find once, dear to find again in each panel.
         """
+        return not (self._left_walks or self._left_lies_apart)
+
+    @cached_property
+    def left_in_place(self) -> bool:
+        """Whether each row of a tile has a place of its own, from which the steps along the depth are the same."""
+        return not self.left_packed and not self._left_walks
+
+    @cached_property
+    def _left_walks(self) -> bool:
+        """Whether the left operand is a load that walks along the fused rows and depth."""
         b, m, k = fresh("b"), fresh("m"), fresh("k")
         walk, value = Walk({b: self.batch, m: self.rows, k: self.depth}), self.left(b, m, k)
-        return any(walk.load_stride(value, v) is None for v in (m, k))
+        return all(walk.load_stride(value, v) is not None for v in (m, k))
+
+    @cached_property
+    def _left_lies_apart(self) -> bool:
+        """Whether the place of each element is that of its row and a step that all rows share: windows of an image."""
+        steps = self._left_steps
+        if steps is None or None in steps.values() or self._steps_in_a_line < _LEAST_IN_LINE:
+            return False
+        # Lines far from each other are read for each panel: those of a row have to stay near.
+        whole = self._steps_in_a_line * _FLOAT_BYTES >= _LINE_BYTES
+        return whole or self.depth // self._steps_in_a_line * _LINE_BYTES <= _NEAR_BYTES
+
+    @cached_property
+    def _left_steps(self) -> dict | None:
+        """Elements between two steps along each iterator of the depth, of a left operand that is a load."""
+        left, walk = self.contraction.left, Walk(self.contraction.reduction.extents)
+        if not isinstance(left, ir.TensorLoad):
+            return None
+        return {var: walk.load_stride(left, var) for var in self.contraction.depth}
 
     @property
     def right_constant(self) -> bool:
@@ -285,7 +338,16 @@ class MatmulPlan(FusedContraction):
         if self.left_packed or step == 1:
             return 0.0
         tiles = -(-self.rows // self.tile.height) * -(-self.columns // self.tile.width)
-        return tiles * self.depth * self._step_to_another_line(step is None or step * _FLOAT_BYTES >= _PAGE_BYTES)
+        far = step is None or step * _FLOAT_BYTES >= _PAGE_BYTES
+        near = self._steps_in_a_line if self.left_in_place else 1
+        return tiles * self.depth * self._step_to_another_line(far) / near
+
+    @cached_property
+    def _steps_in_a_line(self) -> int:
+        """Steps along the depth that are in the same line of the left operand, of windows that are read in place."""
+        line = _LINE_BYTES // _FLOAT_BYTES
+        steps, extents = self._left_steps, self.contraction.reduction.extents
+        return min(line, prod(extents[var] for var, step in steps.items() if abs(step) < line))
 
     def _step_to_another_line(self, far: bool) -> float:
         if self.params.lanes > _NARROW:

@@ -15,9 +15,11 @@ from tvm.target import Target
 from ...ir.exchange_constants import Exchange
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import deciding, given_rule
-from ..core.expressions import Walk, replace_loads, uses
+from ..core.expressions import Walk, fused_index, replace_loads, uses
 from ..core.nest import index
+from ..core.product import from_first_sum
 from ..core.rule import exchange_open
+from .attention import RowChains
 from .matmul import Matmul
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
@@ -110,18 +112,26 @@ class _Look(CpuRule):
         super().__init__()
         self.positions, self.found = positions, None
 
+    def prepare(self, kernel: Kernel) -> Kernel | None:
+        """The kernel as products want it; chains of rows want it as it is."""
+        self.plain = kernel
+        return super().prepare(kernel)
+
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
         rule = given_rule()
         if rule not in (None, "Matmul") or (rule is None and convolution_of(kernel) is not None):
             return
-        plan = Matmul.plan(kernel, params, [kernel.inputs[position] for position in self.positions])
+        first, run = from_first_sum(kernel)
+        if first and RowChains.chain(self.plain) is not None:
+            return  # a chain keeps near what precedes its products
+        plan = Matmul.plan(run, params, [kernel.inputs[position] for position in self.positions])
         if plan is not None and plan.right_constant:
-            self.found = _packing(kernel, plan)
+            self.found = _packing(kernel, first, plan)
 
 
-def _packing(kernel: Kernel, plan: MatmulPlan) -> Packing | None:
-    contraction, stage = plan.contraction, kernel.stages[0]
+def _packing(kernel: Kernel, first: int, plan: MatmulPlan) -> Packing | None:
+    contraction, stage = plan.contraction, kernel.stages[first]
     operand, extents = contraction.right, contraction.reduction.extents
     readers = [load for each in kernel.stages for load in each.loads if load.source.same_as(operand.source)]
     position = next(i for i, buffer in enumerate(kernel.inputs) if buffer.same_as(operand.source))
@@ -142,7 +152,8 @@ def _packing(kernel: Kernel, plan: MatmulPlan) -> Packing | None:
     at = (batch, tirx.floordiv(column, width_), depth, tirx.floormod(column, width_))
     body = replace_loads(stage.body, lambda load: packed[at] if load.source.same_as(operand.source) else None)
     inputs = tuple(packed if i == position else buffer for i, buffer in enumerate(kernel.inputs))
-    changed = Kernel(inputs, kernel.outputs, (replace(stage, body=body), *kernel.stages[1:]))
+    stages = (*kernel.stages[:first], replace(stage, body=body), *kernel.stages[first + 1 :])
+    changed = Kernel(inputs, kernel.outputs, stages)
     return Packing(changed, position, sizes, tuple(tuple(steps[v] for v in group) for group in groups), width)
 
 
@@ -156,11 +167,3 @@ def _buffer(old, sizes: Sequence[Sequence[int]], width: int):
     batch, columns, depth = map(prod, sizes)
     shape = [batch, -(-columns // width), depth, width]
     return tirx.decl_buffer([index(each) for each in shape], old.ty.dtype, old.name)
-
-
-def fused_index(vars_, extents):
-    """The fused index of some iterators, the last one running fastest."""
-    flat = index(0)
-    for var in vars_:
-        flat = flat * index(extents[var]) + var
-    return flat

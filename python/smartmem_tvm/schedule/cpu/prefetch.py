@@ -47,12 +47,15 @@ class NextPanel:
         That share the work of asking for it.
     at : callable
         ``(row, column)`` -> the load of an element.
+    step : int
+        Pieces are of so many rows, or of several times as many.
     """
 
     depth: int
     width: int
     tiles: int
     at: Callable
+    step: int = 1
 
     def share(self, tile) -> Share:
         """What tile number `tile` asks for; those that come after the last row ask for the last ones again."""
@@ -63,7 +66,8 @@ class NextPanel:
     @cached_property
     def _pieces(self) -> int:
         """Pieces of a tile's depth; they divide it, and few of them ask for nothing new."""
-        return largest_divisor(self.depth, min(self.depth // (self._unit * self.tiles), self.depth // _LEAST_STEPS))
+        most = min(self.depth // (self._unit * self.tiles), self.depth // _LEAST_STEPS)
+        return largest_divisor(self.depth // self.step, most)
 
     @cached_property
     def _rows(self) -> int:

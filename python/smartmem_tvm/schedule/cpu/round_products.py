@@ -20,13 +20,13 @@ from ...ir.half import is_exactly
 from ...ir.kernel import Kernel, Stage, substitute
 from ..core.contraction import Contraction
 from ..core.decisions import deciding, given_rule
-from ..core.expressions import Walk, uses
+from ..core.expressions import Walk, fused_index, uses
 from ..core.nest import index
 from ..core.product import from_first_sum
 from ..core.rule import is_open, target_of
 from .attention import RowChains
 from .matmul import Matmul
-from .pack_weights import fused_index, walk_start
+from .pack_weights import walk_start
 from .params import CpuParams
 from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
 from .rule import CpuRule

@@ -10,6 +10,7 @@ from tvm import ir
 from ...ir.kernel import Kernel, Stage
 from ...ir.walk import loads
 from ..core.contraction import Contraction, contraction_of
+from ..core.expressions import Walk
 from ..core.reduction import reduction_of
 from .lone_window import LoneWindow, maker_of, picture_of
 from .sliding_image import Image, image_of
@@ -47,6 +48,8 @@ def convolution_of(kernel: Kernel) -> Convolution | None:
     image = image_of(contraction)
     if image is None or contraction.extent(contraction.rows) > _most_rows(contraction, image):
         return None
+    if maker is not None and not _lies_along(maker, len(image.load.indices) - 1):
+        return None  # copied line by line, each number would come from a cache line of its own
     if maker is None and image.strides == (1, 1):
         return Convolution(contraction, image, None)
     picture = picture_of(contraction.reduction, image, maker)
@@ -63,6 +66,12 @@ def _contraction(kernel: Kernel) -> tuple[Contraction, Stage | None] | None:
     made = [each for each in (*loads(reduction.term), *loads(reduction.finish)) if _reads(maker, each)]
     alone = len(made) == 1 and isinstance(contraction.right, ir.TensorLoad) and _reads(maker, contraction.right)
     return (contraction, maker) if alone else None
+
+
+def _lies_along(maker: Stage, dim: int) -> bool:
+    """Whether what a stage reads lies in memory along a dimension of what it makes."""
+    walk = Walk(maker.extents)
+    return all(walk.load_stride(each, maker.body.indices[dim]) in (0, 1) for each in loads(maker.body.value))
 
 
 def _reads(maker: Stage, load) -> bool:

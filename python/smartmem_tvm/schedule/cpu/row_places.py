@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the rows of a register tile begin, of an operand whose rows lie at no fixed distance: windows of an image.
+
+    at[i, d] = place(row + i, 0)[d]                               once for each tile, in registers
+    acc[i, j] += image[at[i, 0] + p, at[i, 1] + q, c] * right[k, j]
+
+A row of windows ends where the image's does, so that neither the step from one to the next is the same everywhere, nor
+is a division to be paid for at each step along the depth. The steps from a row's place are the same for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+
+from ...ir.kernel import substitute
+from ..core.expressions import uses
+from ..core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
+
+
+class RowPlaces:
+    """The places of the rows of one tile.
+
+    Parameters
+    ----------
+    load : TensorLoad
+        The operand, at a point of the iterators.
+    depth : sequence of tirx.Var
+        Iterators of the sum.
+    point : callable
+        Row of the tile -> values of all other iterators that the operand depends on.
+    height : int
+        Rows of the tile.
+    """
+
+    def __init__(self, scope: Scope, load, depth: Sequence, point: Callable, height: int):
+        self.scope, self.load, self.point, self.height = scope, load, point, height
+        self.start = {var: index(0) for var in depth}
+        others = [[var for var in point(index(0)) if uses(at, [var])] for at in load.indices]
+        self.moving = [dim for dim, each in enumerate(others) if each]
+        self.nowhere = {var: index(0) for each in others for var in each}
+        self.buffer = scratch([height, max(1, len(self.moving))], current_index_type(), "at")
+
+    def find(self) -> tirx.Stmt:
+        """Work the places out."""
+
+        def one(i) -> tirx.Stmt:
+            known = {**self.start, **self.point(i)}
+            places = [self.scope.simplify(substitute(self.load.indices[dim], known)) for dim in self.moving]
+            return block(*(store(self.buffer, place, i, n) for n, place in enumerate(places)))
+
+        return self.scope.loop(self.height, one, "i", UNROLL)
+
+    def read(self, i, depth: dict):
+        """The element of row `i` at a step along the depth."""
+
+        def at(dim: int):
+            step = substitute(self.load.indices[dim], {**self.nowhere, **depth})
+            if dim not in self.moving:
+                return self.scope.index(step)
+            first = substitute(self.load.indices[dim], {**self.nowhere, **self.start})
+            return self.buffer[i, self.moving.index(dim)] + self.scope.index(step - first)
+
+        return tirx.BufferLoad(self.load.source, [at(dim) for dim in range(len(self.load.indices))])
