@@ -38,6 +38,11 @@ class Conv:
     dtype: str = "float32"
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the picture."""
+        return self.n, self.c, self.h, self.w
+
+    @property
     def windows(self) -> tuple[int, ...]:
         """Shape of the weights."""
         return self.out, self.c // self.groups, self.size, self.size
@@ -60,6 +65,30 @@ class Conv:
         return np.maximum(total.reshape(self.n, self.out, *total.shape[3:]) + b[:, None, None], 0)
 
 
+@dataclass(frozen=True)
+class Tokens(Conv):
+    """The same with the channels innermost, in the picture and in the result."""
+
+    def body(self, x, k, b):
+        """The kernel."""
+        around = [0, self.pad, self.pad, 0]
+        x = topi.nn.pad(x, around, around) if self.pad else x
+        c, p, q = (te.reduce_axis((0, size), name) for size, name in zip(self.windows[1:], "cpq", strict=True))
+        shape = (self.n, *(size + 2 * self.pad - 2 for size in (self.h, self.w)), self.out)
+        total = te.compute(shape, lambda i, y, z, f: te.sum(x[i, y + p, z + q, c] * k[f, c, p, q], axis=[c, p, q]))
+        zero = tirx.const(0, self.dtype)
+        return te.compute(shape, lambda i, y, z, f: tirx.max(total[i, y, z, f] + b[f], zero))
+
+    def reference(self, x, k, b):
+        """Its result, in float64."""
+        return super().reference(x.transpose(0, 3, 1, 2), k, b).transpose(0, 2, 3, 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the picture."""
+        return self.n, self.h, self.w, self.c
+
+
 def draw(*shape, seed=0) -> np.ndarray:
     return np.random.default_rng((*shape, seed)).standard_normal(shape)
 
@@ -67,7 +96,7 @@ def draw(*shape, seed=0) -> np.ndarray:
 def module(conv: Conv, *weights, constant=True) -> tvm.IRModule:
     """``main(x)``, a tuple with the convolution by each of the weights."""
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((conv.n, conv.c, conv.h, conv.w), conv.dtype))
+    x = relax.Var("x", relax.TensorType(conv.shape, conv.dtype))
     k = relax.Var("k", relax.TensorType(conv.windows, conv.dtype))
     with builder.function("main", [x] if constant else [x, k]):
         with builder.dataflow():
@@ -121,6 +150,32 @@ def test_results(conv, m):
 def test_results_on_threads(conv, m):
     """Blocks, or channels and filters, are spread over four threads."""
     assert error(conv, draw(conv.n, conv.c, conv.h, conv.w), draw(*conv.windows), FOUR, m) < 5e-6
+
+
+TOKENS = [
+    Tokens(1, 16, 8, 8, 16),
+    Tokens(1, 7, 13, 29, 5),
+    Tokens(2, 40, 9, 7, 33),
+    Tokens(1, 3, 2, 5, 8),
+    Tokens(1, 2, 17, 17, 3),
+    Tokens(1, 16, 14, 14, 100, pad=0),
+    Tokens(3, 5, 6, 50, 20, pad=2),
+]
+
+
+@pytest.mark.parametrize("conv, m", [*product(TOKENS, (2, 4))])
+@pytest.mark.parametrize("target", [ONE, FOUR], ids=["one core", "four"])
+def test_channels_innermost(conv, m, target):
+    assert error(conv, draw(*conv.shape), draw(*conv.windows), target, m) < 5e-6
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_channels_innermost_in_blocks(monkeypatch, rows):
+    """The last block has fewer rows of tiles."""
+    monkeypatch.setattr(transform_windows.ChannelPlan, "rows", rows)
+    conv = Tokens(1, 20, 31, 13, 6)
+    for target in (ONE, FOUR):
+        assert error(conv, draw(*conv.shape), draw(*conv.windows), target, 4) < 5e-6
 
 
 def test_blocks_of_rows(monkeypatch):

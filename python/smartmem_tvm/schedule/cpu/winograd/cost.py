@@ -37,9 +37,10 @@ def cycles(plan: WinogradPlan) -> float:
     product = plan.block_cycles(plan.rows) * plan.pictures * plan.params.lanes / _AT_ONCE
     strips, lines = plan.rows * plan.strips, plan.rows * plan.result
     each = max(_OPERATIONS * plan.points, _spilled(plan))
-    into = plan.channels * (strips * each + (lines + 2) * (plan.sizes[1] + 2) * _COPY)
-    back = plan.filters * (strips * each + lines * plan.sizes[1] * _COPY)
-    weights = plan.points * plan.channels * plan.panels * plan.tile.height * plan.windows.extent(plan.windows.groups)
+    copy = _COPY if plan.copies else 0.0
+    into = plan.channels * (strips * each + (lines + 2) * (plan.sizes[1] + 2) * copy)
+    back = plan.filters * (strips * each + lines * plan.sizes[1] * copy)
+    weights = plan.points * plan.channels * plan.panels * plan.panel * plan.windows.extent(plan.windows.groups)
     return (product + blocks * (into + back)) / _cores(plan) + _fetch(weights, plan.params)
 
 
@@ -48,7 +49,7 @@ def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:
     extents, lanes = windows.contraction.reduction.extents, params.lanes
     high, wide = (extents[v] for v in windows.image.columns)
     vectors = -(-((high - 1) * (wide + WINDOW - 1) + wide) // lanes)
-    vectors = min(vectors, high * -(-wide // lanes))
+    vectors = high * wide / lanes if windows.innermost else min(vectors, high * -(-wide // lanes))
     weights = prod(windows.extent(v) for v in (windows.channels, windows.contraction.rows)) * WINDOW**2
     product = _PLAIN * windows.extent(windows.outer) * weights * vectors * lanes / _AT_ONCE
     return product / cores + _fetch(weights * windows.extent(windows.groups), params)

@@ -25,14 +25,15 @@ class ByPoints:
     pitch: int
 
     @classmethod
-    def of(cls, plan: WinogradPlan, name: str, rows: int) -> ByPoints:
-        """Scratch for so many rows.
+    def of(cls, plan: WinogradPlan, name: str, rows: int, pitch: int | None = None) -> ByPoints:
+        """Scratch for so many rows, by default of all that is computed of the tiles of a block.
 
         There is a vector more from point to point: at powers of two all points would share a few places of the cache.
         TVM takes gaps between dimensions away, so that there is one dimension.
         """
-        length = rows * plan.pitch + plan.params.lanes
-        return cls(scratch([plan.points * length], DTYPE, name), length, plan.pitch)
+        pitch = pitch or plan.pitch
+        length = rows * pitch + plan.params.lanes
+        return cls(scratch([plan.points * length], DTYPE, name), length, pitch)
 
     def at(self, point, row, tile):
         """Where a number is."""
@@ -77,7 +78,15 @@ class Part:
             return self.scope.loop(total, body, "y")
         return self.scope.loop(tirx.min(index(most), index(total) - first), body, "y", most=most)
 
-    def both(self, matrix: np.ndarray, product: Callable, element: Callable, half, put: Callable) -> tirx.Stmt:
+    def both(
+        self,
+        matrix: np.ndarray,
+        product: Callable,
+        element: Callable,
+        half,
+        put: Callable,
+        lanes: int | None = None,
+    ) -> tirx.Stmt:
         """``matrix @ x @ matrix'`` of vectors of tiles: the columns of x first, then the rows of what they yield.
 
         Parameters
@@ -90,8 +99,11 @@ class Part:
             For what is done in one direction.
         put : callable
             ``(row, column, tile, value) -> statement``.
+        lanes : int, optional
+            Of a vector; by default those of the plan.
         """
         rows, size = matrix.shape
+        lanes = lanes or self.plan.lanes
 
         def column(a: int, j: int, t) -> tirx.Stmt:
             return store(half, product(matrix, [element(i, j, t) for i in range(size)])[a], a, j, t)
@@ -100,7 +112,6 @@ class Part:
             return put(a, b, t, product(matrix, [half[a, j, t] for j in range(size)])[b])
 
         def each(body: Callable, first: range, second: range) -> list:
-            lanes = self.plan.lanes
             return [self.vectors(lanes, lanes, lambda t, p=p, q=q: body(p, q, t)) for p in first for q in second]
 
         # What statements share, LLVM computes once.

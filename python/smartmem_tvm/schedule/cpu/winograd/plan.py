@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from ..params import CpuParams
 from ..tile import Tile, cycles, fits
@@ -13,9 +14,9 @@ from .shape import Windows
 from .transforms import WINDOW
 
 FLOAT_BYTES = 4
-_BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
-_SUMS_BYTES = 256 * 1024  # of the products of a group of filters
-_FAR_BYTES = 16  # a cycle, from the third-level cache
+BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
+SUMS_BYTES = 256 * 1024  # of the products of a group of filters
+FAR_BYTES = 16  # a cycle, from the third-level cache
 _MOST_VECTORS = 6  # side by side in a register tile
 
 
@@ -34,6 +35,9 @@ class WinogradPlan:
     windows: Windows
     result: int
     params: CpuParams
+
+    copies: ClassVar[bool] = True
+    """Whether pixels are taken apart before they are transformed, and put together after it."""
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -95,10 +99,10 @@ class WinogradPlan:
         depth, panels = self.points * self.channels, -(-self.filters // tile.height)
         weights = depth * panels * tile.height * FLOAT_BYTES
         tiles = depth * vectors * self.params.lanes * FLOAT_BYTES
-        chunks = -(-self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES // _SUMS_BYTES)
-        again = tiles * (1 + chunks) if tiles > _BLOCK_BYTES else 0
+        chunks = -(-self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES // SUMS_BYTES)
+        again = tiles * (1 + chunks) if tiles > BLOCK_BYTES else 0
         far = (blocks - 1) * weights + blocks * again
-        return blocks * depth * self.step_cycles(tile, vectors) + far / _FAR_BYTES
+        return blocks * depth * self.step_cycles(tile, vectors) + far / FAR_BYTES
 
     def _vectors(self, rows: int) -> int:
         return -(-rows * self.across // self.params.lanes)
@@ -170,15 +174,20 @@ class WinogradPlan:
         return -(-self.filters // tile.height) * sum(count * step(tile.height, n) for n, count in parts if n)
 
     @property
+    def panel(self) -> int:
+        """Filters of a panel."""
+        return self.tile.height
+
+    @property
     def panels(self) -> int:
-        """Groups of `tile.height` filters; the last one is filled up with zeros."""
-        return -(-self.filters // self.tile.height)
+        """Groups of `panel` filters; the last one is filled up with zeros."""
+        return -(-self.filters // self.panel)
 
     @cached_property
     def together(self) -> int:
         """Panels whose products are transformed back together."""
         per_panel = self.points * self.tile.height * self.pitch * FLOAT_BYTES
-        most = max(1, _SUMS_BYTES // per_panel)
+        most = max(1, SUMS_BYTES // per_panel)
         if not self.parallel_outside and self.parallel:
             most = min(most, max(1, self.panels // self.params.cores))
         return -(-self.panels // -(-self.panels // most))

@@ -12,6 +12,7 @@ from ....ir.kernel import Kernel
 from ...core.nest import index
 from ..params import CpuParams
 from ..rule import CpuRule
+from .channel_nest import ChannelNest
 from .nest import WinogradNest
 from .plan import WinogradPlan
 from .shape import Windows, windows_in
@@ -52,12 +53,13 @@ class Winograd(CpuRule):
             return None
         self.plan, shape = plan, _shape(plan)
         self.weights = tirx.decl_buffer([index(n) for n in shape], "float32", windows.weights.name)
-        return WinogradNest(plan, self.weights).kernel()
+        nest = ChannelNest if windows.innermost else WinogradNest
+        return nest(plan, self.weights).kernel()
 
 
 def _shape(plan: WinogradPlan) -> tuple[int, ...]:
     groups = plan.windows.extent(plan.windows.groups)
-    return groups, plan.points, plan.panels, plan.channels, plan.tile.height
+    return groups, plan.points, plan.panels, plan.channels, plan.panel
 
 
 def transformed(plan: WinogradPlan, array: np.ndarray) -> np.ndarray:

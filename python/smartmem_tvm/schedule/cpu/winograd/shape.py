@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-from tvm import ir
+from tvm import ir, tirx
 
 from ....ir.kernel import Kernel
 from ...core.contraction import Contraction, contraction_of
@@ -32,6 +32,8 @@ class Windows:
         What is summed over besides.
     groups : tuple of Var
         Iterators that image and weights share.
+    innermost : bool
+        Channels lie innermost, in the image and in the result; there are no groups then.
     """
 
     contraction: Contraction
@@ -39,6 +41,7 @@ class Windows:
     window: tuple
     channels: tuple
     groups: tuple
+    innermost: bool = False
 
     @property
     def weights(self):
@@ -74,17 +77,39 @@ def windows_in(kernel: Kernel) -> Windows | None:
     """The convolution that a prepared kernel is, or None if it is no such one."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction) if reduction is not None else None
-    if contraction is None or not contraction.rows or not isinstance(contraction.left, ir.TensorLoad):
+    if contraction is None or not contraction.rows:
         return None
-    image = image_of(contraction)
+    innermost = _has_channels_innermost(contraction)
+    contraction = contraction.swapped() if innermost else contraction
+    if not isinstance(contraction.left, ir.TensorLoad):
+        return None
+    image = image_of(_as_planes(contraction) if innermost else contraction)
     if image is None or image.strides != (1, 1):
         return None
     window = _window(image, reduction.extents)
+    image = replace(image, load=contraction.right)
     if window is None or not _is_whole(contraction, kernel):
         return None
     channels = tuple(v for v in contraction.depth if v not in image.window)
     groups = tuple(uses(contraction.left, contraction.batch))
-    return Windows(contraction, image, window, channels, groups)
+    return Windows(contraction, image, window, channels, groups, innermost)
+
+
+def _has_channels_innermost(contraction: Contraction) -> bool:
+    """Whether the left operand is an image whose innermost dimension is summed up, over which no window slides."""
+    image = contraction.left
+    if not isinstance(image, ir.TensorLoad) or len(image.indices) < 3 or image.indices[-1] not in contraction.depth:
+        return False
+    return any(uses(at, contraction.rows) and uses(at, contraction.depth) for at in image.indices)
+
+
+def _as_planes(contraction: Contraction) -> Contraction:
+    """The contraction with the innermost dimension of its right operand before lines and columns."""
+    load = contraction.right
+    *lead, line, column, channel = range(len(load.indices))
+    order = (*lead, channel, line, column)
+    planes = tirx.decl_buffer([load.source.shape[dim] for dim in order], load.ty.dtype, load.source.name)
+    return replace(contraction, right=planes[tuple(load.indices[dim] for dim in order)])
 
 
 def _window(image: Image, extents) -> tuple | None:

@@ -22,6 +22,7 @@ from ..params import CpuParams
 from ..rows import Rows
 from ..sequence import InSequence
 from ..window import Window
+from .channel_plan import ChannelPlan
 from .cost import worth
 from .plan import WinogradPlan
 from .rule import Winograd, transformed
@@ -94,7 +95,8 @@ def _transformed(
 
 def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:
     """The fastest plan that is exact enough, or None if the plain convolution is faster."""
-    plans = [WinogradPlan(windows, each, params) for each in ([result] if result else RESULTS)]
+    make = ChannelPlan if windows.innermost else WinogradPlan
+    plans = [make(windows, each, params) for each in ([result] if result else RESULTS)]
     known = next(values for buffer, values in arrays.items() if buffer.same_as(windows.weights))()
     return next((plan for plan in (plans if result else worth(plans)) if _is_exact(plan, known)), None)
 
