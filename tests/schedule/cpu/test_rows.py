@@ -186,3 +186,13 @@ def test_what_is_the_same_along_a_row_does_not_turn_it(check, side):
         return np.maximum(x + bias, 0).mean((2, 3), keepdims=True) + bias
 
     check([x, bias], mean, reference, "Rows")
+
+
+@pytest.mark.parametrize("channels", [8, 33, 48])
+def test_channels_that_are_scaled_are_lanes(check, channels):
+    """Rows are channels, of which the results lie side by side: a gate beside the tensor that it scales."""
+    x, g = te.placeholder((6, 7, channels), name="x"), te.placeholder((12,), name="g")
+    w, k = te.placeholder((channels, 12), name="w"), te.reduce_axis((0, 12), "k")
+    total = te.compute((channels,), lambda c: te.sum(g[k] * w[c, k], k), name="total")
+    output = te.compute((6, 7, channels), lambda y, z, c: x[y, z, c] * te.sigmoid(total[c]))
+    check([x, g, w], output, lambda x, g, w: x / (1 + np.exp(-(w @ g))), "Rows")

@@ -103,7 +103,7 @@ class _Emitter:
 
     def _band_size(self, lanes: int) -> tuple[int, int]:
         """Channels and lines of a band that stays in the cache."""
-        block = min(self.channels, 4 * lanes) if self.window.channel is not None else 1
+        block = _block(self.channels, lanes) if self.window.channel is not None else 1
         line = block * self.window.column.places(self.columns)
         most = max(1, self.params.panel_bytes // (4 * line) // (self.window.line.stride if self.window.line else 1))
         return block, _evenly(self.lines, most)
@@ -280,6 +280,12 @@ class _Emitter:
 
     def _lanes(self, lanes: int, body, scalar: bool = False) -> tirx.Stmt:
         return self.scope.loop(lanes, lambda j: self.scope.simplify(body(j)), "j", SERIAL if scalar else VECTOR)
+
+
+def _block(channels: int, lanes: int) -> int:
+    """Channels that are copied together: up to four vectors, so that no block overlaps another if that can be."""
+    fits = (n * lanes for n in range(4, 1, -1) if channels % (n * lanes) == 0)
+    return next(fits, min(channels, 4 * lanes))
 
 
 def _evenly(total: int, most: int) -> int:

@@ -96,8 +96,8 @@ class _Emitter:
 
         What all rows read alike, as the weights of channels, is one number for all lanes either way.
         """
-        lane = None
-        for stage in self.space.kernel.stages:
+        lane = self._lane_of_result()
+        for stage in self.space.kernel.stages if lane is None else ():
             walk, rows = Walk(stage.extents), self.space.rows_of(stage)
             for load in loads(stage.body) if stage.reduction else ():
                 strides = {v: walk.stride(load.source, load.indices, v) for v in stage.extents}
@@ -109,6 +109,18 @@ class _Emitter:
                     if strides.get(var) == 1:
                         lane = row
         return lane
+
+    def _lane_of_result(self) -> int | None:
+        """The row iterator along which more than a row of results is contiguous: channels that are scaled, say."""
+        stage = self.space.kernel.stages[-1]
+        rows, inner = self.space.rows_of(stage), [v for v in self.space.inner(stage) if stage.extents[v] > 1]
+        if stage.reduction or not inner or not isinstance(stage.body, tirx.BufferStore):
+            return None
+        walk = Walk(stage.extents)
+        steps = {v: walk.stride(stage.body.buffer, stage.body.indices, v) for v in stage.extents}
+        if any(steps[v] == 1 for v in inner):
+            return None
+        return next((n for n, v in enumerate(rows) if steps[v] == 1 and stage.extents[v] >= self.params.lanes), None)
 
     # -- rows ----------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 
-from tvm import tirx
+from tvm import ir, tirx
 
 from ...ir.kernel import substitute
-from ..core.expressions import has_select
-from ..core.nest import SERIAL, VECTOR, Scope, block, index, scratch, store
+from ..core.expressions import chooses_along, has_select, intervals
+from ..core.nest import SERIAL, VECTOR, Scope, block, fresh, index, scratch, store
 from .lone_window import LoneWindow
 from .params import CpuParams
 
@@ -190,13 +191,22 @@ class Band:
 
     def _channels(self, scope: Scope, params: CpuParams, place: dict, y, top) -> tirx.Stmt:
         low, high = self._columns
-        lanes = power_of_two(params.lanes, self.block)
+        lanes = self._lanes(power_of_two(params.lanes, self.block))
 
         def column(x) -> tirx.Stmt:
             cover = starts(self.block, lanes)
             return block(*(self._vector(scope, place, (y, top), x + index(low), at, lanes) for at in cover))
 
         return scope.loop(high - low, column, "x")
+
+    def _lanes(self, most: int) -> int:
+        """Channels of a vector: of joined tensors so many that each is read from one of them."""
+        window, channels = self.window, fresh("v")
+        if window.maker is None or not has_select(window.value):
+            return most
+        value = window.picture_at({var: index(0) for var in window.reduction.spatial} | {window.channel: channels}, {})
+        cuts = [first for first, _ in intervals(value, channels, {channels: window.reduction.extents[window.channel]})]
+        return gcd(most, self.block, *cuts)
 
     def _dealt(self, scope: Scope, place: dict, y, top) -> tirx.Stmt:
         """Neighbouring columns go to different planes: LLVM reads them as vectors and takes these apart."""
@@ -227,5 +237,7 @@ class Band:
             value = window.picture_at(point, taps).astype(self.buffer.ty.dtype)
             return scope.simplify(store(self.buffer, value, self.origin + self.at(y, column) + more))
 
-        scalar = window.maker is not None and has_select(window.value)
+        lane = fresh("j")
+        scope.analyzer.bind(lane, ir.Range(index(0), index(lanes)))
+        scalar = window.maker is not None and has_select(window.value) and chooses_along(one(lane), [lane])
         return scope.loop(lanes, one, "j", SERIAL if scalar else VECTOR)
