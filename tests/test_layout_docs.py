@@ -67,15 +67,16 @@ def test_no_copy_saves_what_it_costs():
 
 
 def test_another_order_in_buffers_does_not_pay():
-    """What the page says of CPUs and other GPUs: fewer transitions, and no network faster."""
+    """What the page says: of GPUs no network is faster, of CPUs some, and none slower by more than the noise."""
     rows = json.loads((ROOT / "benchmarks" / RENDER["SPEED"]).read_text(encoding="utf-8"))["rows"]
     assert {(row["name"], row["target"]) for row in rows} == {
         (name, target) for name in SPEED["NETWORKS"] for target in SPEED["TARGETS"]
     }
     ratios = {(row["name"], row["target"]): row["ms"][1] / row["ms"][0] for row in rows}
-    assert all(after < before for before, after in (row["transitions"] for row in rows))
+    assert all(after <= before for before, after in (row["transitions"] for row in rows))
     assert all(ratio > 0.99 for (_, target), ratio in ratios.items() if target != "cpu")
-    assert ratios["ConvNeXt-T", "cpu"] > 1.2 and min(ratios.values()) > 0.9, "one loses more than another gains"
+    on_cpu = [ratio for (_, target), ratio in ratios.items() if target == "cpu"]
+    assert min(on_cpu) < 0.96 and max(on_cpu) < 1.03
 
 
 def test_a_row_measured_again_takes_the_place_of_the_old_one():

@@ -173,7 +173,9 @@ def test_a_dump_after_each_phase(tmp_path):
     texts = [(folder / f"{stem}.py").read_text() for stem in stems]
     assert all("def main" in text for text in texts)
     assert "R.layer_norm" in texts[0] or "R.nn.layer_norm" in texts[0]
-    assert len(set(texts)) == len(texts), "each phase did something"
+    # Tokens have their channels innermost.
+    others = [text for stem, text in zip(stems, texts, strict=True) if not stem.endswith("_layout")]
+    assert len(set(others)) == len(others), "each phase did something"
 
 
 def test_the_pipeline_dumps_its_lowering_too(tmp_path):

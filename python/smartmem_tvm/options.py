@@ -41,8 +41,8 @@ class Options:
         Pairs of a tensor and a reason: whoever computes the tensor neither reads nor writes a texture.
     layout : bool or str
         How the order of dimensions of tensors in buffers is chosen: by default by `SelectLayout` on targets with
-        textures, and not elsewhere; ``fluid``, ``exact`` or ``reduction-dimension`` by that planner of `PlanLayout` on
-        any target, the first two with what `profiles` knows.
+        textures and on CUDA, by `ChannelsInnermost` on CPUs, and not elsewhere; ``fluid``, ``exact`` or
+        ``reduction-dimension`` by that planner of `PlanLayout` on any target, the first two with what `profiles` knows.
     winograd : bool or int
         Run `TransformWindows`, on a CPU; 2 or 4 is the tile's side wherever it can be, and not where it is faster. Off
         with a memory budget, as transformed weights are larger.

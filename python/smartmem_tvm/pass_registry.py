@@ -153,6 +153,10 @@ def _select_layout(options: Options, target: tvm.target.Target | None, *, fast_a
     return transform.SelectLayout(fast_axes, products, trial)
 
 
+def _channels_innermost(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.ChannelsInnermost(windows=PRECISIONS[options.precision].multiplied == FLOAT)
+
+
 def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_limit: float = 60.0) -> tvm.transform.Pass:
     if options.layout == REDUCTION_DIMENSION:
         return transform.SelectLayout()
@@ -236,6 +240,7 @@ _ENTRIES = (
     _ours(schedule.WidenGroups, needs_target=True),
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),
     _ours(transform.SelectLayout, "SmartMem 3.2.2, Table 6", _select_layout, needs_target=True),
+    _ours(transform.ChannelsInnermost, "SmartMem 3.2.2", _channels_innermost),
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),

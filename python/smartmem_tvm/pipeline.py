@@ -51,6 +51,7 @@ _OF_CUDA = ("bfloat16", "tf32")
 _ON_REQUEST = {
     "apply-records": ("records", lambda records: records is not None),
     "select-layout": ("layout", lambda layout: layout is True),
+    "channels-innermost": ("layout", lambda layout: layout is True),
     "plan-layout": ("layout", lambda layout: isinstance(layout, str)),
     "plan-memory": ("arena", bool),
     "transform-windows": ("winograd", bool),
@@ -90,8 +91,8 @@ def _selects_layout(target: tvm.target.Target | None) -> bool:
     return _textures(target) or _cuda(target)
 
 
-def _plans_layout(target: tvm.target.Target | None) -> bool:
-    return not _selects_layout(target)
+def _other_buffers(target: tvm.target.Target | None) -> bool:
+    return _gpu(target) and not _selects_layout(target)
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,9 @@ PHASES = (
     # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.
     Phase("textures", ("place-textures",), _textures),
     Phase("layout", ("select-layout", "plan-layout"), _selects_layout),
-    # SmartMem's rule makes other kernels slower: there costs have to be known.
-    Phase("layout", ("plan-layout",), _plans_layout),
+    # SmartMem's rule makes other kernels slower: of convolutions all kernels gain, elsewhere costs have to be known.
+    Phase("layout", ("channels-innermost", "plan-layout"), _cpu),
+    Phase("layout", ("plan-layout",), _other_buffers),
     # When it is known how tensors are stored.
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
     # When it is known what is in memory beside the weights.

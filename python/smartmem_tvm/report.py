@@ -198,7 +198,7 @@ def explain(mod: tvm.IRModule) -> dict:
 
 
 def _strided_entry(tensor: Strided, log: list[dict]) -> dict:
-    of_layouts = [e for e in log if e["pass"] in ("SelectLayout", "PlanLayout")]
+    of_layouts = [e for e in log if e["pass"] in ("SelectLayout", "ChannelsInnermost", "PlanLayout")]
     reasons = [e.get("reason") for e in of_layouts if e.get("tensor") == tensor.tensor]
     chosen = next((reason for reason in reversed(reasons) if reason), None)
     return {

@@ -28,7 +28,7 @@ def build(x):
 
 def graph(target):
     with target:
-        return run_phases(legal(build, SHAPE), graph_phases(target), Options())
+        return run_phases(legal(build, SHAPE), graph_phases(target), Options(layout="fluid"))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ _MEMORY = "Memory of tensors and weights"
 _ORDER = "Order of dimensions of tensors in buffers"
 _STRIDED = "Tensors that a reader wants in another order (each a layout transition, as is each layout kernel)"
 _NUMBERS = "Types of tensors, of arithmetic and of the factors of products"
-_TEXTURES, _LAYOUTS = ("PlaceTextures",), ("SelectLayout", "PlanLayout")
+_TEXTURES, _LAYOUTS = ("PlaceTextures",), ("SelectLayout", "ChannelsInnermost", "PlanLayout")
 _TYPES = ("StoreHalf", "ComputeHalf", "RoundFactors")
 
 

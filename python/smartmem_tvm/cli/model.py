@@ -117,7 +117,8 @@ def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TE
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     text = (
         "how the order of dimensions of tensors in buffers is chosen: by FluidML's dynamic programming or an exact "
-        "solver, from what `smartmem profile --layout` measured; or by SmartMem's rule (default with textures)"
+        "solver, from what `smartmem profile --layout` measured; or by SmartMem's rule (default with textures; on CPUs "
+        "what convolutions pass on lies along its channels)"
     )
     parser.add_argument("--layout", choices=PLANNERS, default=True, help=text)
     for name in names:

@@ -2,6 +2,7 @@
 """Passes over modules and over kernels, one per file; a pass never imports another pass."""
 
 from .capture_graphs import CaptureGraphs
+from .channels_innermost import ChannelsInnermost
 from .check_images import CheckImages
 from .check_textures import CheckTextures
 from .clamp_indices import ClampIndices
@@ -59,6 +60,7 @@ from .wrap_integers import WrapIntegers
 
 __all__ = [
     "CaptureGraphs",
+    "ChannelsInnermost",
     "CheckImages",
     "CheckTextures",
     "ClampIndices",
