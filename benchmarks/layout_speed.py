@@ -34,6 +34,7 @@ from smartmem_tvm.frontend import check_inputs, read_model
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import graph_phases, run_phases
+from smartmem_tvm.planner.storage_order import KEPT, ORDER_PASSES
 from smartmem_tvm.runtime.device import describe
 from smartmem_tvm.target import device_of, is_cpu, parse_target
 from smartmem_tvm.transform import ChannelsInnermost, SelectLayout
@@ -43,7 +44,6 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "layout_speed.json"
 NETWORKS = {"ConvNeXt-T": "convnext_t", "ResNeXt-50": "resnext50", "Swin-T": "swin_t"}
 TARGETS = ("cpu", "cuda", "opencl")
-_PASSES = ("SelectLayout", "ChannelsInnermost")
 EFFORT = RunEffort(budget=10.0, least=7, most=40)
 TOLERANCE = 1e-4  # of the largest output
 
@@ -61,7 +61,7 @@ def measure(name: str, target: tvm.target.Target, launches: int) -> dict:
         raise UserError(f"{name} on {target.kind.name} has other results with its tensors in other orders.")
     times = in_turns([_timed(inference(machine, arrays), launches) for machine in machines], EFFORT)
     return {
-        "reordered": sum(each["pass"] in _PASSES and each["action"] != "kept" for each in read_log(on)),
+        "reordered": sum(each["pass"] in ORDER_PASSES and each["action"] != KEPT for each in read_log(on)),
         "transitions": [graph_cost(graph).layout_transitions for graph in (off, on)],
         "ms": [round(1e3 * median(each), 3) for each in times],
     }

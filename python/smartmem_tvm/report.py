@@ -17,6 +17,7 @@ from .ir.functions import MAIN, default_function, public_functions
 from .ir.graph import CALL_TIR, MEMBERS, Node, describe, graphs, read_log
 from .ir.kernel import Kernel, Opaque, parse
 from .ir.movement import movement
+from .planner.storage_order import ORDER_PASSES
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def explain(mod: tvm.IRModule) -> dict:
 
 
 def _strided_entry(tensor: Strided, log: list[dict]) -> dict:
-    of_layouts = [e for e in log if e["pass"] in ("SelectLayout", "ChannelsInnermost", "PlanLayout")]
+    of_layouts = [e for e in log if e["pass"] in ORDER_PASSES]
     reasons = [e.get("reason") for e in of_layouts if e.get("tensor") == tensor.tensor]
     chosen = next((reason for reason in reversed(reasons) if reason), None)
     return {

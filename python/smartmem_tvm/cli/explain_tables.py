@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ..planner.storage_order import ORDER_PASSES
 from .console import table
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _MEMORY = "Memory of tensors and weights"
 _ORDER = "Order of dimensions of tensors in buffers"
 _STRIDED = "Tensors that a reader wants in another order (each a layout transition, as is each layout kernel)"
 _NUMBERS = "Types of tensors, of arithmetic and of the factors of products"
-_TEXTURES, _LAYOUTS = ("PlaceTextures",), ("SelectLayout", "ChannelsInnermost", "PlanLayout")
+_TEXTURES = ("PlaceTextures",)
 _TYPES = ("StoreHalf", "ComputeHalf", "RoundFactors")
 
 
@@ -38,7 +39,7 @@ def full_tables(data: dict) -> Iterator[Table]:
     if decisions:
         rows = ((f"{each['operator']}\n  {_fate(each)}", _decided_by(each)) for each in decisions)
         yield table(_DECISIONS, ("operator", "decided by"), rows)
-    placed, ordered, strided = _by(_TEXTURES, data), _by(_LAYOUTS, data), data["strided"]
+    placed, ordered, strided = _by(_TEXTURES, data), _by(ORDER_PASSES, data), data["strided"]
     if placed:
         rows = ((each["tensor"], each["memory"], _megabytes([each]), _memory(each)) for each in placed)
         yield table(_MEMORY, ("tensor", "memory", "MB", "why"), rows)
@@ -74,7 +75,7 @@ def summary_tables(data: dict) -> Iterator[Table]:
         counted = _largest(Counter((_subject(each), _what(each), _decided_by(each)) for each in decisions))
         rows = ((count, *row) for row, count in counted)
         yield table(_DECISIONS, ("number", "operator", "what became of it", "decided by"), rows, numbers=(0,))
-    placed, ordered, strided = _by(_TEXTURES, data), _by(_LAYOUTS, data), data["strided"]
+    placed, ordered, strided = _by(_TEXTURES, data), _by(ORDER_PASSES, data), data["strided"]
     if placed:
         yield table(_MEMORY, ("number", "what", "memory", "MB", "why"), _memory_kinds(placed), numbers=(0,))
     if ordered:
@@ -99,7 +100,7 @@ def kind(label: str) -> str:
 
 
 def _sections(data: dict) -> tuple[list, list, list, list]:
-    apart = ("EliminateLayout", *_TEXTURES, *_LAYOUTS, *_TYPES)
+    apart = ("EliminateLayout", *_TEXTURES, *ORDER_PASSES, *_TYPES)
     decisions = [each for each in data["decisions"] if each["pass"] not in apart]
     return data["operators"], data["layout_operators"], decisions, data["kernels"]
 

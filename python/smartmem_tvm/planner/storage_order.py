@@ -6,6 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+ORDER_PASSES = ("SelectLayout", "ChannelsInnermost", "PlanLayout")
+"""Passes that say of tensors in which order they are stored."""
+MOVED, KEPT = "stored in this order", "kept"
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -47,6 +51,22 @@ class StorageOrder:
     fast: tuple[int, ...]
     served: tuple[Demand, ...]
     unserved: tuple[Demand, ...]
+
+
+def order_decision(
+    by: str, tensor: str, shape: Sequence[int], stored: StorageOrder, moved: bool, reason: str | None
+) -> dict:
+    """The entry of a tensor in the log of decisions, by one of `ORDER_PASSES`."""
+    return {
+        "pass": by,
+        "tensor": tensor,
+        "shape": list(shape),
+        "order": list(stored.order),
+        "fast": list(stored.fast),
+        "action": MOVED if moved else KEPT,
+        "unserved": [{"reader": d.reader, "dims": sorted(d.dims), "elements": d.elements} for d in stored.unserved],
+        "reason": reason,
+    }
 
 
 def innermost(shape: Sequence[int]) -> int | None:

@@ -15,9 +15,8 @@ from ..ir.index_map import variables
 from ..ir.kernel import Stage, shape_of, substitute
 from ..ir.storage import store_as
 from ..ir.strength_reduction import Simplifier
-from ..planner.storage_order import innermost, with_innermost
+from ..planner.storage_order import MOVED, StorageOrder, innermost, order_decision, with_innermost
 
-MOVED, KEPT = "stored in this order", "kept"
 _LEAST = 8  # channels: of fewer of them no vector is made, and lines of pixels are longer
 
 
@@ -83,7 +82,8 @@ def channels_innermost(graph: Graph, windows: bool = True) -> list[dict]:
             continue  # nothing to say
         reason = _why_kept(graph, node, shape, found, dimensions)
         order = tuple(range(len(shape))) if reason else with_innermost(len(shape), found[0])
-        log.append((node, _decision(node.var.name, shape, order, reason)))
+        stored, why = StorageOrder(order, order[-1:], (), ()), reason or "products sum up its channels, or make them"
+        log.append((node, order_decision("ChannelsInnermost", node.var.name, shape, stored, not reason, why)))
     for node, entry in log:
         if entry["action"] == MOVED:
             store_as(graph, node, tuple(entry["order"]))
@@ -137,12 +137,13 @@ def _look_at(node: Node, dimensions: _Dimensions) -> None:
     names = {b: arg for b, arg in zip(kernel.inputs, node.args, strict=True) if isinstance(arg, ir.Var)}
     names[kernel.outputs[0]] = node.var
     constants = set(node.constants)
-    multiplied = [bool(_channels(stage, constants)) for stage in kernel.stages]
+    multiplied = False
     wide = sum(size > 1 for size in shape_of(kernel.outputs[0])) > 1
-    for number, stage in enumerate(kernel.stages):
+    for stage in kernel.stages:
         simplifier, walked = Simplifier(stage.extents), {}
         channels = _channels(stage, constants)
-        by_channel = wide and stage.reduction and not channels and any(multiplied[:number])
+        by_channel = wide and stage.reduction and not channels and multiplied
+        multiplied |= bool(channels)
         matrices = _of_matrices(stage, constants)
         for buffer, dim, at in _accesses(stage):
             key = (names.get(buffer, buffer), dim)
@@ -175,24 +176,29 @@ def _accesses(stage: Stage) -> Iterator[tuple]:
 
 def _channels(stage: Stage, constants: set) -> set:
     """Iterators over channels: those of the sum that weights and data share, and those that weights have alone."""
-    weights = [load for load in stage.loads if load.source in constants]
-    data = [load for load in stage.loads if load.source not in constants and not _is_own(stage, load)]
-    in_weights = {var for load in weights for at in load.indices for var in variables(at)}
-    summed = {var for var in stage.reduction if var in in_weights}
+    in_weights = {
+        var for load in stage.loads if load.source in constants for at in load.indices for var in variables(at)
+    }
+    summed = in_weights & set(stage.reduction)
     if not summed:
         return set()
-    slid = {var for load in data for at in load.indices for var in variables(at) if _slides(stage, at)}
-    in_data = {var for load in data for at in load.indices for var in variables(at)}
-    alone = {var for var in stage.spatial if var in in_weights and var not in in_data}
-    return {var for var in summed if var in in_data and var not in slid} | alone
+    places = [at for load in _data(stage, constants) for at in load.indices]
+    in_data = {var for at in places for var in variables(at)}
+    slid = {var for at in places if _slides(stage, at) for var in variables(at)}
+    return (summed & in_data - slid) | ((in_weights & set(stage.spatial)) - in_data)
 
 
 def _of_matrices(stage: Stage, constants: set) -> set:
     """Iterators of the result that two tensors share which are multiplied and summed up: a product for each step."""
-    data = [load for load in stage.loads if load.source not in constants and not _is_own(stage, load)]
-    used = [{var for at in load.indices for var in variables(at)} for load in data]
+    used = [{var for at in load.indices for var in variables(at)} for load in _data(stage, constants)]
     summed = [each for each in used if any(var in stage.reduction and stage.extents[var] > 1 for var in each)]
     return set.intersection(*summed) & set(stage.spatial) if len(summed) > 1 else set()
+
+
+def _data(stage: Stage, constants: set) -> list:
+    """Loads of what is neither a weight nor the stage's own sum."""
+    own = stage.outputs
+    return [x for x in stage.loads if x.source not in constants and not any(x.source.same_as(each) for each in own)]
 
 
 def _has_windows(stage: Stage, constants: set) -> bool:
@@ -200,16 +206,12 @@ def _has_windows(stage: Stage, constants: set) -> bool:
     if not _channels(stage, constants):
         return False
     simplifier = Simplifier(stage.extents)
-    for load in stage.loads:
-        for at in (each for each in load.indices if load.source not in constants and _slides(stage, each)):
+    for load in _data(stage, constants):
+        for at in (each for each in load.indices if _slides(stage, each)):
             steps = [_step(at, var, simplifier) or 0 for var in variables(at) if var in stage.spatial]
             if max(stage.extents[var] for var in variables(at) if var in stage.reduction) > max(steps):
                 return True
     return False
-
-
-def _is_own(stage: Stage, load) -> bool:
-    return any(load.source.same_as(buffer) for buffer in stage.outputs)
 
 
 def _slides(stage: Stage, at) -> bool:
@@ -230,16 +232,3 @@ def _step(at, var, simplifier: Simplifier) -> int | None:
     """By how much an index grows with an iterator; None if that depends on others."""
     more = simplifier.index(substitute(at, {var: var + tirx.const(1, var.ty.dtype)}) - at)
     return int(more) if isinstance(more, tirx.IntImm) else None
-
-
-def _decision(name: str, shape: tuple[int, ...], order: tuple[int, ...], kept: str) -> dict:
-    return {
-        "pass": "ChannelsInnermost",
-        "tensor": name,
-        "shape": list(shape),
-        "order": list(order),
-        "fast": list(order[-1:]),
-        "action": KEPT if kept else MOVED,
-        "unserved": [],
-        "reason": kept or "products sum up its channels, or make them",
-    }

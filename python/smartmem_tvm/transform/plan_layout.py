@@ -19,6 +19,7 @@ from ..ir.storage import store_as
 from ..planner.layout_exact import Unsolved, exact_layouts
 from ..planner.layout_problem import EXACT, FLUID, KernelCost, LayoutProblem, Order
 from ..planner.layout_sequences import fluid_layouts
+from ..planner.storage_order import KEPT, MOVED
 
 _logger = logging.getLogger(__name__)
 
@@ -233,7 +234,7 @@ def _decisions(costed: CostedGraph, choice: dict) -> list[dict]:
                 "tensor": node.var.name,
                 "shape": [int(dim) for dim in node.var.ty.shape],
                 "order": list(order),
-                "action": "kept" if order == orders[0] else "stored in this order",
+                "action": KEPT if order == orders[0] else MOVED,
                 "seconds": {" ".join(map(str, each)): _number(seconds[each]) for each in orders},
                 "reason": f"all kernels take least so; {_milliseconds(seconds[order])}, {others}",
             }

@@ -15,10 +15,17 @@ from ..ir.graph import Graph, Node, rewrite_graphs
 from ..ir.kernel import emit, shape_of
 from ..ir.storage import along_result, beside_results, in_order, store_as
 from ..ir.strength_reduction import Simplifier
-from ..planner.storage_order import Demand, StorageOrder, as_stored, innermost, storage_order, with_innermost
+from ..planner.storage_order import (
+    MOVED,
+    Demand,
+    StorageOrder,
+    as_stored,
+    innermost,
+    order_decision,
+    storage_order,
+    with_innermost,
+)
 from ..planner.texture_choice import Accepts, slower
-
-MOVED = "stored in this order"
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SelectLayout")
@@ -104,7 +111,8 @@ def _follow(graph: Graph, node: Node) -> dict | None:
     order = with_innermost(len(shape), wanted.pop())
     store_as(graph, node, order)
     reason = "its readers store their results so"
-    return _decision(node.var.name, shape, StorageOrder(order, order[-1:], (), ()), MOVED, reason)
+    stored = StorageOrder(order, order[-1:], (), ())
+    return order_decision("SelectLayout", node.var.name, shape, stored, True, reason)
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ def _select(
     name = node.var.name
     if better:
         store_as(graph, node, chosen.order)
-    return _decision(name, shape, order, MOVED if better else "kept", reason)
+    return order_decision("SelectLayout", name, shape, order, better, reason)
 
 
 def _slower(graph: Graph, node: Node, chosen: StorageOrder, accepts: Accepts) -> str | None:
@@ -199,16 +207,3 @@ def _table_6(graph: Graph, node: Node, wanted: list[Demand]) -> str:
 
 def _reads(order: StorageOrder) -> int:
     return sum(demand.elements for demand in order.served)
-
-
-def _decision(name: str, shape: tuple[int, ...], order: StorageOrder, action: str, reason: str) -> dict:
-    return {
-        "pass": "SelectLayout",
-        "tensor": name,
-        "shape": list(shape),
-        "order": list(order.order),
-        "fast": list(order.fast),
-        "action": action,
-        "unserved": [{"reader": d.reader, "dims": sorted(d.dims), "elements": d.elements} for d in order.unserved],
-        "reason": reason,
-    }

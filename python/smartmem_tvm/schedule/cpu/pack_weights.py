@@ -19,11 +19,10 @@ from ..core.expressions import Walk, fused_index, replace_loads, uses
 from ..core.nest import index
 from ..core.product import from_first_sum
 from ..core.rule import exchange_open
-from .attention import RowChains
+from .look import Look
 from .matmul import Matmul
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
-from .rule import CpuRule
 from .sliding_convolution import convolution_of
 
 
@@ -105,17 +104,12 @@ def packing_of(func: tirx.PrimFunc, positions: Collection[int], target: Target) 
     return look.found
 
 
-class _Look(CpuRule):
+class _Look(Look):
     """Asks, as the rules do, what a kernel is; keeps the packing of its weights, if there is one."""
 
     def __init__(self, positions: Collection[int]):
         super().__init__()
         self.positions, self.found = positions, None
-
-    def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel as products want it; chains of rows want it as it is."""
-        self.plain = kernel
-        return super().prepare(kernel)
 
     def lower(self, kernel: Kernel, params: CpuParams) -> None:
         """Schedules nothing."""
@@ -123,8 +117,8 @@ class _Look(CpuRule):
         if rule not in (None, "Matmul") or (rule is None and convolution_of(kernel) is not None):
             return
         first, run = from_first_sum(kernel)
-        if first and RowChains.chain(self.plain) is not None:
-            return  # a chain keeps near what precedes its products
+        if first and self.chain() is not None:
+            return
         plan = Matmul.plan(run, params, [kernel.inputs[position] for position in self.positions])
         if plan is not None and plan.right_constant:
             self.found = _packing(kernel, first, plan)

@@ -24,12 +24,11 @@ from ..core.expressions import Walk, fused_index, uses
 from ..core.nest import index
 from ..core.product import from_first_sum
 from ..core.rule import is_open, target_of
-from .attention import RowChains
+from .look import Look
 from .matmul import Matmul
 from .pack_weights import walk_start
 from .params import CpuParams
 from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
-from .rule import CpuRule
 from .sliding_convolution import convolution_of
 from .tile_image import TileImage, tile_image_of
 from .tile_unit import DEPTH, SIDE, bits_of, of_bits
@@ -116,7 +115,7 @@ class Blocks:
         return np.ascontiguousarray(apart).reshape(self.shape)
 
 
-class _Look(CpuRule):
+class _Look(Look):
     """Asks, as the rules do, what a kernel is; keeps the kernel with rounded operands, if it is to have them."""
 
     def __init__(self, constants: Collection[int]):
@@ -128,8 +127,7 @@ class _Look(CpuRule):
         """Schedules nothing."""
         first, run = from_first_sum(kernel)
         contraction = plain_contraction(run)
-        # A chain keeps near what precedes its products.
-        chain = RowChains.chain(self.plain) if first or contraction is None else None
+        chain = self.chain() if first or contraction is None else None
         if chain is not None or contraction is None:
             self._look_at_chain(chain)
             return
@@ -142,11 +140,6 @@ class _Look(CpuRule):
             reason = price_objection(run, plans[best], params, slides=convolution_of(kernel) is not None)
         self.found = None if reason else ways[best]
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
-
-    def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel as products want it; chains of rows want it as it is."""
-        self.plain = kernel
-        return super().prepare(kernel)
 
     def _look_at_chain(self, chain: RowChain | None) -> None:
         if chain is None:

@@ -75,7 +75,8 @@ class ChannelNest(WinogradNest):
         plan, half = self.plan, scratch([self.plan.size, self.plan.size, self.lanes], DTYPE, "half")
         line, column = self.image.columns
         (channel,), last = plan.windows.channels, [size + WINDOW - 2 for size in plan.sizes]
-        over = [size % plan.result != 0 or plan.rows * plan.blocks > plan.down for size in plan.sizes]
+        reach = (plan.rows * plan.blocks, plan.across)
+        over = [count * plan.result > size for count, size in zip(reach, plan.sizes, strict=True)]
 
         def within(at, dim: int):
             return tirx.min(at, index(last[dim])) if over[dim] else at

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from ..tile import Tile, best_tile, total_cycles
-from .plan import BLOCK_BYTES, FAR_BYTES, FLOAT_BYTES, SUMS_BYTES, WinogradPlan
+from .plan import AT_ONCE, FLOAT_BYTES, SUMS_BYTES, WinogradPlan, far_cycles
 
 
 class ChannelPlan(WinogradPlan):
@@ -20,11 +20,9 @@ class ChannelPlan(WinogradPlan):
         depth, tile = self.points * self.channels, self._tile(tiles)
         step = total_cycles(tile, tiles, self._places, self.params, self.channels)
         weights, left = (depth * each * FLOAT_BYTES for each in (self._places, tiles))
-        chunks = -(-self.points * self._places * tiles * FLOAT_BYTES // SUMS_BYTES)
-        again = left * (1 + chunks) if left > BLOCK_BYTES else 0
-        far = (blocks - 1) * weights + blocks * again
-        # Steps of two vectors of sums in a cycle, as `WinogradPlan` counts those of one.
-        return blocks * depth * step * 16 / lanes + far / FAR_BYTES
+        sums = self.points * self._places * tiles * FLOAT_BYTES
+        # In steps of a vector each, as `WinogradPlan` counts them.
+        return blocks * depth * step * AT_ONCE / lanes + far_cycles(blocks, weights, left, sums)
 
     @property
     def _places(self) -> int:

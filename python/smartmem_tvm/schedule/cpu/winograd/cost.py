@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from math import prod
 
 from ..params import CpuParams
-from .plan import FLOAT_BYTES, WinogradPlan
+from .plan import AT_ONCE, FLOAT_BYTES, WinogradPlan
 from .shape import Windows
 from .transforms import WINDOW
 
-_AT_ONCE = 16  # products in a cycle
 _OPERATIONS = 2.5  # cycles per element of a tile, to transform a vector of tiles
 _COPY = 1.0  # cycles per pixel that is taken apart, or put together
 _NEAR_BYTES = 32 * 1024  # of the first-level cache
@@ -34,7 +33,7 @@ def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
 def cycles(plan: WinogradPlan) -> float:
     """Cycles until a convolution is done by transformed tiles."""
     blocks = plan.pictures * plan.blocks
-    product = plan.block_cycles(plan.rows) * plan.pictures * plan.params.lanes / _AT_ONCE
+    product = plan.block_cycles(plan.rows) * plan.pictures * plan.params.lanes / AT_ONCE
     strips, lines = plan.rows * plan.strips, plan.rows * plan.result
     each = max(_OPERATIONS * plan.points, _spilled(plan))
     copy = _COPY if plan.copies else 0.0
@@ -51,7 +50,7 @@ def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:
     vectors = -(-((high - 1) * (wide + WINDOW - 1) + wide) // lanes)
     vectors = high * wide / lanes if windows.innermost else min(vectors, high * -(-wide // lanes))
     weights = prod(windows.extent(v) for v in (windows.channels, windows.contraction.rows)) * WINDOW**2
-    product = _PLAIN * windows.extent(windows.outer) * weights * vectors * lanes / _AT_ONCE
+    product = _PLAIN * windows.extent(windows.outer) * weights * vectors * lanes / AT_ONCE
     return product / cores + _fetch(weights * windows.extent(windows.groups), params)
 
 

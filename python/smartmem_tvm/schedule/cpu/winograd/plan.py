@@ -14,10 +14,21 @@ from .shape import Windows
 from .transforms import WINDOW
 
 FLOAT_BYTES = 4
+AT_ONCE = 16  # products in a cycle
 BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
 SUMS_BYTES = 256 * 1024  # of the products of a group of filters
 FAR_BYTES = 16  # a cycle, from the third-level cache
 _MOST_VECTORS = 6  # side by side in a register tile
+
+
+def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
+    """Cycles for what blocks read from the third-level cache: bytes of all weights, of a block's tiles and sums.
+
+    That weights are read for the first time is not counted.
+    """
+    chunks = -(-sums // SUMS_BYTES)
+    again = tiles * (1 + chunks) if tiles > BLOCK_BYTES else 0
+    return ((blocks - 1) * weights + blocks * again) / FAR_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,19 +101,14 @@ class WinogradPlan:
         return min(range(1, self.down + 1), key=lambda rows: (self.block_cycles(rows), -rows))
 
     def block_cycles(self, rows: int) -> float:
-        """Estimated cycles for the products of all blocks of so many rows of tiles.
-
-        That weights are read for the first time is not counted.
-        """
+        """Estimated cycles for the products of all blocks of so many rows of tiles."""
         blocks, vectors = -(-self.down // rows), self._vectors(rows)
         tile = self.tile_for(vectors)
         depth, panels = self.points * self.channels, -(-self.filters // tile.height)
         weights = depth * panels * tile.height * FLOAT_BYTES
         tiles = depth * vectors * self.params.lanes * FLOAT_BYTES
-        chunks = -(-self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES // SUMS_BYTES)
-        again = tiles * (1 + chunks) if tiles > BLOCK_BYTES else 0
-        far = (blocks - 1) * weights + blocks * again
-        return blocks * depth * self.step_cycles(tile, vectors) + far / FAR_BYTES
+        sums = self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES
+        return blocks * depth * self.step_cycles(tile, vectors) + far_cycles(blocks, weights, tiles, sums)
 
     def _vectors(self, rows: int) -> int:
         return -(-rows * self.across // self.params.lanes)
