@@ -107,6 +107,7 @@ class CpuParams:
         memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)
         cores = int(target.attrs.get("num-cores") or cls.cores)
         tiles = has_tiles(target)
+        memory *= max(1.0, cores / cls.cores)  # more cores have more channels: 16 read four times as much as one or two
         return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles)
 
 

@@ -4,7 +4,7 @@
     for (picture, block of rows of tiles):
       for each tile t:
         tiles[a, t, channels] = (B' d B)[a]                  vectors of channels, read where they lie
-      for each group of panels of filters:
+      for each part of the rows, each group of panels of filters:
         for each of the (m + 2)^2 points a:
           sums[a, t, filters] = sum over c of tiles[a, t, c] * windows[a, panel, c, filters]
         for each tile t:
@@ -36,23 +36,27 @@ class ChannelNest(WinogradNest):
     def _block(self, place: Mapping, first) -> tirx.Stmt:
         plan = self.plan
         tiles = ByPoints.of(plan, "tiles", plan.tiles, plan.pitch)
-        into = self._over_tiles(first, lambda t, y, x: self._into(place, t, y, x, tiles))
         whole = plan.filters // plan.panel
         count, rest = divmod(whole, plan.together)
 
-        def chunk(n):
-            return self._filters_of(place, first, n * index(plan.together), plan.together, plan.panel, tiles)
+        def task(number):
+            part, n = tirx.floordiv(number, index(count)), tirx.floormod(number, index(count))
+            chunk = self.scope.analyzer.simplify(n * index(plan.together))
+            return self._filters_of(place, first, (part, chunk), plan.together, plan.panel, tiles)
 
-        kind = PARALLEL if self.spread > 1 and count > 1 else SERIAL
-        chunks = [self.scope.loop(count, chunk, "chunk", kind)] if count else []
+        kind = PARALLEL if self.spread > 1 else SERIAL
+        chunks = [self.scope.loop(plan.parts * count, task, "task", kind)] if count else []
+        # Where threads take parts, all filters are in whole panels, and these in whole groups.
+        start = index(count * plan.together)
         if rest:
-            chunks.append(self._filters_of(place, first, index(count * plan.together), rest, plan.panel, tiles))
+            chunks.append(self._filters_of(place, first, (index(0), start), rest, plan.panel, tiles))
         if plan.filters % plan.panel:
-            chunks.append(self._filters_of(place, first, index(whole), 1, plan.filters % plan.panel, tiles))
-        return allocate([tiles.buffer], block(into, *chunks))
+            width = plan.filters % plan.panel
+            chunks.append(self._filters_of(place, first, (index(0), index(whole)), 1, width, tiles))
+        return allocate([tiles.buffer], block(self._all_into(place, first, tiles), *chunks))
 
-    def _over_tiles(self, first, body: Callable, spread: bool = True) -> tirx.Stmt:
-        """``body(tile, line, column)`` for all tiles of a block, from their first line and column on."""
+    def _over_tiles(self, first, rows: int, body: Callable) -> tirx.Stmt:
+        """``body(tile, line, column)`` for all tiles of some rows of a block, from their first line and column on."""
         plan, m = self.plan, index(self.plan.result)
 
         def row(r):
@@ -60,8 +64,7 @@ class ChannelNest(WinogradNest):
                 plan.across, lambda s: body(r * index(plan.across) + s, first + r * m, s * m), "tile"
             )
 
-        kind = PARALLEL if spread and self.spread > 1 and plan.rows > 1 else SERIAL
-        return self.scope.loop(plan.rows, row, "row", kind)
+        return self.scope.loop(rows, row, "row")
 
     def _over_vectors(self, total: int, body: Callable) -> tirx.Stmt:
         """``body(first, lanes)`` for vectors of channels, or filters."""
@@ -71,7 +74,31 @@ class ChannelNest(WinogradNest):
 
     # -- into tiles ----------------------------------------------------------------------------------------------
 
-    def _into(self, place: Mapping, tile, y, x, tiles: ByPoints) -> tirx.Stmt:
+    def _all_into(self, place: Mapping, first, tiles: ByPoints) -> tirx.Stmt:
+        """All tiles of a block; if threads do it together, each of them some of the tiles, or of their channels."""
+        plan, simplify = self.plan, self.scope.analyzer.simplify
+        if self.spread == 1:
+            whole = (index(0), plan.channels)
+            return self._over_tiles(first, plan.rows, lambda t, y, x: self._into(place, t, (y, x), whole, tiles))
+        pieces = self._pieces(self.spread * plan.params.tasks_per_core)
+
+        def task(number):
+            tile, piece = (simplify(each(number, index(pieces))) for each in (tirx.floordiv, tirx.floormod))
+            y, x = (simplify(each(tile, index(plan.across))) for each in (tirx.floordiv, tirx.floormod))
+            corner = first + y * index(plan.result), x * index(plan.result)
+            size = plan.channels // pieces
+            return self._into(place, tile, corner, (piece * index(size), size), tiles)
+
+        return self.scope.loop(plan.tiles * pieces, task, "task", PARALLEL)
+
+    def _pieces(self, tasks: int) -> int:
+        """Into how many pieces of whole vectors the channels of a tile are divided, for so many tasks or as many as are."""
+        vectors, rest = divmod(self.plan.channels, self.lanes)
+        pieces = [n for n in range(1, vectors + 1) if vectors % n == 0] if not rest else [1]
+        return next((n for n in pieces if n * self.plan.tiles >= tasks), pieces[-1])
+
+    def _into(self, place: Mapping, tile, corner: tuple, piece: tuple, tiles: ByPoints) -> tirx.Stmt:
+        """A tile; `piece` has the first of the channels, and how many they are."""
         plan, half = self.plan, scratch([self.plan.size, self.plan.size, self.lanes], DTYPE, "half")
         line, column = self.image.columns
         (channel,), last = plan.windows.channels, [size + WINDOW - 2 for size in plan.sizes]
@@ -81,9 +108,12 @@ class ChannelNest(WinogradNest):
         def within(at, dim: int):
             return tirx.min(at, index(last[dim])) if over[dim] else at
 
-        def vectors(first, lanes: int) -> tirx.Stmt:
+        def vectors(at, lanes: int) -> tirx.Stmt:
+            first = self.scope.analyzer.simplify(piece[0] + at)
+
             def element(i: int, j: int, t):
-                at = {line: within(y + index(i), 0), column: within(x + index(j), 1), channel: first + t}
+                y, x = (within(at + index(n), dim) for dim, (at, n) in enumerate(zip(corner, (i, j), strict=True)))
+                at = {line: y, column: x, channel: first + t}
                 point = {**place, **{var: index(0) for var in self.image.window}, **at}
                 return self.image.load.source[tuple(substitute(each, point) for each in self.image.load.indices)]
 
@@ -92,40 +122,49 @@ class ChannelNest(WinogradNest):
 
             return self.both(self.into, by_rows, element, half, put, lanes)
 
-        return allocate([half], self._over_vectors(plan.channels, vectors))
+        return allocate([half], self._over_vectors(piece[1], vectors))
 
     # -- products ------------------------------------------------------------------------------------------------
 
-    def _filters_of(self, place: Mapping, first, start, count: int, width: int, tiles: ByPoints) -> tirx.Stmt:
-        """The results of `count` panels from `start` on, of which `width` filters are there."""
-        plan = self.plan
-        sums = ByPoints.of(plan, "sums", plan.tiles, count * plan.panel)
+    def _filters_of(self, place: Mapping, first, start: tuple, count: int, width: int, tiles: ByPoints) -> tirx.Stmt:
+        """The results of a part of the rows and of `count` panels, `width` filters of the last of which are there.
+
+        `start` has the number of the part, and the first panel.
+        """
+        plan, (part, panel) = self.plan, start
+        rows = plan.rows // plan.parts
+        sums = ByPoints.of(plan, "sums", rows * plan.across, count * plan.panel)
+        tile = self.scope.analyzer.simplify(part * index(rows * plan.across))
 
         def point(a):
-            return self.scope.loop(count, lambda p: self._products(a, start + p, p, tiles, sums), "panel")
+            return self.scope.loop(count, lambda p: self._products((a, tile), panel + p, p, tiles, sums), "panel")
 
         products = self.scope.loop(plan.points, point, "a")
-        filters, at = (count - 1) * plan.panel + width, self.scope.index(start * index(plan.panel))
-        back = self._over_tiles(first, lambda t, y, x: self._back(place, t, (y, x), at, filters, sums), spread=False)
+        filters, at = (count - 1) * plan.panel + width, self.scope.index(panel * index(plan.panel))
+        line = self.scope.analyzer.simplify(first + part * index(rows * plan.result))
+        back = self._over_tiles(line, rows, lambda t, y, x: self._back(place, t, (y, x), at, filters, sums))
         return allocate([sums.buffer], block(products, back))
 
-    def _products(self, a, panel, local, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
-        plan, zero = self.plan, index(0)
+    def _products(self, place: tuple, panel, local, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
+        """The products of a panel at a point, and of tiles from one on; `local` is the panel's place in `sums`."""
+        plan, zero, (a, start) = self.plan, index(0), place
 
         def tile(first, height: int) -> tirx.Stmt:
             acc = Accumulators(self.scope, height, plan.panel, self.lanes, DTYPE)
 
             def add(c):
-                return acc.set(lambda i, j, value: value + tiles[a, first + i, c] * self.windows[zero, a, panel, c, j])
+                return acc.set(
+                    lambda i, j, value: value + tiles[a, start + first + i, c] * self.windows[zero, a, panel, c, j]
+                )
 
-            start = acc.set(lambda i, j, _: tirx.const(0, DTYPE))
+            zeros = acc.set(lambda i, j, _: tirx.const(0, DTYPE))
             spill = acc.each(lambda i, j, value: sums.store(value, a, first + i, local * index(plan.panel) + j))
-            return acc.allocate(start, self.scope.loop(plan.channels, add, "c"), spill)
+            return acc.allocate(zeros, self.scope.loop(plan.channels, add, "c"), spill)
 
         return block(
             *(
                 self.scope.loop(n, lambda t, f=first, h=height: tile(index(f) + t * index(h), h), "strip")
-                for first, n, height in row_tiles(plan.tiles, plan.tile.height)
+                for first, n, height in row_tiles(plan.tiles // plan.parts, plan.tile.height)
             )
         )
 

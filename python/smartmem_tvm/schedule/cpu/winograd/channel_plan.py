@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
-from ..tile import Tile, best_tile, total_cycles
-from .plan import AT_ONCE, FLOAT_BYTES, SUMS_BYTES, WinogradPlan, far_cycles
+from ..tile import Tile, best_tile, fits, total_cycles
+from .plan import AT_ONCE, BLOCK_BYTES, FAR_BYTES, FLOAT_BYTES, SUMS_BYTES, WAKE, Division, WinogradPlan, far_cycles
 
 
 class ChannelPlan(WinogradPlan):
@@ -24,6 +25,36 @@ class ChannelPlan(WinogradPlan):
         # In steps of a vector each, as `WinogradPlan` counts them.
         return blocks * depth * step * AT_ONCE / lanes + far_cycles(blocks, weights, left, sums)
 
+    def _inside(self) -> Iterator[Division]:
+        """A picture at a time, if all caches hold its tiles; tasks are some rows of tiles and some panels of filters."""
+        cores, depth = self.params.cores, self.points * self.channels
+        for width in (vectors * self.params.lanes for vectors in self.params.tile_vectors):
+            if self.filters % width:  # the last panel would be another loop, and another shape
+                continue
+            panels = self.filters // width
+            for rows in sorted({-(-self.down // parts) for parts in range(1, min(self.down, 2 * cores) + 1)}):
+                parts, tiles = -(-self.down // rows), rows * self.across
+                tile, step = self._tile_of_width(tiles, width)
+                held = parts * tiles * depth * FLOAT_BYTES
+                if held > cores * BLOCK_BYTES:
+                    continue
+                for together in (n for n in range(1, panels + 1) if panels % n == 0):
+                    sums = self.points * tiles * width * together * FLOAT_BYTES
+                    if sums > SUMS_BYTES and together > 1:
+                        break
+                    far = depth * (together * width + tiles) * FLOAT_BYTES + (2 * sums if sums > SUMS_BYTES else 0)
+                    task = together * depth * step * AT_ONCE / self.params.lanes + far / FAR_BYTES
+                    turns = -(-parts * panels // together // cores)
+                    cycles = self.pictures * (held / FAR_BYTES / cores + turns * task + 2 * WAKE * cores)
+                    yield Division(parts * rows, False, cycles, 1 / cores, parts, tile, together)
+
+    def _tile_of_width(self, tiles: int, width: int) -> tuple[Tile, float]:
+        """The best register tile of so many filters, and the cycles of a step of a panel."""
+        heights = [n for n in self.params.tile_rows if n <= max(tiles, 1) and fits(n, width, self.params)]
+        timed = ((total_cycles(Tile(n, width), tiles, width, self.params, self.channels), -n) for n in heights)
+        step, height = min(timed)
+        return Tile(-height, width), step
+
     @property
     def _places(self) -> int:
         """Filters, those included that fill the last vector."""
@@ -35,7 +66,7 @@ class ChannelPlan(WinogradPlan):
     @cached_property
     def tile(self) -> Tile:
         """The register tile: tiles, and filters."""
-        return self._tile(self.tiles)
+        return self.division.tile or self._tile(self.tiles)
 
     @property
     def panel(self) -> int:
@@ -61,6 +92,9 @@ class ChannelPlan(WinogradPlan):
     def together(self) -> int:
         """Panels whose products are transformed back together."""
         most = max(1, SUMS_BYTES // (self.points * self.tiles * self.panel * FLOAT_BYTES))
-        if not self.parallel_outside and self.parallel:
-            most = min(most, max(1, self.panels // self.params.cores))
-        return -(-self.panels // -(-self.panels // most))
+        return self.division.together or -(-self.panels // -(-self.panels // most))
+
+    @property
+    def parts(self) -> int:
+        """Parts of the rows of a block, whose products are transformed back together."""
+        return self.division.parts

@@ -33,14 +33,14 @@ def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
 def cycles(plan: WinogradPlan) -> float:
     """Cycles until a convolution is done by transformed tiles."""
     blocks = plan.pictures * plan.blocks
-    product = plan.block_cycles(plan.rows) * plan.pictures * plan.params.lanes / AT_ONCE
+    product = plan.division.cycles * plan.params.lanes / AT_ONCE
     strips, lines = plan.rows * plan.strips, plan.rows * plan.result
     each = max(_OPERATIONS * plan.points, _spilled(plan))
     copy = _COPY if plan.copies else 0.0
     into = plan.channels * (strips * each + (lines + 2) * (plan.sizes[1] + 2) * copy)
     back = plan.filters * (strips * each + lines * plan.sizes[1] * copy)
     weights = plan.points * plan.channels * plan.panels * plan.panel * plan.windows.extent(plan.windows.groups)
-    return (product + blocks * (into + back)) / _cores(plan) + _fetch(weights, plan.params)
+    return product + blocks * (into + back) * plan.division.share + _fetch(weights, plan.params)
 
 
 def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -19,6 +19,7 @@ BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
 SUMS_BYTES = 256 * 1024  # of the products of a group of filters
 FAR_BYTES = 16  # a cycle, from the third-level cache
 _MOST_VECTORS = 6  # side by side in a register tile
+WAKE = 1_000  # cycles for each thread that is woken
 
 
 def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
@@ -29,6 +30,37 @@ def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
     chunks = -(-sums // SUMS_BYTES)
     again = tiles * (1 + chunks) if tiles > BLOCK_BYTES else 0
     return ((blocks - 1) * weights + blocks * again) / FAR_BYTES
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a convolution by transformed tiles is divided into blocks, and among threads.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of tiles in a block.
+    outside : bool
+        Threads take blocks; else the blocks are done one after the other, by all threads.
+    cycles : float
+        Estimated cycles until the last thread is done with its products.
+    share : float
+        Of all that is transformed, what the busiest thread does.
+    parts : int
+        Parts of the rows of a block, whose products are a task each.
+    tile : Tile or None
+        The register tile, where it is chosen together with the parts.
+    together : int or None
+        Panels of a task, where they are chosen together with the parts.
+    """
+
+    rows: int
+    outside: bool
+    cycles: float
+    share: float
+    parts: int = 1
+    tile: Tile | None = None
+    together: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +128,37 @@ class WinogradPlan:
     # -- blocks --------------------------------------------------------------------------------------------------
 
     @cached_property
+    def division(self) -> Division:
+        """Blocks, and threads: few rows in a block read the weights again and again, many leave the cache."""
+        return min(self._divisions(), key=lambda each: (each.cycles, -each.rows))
+
+    def _divisions(self) -> Iterator[Division]:
+        cores = self.params.cores
+        for rows in range(1, self.down + 1):
+            cycles, tasks = self.pictures * self.block_cycles(rows), self.pictures * -(-self.down // rows)
+            share = -(-tasks // cores) / tasks
+            if self.parallel:
+                yield Division(rows, True, cycles * share + WAKE * cores, share)
+            else:
+                yield Division(rows, False, cycles, 1.0)
+        if self.parallel:
+            yield from self._inside()
+
+    def _inside(self) -> Iterator[Division]:
+        """Blocks one after the other; of each the channels, then the filters, are spread over the threads."""
+        cores = self.params.cores
+        for rows in range(1, self.down + 1):
+            blocks, panels = self.pictures * -(-self.down // rows), self._panels(rows)
+            together = self._together(rows, inside=True)
+            chunks = -(-panels // together)
+            share = min(1.0, -(-chunks // cores) * together / panels)
+            cycles = self.pictures * self.block_cycles(rows) * share + 2 * blocks * WAKE * cores
+            yield Division(rows, False, cycles, max(share, 1 / cores))
+
+    @property
     def rows(self) -> int:
-        """Rows of tiles in a block: few read the weights again and again, many leave the cache."""
-        return min(range(1, self.down + 1), key=lambda rows: (self.block_cycles(rows), -rows))
+        """Rows of tiles in a block."""
+        return self.division.rows
 
     def block_cycles(self, rows: int) -> float:
         """Estimated cycles for the products of all blocks of so many rows of tiles."""
@@ -144,8 +204,11 @@ class WinogradPlan:
     @cached_property
     def pitch(self) -> int:
         """Elements from channel to channel of what is computed of the tiles of a block: whole vectors."""
-        reach = (self.rows - 1) * self.across + self.strips * self.lanes
-        return -(-max(reach, self.vectors * self.params.lanes) // self.params.lanes) * self.params.lanes
+        return self._pitch(self.rows)
+
+    def _pitch(self, rows: int) -> int:
+        reach, lanes = (rows - 1) * self.across + self.strips * self.lanes, self.params.lanes
+        return -(-max(reach, self._vectors(rows) * lanes) // lanes) * lanes
 
     # -- products ------------------------------------------------------------------------------------------------
 
@@ -189,14 +252,21 @@ class WinogradPlan:
         """Groups of `panel` filters; the last one is filled up with zeros."""
         return -(-self.filters // self.panel)
 
+    def _panels(self, rows: int) -> int:
+        return -(-self.filters // self.tile_for(self._vectors(rows)).height)
+
     @cached_property
     def together(self) -> int:
         """Panels whose products are transformed back together."""
-        per_panel = self.points * self.tile.height * self.pitch * FLOAT_BYTES
-        most = max(1, SUMS_BYTES // per_panel)
-        if not self.parallel_outside and self.parallel:
-            most = min(most, max(1, self.panels // self.params.cores))
-        return -(-self.panels // -(-self.panels // most))
+        return self._together(self.rows, self.parallel and not self.parallel_outside)
+
+    def _together(self, rows: int, inside: bool) -> int:
+        panels = self._panels(rows)
+        height = self.tile_for(self._vectors(rows)).height
+        most = max(1, SUMS_BYTES // (self.points * height * self._pitch(rows) * FLOAT_BYTES))
+        if inside:
+            most = min(most, max(1, panels // self.params.cores))
+        return -(-panels // -(-panels // most))
 
     # -- threads -------------------------------------------------------------------------------------------------
 
@@ -208,8 +278,8 @@ class WinogradPlan:
 
     @property
     def parallel_outside(self) -> bool:
-        """Whether pictures and blocks are enough tasks; else channels, then filters, are spread over the threads."""
-        return self.pictures * self.blocks >= 2 * self.params.cores
+        """Whether the threads take pictures and blocks; else what is to be done in a block is spread over them."""
+        return self.parallel and self.division.outside
 
 
 def _heights(filters: int) -> list[int]:
