@@ -40,7 +40,7 @@ from .accumulators import Accumulators
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import CpuParams
-from .prefetch import NextPanel, NextRows, Share, ask_for_results
+from .prefetch import Ask, NextPanel, NextRows, ask_for_results, in_pieces
 from .row_places import RowPlaces
 from .rule import CpuRule
 from .tile import narrow_rows, row_tiles
@@ -243,8 +243,8 @@ class MatmulEmitter:
             plan.depth if part is None else part.length,
             width,
             plan.tiles_in_turn,
+            plan.unroll,
             lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, first + k)),
-            plan.depth_unit,
         )
 
     def pack_panel(self, packed, batch, column, width: int, over: Callable | None = None) -> tirx.Stmt:
@@ -326,11 +326,11 @@ class MatmulEmitter:
 
         def tiles(row, height: int, done: int) -> Callable:
             def tile(t):
-                share = None if coming is None else coming.share(index(done) + t)
+                ask = None if coming is None else coming.of_tile(index(done) + t)
                 at = row + t * index(height)
                 if plan.rows_asked_for and part is None:
-                    share = self._next_rows(task, at + index(height), height).share(share)
-                tile = self._tile(task, at, column, height, width, right, share, part)
+                    ask = self._next_rows(task, at + index(height), height).beside(ask)
+                tile = self._tile(task, at, column, height, width, right, ask, part)
                 return tile if beside is None else block(tile, self._beside(task, at, column, height, width, beside))
 
             return tile
@@ -352,14 +352,14 @@ class MatmulEmitter:
         height: int,
         width: int,
         right,
-        share: Share | None = None,
+        ask: Ask | None = None,
         part: Part | None = None,
     ) -> tirx.Stmt:
         if self.plan.is_narrow(width):
             return self._narrow_tile(task, row, column, height, width, right)
         acc = Accumulators(self.scope, height, width, self.params.lanes, self.reduction.accumulator.ty.dtype)
         first, length = (index(0), self.plan.depth) if part is None else (part.first, part.length)
-        found, total = self._total(task, row, height, right, acc, (first, length, share))
+        found, total = self._total(task, row, height, right, acc, (first, length, ask))
         whole = self._whole(task, row, column, height, width, acc, total, part)
         return whole if found is None else allocate([found.buffer], block(found.find(), whole))
 
@@ -367,13 +367,13 @@ class MatmulEmitter:
         self, task: Task, row, height: int, right, acc: Accumulators, steps: tuple
     ) -> tuple[RowPlaces | None, tirx.Stmt]:
         """Sums of a tile over `steps` (the first, how many, what is asked for), and places of its rows, if any."""
-        plan, (first, length, share) = self.plan, steps
+        plan, (first, length, ask) = self.plan, steps
         if not plan.left_in_place:
 
             def product(k) -> tirx.Stmt:
                 return acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j))
 
-            return None, self._steps(lambda at, count: self._steps_of(first + at, count, product), share, length)
+            return None, self._steps(length, lambda at: product(self.scope.simplify(first + at)), ask)
         contraction = plan.contraction
         places = RowPlaces(
             self.scope, contraction.left, contraction.depth, lambda i: plan.point(task.batch, row + i), height
@@ -382,23 +382,28 @@ class MatmulEmitter:
         def product_at(k, depth: dict) -> tirx.Stmt:
             return acc.set(lambda i, j, value: value + places.read(i, depth) * right(k, j))
 
-        return places, self._steps(lambda at, count: self._walk(first + at, count, product_at), share, length)
+        return places, self._walk(first, length, product_at, ask)
 
-    def _walk(self, first, count: int, add: Callable) -> tirx.Stmt:
+    def _walk(self, first, count: int, add: Callable, ask: Ask | None) -> tirx.Stmt:
         """Steps along the depth, one loop for each of its iterators, so that nothing has to be divided."""
         depth, extents, inner = self.plan.contraction.depth, self.reduction.extents, self.plan.depth_unit
         start = self.scope.index(tirx.floordiv(first, index(inner)))
 
-        def nest(level: int, flat, point: dict) -> tirx.Stmt:
-            if level == len(depth):
-                return add(self.scope.index(flat), point)
+        def nest(level: int, before, point: dict) -> tirx.Stmt:
+            """`before` is the number of places of the outer iterators that are done."""
             var = depth[level]
+            total = extents[var] if level else count // inner
 
-            def at(v) -> tirx.Stmt:
-                place = v if level else self.scope.index(start + v)
-                return nest(level + 1, flat * index(extents[var]) + place, {**point, var: place})
+            def at(v, body: Callable) -> tirx.Stmt:
+                return body(before * index(total) + v, {**point, var: v if level else self.scope.index(start + v)})
 
-            return self.scope.loop(extents[var] if level else count // inner, at, f"k{level}")
+            if level < len(depth) - 1:
+                return self.scope.loop(total, lambda v: at(v, lambda done, place: nest(level + 1, done, place)), f"k{level}")
+
+            def step(v) -> tirx.Stmt:
+                return at(v, lambda done, place: add(self.scope.simplify(first + done), place))
+
+            return self._steps(total, step, ask, before * index(total // self.plan.unroll))
 
         return nest(0, index(0), {})
 
@@ -477,24 +482,8 @@ class MatmulEmitter:
         multiply = self.scope.loop(self.plan.depth // steps, add, "k")
         return allocate([lanes], block(acc.allocate(start, multiply, spill), sums))
 
-    def _steps(self, steps: Callable, share: Share | None, depth: int) -> tirx.Stmt:
-        """``steps(first, count)`` over the depth, with a request for what comes next before each piece of it."""
-        if share is None:
-            return steps(index(0), depth)
-        length = depth // share.pieces
-
-        def piece(number):
-            return block(share.ask(number), steps(number * index(length), length))
-
-        return self.scope.loop(share.pieces, piece, "piece")
-
-    def _steps_of(self, first, count: int, add: Callable) -> tirx.Stmt:
-        unroll = gcd(self.plan.unroll, count)
-
-        def steps(q):
-            return block(*(add(self.scope.simplify(first + q * index(unroll) + index(u))) for u in range(unroll)))
-
-        return self.scope.loop(count // unroll, steps, "k")
+    def _steps(self, count: int, add: Callable, ask: Ask | None, before=0) -> tirx.Stmt:
+        return in_pieces(self.scope, count, self.plan.unroll, add, ask, before)
 
     # -- results -------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ _UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand
 _UNASKED_NARROW = 0.7  # the same with vectors of 8 and less
 _LEAST_IN_LINE = 3  # steps along the depth, for windows to be read in place
 _LEAST_STEPS = 4  # along the depth, for a vector of them
+_UNROLLED = 4  # steps along the depth that are written out
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 _FAR_WEIGHT = 0.28  # the same beside a right operand that is copied, as the left one is weights then
 
@@ -82,8 +83,6 @@ class MatmulPlan(FusedContraction):
     constants : tuple of buffer
         Inputs whose values are known.
     """
-
-    unroll = 1
 
     params: CpuParams
     constants: tuple = ()
@@ -153,6 +152,13 @@ class MatmulPlan(FusedContraction):
     def _length_of(self, parts: int) -> int:
         unit = self.depth_unit
         return -(-self.depth // (unit * parts)) * unit
+
+    @cached_property
+    def unroll(self) -> int:
+        """Steps along the depth that are written out: of the innermost iterator, where rows have places."""
+        reduction = self.contraction.reduction
+        most = reduction.extents[self.contraction.depth[-1]] if self.left_in_place else self.depth
+        return min(_UNROLLED, most)
 
     @cached_property
     def depth_unit(self) -> int:

@@ -2,7 +2,8 @@
 """What a product needs next, asked for while it multiplies: the next panel, and the lines that results go to.
 
 A processor sees that a panel is read in order, but not beyond a page of memory, nor from one panel to the next. Each
-tile asks for its share, a few lines before each piece of its depth: many at once would stand in the way of its loads.
+tile asks for its share, a line or so before each piece of its depth, which is a few steps that are written out: many at
+once would stand in the way of its loads, and a loop of its own in each piece would be left at a guess.
 """
 
 from __future__ import annotations
@@ -15,24 +16,41 @@ from math import gcd
 from tvm import DataType, tirx
 
 from ...ir.walk import loads
-from ..core.expressions import largest_divisor, uses
-from ..core.nest import block, index
+from ..core.expressions import uses
+from ..core.nest import Scope, block, index
 from ..core.reduction import Reduction
 
 _LINE_BYTES = 64
-_LEAST_STEPS = 32  # along the depth between two requests: a shorter loop would be written out
 # Operands of `llvm.prefetch`.
 _READ, _WRITE = 0, 1
 _SECOND_LEVEL, _FIRST_LEVEL = 2, 3
 _DATA = 1
 
+Ask = Callable[[object], tirx.Stmt]
+"""What a tile asks for before a piece of its depth, by the piece's number."""
 
-@dataclass(frozen=True)
-class Share:
-    """What one tile asks for: ``ask(number)`` before each of so many pieces of its depth."""
 
-    pieces: int
-    ask: Callable
+def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | None, before=0) -> tirx.Stmt:
+    """``add(step)`` of `count` steps along the depth, a loop of pieces that are written out.
+
+    Parameters
+    ----------
+    unroll : int
+        Steps of a piece; those that are left over are written out after the loop.
+    ask : Ask or None
+        What is asked for before each piece.
+    before : tirx.PrimExpr
+        Pieces that other loops have done.
+    """
+    unroll = min(unroll, count)
+
+    def piece(q) -> tirx.Stmt:
+        steps = (add(scope.simplify(q * index(unroll) + index(u))) for u in range(unroll))
+        return block(ask(scope.simplify(before + q)) if ask else None, *steps)
+
+    whole = count // unroll
+    rest = (add(index(step)) for step in range(whole * unroll, count))
+    return block(scope.loop(whole, piece, "k"), *rest)
 
 
 @dataclass(frozen=True)
@@ -45,51 +63,46 @@ class NextPanel:
         Rows and columns.
     tiles : int
         That share the work of asking for it.
+    steps : int
+        Of a piece of a tile's depth.
     at : callable
         ``(row, column)`` -> the load of an element.
-    step : int
-        Pieces are of so many rows, or of several times as many.
     """
 
     depth: int
     width: int
     tiles: int
+    steps: int
     at: Callable
-    step: int = 1
 
-    def share(self, tile) -> Share:
-        """What tile number `tile` asks for; those that come after the last row ask for the last ones again."""
-        total = self._rows * self._pieces
-        first = tirx.min(tile * index(total), index(self.depth - total))
-        return Share(self._pieces, lambda piece: self._ask(first + piece * index(self._rows)))
+    def of_tile(self, tile) -> Ask:
+        """What tile number `tile` asks for; those that come after the last line ask for the last ones again."""
+        pieces = self.depth // self.steps
+        each = -(-self._lines // (self.tiles * pieces))
+        first = tirx.min(tile * index(pieces * each), index(max(0, self._lines - pieces * each)))
+
+        def ask(piece) -> tirx.Stmt:
+            lines = (first + piece * index(each) + index(n) for n in range(each))
+            return block(*(_prefetch(self.at(*self._place(line)), _READ, _SECOND_LEVEL) for line in lines))
+
+        return ask
+
+    @property
+    def _lines(self) -> int:
+        return -(-self.depth * self.width // self._items)
+
+    def _place(self, line) -> tuple:
+        """Row and column of the first element of a line."""
+        rows = self._items // gcd(self._items, self.width)  # that make up whole lines
+        lines = rows * self.width // self._items
+        element = tirx.floormod(line, index(lines)) * index(self._items)
+        row = tirx.floordiv(line, index(lines)) * index(rows) + tirx.floordiv(element, index(self.width))
+        return row, tirx.floormod(element, index(self.width))
 
     @cached_property
-    def _pieces(self) -> int:
-        """Pieces of a tile's depth; they divide it, and few of them ask for nothing new."""
-        most = min(self.depth // (self._unit * self.tiles), self.depth // _LEAST_STEPS)
-        return largest_divisor(self.depth // self.step, most)
-
-    @cached_property
-    def _rows(self) -> int:
-        """Rows that a piece asks for: whole lines."""
-        wanted = -(-self.depth // (self.tiles * self._pieces * self._unit)) * self._unit
-        return min(wanted, self.depth // self._pieces)
-
-    @cached_property
-    def _unit(self) -> int:
-        """Rows that make up whole lines."""
-        return _LINE_BYTES // gcd(_LINE_BYTES, self.width * self._item_bytes)
-
-    @cached_property
-    def _item_bytes(self) -> int:
-        return _item_bytes(self.at(index(0), index(0)))
-
-    def _ask(self, first) -> tirx.Stmt:
-        elements = range(0, self._rows * self.width, max(1, _LINE_BYTES // self._item_bytes))
-        places = (divmod(each, self.width) for each in elements)
-        return block(
-            *(_prefetch(self.at(first + index(row), index(column)), _READ, _SECOND_LEVEL) for row, column in places)
-        )
+    def _items(self) -> int:
+        """Elements of a line."""
+        return max(1, _LINE_BYTES // _item_bytes(self.at(index(0), index(0))))
 
 
 @dataclass(frozen=True)
@@ -98,29 +111,30 @@ class NextRows:
 
     Attributes
     ----------
-    depth, height : int
-        Steps of a row, and rows.
+    height : int
+        Rows.
+    steps : int
+        Of a piece of a tile's depth.
     at : callable
         ``(row, step)`` -> the load of an element of the next tile.
     """
 
-    depth: int
     height: int
+    steps: int
     at: Callable
 
-    def share(self, beside: Share | None) -> Share:
+    def beside(self, other: Ask | None) -> Ask:
         """What a tile asks for, with what it asks for beside that."""
-        pieces = beside.pieces if beside else largest_divisor(self.depth, self.depth // _LEAST_STEPS)
-        length, line = self.depth // pieces, _LINE_BYTES // _item_bytes(self.at(0, index(0)))
+        line = _LINE_BYTES // _item_bytes(self.at(index(0), index(0)))
+        turns = max(1, line // self.steps)  # pieces of a line, each of which asks for some of the rows
 
         def ask(piece) -> tirx.Stmt:
-            steps = [piece * index(length) + index(step) for step in range(0, length, line)]
-            lines = [
-                _prefetch(self.at(row, step), _READ, _SECOND_LEVEL) for row in range(self.height) for step in steps
-            ]
-            return block(beside.ask(piece) if beside else None, *lines)
+            first, step = tirx.floormod(piece, index(turns)), piece * index(self.steps)
+            rows = [tirx.min(first + index(row), index(self.height - 1)) for row in range(0, self.height, turns)]
+            asked = (_prefetch(self.at(row, step), _READ, _SECOND_LEVEL) for row in rows)
+            return block(other(piece) if other else None, *asked)
 
-        return Share(pieces, ask)
+        return ask
 
 
 def ask_for_results(reduction: Reduction, rows: Sequence, at: Callable, height: int, width: int) -> tirx.Stmt:

@@ -24,6 +24,7 @@ from ....ir.kernel import substitute
 from ...core.expressions import has_select, split_index
 from ...core.nest import PARALLEL, SERIAL, allocate, block, index, scratch, store
 from ..accumulators import Accumulators
+from ..prefetch import NextPanel
 from ..tile import row_tiles
 from .nest import WinogradNest
 from .part import DTYPE, ByPoints
@@ -137,7 +138,11 @@ class ChannelNest(WinogradNest):
         tile = self.scope.analyzer.simplify(part * index(rows * plan.across))
 
         def point(a):
-            return self.scope.loop(count, lambda p: self._products((a, tile), panel + p, p, tiles, sums), "panel")
+            def one(p):
+                coming = self.coming((index(0), a, panel), p, count, -(-rows * plan.across // plan.tile.height))
+                return self._products((a, tile), panel + p, p, tiles, sums, coming)
+
+            return self.scope.loop(count, one, "panel")
 
         products = self.scope.loop(plan.points, point, "a")
         filters, at = (count - 1) * plan.panel + width, self.scope.index(panel * index(plan.panel))
@@ -145,11 +150,13 @@ class ChannelNest(WinogradNest):
         back = self._over_tiles(line, rows, lambda t, y, x: self._back(place, t, (y, x), at, filters, sums))
         return allocate([sums.buffer], block(products, back))
 
-    def _products(self, place: tuple, panel, local, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
+    def _products(
+        self, place: tuple, panel, local, tiles: ByPoints, sums: ByPoints, coming: NextPanel
+    ) -> tirx.Stmt:
         """The products of a panel at a point, and of tiles from one on; `local` is the panel's place in `sums`."""
         plan, zero, (a, start) = self.plan, index(0), place
 
-        def tile(first, height: int) -> tirx.Stmt:
+        def tile(first, height: int, number) -> tirx.Stmt:
             acc = Accumulators(self.scope, height, plan.panel, self.lanes, DTYPE)
 
             def add(c):
@@ -159,14 +166,17 @@ class ChannelNest(WinogradNest):
 
             zeros = acc.set(lambda i, j, _: tirx.const(0, DTYPE))
             spill = acc.each(lambda i, j, value: sums.store(value, a, first + i, local * index(plan.panel) + j))
-            return acc.allocate(zeros, self.scope.loop(plan.channels, add, "c"), spill)
+            return acc.allocate(zeros, self.steps(add, coming.of_tile(number)), spill)
 
-        return block(
-            *(
-                self.scope.loop(n, lambda t, f=first, h=height: tile(index(f) + t * index(h), h), "strip")
-                for first, n, height in row_tiles(plan.tiles // plan.parts, plan.tile.height)
+        done, strips = 0, []
+        for first, count, height in row_tiles(plan.tiles // plan.parts, plan.tile.height):
+            strips.append(
+                self.scope.loop(
+                    count, lambda t, f=first, h=height, d=done: tile(index(f) + t * index(h), h, index(d) + t), "strip"
+                )
             )
-        )
+            done += count
+        return block(*strips)
 
     # -- out of tiles --------------------------------------------------------------------------------------------
 

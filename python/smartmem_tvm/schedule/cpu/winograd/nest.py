@@ -22,10 +22,13 @@ from tvm import tirx
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index
 from ..accumulators import Accumulators
+from ..prefetch import Ask, NextPanel, in_pieces
 from .into_tiles import IntoTiles
 from .out_of_tiles import OutOfTiles
 from .part import DTYPE, ByPoints, Part
 from .plan import WinogradPlan
+
+_UNROLLED = 4  # channels that are written out
 
 
 class WinogradNest(Part):
@@ -88,7 +91,7 @@ class WinogradNest(Part):
 
         def point(a):
             def panel(p):
-                return self._panel(place, a, start + p, p, tiles, sums)
+                return self._panel(place, a, (start, p, count), tiles, sums)
 
             return self.scope.loop(count, panel, "panel", most=plan.together)
 
@@ -108,24 +111,52 @@ class WinogradNest(Part):
             return plan.filters
         return tirx.min(index(plan.together * height), index(plan.filters) - start * index(height))
 
-    def _panel(self, place: Mapping, a, panel, local, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
-        """The products of a panel of filters at one point; `local` is its place in `sums`."""
-        plan, width = self.plan, self.plan.tile.width
+    def _panel(self, place: Mapping, a, panels: tuple, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
+        """The products of a panel of filters at one point; `panels` are the first, its place in `sums`, how many."""
+        plan, width, (start, local, count) = self.plan, self.plan.tile.width, panels
         group = index(0)
         for var in plan.windows.groups:
             group = group * index(self.extents[var]) + place[var]
-        panel = self.scope.analyzer.simplify(panel)
-
-        def strip(at, wide: int):
-            return self._tile((group, a, panel), local, at, wide, tiles, sums)
-
+        panel = self.scope.analyzer.simplify(start + local)
         whole, rest = divmod(plan.vectors * self.lanes, width)
-        main = self.scope.loop(whole, lambda s: strip(s * index(width), width), "strip") if whole else None
-        return block(main, strip(index(whole * width), rest) if rest else None)
+        coming = self.coming((group, a, start), local, count, whole + bool(rest))
 
-    def _tile(self, windows: tuple, local, at, width: int, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
-        """`width` places from `at` on, of a panel of filters."""
-        a, height = windows[1], self.plan.tile.height
+        def strip(number, at, wide: int):
+            return self._tile((group, a, panel), local, at, wide, (tiles, sums), coming.of_tile(number))
+
+        main = self.scope.loop(whole, lambda s: strip(s, s * index(width), width), "strip") if whole else None
+        return block(main, strip(index(whole), index(whole * width), rest) if rest else None)
+
+    def coming(self, first: tuple, local, count, tiles: int) -> NextPanel:
+        """The panel of windows after the one at hand.
+
+        Parameters
+        ----------
+        first : tuple
+            Group, point and number of the first panel of those that are summed up together.
+        local, count : int or PrimExpr
+            Which of those is at hand, and how many they are.
+        tiles : int
+            Register tiles that share the work of asking for it.
+        """
+        plan, simplify, (group, a, start) = self.plan, self.scope.analyzer.simplify, first
+        after, count = local + index(1), index(count) if isinstance(count, int) else count
+        point, panel = simplify(a + tirx.floordiv(after, count)), simplify(start + tirx.floormod(after, count))
+        return NextPanel(
+            plan.channels,
+            plan.panel,
+            tiles,
+            min(_UNROLLED, plan.channels),
+            lambda c, f: self.scope.simplify(self.windows[group, point, panel, c, f]),
+        )
+
+    def steps(self, add: Callable, ask: Ask) -> tirx.Stmt:
+        """``add(channel)`` for all channels."""
+        return in_pieces(self.scope, self.plan.channels, _UNROLLED, add, ask)
+
+    def _tile(self, windows: tuple, local, at, width: int, scratches: tuple, ask: Ask) -> tirx.Stmt:
+        """`width` places from `at` on, of a panel of filters; `scratches` are the tiles, and the sums."""
+        a, height, (tiles, sums) = windows[1], self.plan.tile.height, scratches
         acc = Accumulators(self.scope, height, width, self.lanes, DTYPE)
 
         def add(c):
@@ -133,4 +164,4 @@ class WinogradNest(Part):
 
         start = acc.set(lambda i, j, _: tirx.const(0, DTYPE))
         spill = acc.each(lambda i, j, value: sums.store(value, a, local * index(height) + i, at + j))
-        return acc.allocate(start, self.scope.loop(self.plan.channels, add, "c"), spill)
+        return acc.allocate(start, self.steps(add, ask), spill)
