@@ -10,35 +10,53 @@ from smartmem_tvm.ir.index_map import function_name
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule import CpuParams, Matmul
 from smartmem_tvm.schedule.core.nest import index
-from smartmem_tvm.schedule.cpu.prefetch import NextPanel
+from smartmem_tvm.schedule.cpu.prefetch import NextPanel, NextRows
 
 LANES = 8
 
 
-def requested(depth: int, width: int, tiles: int) -> tuple[set, int]:
+def requested(depth: int, width: int, tiles: int, steps: int = 4) -> tuple[set, int]:
     """Places of a panel, in elements, that are asked for; and the most lines at once."""
-    places, most = set(), 0
+    places, most, steps = set(), 0, min(steps, depth)
     panel = tirx.decl_buffer([index(depth), index(width)], "float32")
+    analyzer = tvm.sym.Analyzer()
     for tile in range(tiles):
-        share = NextPanel(depth, width, tiles, lambda k, j: panel[k, j]).share(index(tile))
-        assert depth % share.pieces == 0
-        for piece in range(share.pieces):
-            found = [load.indices for load in collect(share.ask(index(piece)), tvm.ir.TensorLoad)]
-            places |= {int(k) * width + int(j) for k, j in found}
+        ask = NextPanel(depth, width, tiles, steps, lambda k, j: panel[k, j]).of_tile(index(tile))
+        for piece in range(depth // steps):
+            found = [load.indices for load in collect(ask(index(piece)), tvm.ir.TensorLoad)]
+            at = [tuple(int(analyzer.simplify(each)) for each in indices) for indices in found]
+            assert all(row < depth and column < width for row, column in at)
+            places |= {row * width + column for row, column in at}
             most = max(most, len(found))
     return places, most
 
 
-@pytest.mark.parametrize(("depth", "width", "tiles"), [(64, 16, 5), (96, 24, 33), (97, 24, 7), (1, 8, 2), (384, 8, 50)])
-def test_all_lines_of_a_panel_are_asked_for_and_none_beyond_it(depth, width, tiles):
-    places, _ = requested(depth, width, tiles)
-    assert {place // 16 for place in places} >= set(range(depth // 2 * 2 * width // 16))
-    assert min(places) == 0 and max(places) < depth * width
+SIZES = [(64, 16, 5), (96, 24, 33), (97, 24, 7), (1, 8, 2), (384, 8, 50), (768, 48, 16), (7, 8, 2)]
 
 
-def test_a_tile_asks_for_a_few_lines_at_once():
-    assert requested(768, 24, 50)[1] <= 6
-    assert requested(3072, 24, 13)[1] <= 12
+@pytest.mark.parametrize("steps", [1, 3, 4])
+@pytest.mark.parametrize(("depth", "width", "tiles"), SIZES)
+def test_all_lines_of_a_panel_are_asked_for_and_none_beyond_it(depth, width, tiles, steps):
+    places, _ = requested(depth, width, tiles, steps)
+    assert {place // 16 for place in places} == set(range(-(-depth * width // 16)))
+
+
+def test_a_piece_asks_for_a_line_or_two():
+    assert requested(768, 24, 50)[1] == 1
+    assert requested(768, 48, 16)[1] == 1
+    assert requested(3072, 24, 4)[1] == 2
+
+
+@pytest.mark.parametrize(("depth", "height", "steps"), [(64, 8, 4), (96, 6, 4), (48, 7, 1), (64, 5, 2), (64, 1, 4)])
+def test_all_lines_of_the_next_rows_are_asked_for_and_none_beyond_them(depth, height, steps):
+    rows, places, analyzer = tirx.decl_buffer([index(height), index(depth)], "float32"), set(), tvm.sym.Analyzer()
+    ask = NextRows(height, steps, lambda i, k: rows[i, k]).beside(None)
+    for piece in range(depth // steps):
+        for load in collect(ask(index(piece)), tvm.ir.TensorLoad):
+            row, step = (int(analyzer.simplify(each)) for each in load.indices)
+            assert row < height and step < depth
+            places.add((row, step // 16))
+    assert places == {(row, line) for row in range(height) for line in range(-(-depth // 16))}
 
 
 def product_of_panels(rows: int, depth: int, panels: int, width: int):

@@ -430,7 +430,7 @@ class MatmulEmitter:
 
     def _next_rows(self, task: Task, row, height: int) -> NextRows:
         row = self.scope.analyzer.simplify(tirx.min(row, index(self.plan.rows - height)))
-        return NextRows(self.plan.depth, height, lambda i, k: self.scope.simplify(task.left(row + index(i), k)))
+        return NextRows(height, self.plan.unroll, lambda i, k: self.scope.simplify(task.left(row + i, k)))
 
     def _beside(self, task: Task, row, column, height: int, width: int, narrow: Copied) -> tirx.Stmt:
         """The columns after the last panel, while the rows that they are multiplied by are still near."""

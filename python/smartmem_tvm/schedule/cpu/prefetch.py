@@ -79,10 +79,12 @@ class NextPanel:
         """What tile number `tile` asks for; those that come after the last line ask for the last ones again."""
         pieces = self.depth // self.steps
         each = -(-self._lines // (self.tiles * pieces))
+        beyond = pieces * each > self._lines
         first = tirx.min(tile * index(pieces * each), index(max(0, self._lines - pieces * each)))
 
         def ask(piece) -> tirx.Stmt:
-            lines = (first + piece * index(each) + index(n) for n in range(each))
+            lines = [first + piece * index(each) + index(n) for n in range(each)]
+            lines = [tirx.min(line, index(self._lines - 1)) for line in lines] if beyond else lines
             return block(*(_prefetch(self.at(*self._place(line)), _READ, _SECOND_LEVEL) for line in lines))
 
         return ask
