@@ -96,8 +96,7 @@ def _matmul(kind: Kind) -> None:
     kind.switch("swapped")
     _register_tile(kind, "height", "width", max(kind["columns"], kind["rows"]))
     _vectors(kind, "width")
-    kind.number("unroll", (1, 2, 4, 8, 16))
-    kind.divides(kind["depth"], "unroll")
+    kind.number("unroll", (1, 2, 4, 8, 16), kind["depth"])
     kind.at_most(_WRITTEN_OUT, "height", "width", "unroll")
     sides = (kind["rows"], kind["columns"])
     for parts, tile, side in (("row_parts", "height", 0), ("column_parts", "width", 1)):

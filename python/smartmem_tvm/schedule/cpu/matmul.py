@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from tvm import tirx
 
@@ -394,14 +393,15 @@ class MatmulEmitter:
             var = depth[level]
             total = extents[var] if level else count // inner
 
-            def at(v, body: Callable) -> tirx.Stmt:
-                return body(before * index(total) + v, {**point, var: v if level else self.scope.index(start + v)})
+            def place(v) -> tuple:
+                return before * index(total) + v, {**point, var: v if level else self.scope.index(start + v)}
 
             if level < len(depth) - 1:
-                return self.scope.loop(total, lambda v: at(v, lambda done, place: nest(level + 1, done, place)), f"k{level}")
+                return self.scope.loop(total, lambda v: nest(level + 1, *place(v)), f"k{level}")
 
             def step(v) -> tirx.Stmt:
-                return at(v, lambda done, place: add(self.scope.simplify(first + done), place))
+                done, at = place(v)
+                return add(self.scope.simplify(first + done), at)
 
             return self._steps(total, step, ask, before * index(total // self.plan.unroll))
 

@@ -16,6 +16,7 @@ from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
 from .params import CpuParams
+from .prefetch import UNROLLED
 from .tile import Tile, best_tile, column_tiles, cycles, is_narrow, row_tiles, total_cycles
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
@@ -35,7 +36,6 @@ _UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand
 _UNASKED_NARROW = 0.7  # the same with vectors of 8 and less
 _LEAST_IN_LINE = 3  # steps along the depth, for windows to be read in place
 _LEAST_STEPS = 4  # along the depth, for a vector of them
-_UNROLLED = 4  # steps along the depth that are written out
 _FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
 _FAR_WEIGHT = 0.28  # the same beside a right operand that is copied, as the left one is weights then
 
@@ -158,7 +158,7 @@ class MatmulPlan(FusedContraction):
         """Steps along the depth that are written out: of the innermost iterator, where rows have places."""
         reduction = self.contraction.reduction
         most = reduction.extents[self.contraction.depth[-1]] if self.left_in_place else self.depth
-        return min(_UNROLLED, most)
+        return min(UNROLLED, most)
 
     @cached_property
     def depth_unit(self) -> int:

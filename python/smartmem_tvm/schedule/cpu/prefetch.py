@@ -20,6 +20,7 @@ from ..core.expressions import uses
 from ..core.nest import Scope, block, index
 from ..core.reduction import Reduction
 
+UNROLLED = 4  # steps along the depth that are written out, unless somebody chooses another number
 _LINE_BYTES = 64
 # Operands of `llvm.prefetch`.
 _READ, _WRITE = 0, 1
@@ -30,7 +31,7 @@ Ask = Callable[[object], tirx.Stmt]
 """What a tile asks for before a piece of its depth, by the piece's number."""
 
 
-def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | None, before=0) -> tirx.Stmt:
+def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | None = None, before=0) -> tirx.Stmt:
     """``add(step)`` of `count` steps along the depth, a loop of pieces that are written out.
 
     Parameters

@@ -93,7 +93,7 @@ class ChannelNest(WinogradNest):
         return self.scope.loop(plan.tiles * pieces, task, "task", PARALLEL)
 
     def _pieces(self, tasks: int) -> int:
-        """Into how many pieces of whole vectors the channels of a tile are divided, for so many tasks or as many as are."""
+        """Into how many pieces of whole vectors the channels of a tile are divided, for so many tasks."""
         vectors, rest = divmod(self.plan.channels, self.lanes)
         pieces = [n for n in range(1, vectors + 1) if vectors % n == 0] if not rest else [1]
         return next((n for n in pieces if n * self.plan.tiles >= tasks), pieces[-1])
@@ -150,9 +150,7 @@ class ChannelNest(WinogradNest):
         back = self._over_tiles(line, rows, lambda t, y, x: self._back(place, t, (y, x), at, filters, sums))
         return allocate([sums.buffer], block(products, back))
 
-    def _products(
-        self, place: tuple, panel, local, tiles: ByPoints, sums: ByPoints, coming: NextPanel
-    ) -> tirx.Stmt:
+    def _products(self, place: tuple, panel, local, tiles: ByPoints, sums: ByPoints, coming: NextPanel) -> tirx.Stmt:
         """The products of a panel at a point, and of tiles from one on; `local` is the panel's place in `sums`."""
         plan, zero, (a, start) = self.plan, index(0), place
 

@@ -26,7 +26,7 @@ class ChannelPlan(WinogradPlan):
         return blocks * depth * step * AT_ONCE / lanes + far_cycles(blocks, weights, left, sums)
 
     def _inside(self) -> Iterator[Division]:
-        """A picture at a time, if all caches hold its tiles; tasks are some rows of tiles and some panels of filters."""
+        """A picture at a time, if all caches hold its tiles; tasks are some rows of tiles and some panels."""
         cores, depth = self.params.cores, self.points * self.channels
         for width in (vectors * self.params.lanes for vectors in self.params.tile_vectors):
             if self.filters % width:  # the last panel would be another loop, and another shape

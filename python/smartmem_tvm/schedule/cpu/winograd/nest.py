@@ -22,13 +22,11 @@ from tvm import tirx
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index
 from ..accumulators import Accumulators
-from ..prefetch import Ask, NextPanel, in_pieces
+from ..prefetch import UNROLLED, Ask, NextPanel, in_pieces
 from .into_tiles import IntoTiles
 from .out_of_tiles import OutOfTiles
 from .part import DTYPE, ByPoints, Part
 from .plan import WinogradPlan
-
-_UNROLLED = 4  # channels that are written out
 
 
 class WinogradNest(Part):
@@ -146,13 +144,13 @@ class WinogradNest(Part):
             plan.channels,
             plan.panel,
             tiles,
-            min(_UNROLLED, plan.channels),
+            min(UNROLLED, plan.channels),
             lambda c, f: self.scope.simplify(self.windows[group, point, panel, c, f]),
         )
 
     def steps(self, add: Callable, ask: Ask) -> tirx.Stmt:
         """``add(channel)`` for all channels."""
-        return in_pieces(self.scope, self.plan.channels, _UNROLLED, add, ask)
+        return in_pieces(self.scope, self.plan.channels, UNROLLED, add, ask)
 
     def _tile(self, windows: tuple, local, at, width: int, scratches: tuple, ask: Ask) -> tirx.Stmt:
         """`width` places from `at` on, of a panel of filters; `scratches` are the tiles, and the sums."""
