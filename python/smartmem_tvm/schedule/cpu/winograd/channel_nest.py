@@ -102,7 +102,7 @@ class ChannelNest(WinogradNest):
         """A tile; `piece` has the first of the channels, and how many they are."""
         plan, half = self.plan, scratch([self.plan.size, self.plan.size, self.lanes], DTYPE, "half")
         line, column = self.image.columns
-        (channel,), last = plan.windows.channels, [size + WINDOW - 2 for size in plan.sizes]
+        channels, last = plan.windows.channels, [size + WINDOW - 2 for size in plan.sizes]
         reach = (plan.rows * plan.blocks, plan.across)
         over = [count * plan.result > size for count, size in zip(reach, plan.sizes, strict=True)]
 
@@ -111,10 +111,11 @@ class ChannelNest(WinogradNest):
 
         def vectors(at, lanes: int) -> tirx.Stmt:
             first = self.scope.analyzer.simplify(piece[0] + at)
+            found = split_index(first, channels, self.extents)
 
             def element(i: int, j: int, t):
                 y, x = (within(at + index(n), dim) for dim, (at, n) in enumerate(zip(corner, (i, j), strict=True)))
-                at = {line: y, column: x, channel: first + t}
+                at = {**found, line: y, column: x, channels[-1]: found[channels[-1]] + t}
                 point = {**place, **{var: index(0) for var in self.image.window}, **at}
                 return self.image.load.source[tuple(substitute(each, point) for each in self.image.load.indices)]
 

@@ -48,6 +48,8 @@ class Winograd(CpuRule):
         windows = windows_in(kernel)
         if self.plan is not None or windows is None or not any(windows.weights.same_as(c) for c in self.constants):
             return None
+        if windows.innermost and not windows.makes_vectors(params.lanes):
+            return None
         plan = self.choose(windows, params)
         if plan is None:
             return None

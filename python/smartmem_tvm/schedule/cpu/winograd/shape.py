@@ -33,7 +33,8 @@ class Windows:
     groups : tuple of Var
         Iterators that image and weights share.
     innermost : bool
-        Channels lie innermost, in the image and in the result; there are no groups then.
+        Channels lie innermost, in the image and in the result; there are no groups then, and what lies innermost is the
+        last of `channels`.
     """
 
     contraction: Contraction
@@ -52,6 +53,10 @@ class Windows:
     def outer(self) -> tuple:
         """Iterators over pictures."""
         return (*self.contraction.batch, *self.contraction.columns[:-2])
+
+    def makes_vectors(self, lanes: int) -> bool:
+        """Whether each vector of innermost channels is of one place: those of a volume are of several pictures."""
+        return len(self.channels) == 1 or self.extent(self.channels[-1:]) % lanes == 0
 
     def extent(self, vars_) -> int:
         """Product of the extents of iterators."""
@@ -90,7 +95,8 @@ def windows_in(kernel: Kernel) -> Windows | None:
     image = replace(image, load=contraction.right)
     if window is None or not _is_whole(contraction, kernel):
         return None
-    channels = tuple(v for v in contraction.depth if v not in image.window)
+    channels = [v for v in contraction.depth if v not in image.window]
+    channels = tuple(sorted(channels, key=image.load.indices[-1].same_as)) if innermost else tuple(channels)
     groups = tuple(uses(contraction.left, contraction.batch))
     return Windows(contraction, image, window, channels, groups, innermost)
 
