@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TransformWindows: convolutions by transformed tiles against float64, and what is left as it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -14,7 +14,10 @@ from smartmem_tvm.options import Options
 from smartmem_tvm.pass_registry import make_pass
 from smartmem_tvm.pipeline import phases_of
 from smartmem_tvm.schedule import ScheduleKernels, TransformWindows
+from smartmem_tvm.schedule.cpu.tile import Tile
 from smartmem_tvm.schedule.cpu.winograd import transform_windows
+from smartmem_tvm.schedule.cpu.winograd.channel_plan import ChannelPlan
+from smartmem_tvm.schedule.cpu.winograd.plan import Division, WinogradPlan
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 
 ONE, FOUR = ({"kind": "llvm", "num-cores": cores} for cores in (1, 4))
@@ -169,21 +172,74 @@ def test_channels_innermost(conv, m, target):
     assert error(conv, draw(*conv.shape), draw(*conv.windows), target, m) < 5e-6
 
 
+@pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("rows", [2, 3])
-def test_channels_innermost_in_blocks(monkeypatch, rows):
-    """The last block has fewer rows of tiles."""
-    monkeypatch.setattr(transform_windows.ChannelPlan, "rows", rows)
-    conv = Tokens(1, 20, 31, 13, 6)
+@pytest.mark.parametrize("conv", [Tokens(1, 20, 31, 13, 6), Conv(1, 5, 31, 13, 6)], ids=["tokens", "planes"])
+def test_blocks_of_rows(monkeypatch, conv, rows, outside):
+    """A block holds some rows of tiles, the last one fewer: 8 rows in blocks of 3; threads take blocks, or do each."""
+    monkeypatch.setattr(transform_windows.WinogradPlan, "division", Division(rows, outside, 0.0, 1.0))
     for target in (ONE, FOUR):
         assert error(conv, draw(*conv.shape), draw(*conv.windows), target, 4) < 5e-6
 
 
-def test_blocks_of_rows(monkeypatch):
-    """A block holds some rows of tiles, the last one fewer: 8 rows in blocks of 3."""
-    monkeypatch.setattr(transform_windows.WinogradPlan, "rows", 3)
-    conv = Conv(1, 5, 31, 13, 6)
-    for target in (ONE, FOUR):
-        assert error(conv, draw(1, 5, 31, 13), draw(*conv.windows), target, 4) < 5e-6
+@pytest.mark.parametrize(("parts", "together"), [(1, 1), (2, 2), (3, 1), (4, 4), (8, 1)])
+def test_parts_of_a_block(monkeypatch, parts, together):
+    """Threads take parts of the rows and of the filters; the last part has fewer rows of tiles."""
+    rows = -(-8 // parts) * parts
+    division = Division(rows, False, 0.0, 1.0, parts, Tile(3, 8), together)
+    monkeypatch.setattr(transform_windows.ChannelPlan, "division", division)
+    conv = Tokens(2, 20, 31, 13, 32)
+    assert error(conv, draw(*conv.shape), draw(*conv.windows), FOUR, 4) < 5e-6
+
+
+@pytest.mark.parametrize("extent, channels", [(56, 64), (28, 128), (14, 256), (7, 512), (128, 64)])
+@pytest.mark.parametrize("kind", [Tokens, Conv])
+def test_many_threads_have_work(monkeypatch, kind, extent, channels):
+    """Of the layers of ResNet-18 none leaves most of sixteen threads without work."""
+    plans = []
+
+    def choose(windows, params, **_):
+        make = ChannelPlan if windows.innermost else WinogradPlan
+        plans.extend((make(windows, 2, params), make(windows, 2, replace(params, cores=1))))
+
+    monkeypatch.setattr(transform_windows, "_choose", choose)
+    conv = kind(1, channels, extent, extent, channels)
+    scheduled(module(conv, draw(*conv.windows).astype("float32")), {**WIDE, "num-cores": 16}, None)
+    many, one = (plan.division for plan in plans)
+    assert one.cycles / many.cycles > 5 and many.share < 0.2
+
+
+VOLUMES = [(1, 16, 4, 9, 7, 16), (2, 32, 3, 14, 14, 5), (1, 6, 3, 8, 8, 4)]
+
+
+@pytest.mark.parametrize("sizes", VOLUMES)
+def test_volumes_with_channels_innermost(sizes):
+    """Windows over pictures as well: those are summed up beside the channels, of which a vector is of one picture."""
+    n, c, d, h, w, out = sizes
+    x, weights = (draw(*shape).astype("float32") for shape in ((n, d, h, w, c), (out, c, 3, 3, 3)))
+
+    def body(x, k):
+        x = topi.nn.pad(x, [0, 1, 1, 1, 0], [0, 1, 1, 1, 0])
+        i, o, p, q = (te.reduce_axis((0, size), name) for size, name in zip((c, 3, 3, 3), "copq", strict=True))
+
+        def one(b, t, y, z, f):
+            return te.sum(x[b, t + o, y + p, z + q, i] * k[f, i, o, p, q], axis=[i, o, p, q])
+
+        return te.compute((n, d, h, w, out), one)
+
+    builder = relax.BlockBuilder()
+    var = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [var]):
+        with builder.dataflow():
+            made = builder.emit_output(relax.Tuple([builder.emit_te(body, var, relax.const(weights))]))
+        builder.emit_func_output(made)
+    mod = scheduled(builder.get(), ONE, 4)
+    assert ("Elementwise + Winograd" in names(mod)) == (c % 4 == 0)
+    padded = np.pad(x.astype("float64"), ((0, 0), (1, 1), (1, 1), (1, 1), (0, 0)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3, 3), axis=(1, 2, 3))
+    expected = np.einsum("btyzcopq,fcopq->btyzf", seen, weights.astype("float64"), optimize=True)
+    found = results(mod, ONE, x)[0]
+    assert np.abs(found - expected).max() < 5e-6 * np.abs(expected).max()
 
 
 BADLY_SCALED = {
