@@ -59,18 +59,20 @@ def _counts(known: Mapping[str, Network], listed: Sequence[Row]) -> str:
 
 
 def _means(compiled: Sequence[Row]) -> list[str]:
-    """How many times the others' time ours take, in the mean, by the number of threads; the worst on one."""
+    """How many times the others' time ours take, by the number of threads: in the mean, and the worst."""
     sentences = []
     for count in sorted({count for row in compiled for count in row["latency"]}, key=int):
-        means = {name: mean_of_known((ratio(row, name, count) for row in compiled), "{:.2f}x") for name in OTHERS}
+        timed = [row for row in compiled if ratio(row, REFERENCE, count) is not None]
+        means = {name: mean_of_known((ratio(row, name, count) for row in timed), "{:.2f}x") for name in OTHERS}
         text = ", ".join(f"{mean} of {NAMES[name]}'s" for name, mean in means.items() if mean)
-        sentences.append(f"On {threads(count)} ours take {text} time (geometric means).")
-    sentences += _at_the_roofline(compiled)
-    worst = [(ratio_of_faster(row), row["name"]) for row in compiled if (ratio_of_faster(row) or 0) > LIMIT]
-    if worst:
-        named = ", ".join(f"{name} {figure(value)}" for value, name in sorted(worst, reverse=True))
-        sentences.append(f"Above {LIMIT}x of the faster of the two on one thread: {named}.")
-    return sentences
+        worst = {row["name"]: ratio_of_faster(row, count) or 0 for row in timed}
+        worst = sorted(((value, name) for name, value in worst.items() if value > LIMIT), reverse=True)
+        above = ", ".join(f"{name} {figure(value)}" for value, name in worst) or "none"
+        sentences.append(
+            f"On {threads(count)} ours take {text} time (geometric means of {len(timed)} networks). Above {LIMIT}x of the "
+            f"faster of the two: {above}."
+        )
+    return sentences + _at_the_roofline(compiled)
 
 
 def _at_the_roofline(compiled: Sequence[Row]) -> list[str]:

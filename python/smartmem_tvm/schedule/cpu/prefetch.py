@@ -78,7 +78,7 @@ class NextPanel:
 
     def of_tile(self, tile) -> Ask:
         """What tile number `tile` asks for; those that come after the last line ask for the last ones again."""
-        pieces = self.depth // self.steps
+        pieces = max(1, self.depth // self.steps)
         each = -(-self._lines // (self.tiles * pieces))
         beyond = pieces * each > self._lines
         first = tirx.min(tile * index(pieces * each), index(max(0, self._lines - pieces * each)))
