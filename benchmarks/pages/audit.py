@@ -69,8 +69,8 @@ def _means(compiled: Sequence[Row]) -> list[str]:
         worst = sorted(((value, name) for name, value in worst.items() if value > LIMIT), reverse=True)
         above = ", ".join(f"{name} {figure(value)}" for value, name in worst) or "none"
         sentences.append(
-            f"On {threads(count)} ours take {text} time (geometric means of {len(timed)} networks). Above {LIMIT}x of the "
-            f"faster of the two: {above}."
+            f"On {threads(count)} ours take {text} time (geometric means of {len(timed)} networks). "
+            f"Above {LIMIT}x of the faster of the two: {above}."
         )
     return sentences + _at_the_roofline(compiled)
 
