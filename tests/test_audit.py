@@ -217,7 +217,7 @@ def test_the_page_says_what_was_found():
     assert "| resnet18 | timm | yes | 23 | 1 | 1.500x | 3 | 10.00 | 1.25x | 2.00x | - | - |" in text
     assert "| densenet121 | timm | **no**, 5e-01 |" in text
     assert "| BertModel | smartmem: Operator \\| is &lt;odd>. |" in text
-    assert "Above 1.2x of the faster of the two on one thread: resnet18 2.00x." in text
+    assert "Above 1.2x of the faster of the two: resnet18 2.00x." in text
 
 
 def test_what_the_roofline_leaves():
