@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 from ..schedule.core.decisions import Decision
-from .genetic import AtMost, Constraint, Divides, Gene, Requires, Value, category, integer
+from .genetic import AtMost, Constraint, Gene, Requires, Value, category, integer
 
 
 class Kind:
@@ -38,10 +38,6 @@ class Kind:
         """The product of some fields is within a limit, or what it is by default."""
         limit = max(limit, prod(self.default(field) for field in fields))
         self.constraints.append(AtMost(limit, self._names(fields)))
-
-    def divides(self, extent: int, *fields: str) -> None:
-        """The product of some fields divides an extent."""
-        self.constraints.append(Divides(extent, self._names(fields)))
 
     def requires(self, test: Callable[..., bool], *fields: str) -> None:
         """A condition on the values of some fields, in their order."""
