@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .params import CpuParams
@@ -79,6 +80,12 @@ def fits(height: int, width: int, params: CpuParams) -> bool:
     return height * vectors + vectors + 1 + spare <= params.registers
 
 
+def tile_widths(params: CpuParams) -> list[int]:
+    """Widths of tiles of which at least one row fits in the registers."""
+    widths = (vectors * params.lanes for vectors in params.tile_vectors)
+    return [width for width in widths if fits(1, width, params)]
+
+
 def narrow_rows(width: int, params: CpuParams) -> int:
     """Rows of a tile of less than a vector's columns, where each of its sums is a vector of steps along the depth."""
 
@@ -125,13 +132,13 @@ def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: 
     return sum(one(h, w) * nh * nw for h, nh in heights for w, nw in widths if nw)
 
 
-def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0) -> Tile:
-    """The tile with the fewest cycles for a `rows` x `columns` result of `depth` steps."""
+def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0, widths: Sequence[int] = ()) -> Tile:
+    """The tile with the fewest cycles for a `rows` x `columns` result of `depth` steps, by default of any width."""
     tiles = [
-        Tile(height, vectors * params.lanes)
+        Tile(height, width)
         for height in params.tile_rows
-        for vectors in params.tile_vectors
-        if fits(height, vectors * params.lanes, params)
+        for width in widths or tile_widths(params)
+        if fits(height, width, params)
     ]
     small = [t for t in tiles if t.height <= rows and t.width <= columns]
     if not small:

@@ -163,6 +163,7 @@ TOKENS = [
     Tokens(1, 2, 17, 17, 3),
     Tokens(1, 16, 14, 14, 100, pad=0),
     Tokens(3, 5, 6, 50, 20, pad=2),
+    Tokens(1, 16, 12, 12, 64),  # filters of the widest register tile, of which no row may fit
 ]
 
 

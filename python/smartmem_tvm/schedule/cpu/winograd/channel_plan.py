@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from ..tile import Tile, best_tile, fits, total_cycles
+from ..tile import Tile, best_tile, tile_widths, total_cycles
 from .plan import AT_ONCE, BLOCK_BYTES, FAR_BYTES, FLOAT_BYTES, SUMS_BYTES, WAKE, Division, WinogradPlan, far_cycles
 
 
@@ -28,13 +28,14 @@ class ChannelPlan(WinogradPlan):
     def _inside(self) -> Iterator[Division]:
         """A picture at a time, if all caches hold its tiles; tasks are some rows of tiles and some panels."""
         cores, depth = self.params.cores, self.points * self.channels
-        for width in (vectors * self.params.lanes for vectors in self.params.tile_vectors):
+        for width in tile_widths(self.params):
             if self.filters % width:  # the last panel would be another loop, and another shape
                 continue
             panels = self.filters // width
             for rows in sorted({-(-self.down // parts) for parts in range(1, min(self.down, 2 * cores) + 1)}):
                 parts, tiles = -(-self.down // rows), rows * self.across
-                tile, step = self._tile_of_width(tiles, width)
+                tile = best_tile(tiles, width, self.params, self.channels, (width,))
+                step = total_cycles(tile, tiles, width, self.params, self.channels)
                 held = parts * tiles * depth * FLOAT_BYTES
                 if held > cores * BLOCK_BYTES:
                     continue
@@ -47,13 +48,6 @@ class ChannelPlan(WinogradPlan):
                     turns = -(-parts * panels // together // cores)
                     cycles = self.pictures * (held / FAR_BYTES / cores + turns * task + 2 * WAKE * cores)
                     yield Division(parts * rows, False, cycles, 1 / cores, parts, tile, together)
-
-    def _tile_of_width(self, tiles: int, width: int) -> tuple[Tile, float]:
-        """The best register tile of so many filters, and the cycles of a step of a panel."""
-        heights = [n for n in self.params.tile_rows if n <= max(tiles, 1) and fits(n, width, self.params)]
-        timed = ((total_cycles(Tile(n, width), tiles, width, self.params, self.channels), -n) for n in heights)
-        step, height = min(timed)
-        return Tile(-height, width), step
 
     @property
     def _places(self) -> int:
