@@ -65,9 +65,8 @@ def _means(compiled: Sequence[Row]) -> list[str]:
         timed = [row for row in compiled if ratio(row, REFERENCE, count) is not None]
         means = {name: mean_of_known((ratio(row, name, count) for row in timed), "{:.2f}x") for name in OTHERS}
         text = ", ".join(f"{mean} of {NAMES[name]}'s" for name, mean in means.items() if mean)
-        worst = {row["name"]: ratio_of_faster(row, count) or 0 for row in timed}
-        worst = sorted(((value, name) for name, value in worst.items() if value > LIMIT), reverse=True)
-        above = ", ".join(f"{name} {figure(value)}" for value, name in worst) or "none"
+        worst = sorted(((ratio_of_faster(row, count), row["name"]) for row in timed), reverse=True)
+        above = ", ".join(f"{name} {figure(value)}" for value, name in worst if value > LIMIT) or "none"
         sentences.append(
             f"On {threads(count)} ours take {text} time (geometric means of {len(timed)} networks). "
             f"Above {LIMIT}x of the faster of the two: {above}."

@@ -109,14 +109,14 @@ class ChannelNest(WinogradNest):
         def within(at, dim: int):
             return tirx.min(at, index(last[dim])) if over[dim] else at
 
-        def vectors(at, lanes: int) -> tirx.Stmt:
-            first = self.scope.analyzer.simplify(piece[0] + at)
+        def vectors(start, lanes: int) -> tirx.Stmt:
+            first = self.scope.analyzer.simplify(piece[0] + start)
             found = split_index(first, channels, self.extents)
 
             def element(i: int, j: int, t):
                 y, x = (within(at + index(n), dim) for dim, (at, n) in enumerate(zip(corner, (i, j), strict=True)))
-                at = {**found, line: y, column: x, channels[-1]: found[channels[-1]] + t}
-                point = {**place, **{var: index(0) for var in self.image.window}, **at}
+                pixel = {**found, line: y, column: x, channels[-1]: found[channels[-1]] + t}
+                point = {**place, **{var: index(0) for var in self.image.window}, **pixel}
                 return self.image.load.source[tuple(substitute(each, point) for each in self.image.load.indices)]
 
             def put(a: int, b: int, t, value):

@@ -27,17 +27,17 @@ class ChannelPlan(WinogradPlan):
 
     def _inside(self) -> Iterator[Division]:
         """A picture at a time, if all caches hold its tiles; tasks are some rows of tiles and some panels."""
-        cores, depth = self.params.cores, self.points * self.channels
+        threads, depth = self.threads, self.points * self.channels
         for width in tile_widths(self.params):
             if self.filters % width:  # the last panel would be another loop, and another shape
                 continue
             panels = self.filters // width
-            for rows in sorted({-(-self.down // parts) for parts in range(1, min(self.down, 2 * cores) + 1)}):
+            for rows in sorted({-(-self.down // parts) for parts in range(1, min(self.down, 2 * threads) + 1)}):
                 parts, tiles = -(-self.down // rows), rows * self.across
                 tile = best_tile(tiles, width, self.params, self.channels, (width,))
                 step = total_cycles(tile, tiles, width, self.params, self.channels)
                 held = parts * tiles * depth * FLOAT_BYTES
-                if held > cores * BLOCK_BYTES:
+                if held > threads * BLOCK_BYTES:
                     continue
                 for together in (n for n in range(1, panels + 1) if panels % n == 0):
                     sums = self.points * tiles * width * together * FLOAT_BYTES
@@ -45,9 +45,9 @@ class ChannelPlan(WinogradPlan):
                         break
                     far = depth * (together * width + tiles) * FLOAT_BYTES + (2 * sums if sums > SUMS_BYTES else 0)
                     task = together * depth * step * AT_ONCE / self.params.lanes + far / FAR_BYTES
-                    turns = -(-parts * panels // together // cores)
-                    cycles = self.pictures * (held / FAR_BYTES / cores + turns * task + 2 * WAKE * cores)
-                    yield Division(parts * rows, False, cycles, 1 / cores, parts, tile, together)
+                    turns = -(-parts * panels // together // threads)
+                    cycles = self.pictures * (held / FAR_BYTES / threads + turns * task + 2 * WAKE * threads)
+                    yield Division(parts * rows, False, cycles, 1 / threads, parts, tile, together)
 
     @property
     def _places(self) -> int:

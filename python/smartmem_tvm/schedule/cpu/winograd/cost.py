@@ -27,7 +27,7 @@ _GAIN = 0.8  # of the plain convolution's time, which pays for larger weights
 def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
     """The plans that are faster than the plain convolution, the fastest first."""
     timed = sorted(((cycles(plan), plan) for plan in plans), key=lambda pair: pair[0])
-    return [plan for time, plan in timed if time < _GAIN * plain_cycles(plan.windows, plan.params, _cores(plan))]
+    return [plan for time, plan in timed if time < _GAIN * plain_cycles(plan.windows, plan.params, plan.threads)]
 
 
 def cycles(plan: WinogradPlan) -> float:
@@ -62,7 +62,3 @@ def _spilled(plan: WinogradPlan) -> float:
 
 def _fetch(weights: int, params: CpuParams) -> float:
     return max(0, weights * FLOAT_BYTES - _CACHED_BYTES) / params.memory_bytes
-
-
-def _cores(plan: WinogradPlan) -> int:
-    return plan.params.cores if plan.parallel else 1

@@ -42,7 +42,7 @@ class WinogradNest(Part):
     def __init__(self, plan: WinogradPlan, windows):
         super().__init__(plan, Scope())
         self.windows = windows
-        self.spread = plan.params.cores if plan.parallel and not plan.parallel_outside else 1
+        self.spread = plan.threads if plan.parallel_inside else 1
 
     def kernel(self) -> tirx.Stmt:
         """The whole nest."""
@@ -53,8 +53,8 @@ class WinogradNest(Part):
             first = tirx.floormod(number, index(plan.blocks)) * index(plan.rows * plan.result)
             return self._block({var: simplify(at) for var, at in place.items()}, simplify(first))
 
-        outside = plan.parallel and plan.parallel_outside
-        return self.scope.loop(plan.pictures * plan.blocks, task, "task", PARALLEL if outside else SERIAL)
+        kind = PARALLEL if plan.parallel_outside else SERIAL
+        return self.scope.loop(plan.pictures * plan.blocks, task, "task", kind)
 
     def _block(self, place: Mapping, first) -> tirx.Stmt:
         """The results from line `first` on, for all filters."""

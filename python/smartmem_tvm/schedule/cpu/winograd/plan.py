@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar
 
 from ..params import CpuParams
@@ -18,8 +18,8 @@ AT_ONCE = 16  # products in a cycle
 BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
 SUMS_BYTES = 256 * 1024  # of the products of a group of filters
 FAR_BYTES = 16  # a cycle, from the third-level cache
-_MOST_VECTORS = 6  # side by side in a register tile
 WAKE = 1_000  # cycles for each thread that is woken
+_MOST_VECTORS = 6  # side by side in a register tile
 
 
 def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
@@ -133,27 +133,27 @@ class WinogradPlan:
         return min(self._divisions(), key=lambda each: (each.cycles, -each.rows))
 
     def _divisions(self) -> Iterator[Division]:
-        cores = self.params.cores
+        waking = WAKE * self.threads if self.parallel else 0
         for rows in range(1, self.down + 1):
-            cycles, tasks = self.pictures * self.block_cycles(rows), self.pictures * -(-self.down // rows)
-            share = -(-tasks // cores) / tasks
-            if self.parallel:
-                yield Division(rows, True, cycles * share + WAKE * cores, share)
-            else:
-                yield Division(rows, False, cycles, 1.0)
+            tasks = self._tasks(rows)
+            share = -(-tasks // self.threads) / tasks
+            yield Division(rows, self.parallel, self.pictures * self.block_cycles(rows) * share + waking, share)
         if self.parallel:
             yield from self._inside()
 
     def _inside(self) -> Iterator[Division]:
         """Blocks one after the other; of each the channels, then the filters, are spread over the threads."""
-        cores = self.params.cores
         for rows in range(1, self.down + 1):
-            blocks, panels = self.pictures * -(-self.down // rows), self._panels(rows)
-            together = self._together(rows, inside=True)
+            panels, together = self._panels(rows), self._together(rows, inside=True)
             chunks = -(-panels // together)
-            share = min(1.0, -(-chunks // cores) * together / panels)
-            cycles = self.pictures * self.block_cycles(rows) * share + 2 * blocks * WAKE * cores
-            yield Division(rows, False, cycles, max(share, 1 / cores))
+            share = min(1.0, -(-chunks // self.threads) * together / panels)
+            waking = 2 * self._tasks(rows) * WAKE * self.threads
+            cycles = self.pictures * self.block_cycles(rows) * share + waking
+            yield Division(rows, False, cycles, max(share, 1 / self.threads))
+
+    def _tasks(self, rows: int) -> int:
+        """Blocks of so many rows of tiles, of all pictures."""
+        return self.pictures * -(-self.down // rows)
 
     @property
     def rows(self) -> int:
@@ -161,10 +161,10 @@ class WinogradPlan:
         return self.division.rows
 
     def block_cycles(self, rows: int) -> float:
-        """Estimated cycles for the products of all blocks of so many rows of tiles."""
+        """Estimated cycles for the products of all blocks of a picture, of so many rows of tiles."""
         blocks, vectors = -(-self.down // rows), self._vectors(rows)
         tile = self.tile_for(vectors)
-        depth, panels = self.points * self.channels, -(-self.filters // tile.height)
+        depth, panels = self.points * self.channels, self._panels(rows)
         weights = depth * panels * tile.height * FLOAT_BYTES
         tiles = depth * vectors * self.params.lanes * FLOAT_BYTES
         sums = self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES
@@ -217,8 +217,12 @@ class WinogradPlan:
         """The register tile: filters, and places in a block."""
         return self.tile_for(self.vectors)
 
-    def tile_for(self, vectors: int) -> Tile:
-        """The register tile for blocks of so many vectors."""
+    @cached_property
+    def tile_for(self) -> Callable[[int], Tile]:
+        """The register tile for blocks of so many vectors; it is searched once."""
+        return cache(self._tile_for)
+
+    def _tile_for(self, vectors: int) -> Tile:
         lanes = self.params.lanes
         candidates = [
             Tile(height, wide * lanes)
@@ -258,14 +262,14 @@ class WinogradPlan:
     @cached_property
     def together(self) -> int:
         """Panels whose products are transformed back together."""
-        return self._together(self.rows, self.parallel and not self.parallel_outside)
+        return self._together(self.rows, self.parallel_inside)
 
     def _together(self, rows: int, inside: bool) -> int:
         panels = self._panels(rows)
         height = self.tile_for(self._vectors(rows)).height
         most = max(1, SUMS_BYTES // (self.points * height * self._pitch(rows) * FLOAT_BYTES))
         if inside:
-            most = min(most, max(1, panels // self.params.cores))
+            most = min(most, max(1, panels // self.threads))
         return -(-panels // -(-panels // most))
 
     # -- threads -------------------------------------------------------------------------------------------------
@@ -277,9 +281,19 @@ class WinogradPlan:
         return self.params.cores > 1 and work >= self.params.serial_below
 
     @property
+    def threads(self) -> int:
+        """Threads that have work."""
+        return self.params.cores if self.parallel else 1
+
+    @property
     def parallel_outside(self) -> bool:
-        """Whether the threads take pictures and blocks; else what is to be done in a block is spread over them."""
+        """Whether the threads take pictures and blocks."""
         return self.parallel and self.division.outside
+
+    @property
+    def parallel_inside(self) -> bool:
+        """Whether what is to be done in a block is spread over the threads."""
+        return self.parallel and not self.division.outside
 
 
 def _heights(filters: int) -> list[int]:
