@@ -36,7 +36,7 @@ class Price:
     rule : str
         The rule that would schedule it.
     cycles : float
-        Of one core, for the work of all.
+        Until the core that has most to do is done.
     """
 
     rule: str
@@ -55,7 +55,7 @@ class Prices:
     def __init__(self, target: Target):
         self.target = target
         self.rules = default_rules() if is_cpu(target) else []
-        self.lanes = CpuParams.of(target).lanes if is_cpu(target) else 0
+        self.params = CpuParams.of(target) if is_cpu(target) else None
         self._known: dict = {}
 
     def of(self, kernel: Kernel) -> Price | None:
@@ -87,8 +87,10 @@ class Prices:
             except ScheduleError:
                 continue
             if schedule is not None:
-                nest = NestCycles(self.lanes).of(schedule.mod["main"].body)
-                return Price(rule.name, nest + _BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) + _LAUNCH)
+                cores = self.params.cores
+                nest = NestCycles(self.params.lanes, cores).of(schedule.mod["main"].body)
+                moved = _BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / cores
+                return Price(rule.name, nest + moved + _LAUNCH)
         return None
 
 

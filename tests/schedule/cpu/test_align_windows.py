@@ -90,14 +90,29 @@ def test_an_image_is_in_order_already():
     tvm.ir.assert_structural_equal(before, after)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-def test_a_convolution_that_adds_up_channels_is_none_of_its_business(groups):
-    def build(x):
-        y = op.nn.conv2d(x, constant(8, 8 // groups, 3, 3), padding=1, groups=groups)
-        return op.permute_dims(op.reshape(y, (2, 8, 30)), (0, 2, 1))
+def to_tokens(groups, channels=24):
+    """A convolution of planes, whose result has its channels innermost."""
 
-    before, after = aligned(build, (2, 8, 6, 5))
+    def build(x):
+        y = op.nn.conv2d(x, constant(channels, channels // groups, 3, 3), padding=1, groups=groups)
+        return op.permute_dims(op.reshape(y, (2, channels, 30)), (0, 2, 1))
+
+    return build, (2, channels, 6, 5)
+
+
+@pytest.mark.parametrize("groups", [1, 4, 8])
+def test_a_convolution_that_adds_up_many_channels_is_none_of_its_business(groups):
+    """Nor one that adds up three or six: they are no part of a vector."""
+    before, after = aligned(*to_tokens(groups))
     tvm.ir.assert_structural_equal(before, after)
+
+
+@pytest.mark.parametrize("groups", [3, 6, 12])
+def test_a_convolution_that_adds_up_few_channels(groups):
+    before, after = aligned(*to_tokens(groups))
+    assert (2, 24, 8, 7) in orders(before) and (24, 24 // groups, 3, 3) in orders(before)
+    assert (2, 8, 7, 24) in orders(after) and (24 // groups, 3, 3, 24) in orders(after)
+    assert rules(after) == ["Depthwise"]
 
 
 def test_a_weight_that_is_no_constant_stays():

@@ -36,8 +36,15 @@ def test_attention(check, sizes, bias):
 @pytest.mark.parametrize("lanes", [4, 16])
 @pytest.mark.parametrize("block_bytes", [1, 4096])
 def test_any_vector_length_and_block_size(check, lanes, block_bytes):
-    params = CpuParams(lanes=lanes, registers=32, cores=3, block_bytes=block_bytes, serial_below=0, least_block=4)
+    params = CpuParams(lanes=lanes, registers=32, cores=3, block_bytes=block_bytes, serial_below=0)
     check(*attention(2, 37, 29, 12, 24, True), "RowChains", params=params)
+
+
+def test_few_rows_are_shared_by_all_cores(check):
+    """A task packs the matrices again, which costs less than cores that wait."""
+    params = CpuParams(lanes=16, registers=32, cores=16)
+    text = check(*attention(1, 64, 64, 64, 64, False), "RowChains", params=params).script()
+    assert "for task in T.parallel(16)" in text
 
 
 @pytest.mark.parametrize(("rows", "keys"), [(31, 49), (64, 64), (5, 6)])

@@ -113,6 +113,67 @@ def planes_of_tokens(shape):
     return [x, k, rest], out, reference
 
 
+def grouped(shape, group):
+    """Channels innermost; each result sums up the `group` channels of its group. With a bias and a residual."""
+    n, c, h, w, size, stride, pad, dilation = shape
+    x, k = te.placeholder((n, h, w, c), name="x"), te.placeholder((group, size, size, c), name="k")
+    b, zero = te.placeholder((c,), name="b"), tirx.const(0, "float32")
+
+    def padded(i, y, z, f):
+        inside = tirx.all(y >= pad, y < h + pad, z >= pad, z < w + pad)
+        return tirx.if_then_else(inside, tirx.max(x[i, y - pad, z - pad, f], zero), zero)
+
+    picture = te.compute((n, h + 2 * pad, w + 2 * pad, c), padded)
+    m, p, q = (te.reduce_axis((0, extent)) for extent in (group, size, size))
+    high, wide = ((each + 2 * pad - dilation * (size - 1) - 1) // stride + 1 for each in (h, w))
+
+    def sum_at(i, y, z, f):
+        seen = picture[i, y * stride + p * dilation, z * stride + q * dilation, f // group * group + m]
+        return te.sum(seen * k[m, p, q, f], [m, p, q])
+
+    total = te.compute((n, high, wide, c), sum_at)
+    rest = te.placeholder(total.shape, name="rest")
+    out = te.compute(total.shape, lambda i, y, z, f: total[i, y, z, f] + b[f] + rest[i, y, z, f])
+
+    def reference(x, k, b, rest):
+        seen = windows(np.maximum(x, 0).transpose(0, 3, 1, 2), size, stride, pad, dilation)
+        seen = seen.reshape(n, c // group, group, high, wide, size, size)
+        result = np.einsum("ngmyxpq,mpqgo->nyxgo", seen, k.reshape(group, size, size, c // group, group))
+        return result.reshape(n, high, wide, c) + b + rest
+
+    return [x, k, b, rest], out, reference
+
+
+# Groups that are a part of a vector, and those of which a vector is a part.
+GROUPS = [(2, 6), (2, 32), (4, 8), (4, 12), (4, 68), (8, 24), (8, 64), (16, 16), (16, 112)]
+
+
+@pytest.mark.parametrize(("group", "channels"), GROUPS)
+@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+def test_groups_of_channels(check, shape, group, channels):
+    n, _, *rest = shape
+    check(*grouped((n, channels, *rest), group), "Depthwise")
+
+
+@pytest.mark.parametrize(("params", "shape"), list(product(PARAMS, SHAPES[1:4])), ids=str)
+@pytest.mark.parametrize(("group", "channels"), [(2, 14), (8, 40), (16, 48)])
+def test_groups_on_other_processors(check, shape, params, group, channels):
+    n, _, *rest = shape
+    check(*grouped((n, channels, *rest), group), "Depthwise", params=PARAMS[params])
+
+
+def test_a_channel_is_loaded_once_for_its_group(check):
+    """What the eight columns of a tile look at, ten, is dealt out to the lanes once for each channel of a group."""
+    text = check(*grouped((1, 32, 9, 8, 3, 1, 1, 1), 4), "Depthwise", params=PARAMS["one task"]).script()
+    assert text.count("T.Shuffle") == 4 * (8 + 2)
+
+
+@pytest.mark.parametrize("group", [3, 6, 24])
+def test_other_groups_are_left_to_products(group):
+    inputs, output, _ = grouped((1, 48, 9, 9, 3, 1, 1, 1), group)
+    assert rule_of(inputs, output) != "Depthwise"
+
+
 # More channels than the others: below eight the lanes are columns.
 @pytest.mark.parametrize("channels", [3, 8, 11, 67])
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)

@@ -5,7 +5,7 @@ import pytest
 from tvm import te, tirx
 
 from smartmem_tvm.ir.kernel import parse
-from smartmem_tvm.schedule.core.nest import UNROLL, VECTOR, loop, scratch, store
+from smartmem_tvm.schedule.core.nest import PARALLEL, UNROLL, VECTOR, loop, scratch, store
 from smartmem_tvm.schedule.cpu.nest_cycles import NestCycles, most_of
 
 LANES = 16
@@ -43,6 +43,13 @@ def test_what_the_loop_does_not_change_is_worked_out_once():
 def test_work_that_is_done_again_is_counted_again():
     once = mapped(lambda x, i: te.exp(x[i]))
     assert cycles(loop(9, lambda _: once)) == pytest.approx(9 * cycles(once), rel=0.01)
+
+
+@pytest.mark.parametrize(("tasks", "cores", "turns"), [(16, 16, 1), (17, 16, 2), (2, 16, 1), (12, 5, 3), (7, 1, 7)])
+def test_the_thread_with_most_tasks_counts(tasks, cores, turns):
+    task = mapped(lambda x, i: te.exp(x[i]))
+    found = NestCycles(LANES, cores).of(loop(tasks, lambda _: task, kind=PARALLEL))
+    assert found == pytest.approx(turns * cycles(task), rel=0.01)
 
 
 def tile(height: int, vectors: int, depth=256):

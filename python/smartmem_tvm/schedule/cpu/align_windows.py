@@ -20,7 +20,7 @@ from ...ir.walk import loads
 from ...planner.storage_order import innermost, with_innermost
 from ..core.reduction import combiner_of
 from ..core.rule import is_open
-from .lone_window import lone_window_of
+from .lone_window import group_of, lone_window_of
 
 _SHORTEST = 4  # elements next to each other that are worth it: a small vector
 
@@ -39,6 +39,7 @@ class AlignWindows:
 
     A vector of results then reads vectors. Without, each element is gathered by itself: of SMT-S that took half of the
     time. Weights are brought into the new order here, at compile time, also those that one vector is multiplied by.
+    Where a result sums up the few channels of its group, their own index walks beside the result's.
     Before a product along the channels, a padded copy lies as what it copies; sums lie as what is made of them.
 
     Refuses (leaves as it is) a reduction with an operand that the innermost dimension of the result does not walk
@@ -156,7 +157,8 @@ def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int]) -> di
         dims = [dim for dim, at in enumerate(load.indices) if var in variables(at)]
         if not dims and alone:
             continue  # a vector that a matrix is multiplied by
-        if len(dims) != 1 or not load.indices[dims[0]].same_as(var):
+        group = group_of(load, stage.reduction, stage.extents)
+        if len(dims) != 1 or not (load.indices[dims[0]].same_as(var) or (group is not None and group.dim == dims[0])):
             return None
         if dims[0] == innermost(shape):
             continue

@@ -91,7 +91,7 @@ class Blocks:
         """Blocks that fit in the cache, for as many tasks as are done soonest."""
         rows = chain.row_count
         fit = max(1, params.block_bytes // (_FLOAT_BYTES * chain.widest))
-        most = min(-(-rows // params.least_block), params.cores * params.tasks_per_core) if parallel else 1
+        most = min(rows, params.tasks) if parallel else 1
 
         def time(chunks: int) -> float:
             """Packing takes about as long per element as multiplying `lanes` rows."""

@@ -13,6 +13,11 @@ in memory as a whole. With a stride along the lanes the columns are dealt out to
 are copied, so that a vector of results reads vectors. A tile goes across the lanes, down the lines or along the
 columns: what one of its vectors looks at, its neighbours look at, too, and it is loaded once. Lines that are shorter
 than a vector are computed as whole vectors all the same, and stored without what is too much.
+
+Where lanes are channels, a result may sum up the few channels of its group. If a vector is of several groups, what its
+results look at is dealt out to the lanes, for each channel of a group once for all columns of a tile:
+
+    a0 a1 a2 a3 b0 b1 b2 b3  ->  a0 a0 a0 a0 b0 b0 b0 b0,  a1 a1 a1 a1 b1 b1 b1 b1,  ...
 """
 
 from __future__ import annotations
@@ -103,7 +108,8 @@ class _Emitter:
 
     def _band_size(self, lanes: int) -> tuple[int, int]:
         """Channels and lines of a band that stays in the cache."""
-        block = _block(self.channels, lanes) if self.window.channel is not None else 1
+        least = max(lanes, self.window.group.size) if self.window.group is not None else lanes
+        block = _block(self.channels, least) if self.window.channel is not None else 1
         line = block * self.window.column.places(self.columns)
         most = max(1, self.params.panel_bytes // (4 * line) // (self.window.line.stride if self.window.line else 1))
         return block, _evenly(self.lines, most)
@@ -112,7 +118,9 @@ class _Emitter:
         if choice.lines > self.lines:
             return False
         if self.window.channel is not None:
-            return choice.lanes <= choice.block <= self.channels and choice.height <= self.columns
+            group = self.window.group.size if self.window.group is not None else 1
+            whole = choice.block % group == 0 and (choice.lanes % group == 0 or group % choice.lanes == 0)
+            return whole and choice.lanes <= choice.block <= self.channels and choice.height <= self.columns
         short = choice.lanes > self.columns and not self.window.term_is_fixed
         return choice.block == 1 and choice.height <= choice.lines and not short
 
@@ -165,8 +173,14 @@ class _Emitter:
         """Lanes are channels: tiles of columns."""
         c, column, channel = self.choice, self.window.column, self.window.channel
 
+        def seen(at):
+            """The first channel that a vector looks at: its own, or that of the group which all of it is in."""
+            group = self.window.group
+            inside = group is not None and group.size >= c.lanes
+            return self.scope.analyzer.simplify(at - tirx.floormod(at, index(group.size))) if inside else at
+
         def tile(y, first, x) -> tirx.Stmt:
-            where = [(self.band.result(y, x + index(i)) + at, i, at) for i in range(c.height) for at in first]
+            where = [(self.band.result(y, x + index(i)) + seen(at), i, at) for i in range(c.height) for at in first]
             points = [self._point(place, line + y, x + index(i), {channel: place[channel] + at}) for _, i, at in where]
             return self._tile([at for at, _, _ in where], points)
 
@@ -221,22 +235,27 @@ class _Emitter:
         def each(body) -> tirx.Stmt:
             return block(*(self._lanes(lanes, lambda j, n=n: body(n, j)) for n in range(len(where))))
 
-        def add(taps: dict) -> tirx.Stmt:
-            seen = self.band.tap(taps)
-
+        def summed(value, taps: dict) -> tirx.Stmt:
             def one(n, j):
-                value = self.band.buffer[where[n] + seen + j]
-                term = self.window.term_with(value, {**self._lane(points[n], j), **taps})
+                term = self.window.term_with(value(n, j), {**self._lane(points[n], j), **taps})
                 return store(acc, r.combine(acc[n * lanes + j], term), n * lanes + j)
 
             return each(one)
 
+        def add(taps: dict) -> tirx.Stmt:
+            seen = self.band.tap(taps)
+            shared = self.window.group is not None  # by all lanes
+            return summed(lambda n, j: self.band.buffer[where[n] + seen + (index(0) if shared else j)], taps)
+
         start = each(lambda n, j: store(acc, r.init, n * lanes + j))
         short = lanes > self.columns and self.window.channel is None
         if short or has_select(r.finish):
-            return allocate([acc], block(start, self._over_window(add), self._store_apart(acc, points, each)))
-        finish = each(lambda n, j: r.store(acc[n * lanes + j], self._lane(points[n], j)))
-        return allocate([acc], block(start, self._over_window(add), finish))
+            finish = self._store_apart(acc, points, each)
+        else:
+            finish = each(lambda n, j: r.store(acc[n * lanes + j], self._lane(points[n], j)))
+        dealt = self.window.group is not None and self.window.group.size < lanes
+        over = self._over_members(where[0], summed) if dealt else self._over_window(add)
+        return allocate([acc], block(start, over, finish))
 
     def _lane(self, point: dict, j) -> dict:
         return {**point, self.window.along: point[self.window.along] + j}
@@ -277,6 +296,39 @@ class _Emitter:
             return UNROLL if self.choice.written_out or var in moved else SERIAL
 
         return self.scope.nest(vars_, self.extents, body, "k", kind)
+
+    def _over_members(self, where, summed) -> tirx.Stmt:
+        """The same where a vector is of several groups: each of their channels is dealt out to its group's lanes."""
+        window, lanes, c = self.window, self.choice.lanes, self.choice
+        group, column = window.group, window.column
+        places, moved = column.places(c.height), window.taps_of(column)
+        dealt = scratch([places * lanes], self.band.buffer.ty.dtype, "dealt")
+        outer = [v for v in self.reduction.reduce if v not in moved and not v.same_as(group.member)]
+        still = {v: index(0) for v in moved}
+
+        def member(number: int, taps: dict) -> tirx.Stmt:
+            first = where + self.band.tap({**taps, **still})
+            which = [index(lane // group.size * group.size + number) for lane in range(lanes)]
+
+            def deal(at: int) -> tirx.Stmt:
+                seen = self.scope.analyzer.simplify(first + index(at * c.block))
+                vector = tirx.BufferLoad(self.band.buffer, [tirx.Ramp(seen, index(1), lanes)])
+                return tirx.BufferStore(
+                    dealt, tirx.Shuffle([vector], which), [tirx.Ramp(index(at * lanes), index(1), lanes)]
+                )
+
+            def add(more: dict) -> tirx.Stmt:
+                at = substitute(window.load.indices[column.dim], {column.var: index(0), **more})
+                every = {**taps, **more, group.member: index(number)}
+                return summed(lambda n, j: dealt[(index(n * column.stride) + at) * lanes + j], every)
+
+            return block(*map(deal, range(places)), self.scope.nest(moved, self.extents, add, "k", lambda _: UNROLL))
+
+        def line(taps: dict) -> tirx.Stmt:
+            return block(*(member(number, taps) for number in range(group.size)))
+
+        kind = UNROLL if c.written_out else SERIAL
+        return allocate([dealt], self.scope.nest(outer, self.extents, line, "k", lambda _: kind))
 
     def _lanes(self, lanes: int, body, scalar: bool = False) -> tirx.Stmt:
         return self.scope.loop(lanes, lambda j: self.scope.simplify(body(j)), "j", SERIAL if scalar else VECTOR)

@@ -4,12 +4,15 @@
     pad[n, c, y, x] = 1 <= y <= h and 1 <= x <= w ? in[n, c, y - 1, x - 1] : 0
     sum[n, c, y, x] += pad[n, c, y*s + p, x*s + q] * W[c, p, q]
 
-The channels may lie innermost, and lines and columns may be one iterator of the result, as those of tokens are.
+The channels may lie innermost, and lines and columns may be one iterator of the result, as those of tokens are. Where
+channels lie innermost, a result may sum up the few channels of its group:
+
+    sum[n, y, x, c] += pad[n, y*s + p, x*s + q, c // g * g + m] * W[c, m, p, q]
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -25,6 +28,7 @@ from .padding import padding_of
 from .sliding_image import Image
 
 _CHANNELS = 8  # that are worth lanes of their own where the results are not next to each other
+_GROUPS = (2, 4, 8, 16)  # channels of a group: what is part of a vector, or little more; more are worth a product
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,28 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
+class Group:
+    """The channels that a result sums up: those of a group, as many as there are results.
+
+    Attributes
+    ----------
+    dim : int
+        Dimension of the picture.
+    var : Var
+        Iterator of the result.
+    member : Var
+        Reduction iterator.
+    size : int
+        Channels of a group.
+    """
+
+    dim: int
+    var: ir.Var
+    member: ir.Var
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
 class LoneWindow:
     """A reduction over a window in the lines and columns of one picture.
 
@@ -79,6 +105,8 @@ class LoneWindow:
     channel : Var or None
         The iterator of lanes, if that is not the column: the result is contiguous along it, or what is copied with
         its padding is, and the results are stored one by one.
+    group : Group or None
+        None if each channel is by itself.
     """
 
     reduction: Reduction
@@ -89,6 +117,7 @@ class LoneWindow:
     line: Side | None
     column: Side
     channel: ir.Var | None
+    group: Group | None = None
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -148,12 +177,18 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     if load is None:
         return None
     value, fill, inside = padding_of(maker, load) if maker is not None else (None, None, {})
-    sides = _sides(reduction, load, inside)
-    if sides is None or not _each_by_itself(reduction, load, sides):
+    group = group_of(load, reduction.reduce, reduction.extents)
+    sides = _sides(reduction, load, inside, group)
+    if sides is None or not _each_by_itself(reduction, load, sides, group):
         return None
     fastest = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)[-1]
     along = _strides(reduction, load, fastest)
     line = sides[0] if len(sides) == 2 else None
+    if group is not None:
+        near = _strides(reduction, load, group.member)[1] == 1 and fastest.same_as(group.var) and along[0] == 1
+        if not near or (maker is not None and has_select(value)):  # of joined tensors a group may be in two
+            return None
+        return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], fastest, group)
     apart = _channels_apart(reduction, load, maker, sides) if maker is not None else None
     if apart is not None and not apart.same_as(fastest):
         return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], apart)
@@ -164,6 +199,19 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     if along[1] != (sides[-1].stride if channel is None else 1):
         return None
     return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
+
+
+def group_of(load: ir.TensorLoad, reduce: Collection, extents: Mapping) -> Group | None:
+    """Where a load reads ``c // g * g + m``, a channel of the group of `c`; None if it does nowhere."""
+    for dim, at in enumerate(load.indices):
+        base, member = (at.a, at.b) if isinstance(at, tirx.Add) else (None, None)
+        if not isinstance(base, tirx.Mul) or not isinstance(base.a, tirx.FloorDiv) or not isinstance(member, ir.Var):
+            continue
+        size = extents[member] if member in reduce else 0
+        same = all(isinstance(each, tirx.IntImm) and int(each) == size for each in (base.b, base.a.b))
+        if same and size in _GROUPS and isinstance(base.a.a, ir.Var) and extents.get(base.a.a, 0) % size == 0:
+            return Group(dim, base.a.a, member, size)
+    return None
 
 
 def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneWindow | None:
@@ -233,20 +281,21 @@ def _slides(load: ir.TensorLoad, reduction: Reduction) -> bool:
 def _lines_and_columns(reduction: Reduction, maker: Stage | None) -> Reduction:
     """The same with an iterator by which the picture is read as ``v // q`` and ``v % q`` taken apart."""
     load = _picture(reduction, maker)
+    group = group_of(load, reduction.reduce, reduction.extents) if load is not None else None
     for divided in collect(load, tirx.FloorDiv) if load is not None else ():
         var, by = divided.a, divided.b
         known = isinstance(var, ir.Var) and isinstance(by, tirx.IntImm) and var in reduction.extents
-        if known and reduction.extents[var] % int(by) == 0:
+        if known and not (group is not None and var.same_as(group.var)) and reduction.extents[var] % int(by) == 0:
             return _lines_and_columns(split_iterator(reduction, var, int(by)), maker)
     return reduction
 
 
-def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]]) -> list[Side] | None:
+def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]], group: Group | None) -> list[Side] | None:
     """The dimensions of the picture in which the window moves; None if it is no such window."""
     walk, sides = Walk(reduction.extents), []
     for dim, at in enumerate(load.indices):
         taps, moved = uses(at, reduction.reduce), uses(at, reduction.spatial)
-        if not taps:
+        if not taps or (group is not None and dim == group.dim):
             continue
         steps = [walk.step(at, v) for v in (*moved, *taps)]
         if len(moved) != 1 or any(step is None or step < 1 for step in steps):
@@ -267,8 +316,9 @@ def _side(reduction: Reduction, load, dim: int, moved: tuple, taps, inside: Mapp
     return None if side.inside[0] >= min(side.inside[1], side.places(side.extent)) else side
 
 
-def _each_by_itself(reduction: Reduction, load, sides: list[Side]) -> bool:
+def _each_by_itself(reduction: Reduction, load, sides: list[Side], group: Group | None) -> bool:
     """Whether each other iterator of the result walks through a dimension of its own, and the window through none."""
+    window = [v for v in reduction.reduce if group is None or not v.same_as(group.member)]
     seen = [side.var for side in sides]
     slid = [load.indices[side.dim] for side in sides]
     for dim, at in enumerate(load.indices):
@@ -278,7 +328,7 @@ def _each_by_itself(reduction: Reduction, load, sides: list[Side]) -> bool:
                 return False
             seen += used
     once = len(seen) == len(set(seen)) == len(reduction.spatial)
-    return once and all(sum(bool(uses(at, [v])) for at in slid) == 1 for v in reduction.reduce)
+    return once and all(sum(bool(uses(at, [v])) for at in slid) == 1 for v in window)
 
 
 def _strides(reduction: Reduction, load, var) -> tuple[int | None, int | None]:

@@ -22,7 +22,7 @@ from tvm import ir, s_tir, tirx
 from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.walk import collect, contains, loads
 from ..core.expressions import Walk, choices
-from ..core.nest import UNROLL, VECTOR
+from ..core.nest import PARALLEL, UNROLL, VECTOR
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _DIVIDED = (tirx.FloorDiv, tirx.FloorMod)
@@ -46,20 +46,22 @@ class _Place:
 
 
 class NestCycles:
-    """Cycles of one core for a nest.
+    """Cycles of a nest.
 
     Parameters
     ----------
     lanes : int
         float32 values in a vector register.
+    cores : int
+        Threads that a ``parallel`` loop is spread over.
     """
 
-    def __init__(self, lanes: int):
-        self.lanes = lanes
+    def __init__(self, lanes: int, cores: int = 1):
+        self.lanes, self.cores = lanes, cores
         self.extents: dict = {}
 
     def of(self, body: tirx.Stmt) -> float:
-        """All iterations of all threads together."""
+        """What passes until the thread that has most to do is done."""
         places = _places(body)
         if places is not None:
             return self._innermost(places, None)
@@ -75,19 +77,24 @@ class NestCycles:
         return self.of(inner) if inner is not None else 0.0
 
     def _loop(self, loop: tirx.For) -> float:
-        count = self.extents[loop.loop_var] = most_of(loop.extent)
+        self.extents[loop.loop_var] = most_of(loop.extent)
         places = _places(loop.body)
         if places is None:
-            return count * (self.of(loop.body) + _ITERATION)
+            return self._turns(loop) * (self.of(loop.body) + _ITERATION)
         return self._innermost(places, loop)
+
+    def _turns(self, loop: tirx.For) -> int:
+        """Iterations of a loop that one thread does."""
+        return -(-self.extents[loop.loop_var] // (self.cores if loop.kind == PARALLEL else 1))
 
     # -- innermost loops ---------------------------------------------------------------------------------------------
 
     def _innermost(self, places: Sequence[_Place], loop: tirx.For | None) -> float:
         for place in places:
             self.extents.update({each.loop_var: most_of(each.extent) for each in place.loops})
-        count = self.extents[loop.loop_var] if loop is not None else 1
-        if loop is not None and all(self._runs_in_vectors(place, loop.loop_var) for place in places):
+        count = self._turns(loop) if loop is not None else 1
+        alone = loop is not None and loop.kind != PARALLEL
+        if alone and all(self._runs_in_vectors(place, loop.loop_var) for place in places):
             return sum(self._cycles(_Place(p.store, (*p.loops, loop)), None, loop.loop_var)[0] for p in places)
         found = [self._cycles(place, loop.loop_var if loop is not None else None) for place in places]
         return count * (max(sum(each for each, _ in found), max(wait for _, wait in found)) + _ITERATION)

@@ -48,8 +48,6 @@ class CpuParams:
         Bytes of weights that all cores together read from memory in a cycle (of one vector of multiplications).
     block_bytes : int
         Bytes of the widest intermediate result of a block of rows of a chain.
-    least_block : int
-        Rows in a block below which packing the matrices of a chain once more does not pay.
     on_chip_bytes : int
         Working set of a task of a chain of rows: second-level cache, with its matrices.
     window_vectors : int
@@ -76,7 +74,6 @@ class CpuParams:
     far_bytes: int = 1536 * 1024
     memory_bytes: float = 2.0
     block_bytes: int = 64 * 1024
-    least_block: int = 32
     on_chip_bytes: int = 512 * 1024
     window_vectors: int = 8
     tile_values: int = 255

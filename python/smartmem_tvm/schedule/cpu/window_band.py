@@ -124,7 +124,9 @@ class Band:
         """From there to another place of the window."""
         load, zero = self.window.load, {side.var: index(0) for side in self.window.sides}
         where = [substitute(load.indices[side.dim], {**zero, **taps}) for side in self.window.sides]
-        return self.at(*(where if len(where) == 2 else (index(0), where[0])))
+        place = self.at(*(where if len(where) == 2 else (index(0), where[0])))
+        group = self.window.group
+        return place if group is None or group.member not in taps else place + taps[group.member]
 
     # -- filling it ----------------------------------------------------------------------------------------------
 
@@ -233,6 +235,8 @@ class Band:
             column = x if channel is not None else x + j
             point = {**place, window.channel: place[window.channel] + channel + j} if channel is not None else place
             taps = {window.column.dim: column} | ({window.line.dim: top} if window.line else {})
+            if window.group is not None:
+                taps[window.group.dim] = point[window.channel]
             more = index(channel) + j if channel is not None else index(0)
             value = window.picture_at(point, taps).astype(self.buffer.ty.dtype)
             return scope.simplify(store(self.buffer, value, self.origin + self.at(y, column) + more))
