@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""wide_indices: remainders in indices, in vector code for a CPU."""
+"""code_generation: remainders in indices, in vector code for a CPU."""
 
 import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
 
-from smartmem_tvm.cpu_code import wide_indices
+from smartmem_tvm.cpu_code import code_generation
 from smartmem_tvm.target import host_target
 from smartmem_tvm.tune.build import plain_code
 
@@ -30,9 +30,25 @@ def test_a_remainder_in_an_index_wraps_around(rows, columns, dtype):
 
 def test_what_the_user_set_stays():
     with tvm.transform.PassContext(opt_level=2, config={"tirx.disable_vectorize": True}, disabled_pass=["one"]):
-        with wide_indices(host_target()):
+        with code_generation(host_target()):
             now = tvm.transform.PassContext.current()
             assert now.opt_level == 2 and now.config["tirx.disable_vectorize"]
             assert list(now.disabled_pass) == ["one", "tirx.NarrowDataType"]
-        with wide_indices(tvm.target.Target("opencl")):
+        with code_generation(tvm.target.Target("opencl")):
             assert list(tvm.transform.PassContext.current().disabled_pass) == ["one"]
+
+
+@pytest.mark.parametrize("cpu", ["rocketlake", "skylake-avx512", "znver4"])
+def test_loops_become_vectors_as_wide_as_the_registers(cpu):
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "mtriple": "x86_64-linux-gnu", "num-cores": 3})
+    x = te.placeholder((4096,), name="x")
+    func = te.create_prim_func([x, te.compute((4096,), lambda i: x[i] * x[i] + 1, name="y")])
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    assert "<16 x float>" in plain_code(mod, target).inspect_source("ll")
+
+
+@pytest.mark.parametrize("target", ["opencl", {"kind": "llvm", "mcpu": "haswell"}, {"kind": "llvm"}], ids=str)
+def test_other_targets_are_left_alone(target):
+    target = tvm.target.Target(target)
+    with code_generation(target) as given:
+        assert given == target

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 from .comparison import compare
-from .cpu_code import wide_indices
+from .cpu_code import code_generation
 from .errors import CheckError, UserError, reason_of
 from .ir.functions import MAIN, public_functions
 from .tables.precisions import PRECISIONS
@@ -131,8 +131,8 @@ class OutputCheck:
         return self._compared(found)
 
     def _run(self, mod: tvm.IRModule, pipeline: str | None = "default_build") -> list[np.ndarray]:
-        with self._target, wide_indices(self._target):
-            executable = relax.build(mod, self._target, relax_pipeline=pipeline)
+        with self._target, code_generation(self._target) as given:
+            executable = relax.build(mod, given, relax_pipeline=pipeline)
         main = relax.VirtualMachine(executable, tvm.cpu())["main"]
         return _flat(main(*map(tvm.runtime.tensor, self._arrays)))
 

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from ..analysis.texel_reads import TexelReads, texel_reads
-from ..cpu_code import wide_indices
+from ..cpu_code import code_generation
 from ..errors import UserError
 from ..ir.functions import MAIN, public_functions
 from ..ir.graph import continue_log
@@ -311,14 +311,14 @@ def generate(
     """TVM's code generator, for what `lower` returned; `observe` is shown the kernels of a GPU as it gets them."""
     if is_gpu(target):
         return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)
-    with wide_indices(target):
+    with code_generation(target) as given:
         try:
-            return build_for_cpu(lowered, target)
+            return build_for_cpu(lowered, given)
         except Exception as error:
             if _INVALID_CODE not in str(error):
                 raise
             _logger.warning("LLVM makes invalid code of this model at level 3: it is compiled at level 1, and slower.")
-            return build_for_cpu(lowered, _optimized_less(target))
+            return build_for_cpu(lowered, _optimized_less(given))
 
 
 def _optimized_less(target: tvm.target.Target) -> tvm.target.Target:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tvm
 from tvm.target import Target
 
-from ..cpu_code import wide_indices
+from ..cpu_code import code_generation
 from ..target import is_gpu
 from ..transform.check_images import CheckImages, planned_memory
 from .gpu_build import build_kernels
@@ -23,7 +23,7 @@ def kernel_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         compiler for CUDA.
     """
     if not is_gpu(target):
-        with wide_indices(target):
-            return tvm.tirx.build(mod, target=target)
+        with code_generation(target) as given:
+            return tvm.tirx.build(mod, target=given)
     check = CheckImages(planned_memory(mod)) if target.kind.name == "opencl" else lambda kernels: None
     return build_kernels(mod, target, tir_pipeline(mod, target), check)

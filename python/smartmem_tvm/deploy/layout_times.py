@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from ..cpu_code import wide_indices
+from ..cpu_code import code_generation
 from ..errors import reason_of
 from ..executor.devices import Devices, Executor
 from ..executor.readings import PROFILE
@@ -153,8 +153,8 @@ def _compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> tuple[Kerne
             made[name] = new.with_attr("global_symbol", name)
             data[name] = _arguments(func, new)
         places.append(known[key])
-    with target, wide_indices(target):
-        code = tvm.compile(GuardDivisions()(tvm.IRModule(made)), target)
+    with target, code_generation(target) as given:
+        code = tvm.compile(GuardDivisions()(tvm.IRModule(made)), given)
     return Kernels(code, data), places
 
 

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.target import Target
 
-from ..cpu_code import wide_indices
+from ..cpu_code import code_generation
 from ..executor.devices import Device
 from ..executor.readings import PROFILE, Readings, in_turns
 from ..ir.kernel import Kernel, Opaque, Stage, parse
@@ -73,8 +73,8 @@ def compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> Kernels:
     named = {f"kernel{number}": func for number, func in enumerate(functions)}
     mod = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in named.items()})
     schedule = tuple(phase for phase in lower_phases(target) if phase.name == "schedule")
-    with target, wide_indices(target):
-        code = tvm.compile(GuardDivisions()(run_phases(mod, schedule, Options())), target)
+    with target, code_generation(target) as given:
+        code = tvm.compile(GuardDivisions()(run_phases(mod, schedule, Options())), given)
     return Kernels(code, {name: random_weights(func) for name, func in named.items()})
 
 

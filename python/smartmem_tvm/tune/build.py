@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.builder.local_builder import default_export
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 
-from ..cpu_code import wide_indices
+from ..cpu_code import code_generation
 from ..executor.workers import Confines, Workers
 from ..schedule.core.decisions import DECISIONS
 from ..target import is_gpu
@@ -36,8 +36,8 @@ Export = Callable[[tvm.runtime.Module, Target], str]
 
 def plain_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """Code as TVM makes it of itself, without textures."""
-    with wide_indices(target):
-        return tvm.tirx.build(mod, target=target)
+    with code_generation(target) as given:
+        return tvm.tirx.build(mod, target=given)
 
 
 def archive(module: tvm.runtime.Module, target: Target) -> str:

@@ -174,8 +174,11 @@ class RowStages:
         padded = self.is_kept(stage) and all(self._pads(load, width) for load in loads(stage.body.value))
         whole = -(-width // lanes) * lanes if padded else width // lanes * lanes
         main = self.scope.loop(whole // lanes, lambda v: self.vector(lambda j: at(v * index(lanes) + j)), "v")
-        rest = self.scope.loop(width - whole, lambda j: at(index(whole) + j), "c") if whole < width else None
-        return block(main, rest)
+        if whole >= width:
+            return main
+        if self.is_kept(stage):  # perhaps in the place of what it reads
+            return block(main, self.scope.loop(width - whole, lambda j: at(index(whole) + j), "c"))
+        return block(main, self.vector(lambda j: at(index(width - lanes) + j)))
 
     def _pads(self, load, width: int) -> bool:
         """Whether a load may run over the end of a row of `width` values."""
@@ -195,12 +198,20 @@ class RowStages:
         width = max(1, vectors) * lanes if length >= lanes and not has_select(term) else 1
         acc = scratch([width], stage.body.buffer.ty.dtype, "acc")
 
-        def add(first, many: int) -> tirx.Stmt:
-            def one(j):
-                point = self.point(stage, row, column, first + j)
-                return self.scope.simplify(store(acc, combine(acc[j], self.value(term, row, point)), j))
+        def part(at):
+            return self.value(term, row, self.point(stage, row, column, at))
 
-            return self.vectors(many, one)
+        def add(first, many: int) -> tirx.Stmt:
+            return self.vectors(many, lambda j: store(acc, combine(acc[j], part(first + j)), j))
+
+        def last(few: int) -> tirx.Stmt:
+            """A vector that ends where the row does: what was added before counts for nothing."""
+
+            def one(j):
+                new = tirx.Select(j >= index(lanes - few), part(index(length - lanes) + j), stage.init.value)
+                return store(acc, combine(acc[j], new), j)
+
+            return self.vectors(lanes, one)
 
         def loop(begin: int, step: int) -> tuple[tirx.Stmt | None, int]:
             count = (length - begin) // step
@@ -209,11 +220,12 @@ class RowStages:
 
         start = self.vectors(width, lambda j: store(acc, stage.init.value, j))
         statements, done = [], 0
-        for step in sorted({width, min(width, lanes), 1}, reverse=True):
+        for step in sorted({width, min(width, lanes)}, reverse=True):
             body, done = loop(done, step)
             statements.append(body)
-            if step == min(width, lanes):
-                statements += self._fold(acc, width, combine)
+        if done < length:
+            statements.append(last(length - done))
+        statements += self._fold(acc, width, combine)
         point = self.point(stage, row, column)
         result = self.write(stage, acc[0], row, column, point)
         return allocate([acc], block(start, *statements, result))

@@ -190,12 +190,23 @@ class _Emitter:
             fused = 1
         else:
             fused = fusable_suffix(inner, stage.extents, accesses_of(stage))
-        return self._nest(
-            inner, extents, fused, element, 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents)
-        )
+        run = 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents)
+        lanes = self.params.lanes if fused == 1 and self._runs_in_vectors(stage, inner[-1]) else 1
+        return self._nest(inner, extents, fused, element, run, lanes)
 
-    def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1) -> tirx.Stmt:
-        """Loops over `vars_`, the last `fused` of them as one."""
+    def _runs_in_vectors(self, stage: Stage, var) -> bool:
+        """Whether neighbours along an iterator are next to each other in all that an element-wise stage touches."""
+        if stage.reduction or self.lane is not None or has_select(stage.body):
+            return False
+        walk = Walk(stage.extents)
+        return all(walk.stride(buffer, indices, var) in (0, 1) for buffer, indices in accesses_of(stage))
+
+    def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1, lanes: int = 1) -> tirx.Stmt:
+        """Loops over `vars_`, the last `fused` of them as one.
+
+        What is left of a line after vectors of `lanes` is done as one more that ends where the line does: some
+        elements are computed again, which takes less time than single ones.
+        """
         outer, suffix = vars_[: len(vars_) - fused], vars_[len(vars_) - fused :]
         length = 1
         for var in suffix:
@@ -205,6 +216,9 @@ class _Emitter:
             def at(v):
                 return body({**point, **split_index(v, suffix, extents)})
 
+            if run in (1, length) and length % lanes and length > lanes:
+                main = self.scope.loop(length // lanes * lanes, at, "c")
+                return block(main, self.scope.loop(lanes, lambda j: at(index(length - lanes) + j), "j", VECTOR))
             if run in (1, length):
                 return self.scope.loop(length, at, "c")
             return self.scope.loop(
@@ -298,7 +312,14 @@ class _Emitter:
         def one(at):
             steps, rest = divmod(length, width)
             main = self.scope.loop(steps, lambda b: add(at, b * width, width), "b")
-            return block(main, add(at, index(length - rest), rest) if rest else None)
+            whole, few = rest // lanes * lanes, rest % lanes
+            more = add(at, index(length - rest), whole) if whole else None
+            return block(main, more, self._vector_loop(lanes, lambda j: last(at, j, few)) if few else None)
+
+        def last(at, j, few):
+            """A vector that ends where the row does: what was added before counts for nothing."""
+            term = value(at, index(length - lanes) + j)
+            return store(acc, combine(acc[j], tirx.Select(j >= index(lanes - few), term, stage.init.value)), j)
 
         outer = {v: extents[v] for v in vars_[: len(vars_) - fused]}
         init = self._vector_loop(width, lambda j: store(acc, stage.init.value, j))

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from tvm import tirx
 from tvm.target import Target
 
 from ...ir.kernel import Kernel
 from ...target import is_cpu
 from ..core.fold_policies import costly_once_and_plain_sums, folded
 from ..core.rule import NestRule
+from .own_sums import own_sums_inverted
 from .params import CpuParams
 
 
@@ -22,6 +24,10 @@ class CpuRule(NestRule):
     def params_of(self, target: Target) -> CpuParams:
         """Tile sizes and thresholds of a CPU."""
         return CpuParams.of(target)
+
+    def nest(self, kernel: Kernel, target: Target, prepared: bool = False) -> tirx.Stmt | None:
+        """The loop nest of a kernel, or None if it is of another family."""
+        return super().nest(own_sums_inverted(kernel), target, prepared)
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with element-wise stages folded into their readers."""
