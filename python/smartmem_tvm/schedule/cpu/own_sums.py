@@ -26,8 +26,7 @@ def own_sums_inverted(kernel: Kernel) -> Kernel:
     summed = {stage.body.buffer: source for stage in kernel.stages if (source := _summed(stage)) is not None}
     if not summed:
         return kernel
-    stages = tuple(map(lambda stage: _inverted(stage, summed), kernel.stages))
-    return Kernel(kernel.inputs, kernel.outputs, stages)
+    return Kernel(kernel.inputs, kernel.outputs, tuple(_inverted(stage, summed) for stage in kernel.stages))
 
 
 def _summed(stage: Stage):
