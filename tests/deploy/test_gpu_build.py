@@ -189,7 +189,10 @@ def test_many_threads_lower_as_one_does(monkeypatch):
     sources = []
     for cores in (1, 6, 12):
         monkeypatch.setattr(gpu_build, "_cores", lambda cores=cores: cores)
-        (device,) = gpu_build.build_kernels(mod, target).imports
+        library = gpu_build.build_kernels(mod, target)
+        device, *callers = library.imports
+        # Whoever launches a kernel looks for it in its own imports.
+        assert len(callers) == 2 and all(each.imports[0].same_as(device) for each in callers)
         sources.append(set(device.inspect_source().split('extern "C"')))
     assert sources[0] == sources[1] == sources[2]
     assert len(names('extern "C"'.join(sources[0]))) == 12

@@ -12,11 +12,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 from .._tvm import executable
 from ..tune.host import usable_cores
 from .argument_checks import without_checks
-from .gpu_build import split
-
-# Modules of one network. The number is no matter of this machine's cores: a library has the same bytes everywhere.
-PARTS = 8
-_KERNELS = 4  # of a module, or there are fewer of them: each takes some milliseconds of its own
+from .gpu_build import parts_of, together
 
 
 def build_for_cpu(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -37,9 +33,7 @@ def build_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.M
     lower, finish, _ = tirx.get_tir_pipeline("default")
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
     host, _ = split_host_device_mods(lower(bound))
-    parts = split(finish()(without_checks(host)), max(1, min(PARTS, len(mod.functions) // _KERNELS)))
     with ThreadPoolExecutor(usable_cores()) as pool:
-        library, *others = pool.map(lambda part: codegen_build(part, target), parts)
-    for each in others:
-        library.import_module(each)
-    return library
+        return together(
+            list(pool.map(lambda part: codegen_build(part, target), parts_of(finish()(without_checks(host)))))
+        )

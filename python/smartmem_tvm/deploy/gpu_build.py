@@ -7,7 +7,7 @@ Unrolled kernels are long, TVM's lowering takes each of them on one core, and so
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
@@ -20,6 +20,11 @@ from ..ir.walk import stores
 from ..target import is_cuda
 from .argument_checks import without_checks
 from .cuda_compiler import compiling
+
+
+# Modules of one network. The number is no matter of this machine's cores: a library has the same bytes everywhere.
+PARTS = 8
+_KERNELS = 4  # of a module, or there are fewer of them: each takes some milliseconds of its own
 
 
 def build_for_gpu(
@@ -67,10 +72,11 @@ def build_kernels(
             kernels = [join(kernels)]
         with compiling(target) if now else nullcontext():
             compiled = [pool.submit(codegen_build, each, target) for each in kernels]
-            library = codegen_build(host, target.host)
+            callers = list(pool.map(lambda part: codegen_build(part, target.host), parts_of(host)))
             for each in compiled:
-                library.import_module(each.result())
-    return library
+                for caller in callers:  # each looks for the kernels that it launches in its own imports
+                    caller.import_module(each.result())
+    return together(callers)
 
 
 def _lower(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str) -> tuple[tvm.IRModule, list[tvm.IRModule]]:
@@ -107,6 +113,18 @@ def split(mod: tvm.IRModule, parts: int) -> list[tvm.IRModule]:
         total, held = shares[least]
         shares[least] = total + sizes[name], {**held, name: func}
     return [tvm.IRModule(held, attrs=mod.attrs) for _, held in shares]
+
+
+def parts_of(mod: tvm.IRModule) -> list[tvm.IRModule]:
+    """Modules of one network's code for a CPU: LLVM works on one core, so that they are made side by side."""
+    return split(mod, max(1, min(PARTS, len(mod.functions) // _KERNELS)))
+
+
+def together(libraries: Sequence[tvm.runtime.Module]) -> tvm.runtime.Module:
+    """The first of some modules, which imports the others."""
+    for each in libraries[1:]:
+        libraries[0].import_module(each)
+    return libraries[0]
 
 
 def join(mods: Iterable[tvm.IRModule]) -> tvm.IRModule:
