@@ -21,7 +21,6 @@ from ..target import is_cuda
 from .argument_checks import without_checks
 from .cuda_compiler import compiling
 
-
 # Modules of one network. The number is no matter of this machine's cores: a library has the same bytes everywhere.
 PARTS = 8
 _KERNELS = 4  # of a module, or there are fewer of them: each takes some milliseconds of its own
