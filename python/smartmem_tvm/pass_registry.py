@@ -224,6 +224,7 @@ _ENTRIES = (
     _ours(transform.LowerSorts),
     _ours(transform.LowerScans),
     _ours(transform.LowerArgmax),
+    _ours(transform.LowerScatters),
     _ours(transform.LowerConcats),
     _ours(transform.WidenSums),
     # Of the graph of kernels.

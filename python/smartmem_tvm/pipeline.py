@@ -194,6 +194,7 @@ PHASES = (
     Phase(
         "legalize",
         (
+            "lower-scatters",
             "lower-concats",
             "widen-sums",
             "relax.DispatchSampling",

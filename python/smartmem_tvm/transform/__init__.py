@@ -30,6 +30,7 @@ from .lower_argmax import LowerArgmax
 from .lower_concats import LowerConcats
 from .lower_rotations import LowerRotations
 from .lower_scans import LowerScans
+from .lower_scatters import LowerScatters
 from .lower_single_terms import LowerSingleTerms
 from .lower_sorts import LowerSorts
 from .mend_extremes import MendExtremes
@@ -88,6 +89,7 @@ __all__ = [
     "LowerConcats",
     "LowerRotations",
     "LowerScans",
+    "LowerScatters",
     "LowerSingleTerms",
     "LowerSorts",
     "MendExtremes",
