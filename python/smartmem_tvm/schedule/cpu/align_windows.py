@@ -21,6 +21,7 @@ from ...planner.storage_order import innermost, with_innermost
 from ..core.reduction import combiner_of
 from ..core.rule import is_open
 from .lone_window import group_of, lone_window_of
+from .params import CpuParams
 
 _SHORTEST = 4  # elements next to each other that are worth it: a small vector
 
@@ -39,7 +40,7 @@ class AlignWindows:
 
     A vector of results then reads vectors. Without, each element is gathered by itself: of SMT-S that took half of the
     time. Weights are brought into the new order here, at compile time, also those that one vector is multiplied by.
-    Where a result sums up the few channels of its group, their own index walks beside the result's.
+    Where a result sums up the channels of its group, no more than a vector has, their index walks beside the result's.
     Before a product along the channels, a padded copy lies as what it copies; sums lie as what is made of them.
 
     Refuses (leaves as it is) a reduction with an operand that the innermost dimension of the result does not walk
@@ -55,7 +56,7 @@ class AlignWindows:
                 continue
             known = constants.get(gvar, ()) or [int(place) for place in (func.attrs or {}).get(CONSTANTS) or ()]
             try:
-                aligned = _aligned(parse(func), known)
+                aligned = _aligned(parse(func), known, _lanes_of(func))
             except Opaque:
                 continue
             if aligned is not None:
@@ -63,11 +64,16 @@ class AlignWindows:
         return exchange(mod, found)
 
 
-def _aligned(kernel: Kernel, constants: Collection[int]) -> Exchange | None:
+def _lanes_of(func: tirx.PrimFunc) -> int:
+    target = (func.attrs or {}).get("target") or tvm.target.Target.current(allow_none=True)
+    return (CpuParams.of(target) if target is not None else CpuParams()).lanes
+
+
+def _aligned(kernel: Kernel, constants: Collection[int], lanes: int) -> Exchange | None:
     """The kernel with its windows' operands in the order of the result; None if there is nothing to do."""
     orders: dict = {}
     for stage, var in (*_walks(kernel), *_lanes(kernel)):
-        orders |= _wanted(kernel, stage, var, constants) or {}
+        orders |= _wanted(kernel, stage, var, constants, lanes) or {}
     orders |= {copy: order for copy, order in (*_copies(kernel), *_sums(kernel)) if copy not in orders}
     if not orders:
         return None
@@ -142,7 +148,7 @@ def _lanes(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
     return [(stage, window.channel) for stage in kernel.stages if stage.reduction and window.channel in stage.spatial]
 
 
-def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int]) -> dict | None:
+def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int], lanes: int) -> dict | None:
     """Operands of a reduction that lie in another order, and the order that they should have.
 
     None if some operand is not walked through, or cannot change.
@@ -158,7 +164,8 @@ def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int]) -> di
         if not dims and alone:
             continue  # a vector that a matrix is multiplied by
         group = group_of(load, stage.reduction, stage.extents)
-        if len(dims) != 1 or not (load.indices[dims[0]].same_as(var) or (group is not None and group.dim == dims[0])):
+        grouped = group is not None and group.size <= lanes and group.dim in dims
+        if len(dims) != 1 or not (grouped or load.indices[dims[0]].same_as(var)):
             return None
         if dims[0] == innermost(shape):
             continue

@@ -76,7 +76,9 @@ class Depthwise(CpuRule):
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
         """Schedule the kernel, or None if it is no such window."""
         window = lone_window_of(kernel)
-        return None if window is None else _Emitter(window, params).kernel()
+        if window is None or (window.group is not None and window.group.size > params.lanes):
+            return None  # of many channels a group a product makes more
+        return _Emitter(window, params).kernel()
 
 
 class _Emitter:

@@ -28,7 +28,7 @@ from .padding import padding_of
 from .sliding_image import Image
 
 _CHANNELS = 8  # that are worth lanes of their own where the results are not next to each other
-_GROUPS = (2, 4, 8, 16)  # channels of a group: what is part of a vector, or little more; more are worth a product
+_GROUPS = (2, 4, 8, 16)  # channels of a group: a part of a vector, or one; more are worth a product
 
 
 @dataclass(frozen=True, eq=False)
