@@ -38,15 +38,15 @@ def test_the_end_of_a_row_counts_once(check, combine, length):
     check([x], getattr(topi, combine)(x, axis=1), lambda x: getattr(x, combine)(1), "Rows")
 
 
-def test_a_row_scaled_by_its_own_sum_and_more(check):
+def test_a_softmax_scaled_and_more(check):
     x, w = te.placeholder((7, 50), name="x"), te.placeholder((50,), name="w")
-    e = te.compute(x.shape, lambda i, j: x[i, j] * x[i, j] + 1)
+    e = te.compute(x.shape, lambda i, j: te.exp(x[i, j]))
     k = te.reduce_axis((0, 50), "k")
     s = te.compute((7,), lambda i: te.sum(e[i, k], [k]))
     y = te.compute(x.shape, lambda i, j: w[j] + e[i, j] * 2 / s[i])
 
     def reference(x, w):
-        e = x * x + 1
+        e = np.exp(x)
         return w + 2 * e / e.sum(1, keepdims=True)
 
     check([x, w], y, reference, "Rows")
@@ -60,5 +60,8 @@ def test_other_quotients_stay():
     assert quotients([x], te.compute(x.shape, lambda i, j: x[i, j] / largest[i])) == (True, False)
     norm = te.compute((7,), lambda i: te.sum(x[i, m] * x[i, m], [m]))
     assert quotients([x], te.compute(x.shape, lambda i, j: x[i, j] / norm[i])) == (True, False)
-    half = te.placeholder((7, 50), "float16", name="x")
-    assert quotients([half], topi.nn.softmax(half)) == (True, False)
+    total = te.compute((7,), lambda i: te.sum(x[i, k], [k]))
+    assert quotients([x], te.compute(x.shape, lambda i, j: x[i, j] / total[i])) == (True, False)
+    for dtype in ("float16", "float64"):
+        other = te.placeholder((7, 50), dtype, name="x")
+        assert quotients([other], topi.nn.softmax(other)) == (True, False)

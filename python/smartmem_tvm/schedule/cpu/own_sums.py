@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotients of numbers and their own sum, as softmax has them: a product with the inverse, which is one for a row.
+"""Quotients of exponentials and their own sum, softmax's: a product with the inverse, which is one for a row.
 
-    y[i, j] = e[i, j] / s[i], s[i] += e[i, j]    ->    y[i, j] = e[i, j] * (1 / s[i])
+    y[i, j] = e[i, j] / s[i], s[i] += e[i, j], e[i, j] = exp(...)    ->    y[i, j] = e[i, j] * (1 / s[i])
 
-A vector's division takes as long as eight of its multiplications, a third of softmax's time. Other divisors stay: the
-inverse of a very small one is infinite, but a sum is hardly ever that small where its parts are worth dividing.
+A vector's division takes as long as eight of its multiplications. Other quotients stay: the inverse of a very small sum
+is infinite, which no sum of `VectorizeMath`'s exponentials is, and who divides a number by itself expects 1.
 """
 
 from __future__ import annotations
@@ -14,19 +14,28 @@ from dataclasses import replace
 import tvm_ffi
 from tvm import ir, tirx
 
+from ...ir.index_map import function_name
 from ...ir.kernel import Kernel, Stage
-from ...ir.walk import contains
+from ...ir.walk import collect, contains
 from ..core.reduction import combiner_of
 
-_TYPES = ("float32", "float64")  # halves would be rounded twice
+_EXPONENTIALS = frozenset({"exp", "reinterpret"})  # as it is written, and what `VectorizeMath` makes of it
 
 
 def own_sums_inverted(kernel: Kernel) -> Kernel:
     """The kernel with such quotients as products."""
-    summed = {stage.body.buffer: source for stage in kernel.stages if (source := _summed(stage)) is not None}
+    exponentials = {stage.body.buffer for stage in kernel.stages if _is_exponential(stage)}
+    sources = {stage: _summed(stage) for stage in kernel.stages} if exponentials else {}
+    summed = {stage.body.buffer: source for stage, source in sources.items() if source in exponentials}
     if not summed:
         return kernel
     return Kernel(kernel.inputs, kernel.outputs, tuple(_inverted(stage, summed) for stage in kernel.stages))
+
+
+def _is_exponential(stage: Stage) -> bool:
+    if stage.reduction or not isinstance(stage.body, tirx.BufferStore) or str(stage.body.value.ty.dtype) != "float32":
+        return False
+    return any(function_name(call) in _EXPONENTIALS for call in collect(stage.body.value, ir.Call))
 
 
 def _summed(stage: Stage):
@@ -46,9 +55,7 @@ def _inverted(stage: Stage, summed: dict) -> Stage:
 
     def product(quotient):
         by = quotient.b
-        if not isinstance(by, ir.TensorLoad) or str(quotient.ty.dtype) not in _TYPES:
-            return quotient
-        source = summed.get(by.source)
+        source = summed.get(by.source) if isinstance(by, ir.TensorLoad) else None
         if source is None or not contains(quotient.a, ir.TensorLoad, lambda load: load.source.same_as(source)):
             return quotient
         return quotient.a * (tirx.const(1, by.ty.dtype) / by)
