@@ -47,7 +47,10 @@ def test_loops_become_vectors_as_wide_as_the_registers(cpu):
     assert "<16 x float>" in plain_code(mod, target).inspect_source("ll")
 
 
-@pytest.mark.parametrize("target", ["opencl", {"kind": "llvm", "mcpu": "haswell"}, {"kind": "llvm"}], ids=str)
+ASKS = {"kind": "llvm", "mcpu": "skylake-avx512", "mattr": ["+prefer-256-bit"]}
+
+
+@pytest.mark.parametrize("target", ["opencl", {"kind": "llvm", "mcpu": "haswell"}, {"kind": "llvm"}, ASKS], ids=str)
 def test_other_targets_are_left_alone(target):
     target = tvm.target.Target(target)
     with code_generation(target) as given:

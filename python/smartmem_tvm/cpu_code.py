@@ -42,7 +42,12 @@ def code_generation(target: tvm.target.Target) -> Iterator[tvm.target.Target]:
 
 
 def with_whole_vectors(target: tvm.target.Target) -> tvm.target.Target:
-    """The target whose loops LLVM makes vectors of that are as wide as registers; others as they are."""
-    if not is_cpu(target) or not codegen.target_has_features("avx512f", target):
+    """The target whose loops LLVM makes vectors of that are as wide as registers.
+
+    Others are as they are, and one that says itself what it prefers.
+    """
+    features = [*map(str, target.attrs.get("mattr") or ())]
+    said = any(each[1:] == _NO_HALVES[1:] for each in features)
+    if said or not is_cpu(target) or not codegen.target_has_features("avx512f", target):
         return target
-    return tvm.target.Target({**target.export(), "mattr": [*map(str, target.attrs.get("mattr") or ()), _NO_HALVES]})
+    return tvm.target.Target({**target.export(), "mattr": [*features, _NO_HALVES]})
