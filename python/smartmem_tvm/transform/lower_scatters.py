@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.index_map import flat_index, unflatten
 from ..ir.rewrite_calls import is_static, rewrite_calls
 
 _SCATTER = ir.Op.get("relax.scatter_nd")
@@ -73,22 +74,15 @@ def _box(indices: np.ndarray, shape: list[int]) -> list[range] | None:
 def _chosen(box: list[range], data: te.Tensor, updates: te.Tensor) -> te.Tensor:
     """`updates` within the box, `data` around it; the dimensions of `updates` that walk through it are any."""
     inner = [int(dim) for dim in data.shape[len(box) :]]
-    outer = [int(dim) for dim in updates.shape[: len(updates.shape) - len(inner)]]
+    outer, sizes = [int(dim) for dim in updates.shape[: len(updates.shape) - len(inner)]], [*map(len, box)]
 
     def one(*at):
-        walked = [
-            tirx.floordiv(i - each.start, each.step) if each.step > 1 else i - each.start
-            for i, each in zip(at, box, strict=False)
-        ]
+        place = [tirx.floordiv(i - each.start, each.step) for i, each in zip(at, box, strict=False)]
         inside = [
             part for i, each, size in zip(at, box, data.shape, strict=False) for part in _within(i, each, int(size))
         ]
-        place = walked
-        if outer != [len(each) for each in box]:  # flattened, or with dimensions of one element
-            number = tirx.const(0, "int64")
-            for position, each in zip(walked, box, strict=True):
-                number = number * len(each) + position
-            place = [tirx.floormod(tirx.floordiv(number, prod(outer[n + 1 :])), size) for n, size in enumerate(outer)]
+        if outer != sizes:  # flattened, or with dimensions of one element
+            place = unflatten(flat_index(place, sizes), outer)
         value = updates(*place, *at[len(box) :])
         return tirx.if_then_else(tirx.all(*inside), value, data(*at)) if inside else value
 

@@ -103,6 +103,11 @@ def combiner_of(stage: Stage):
     return None
 
 
+def last_part(stage: Stage, term, lane, first: int):
+    """What a lane of a vector that ends where the row does adds: below lane `first` nothing, it was added before."""
+    return tirx.Select(lane >= index(first), term, stage.init.value)
+
+
 def reduction_of(kernel: Kernel) -> Reduction | None:
     """Read a kernel of one reduction stage and at most one element-wise stage that finishes its result in place."""
     return _reductions.get(kernel, lambda: _reduction_of(kernel), current_index_type())

@@ -117,9 +117,14 @@ def is_open(func: tirx.PrimFunc) -> bool:
     return isinstance(func.body, s_tir.SBlockRealize) and not int((func.attrs or {}).get(SCHEDULED, 0))
 
 
+def known_target(func: tirx.PrimFunc) -> Target | None:
+    """The target of a kernel: its own, else the current one, if there is one."""
+    return (func.attrs or {}).get("target") or Target.current(allow_none=True)
+
+
 def target_of(func: tirx.PrimFunc, name: str) -> Target:
     """The target of a kernel: its own, else the current one."""
-    target = (func.attrs or {}).get("target") or Target.current(allow_none=True)
+    target = known_target(func)
     if target is None:
         raise ValueError(
             f"ScheduleKernels: kernel {name} has no target; run the pass under `with target:` or after BindTarget."

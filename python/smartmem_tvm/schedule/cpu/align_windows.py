@@ -19,7 +19,7 @@ from ...ir.storage import along_result, reordered
 from ...ir.walk import loads
 from ...planner.storage_order import innermost, with_innermost
 from ..core.reduction import combiner_of
-from ..core.rule import is_open
+from ..core.rule import is_open, known_target
 from .lone_window import group_of, lone_window_of
 from .params import CpuParams
 
@@ -65,7 +65,7 @@ class AlignWindows:
 
 
 def _lanes_of(func: tirx.PrimFunc) -> int:
-    target = (func.attrs or {}).get("target") or tvm.target.Target.current(allow_none=True)
+    target = known_target(func)
     return (CpuParams.of(target) if target is not None else CpuParams()).lanes
 
 

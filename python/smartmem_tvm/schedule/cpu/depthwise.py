@@ -110,8 +110,7 @@ class _Emitter:
 
     def _band_size(self, lanes: int) -> tuple[int, int]:
         """Channels and lines of a band that stays in the cache."""
-        least = max(lanes, self.window.group.size) if self.window.group is not None else lanes
-        block = _block(self.channels, least) if self.window.channel is not None else 1
+        block = _block(self.channels, lanes) if self.window.channel is not None else 1
         line = block * self.window.column.places(self.columns)
         most = max(1, self.params.panel_bytes // (4 * line) // (self.window.line.stride if self.window.line else 1))
         return block, _evenly(self.lines, most)
@@ -178,8 +177,9 @@ class _Emitter:
         def seen(at):
             """The first channel that a vector looks at: its own, or that of the group which all of it is in."""
             group = self.window.group
-            inside = group is not None and group.size >= c.lanes
-            return self.scope.analyzer.simplify(at - tirx.floormod(at, index(group.size))) if inside else at
+            if group is None or self._dealt:
+                return at
+            return self.scope.analyzer.simplify(at - tirx.floormod(at, index(group.size)))
 
         def tile(y, first, x) -> tirx.Stmt:
             where = [(self.band.result(y, x + index(i)) + seen(at), i, at) for i in range(c.height) for at in first]
@@ -255,9 +255,13 @@ class _Emitter:
             finish = self._store_apart(acc, points, each)
         else:
             finish = each(lambda n, j: r.store(acc[n * lanes + j], self._lane(points[n], j)))
-        dealt = self.window.group is not None and self.window.group.size < lanes
-        over = self._over_members(where[0], summed) if dealt else self._over_window(add)
+        over = self._over_members(where[0], summed) if self._dealt else self._over_window(add)
         return allocate([acc], block(start, over, finish))
+
+    @property
+    def _dealt(self) -> bool:
+        """Whether a vector is of several groups, so that what its results look at is dealt out to its lanes."""
+        return self.window.group is not None and self.window.group.size < self.choice.lanes
 
     def _lane(self, point: dict, j) -> dict:
         return {**point, self.window.along: point[self.window.along] + j}

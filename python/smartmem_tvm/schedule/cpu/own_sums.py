@@ -24,9 +24,9 @@ _EXPONENTIALS = frozenset({"exp", "reinterpret"})  # as it is written, and what 
 
 def own_sums_inverted(kernel: Kernel) -> Kernel:
     """The kernel with such quotients as products."""
-    exponentials = {stage.body.buffer for stage in kernel.stages if _is_exponential(stage)}
-    sources = {stage: _summed(stage) for stage in kernel.stages} if exponentials else {}
-    summed = {stage.body.buffer: source for stage, source in sources.items() if source in exponentials}
+    sums = [(stage, source) for stage in kernel.stages if (source := _summed(stage)) is not None]
+    exponentials = {stage.body.buffer for stage in kernel.stages if sums and _is_exponential(stage)}
+    summed = {stage.body.buffer: source for stage, source in sums if source in exponentials}
     if not summed:
         return kernel
     return Kernel(kernel.inputs, kernel.outputs, tuple(_inverted(stage, summed) for stage in kernel.stages))
@@ -42,11 +42,8 @@ def _summed(stage: Stage):
     """The tensor whose elements a stage adds up, None for other stages."""
     if not stage.reduction or not isinstance(stage.body, tirx.BufferStore):
         return None
-    parts = combiner_of(stage)
-    if parts is None or not isinstance(parts[1], ir.TensorLoad):
-        return None
-    one = tirx.const(1, parts[1].ty.dtype)
-    return parts[1].source if isinstance(parts[0](parts[1], one), tirx.Add) else None
+    parts = combiner_of(stage) if isinstance(stage.body.value, tirx.Add) else None
+    return parts[1].source if parts is not None and isinstance(parts[1], ir.TensorLoad) else None
 
 
 def _inverted(stage: Stage, summed: dict) -> Stage:

@@ -10,7 +10,7 @@ from ...ir.kernel import Stage, substitute
 from ...ir.walk import loads
 from ..core.expressions import has_select, replace_loads, size, split_index
 from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
-from ..core.reduction import combiner_of
+from ..core.reduction import combiner_of, last_part
 from .params import CpuParams
 
 _SMALL_FINISH = 12  # nodes: element-wise work up to this size is done on the registers of a product
@@ -205,11 +205,9 @@ class RowStages:
             return self.vectors(many, lambda j: store(acc, combine(acc[j], part(first + j)), j))
 
         def last(few: int) -> tirx.Stmt:
-            """A vector that ends where the row does: what was added before counts for nothing."""
-
             def one(j):
-                new = tirx.Select(j >= index(lanes - few), part(index(length - lanes) + j), stage.init.value)
-                return store(acc, combine(acc[j], new), j)
+                term = part(index(length - lanes) + j)
+                return store(acc, combine(acc[j], last_part(stage, term, j, lanes - few)), j)
 
             return self.vectors(lanes, one)
 

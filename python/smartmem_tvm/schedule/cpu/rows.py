@@ -22,7 +22,7 @@ from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, fusable_suffix, has_select, piece_length, replace_loads, split_index
 from ..core.nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
 from ..core.pieces import pieces
-from ..core.reduction import combiner_of, reduction_of
+from ..core.reduction import combiner_of, last_part, reduction_of
 from ..core.row_space import RowSpace, row_space_of
 from .params import CpuParams
 from .row_gather import gather_rows
@@ -216,14 +216,15 @@ class _Emitter:
             def at(v):
                 return body({**point, **split_index(v, suffix, extents)})
 
-            if run in (1, length) and length % lanes and length > lanes:
-                main = self.scope.loop(length // lanes * lanes, at, "c")
-                return block(main, self.scope.loop(lanes, lambda j: at(index(length - lanes) + j), "j", VECTOR))
-            if run in (1, length):
+            if run not in (1, length):
+                return self.scope.loop(
+                    length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
+                )
+            whole = length // lanes * lanes
+            if whole in (0, length):
                 return self.scope.loop(length, at, "c")
-            return self.scope.loop(
-                length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
-            )
+            last = self.scope.loop(lanes, lambda j: at(index(length - lanes) + j), "j", VECTOR)
+            return block(self.scope.loop(whole, at, "c"), last)
 
         return self.scope.nest(outer, extents, inner, "c")
 
@@ -317,9 +318,8 @@ class _Emitter:
             return block(main, more, self._vector_loop(lanes, lambda j: last(at, j, few)) if few else None)
 
         def last(at, j, few):
-            """A vector that ends where the row does: what was added before counts for nothing."""
             term = value(at, index(length - lanes) + j)
-            return store(acc, combine(acc[j], tirx.Select(j >= index(lanes - few), term, stage.init.value)), j)
+            return store(acc, combine(acc[j], last_part(stage, term, j, lanes - few)), j)
 
         outer = {v: extents[v] for v in vars_[: len(vars_) - fused]}
         init = self._vector_loop(width, lambda j: store(acc, stage.init.value, j))

@@ -126,7 +126,7 @@ class Band:
         where = [substitute(load.indices[side.dim], {**zero, **taps}) for side in self.window.sides]
         place = self.at(*(where if len(where) == 2 else (index(0), where[0])))
         group = self.window.group
-        return place if group is None or group.member not in taps else place + taps[group.member]
+        return place if group is None else place + taps.get(group.member, index(0))
 
     # -- filling it ----------------------------------------------------------------------------------------------
 
