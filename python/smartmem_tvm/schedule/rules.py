@@ -13,6 +13,7 @@ from .cpu.rounded_product import RoundedProduct
 from .cpu.rows import Rows
 from .cpu.sequence import InSequence
 from .cpu.slide import Slide
+from .cpu.steps import Steps
 from .cpu.window import Window
 from .gpu.attention.attention import GpuRowChains
 from .gpu.attention.matrix_attention import GpuMatrixAttention
@@ -31,4 +32,4 @@ def default_rules() -> list[Rule]:
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
     products = [GpuMatrix(), *windows_rules(), GpuMatmul()]
     on_gpu = [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
-    return [*families, InSequence([*families, Fallback()]), *on_gpu, GpuSequence(on_gpu), *dlight_rules()]
+    return [*families, InSequence([*families, Fallback()]), Steps(), *on_gpu, GpuSequence(on_gpu), *dlight_rules()]

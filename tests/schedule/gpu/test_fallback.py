@@ -9,7 +9,9 @@ from tvm.script import tirx as T
 
 from gpu_rule_checks import kernels, threads
 from helpers import module, op
-from smartmem_tvm import compile
+from recurrent_layer import recurrent_layer
+from smartmem_tvm import compile, from_onnx
+from smartmem_tvm.schedule.core.steps import has_steps
 from smartmem_tvm.schedule.gpu.fallback import GpuLoops, on_threads
 from smartmem_tvm.target import device_of, parse_target
 
@@ -75,3 +77,21 @@ def test_windows_of_different_sizes(sizes):
     mod = module(lambda x: op.nn.adaptive_avg_pool2d(x, sizes), (1, 3, 15, 17))
     x = np.random.default_rng(0).standard_normal((1, 3, 15, 17)).astype("float32")
     np.testing.assert_allclose(compile(mod, TARGET).run(x)[0], compile(mod).run(x)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("op", "batch", "ways"), [("RNN", 1, 1), ("GRU", 3, 2), ("LSTM", 2, 2), ("LSTM", 1, 1)])
+def test_steps_that_wait_for_each_other_are_launches(op, batch, ways):
+    """A thread for each hidden unit; the loop over the steps is the host's."""
+    mod = from_onnx(recurrent_layer(op, 40, 5, batch, ways))
+    x = np.random.default_rng(0).standard_normal((5, batch, 5)).astype("float32")
+    for mine, right in zip(compile(mod, TARGET).run(x), compile(mod).run(x), strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
+    (func,) = (f for _, f in mod.functions_items() if isinstance(f, tirx.PrimFunc) and has_steps(f))
+    scheduled = GpuLoops().apply(func.with_attr("global_symbol", "main"), TARGET).mod["main"]
+    (loop,) = (each for each in scheduled.body.block.body.seq if isinstance(each, tirx.For) and not on_thread(each))
+    assert int(loop.extent) == 5 and all(map(on_thread, loop.body.seq if op == "GRU" else [loop.body]))
+
+
+def on_thread(nest: tirx.Stmt) -> bool:
+    """Whether a statement is a launch."""
+    return isinstance(nest, tirx.For) and nest.thread_binding is not None

@@ -16,6 +16,40 @@ from smartmem_tvm.frontend.converters.node import Node, dtype_of, shape_of
 Output = tuple[Sequence[int], str]
 
 
+def loops_kernel(
+    node: Node,
+    name: str,
+    inputs: Sequence[relax.Expr],
+    outputs: Sequence[Output],
+    body: Callable[[list, list], None],
+) -> list[relax.Expr]:
+    """Call a kernel of any loops.
+
+    Parameters
+    ----------
+    inputs : sequence of relax.Expr
+        Tensors that the kernel reads.
+    outputs : sequence of (shape, dtype)
+        What it writes. Scratch memory is a further result.
+    body : callable
+        ``body(inputs, outputs)`` says its statements to TVM's IRBuilder with the helpers below, given buffers.
+
+    Returns
+    -------
+    list of relax.Expr
+        The results.
+    """
+    with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
+        T.func_attr({"tirx.noalias": True})
+        read = [_argument(f"in{n}", shape_of(each), dtype_of(each)) for n, each in enumerate(inputs)]
+        written = [_argument(f"out{n}", *each) for n, each in enumerate(outputs)]
+        body(read, written)
+    function = node.bb.add_func(builder.get(), name)
+    types = [relax.TensorType(shape, dtype) for shape, dtype in outputs]
+    result = node.emit(relax.call_tir(function, relax.Tuple(list(inputs)), types if len(types) > 1 else types[0]))
+    return [node.emit(relax.TupleGetItem(result, n)) for n in range(len(types))] if len(types) > 1 else [result]
+
+
 def rows_kernel(
     node: Node,
     name: str,
@@ -30,38 +64,63 @@ def rows_kernel(
     ----------
     rows : sequence of int
         The sizes that number the rows.
-    inputs : sequence of relax.Expr
-        Tensors that the kernel reads.
-    outputs : sequence of (shape, dtype)
-        What it writes. A row may read again what it has written itself: scratch memory is a further result.
+    inputs, outputs
+        As `loops_kernel` takes them. A row may read again what it has written itself.
     body : callable
-        ``body(row, inputs, outputs)`` says the statements of a row to TVM's IRBuilder, with the helpers below: `row`
-        is a list of indices, the others are lists of buffers.
+        ``body(row, inputs, outputs)``: `row` is a list of indices.
 
     Returns
     -------
     list of relax.Expr
         The results.
     """
-    with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
-        T.func_attr({"tirx.noalias": True})
-        read = [_argument(f"in{n}", shape_of(each), dtype_of(each)) for n, each in enumerate(inputs)]
-        written = [_argument(f"out{n}", *each) for n, each in enumerate(outputs)]
+
+    def nest(read: list, written: list) -> None:
         # One loop: TVM's threads know no parallel loop within another.
         with T.parallel(_index(0), _index(prod(rows))) as number, T.sblock(name):
             row = _split(T.axis.spatial(_index(prod(rows)), number), rows)
-            T.reads(*map(_whole, read))
-            T.writes(*map(_whole, written))
+            _touches(read, written)
             body(row, read, written)
-    function = node.bb.add_func(builder.get(), name)
-    types = [relax.TensorType(shape, dtype) for shape, dtype in outputs]
-    result = node.emit(relax.call_tir(function, relax.Tuple(list(inputs)), types if len(types) > 1 else types[0]))
-    return [node.emit(relax.TupleGetItem(result, n)) for n in range(len(types))] if len(types) > 1 else [result]
+
+    return loops_kernel(node, name, inputs, outputs, nest)
+
+
+@contextmanager
+def points(
+    name: str, sizes: Sequence[int], read: Sequence, written: Sequence, step: tuple[int, ir.Expr] | None = None
+) -> Iterator[list[ir.Expr]]:
+    """``with points(...) as indices``: the same for each point of a space, none of which waits for another.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Of the space.
+    read, written : sequence of buffers
+        What its points may read and write.
+    step : (int, ir.Expr), optional
+        The extent and the variable of a loop around this, each round of which waits for the one before. It becomes the
+        first of the indices.
+    """
+    with T.grid(*map(_index, sizes)) as variables, T.sblock(name):
+        place = [T.axis.scan(_index(step[0]), step[1])] if step else []
+        place += [T.axis.spatial(_index(size), each) for size, each in zip(sizes, variables, strict=True)]
+        _touches(read, written)
+        yield place
 
 
 def loop(extent: int):
     """``with loop(extent) as i``: one after the other."""
     return T.serial(_index(0), _index(extent))
+
+
+def unrolled(extent: int):
+    """``with unrolled(extent) as i``: written out, so that what it indexes may lie in registers."""
+    return T.unroll(_index(0), _index(extent))
+
+
+def registers(count: int, dtype: str):
+    """Values of one point."""
+    return T.sblock_alloc_buffer([_index(count)], dtype, scope="local")
 
 
 def store(buffer, indices: Sequence, value) -> None:
@@ -89,6 +148,11 @@ def _index(value: int) -> tirx.IntImm:
 
 def _argument(name: str, shape: Sequence[int], dtype: str):
     return T.arg(name, T.Buffer([_index(size) for size in shape], dtype))
+
+
+def _touches(read: Sequence, written: Sequence) -> None:
+    T.reads(*map(_whole, (*read, *written)))
+    T.writes(*map(_whole, written))
 
 
 def _whole(buffer):

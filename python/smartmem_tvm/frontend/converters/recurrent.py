@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RNN, GRU and LSTM: one matmul for the inputs of all steps, then one kernel whose loops run over the steps.
+"""RNN, GRU and LSTM: one matmul for the inputs of all steps, then one kernel whose loop runs over the steps.
 
-The sequences of a batch, and the two directions, do not wait for each other: they are the rows of the kernel. A layer
-is the same few kernels however long its sequences are.
+A layer is the same few kernels however long its sequences are. On a GPU each step of its loop is a launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 from tvm import relax
 
 from smartmem_tvm.frontend.converters.activations import Function, functions
-from smartmem_tvm.frontend.converters.loops import rows_kernel
+from smartmem_tvm.frontend.converters.loops import loops_kernel
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
-from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, Cell, Layer, run
+from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell, Layer, run
 
 _BACKWARD = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _TIME_FIRST = [1, 0, 2]  # exchanges the first two axes of an input or a state
@@ -28,24 +28,26 @@ def recurrent(node: Node) -> relax.Expr:
         raise ValueError(f"its direction {direction} is none of {', '.join(_BACKWARD)}")
     cell, backward = CELLS[node.op], _BACKWARD[direction]
     tensors = _tensors(node, cell, len(backward))
-    steps, batch, _, _, hidden = shape_of(tensors["x"])
-    layer = Layer(cell, steps, hidden, backward, _activations(node, cell, len(backward)), node.attrs)
-    sizes, working = (len(backward), batch, hidden), dtype_of(tensors["x"])
-    outputs = [((steps, *sizes), working)] + [(sizes, working)] * len(cell.initial)
-    scratch = ((*sizes[:2], cell.gates, hidden), working)
+    steps, batch, _, _, units = shape_of(tensors["x"])
+    hidden, working = shape_of(node.inputs[2])[-1], dtype_of(tensors["x"])
+    functions = _activations(node, cell, len(backward))
+    layer = Layer(cell, steps, batch, hidden, units // LANES, backward, functions, node.attrs)
+    sizes = (len(backward), batch, units)
+    outputs = [(shape, working) for shape in ((steps, *sizes), *[sizes] * len(cell.initial), layer.scratch)]
 
-    def body(row, inputs, results) -> None:
-        *states, sums = results[1:]
-        run(layer, tuple(row), dict(zip(tensors, inputs, strict=True), y=results[0], states=states, sums=sums))
+    def body(inputs, results) -> None:
+        y, *states, scratch = results
+        run(layer, dict(zip(tensors, inputs, strict=True)), {"y": y, "states": states, "scratch": scratch})
 
-    name = node.op.lower()
-    *results, _ = rows_kernel(node, name, sizes[:2], list(tensors.values()), [*outputs, scratch], body)
-    asked = [_as_asked(node, each) for each in results[: node.outputs]]
+    *results, _ = loops_kernel(node, node.op.lower(), list(tensors.values()), outputs, body)
+    asked = [_as_asked(node, each, hidden) for each in results[: node.outputs]]
     return relax.Tuple(asked) if len(asked) > 1 else asked[0]
 
 
-def _as_asked(node: Node, result: relax.Expr) -> relax.Expr:
-    """A result in the node's own type and order of axes."""
+def _as_asked(node: Node, result: relax.Expr, hidden: int) -> relax.Expr:
+    """A result in the node's own type and order of axes, without the units that fill the last vector."""
+    if shape_of(result)[-1] != hidden:
+        result = node.emit(relax.op.strided_slice(result, [-1], [0], [hidden]))
     dtype = dtype_of(node.inputs[0])
     result = node.emit(relax.op.astype(result, dtype)) if dtype_of(result) != dtype else result
     if not node.attrs.get("layout", 0):
@@ -54,10 +56,11 @@ def _as_asked(node: Node, result: relax.Expr) -> relax.Expr:
 
 
 def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
-    """What the kernel reads, as `recurrent_cells.run` calls it."""
+    """What the kernel reads, as `recurrent_cells.Unit` calls it; hidden units are whole vectors."""
     dtype = dtype_of(node.inputs[0])
     working = "float32" if dtype in ("float16", "bfloat16") else dtype
     batch_first = bool(node.attrs.get("layout", 0))
+    hidden = shape_of(node.inputs[2])[-1]
 
     def wide(position: int) -> relax.Expr:
         expr = node.inputs[position]
@@ -66,39 +69,66 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
     def time_first(position: int) -> relax.Expr:
         return node.emit(relax.op.permute_dims(wide(position), _TIME_FIRST)) if batch_first else wide(position)
 
-    hidden = shape_of(node.inputs[2])[-1]
-    r = node.emit(relax.op.reshape(wide(2), [directions, cell.gates, hidden, hidden]))
-    found = {"r": node.emit(relax.op.permute_dims(r, [0, 3, 1, 2]))}
-    bias, last = (None, None) if node.input(3) is None else _biases(node, wide(3), hidden)
+    def units(expr: relax.Expr, sizes: Sequence[int], axis: int) -> relax.Expr:
+        """An operand of these sizes whose `axis` numbers hidden units, filled up to whole vectors."""
+        expr = node.emit(relax.op.reshape(expr, sizes))
+        if not hidden % LANES:
+            return expr
+        widths = [0] * (2 * len(sizes))
+        widths[2 * axis + 1] = -hidden % LANES
+        return node.emit(relax.op.nn.pad(expr, widths))
+
+    found = {"r": _in_blocks(node, units(wide(2), (directions, cell.gates, hidden, hidden), 2))}
+    of_input = None
+    if node.input(3) is not None:
+        bias = units(wide(3), (directions, 2 * cell.gates, hidden), 2)
+        of_input, last = _biases(node, bias)
     if node.attrs.get("linear_before_reset", 0):
-        found["rb"] = constant(np.zeros((directions, hidden)), working) if last is None else last
-    found["x"] = _projected(node, time_first(0), wide(1), bias, (directions, cell.gates, hidden))
-    states = {f"state{number}": position for number, position in enumerate(cell.initial)}
-    found |= {name: time_first(position) for name, position in states.items() if node.input(position) is not None}
+        rows = (directions, shape_of(found["r"])[1] * LANES)
+        found["rb"] = constant(np.zeros(rows), working) if node.input(3) is None else last
+    weights = units(wide(1), (directions, cell.gates, hidden, shape_of(node.inputs[1])[-1]), 2)
+    found["x"] = _projected(node, time_first(0), weights, of_input)
+    for number, position in enumerate(cell.initial):
+        if node.input(position) is not None:
+            state = time_first(position)
+            found[f"state{number}"] = units(state, shape_of(state), 2)
     if node.input(4) is not None:
         found["lengths"] = node.inputs[4]
     if node.input(7) is not None:
-        found["p"] = node.emit(relax.op.reshape(wide(7), [directions, 3, hidden]))
+        found["p"] = units(wide(7), (directions, 3, hidden), 2)
     return found
 
 
-def _biases(node: Node, bias: relax.Expr, hidden: int) -> tuple[relax.Expr, relax.Expr]:
+def _in_blocks(node: Node, r: relax.Expr) -> relax.Expr:
+    """What goes from units to gates of units as [directions, blocks of units, from, gates, units of a block].
+
+    So that the weights of a vector of units are one piece of memory.
+    """
+    directions, gates, units, hidden = shape_of(r)
+    blocks = node.emit(relax.op.reshape(r, [directions, gates, units // LANES, LANES, hidden]))
+    return node.emit(relax.op.permute_dims(blocks, [0, 2, 4, 1, 3]))
+
+
+def _biases(node: Node, bias: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
     """What is added to the input's part of the gates, and the last gate's bias of the state's part.
 
     The latter stays where the product with the state is where that comes before the reset; elsewhere all is one.
     """
-    rows = shape_of(bias)[1] // 2
-    of_input, of_state = (node.emit(relax.op.strided_slice(bias, [1], [first], [first + rows])) for first in (0, rows))
-    last = node.emit(relax.op.strided_slice(of_state, [1], [rows - hidden], [rows]))
+    directions, both, units = shape_of(bias)
+    gates = both // 2
+    of_input, of_state = (
+        node.emit(relax.op.strided_slice(bias, [1], [first], [first + gates])) for first in (0, gates)
+    )
+    last = node.emit(relax.op.strided_slice(of_state, [1], [gates - 1], [gates]))
     if node.attrs.get("linear_before_reset", 0):
-        others = constant(np.arange(rows) < rows - hidden, dtype_of(bias))
+        others = constant((np.arange(gates) < gates - 1)[:, None], dtype_of(bias))
         of_state = node.emit(relax.op.multiply(of_state, others))
-    return node.emit(relax.op.add(of_input, of_state)), last
+    return node.emit(relax.op.add(of_input, of_state)), node.emit(relax.op.reshape(last, [directions, units]))
 
 
-def _projected(node: Node, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None, rows: tuple) -> relax.Expr:
-    """The input's part of the gates of all steps, [steps, batch, directions, gates, hidden]: one matmul."""
-    steps, batch, width = shape_of(x)
+def _projected(node: Node, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+    """The input's part of the gates of all steps, [steps, batch, directions, gates, units]: one matmul."""
+    (steps, batch, width), rows = shape_of(x), shape_of(w)[:3]
     flat = node.emit(relax.op.reshape(x, [steps * batch, width]))
     weights = node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(w, [prod(rows), width])), [1, 0]))
     result = node.emit(relax.op.matmul(flat, weights))

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RNN, GRU and LSTM do with one sequence, step by step: the statements of a kernel's row."""
+"""What RNN, GRU and LSTM do, step by step: the statements of a kernel.
+
+Within a step the hidden units do not wait for each other, and neither do the sequences of a batch and the directions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import ir, tirx
 
 from smartmem_tvm.frontend.converters.activations import Function
-from smartmem_tvm.frontend.converters.loops import loop, store, when
+from smartmem_tvm.frontend.converters.loops import loop, points, registers, store, unrolled, when
 
 _PEEPHOLES = {"input": 0, "output": 1, "forget": 2}
+
+
+# Hidden units that are computed side by side, as the lanes of a vector: four gates of them are the sums that the
+# registers of any CPU hold.
+LANES = 16
 
 
 @dataclass(frozen=True)
@@ -24,82 +33,127 @@ class Cell:
         Blocks of rows in W and R.
     activations : tuple of str
         Of one direction, where the node does not say.
-    step : callable
-        Says the statements of one step of one row.
+    phases : callable
+        Given the node's attributes, the parts of a step: each says the statements of one hidden unit, and begins when
+        the one before has ended for all units.
     initial : tuple of int
         Which inputs of the node are the states before the first step: the hidden state, and what else is handed on.
     """
 
     gates: int
     activations: tuple[str, ...]
-    step: Callable[[Row], None]
+    phases: Callable[[dict], tuple[Callable[[Unit], None], ...]]
     initial: tuple[int, ...] = (5,)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A node's sizes and attributes."""
+    """A node's sizes and attributes.
+
+    Attributes
+    ----------
+    hidden : int
+        Units of a state.
+    blocks : int
+        Vectors of `LANES` units that hold them. What is beyond `hidden` in the last one is never read by another unit.
+    """
 
     cell: Cell
     steps: int
+    batch: int
     hidden: int
+    blocks: int
     backward: tuple[bool, ...]  # for each direction
     activations: list[list[Function]]  # of each direction
     attrs: dict
 
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        """The shape of what each step hands to the next, and each phase: `Unit.hidden` and `Unit.handed`."""
+        return (3, len(self.backward), self.batch, self.blocks * LANES)
+
+
+_HANDED = 2  # the place in the scratch behind the hidden states before and after a step
+
 
 @dataclass(frozen=True)
-class Row:
-    """One step of one sequence in one direction, as statements are said about it.
+class Unit:
+    """One step of one hidden unit of a sequence in a direction, as statements are said about it.
 
     Attributes
     ----------
-    at : tuple
-        Direction and sequence.
-    place : ir.Expr
-        The step whose input is taken.
+    step, place : ir.Expr
+        How many steps were before, and the step whose input is taken.
+    direction, sequence, block, lane : ir.Expr
+        Which unit this is.
+    sums : buffer
+        The gates of this unit.
     buffers : dict
         ``x`` (the input's part of the gates), ``r``; where the node has them ``rb`` (a bias that goes with `r`), ``p``
-        (peepholes), ``state0`` ... (initial) and ``lengths``. Written are ``y``, a list of ``states``, and ``sums``,
-        which is scratch.
+        (peepholes), ``state0`` ... (initial) and ``lengths``. Written are ``y``, a list of ``states``, and ``scratch``.
     """
 
     layer: Layer
-    at: tuple
+    step: ir.Expr
     place: ir.Expr
+    direction: ir.Expr
+    sequence: ir.Expr
+    block: ir.Expr
+    lane: ir.Expr
+    sums: object
     buffers: dict
 
     @property
-    def units(self):
-        """A loop over the hidden units."""
-        return loop(self.layer.hidden)
+    def at(self) -> tuple:
+        """The unit in tensors of states."""
+        return self.direction, self.sequence, self.block * LANES + self.lane
 
-    def state(self, number: int, j):
-        """The value of a state for a unit."""
-        return self.buffers["states"][number][(*self.at, j)]
+    def hidden(self, k=None):
+        """The hidden state before this step, of this unit or of any."""
+        return self._scratch(self.step % 2, k)
 
-    def set_state(self, number: int, j, value) -> None:
+    def handed(self, k=None):
+        """What an earlier phase of this step handed on."""
+        return self._scratch(_HANDED, k)
+
+    def _scratch(self, place, k):
+        return self.buffers["scratch"][(place, *(self.at if k is None else (*self.at[:2], k)))]
+
+    def set_hidden(self, value) -> None:
+        """Write the hidden state, for the next step and as a result."""
+        store(self.buffers["scratch"], ((self.step + 1) % 2, *self.at), value)
+        store(self.buffers["states"][0], self.at, value)
+
+    def hand_on(self, value) -> None:
+        """Write what the next phase reads of all units."""
+        store(self.buffers["scratch"], (_HANDED, *self.at), value)
+
+    def cell(self):
+        """The state of an LSTM's unit that no other unit reads."""
+        return self.buffers["states"][1][self.at]
+
+    def set_cell(self, value) -> None:
         """Write it."""
-        store(self.buffers["states"][number], (*self.at, j), value)
+        store(self.buffers["states"][1], self.at, value)
 
-    def sum(self, gate: int, j):
-        """What goes into a gate of a unit."""
-        return self.buffers["sums"][(*self.at, gate, j)]
+    def sum(self, gate: int):
+        """What goes into a gate."""
+        return self.sums[gate]
 
-    def set_sum(self, gate: int, j, value) -> None:
+    def set_sum(self, gate: int, value) -> None:
         """Write it."""
-        store(self.buffers["sums"], (*self.at, gate, j), value)
+        store(self.sums, (gate,), value)
 
-    def input(self, gate: int, j):
+    def input(self, gate: int):
         """The part of a gate that comes from the input."""
-        direction, sequence = self.at
-        return self.buffers["x"][(self.place, sequence, direction, gate, j)]
+        direction, sequence, unit = self.at
+        return self.buffers["x"][(self.place, sequence, direction, gate, unit)]
 
-    def peephole(self, gate: str, j, state):
+    def peephole(self, gate: str, state):
         """The part of an LSTM's gate that comes from the cell."""
         if "p" not in self.buffers:
             return tirx.const(0, state.ty.dtype)
-        return self.buffers["p"][(self.at[0], _PEEPHOLES[gate], j)] * state
+        return self.buffers["p"][(self.direction, _PEEPHOLES[gate], self.at[-1])] * state
 
     def activate(self, number: int, value):
         """The activation of this number, after the clip."""
@@ -110,94 +164,127 @@ class Row:
         forward, *backward = [each[number] for each in self.layer.activations]
         if not backward or backward[0] is forward:
             return forward(value)
-        return tirx.Select(self.at[0] == 0, forward(value), backward[0](value))
+        return tirx.Select(self.direction == 0, forward(value), backward[0](value))
 
     def multiply(self, gates: range, operand: Callable[[object], object]) -> None:
         """Add ``operand @ R`` to the sums of these gates."""
-        with loop(self.layer.hidden) as k, loop(len(gates)) as g, loop(self.layer.hidden) as j:
+        with loop(self.layer.hidden) as k, unrolled(len(gates)) as g:
             gate = g + gates.start
-            weight = self.buffers["r"][(self.at[0], k, gate, j)]
-            self.set_sum(gate, j, self.sum(gate, j) + operand(k) * weight)
+            weight = self.buffers["r"][(self.direction, self.block, k, gate, self.lane)]
+            self.set_sum(gate, self.sum(gate) + operand(k) * weight)
 
 
-def _rnn_step(row: Row) -> None:
-    with row.units as j:
-        row.set_sum(0, j, row.input(0, j))
-    row.multiply(range(1), lambda k: row.state(0, k))
-    with row.units as j:
-        row.set_state(0, j, row.activate(0, row.sum(0, j)))
+def _rnn(unit: Unit) -> None:
+    unit.set_sum(0, unit.input(0))
+    unit.multiply(range(1), unit.hidden)
+    unit.set_hidden(unit.activate(0, unit.sum(0)))
 
 
-def _gru_step(row: Row) -> None:
-    """Gates: update, reset, hidden; the reset goes before the last product, or after it and its bias."""
-    after = bool(row.layer.attrs.get("linear_before_reset", 0))
-    update, reset, hidden = range(3)
-    with row.units as j:
-        row.set_sum(update, j, row.input(update, j))
-        row.set_sum(reset, j, row.input(reset, j))
-        row.set_sum(hidden, j, row.buffers["rb"][(row.at[0], j)] if after else row.input(hidden, j))
-    row.multiply(range(3 if after else 2), lambda k: row.state(0, k))
-    with row.units as j:
-        row.set_sum(reset, j, row.activate(0, row.sum(reset, j)))
-        if after:
-            row.set_sum(hidden, j, row.input(hidden, j) + row.sum(reset, j) * row.sum(hidden, j))
-        else:
-            row.set_sum(reset, j, row.sum(reset, j) * row.state(0, j))
-    if not after:
-        row.multiply(range(hidden, hidden + 1), lambda k: row.sum(reset, k))
-    with row.units as j:
-        row.set_sum(update, j, row.activate(0, row.sum(update, j)))
-        row.set_sum(hidden, j, row.activate(1, row.sum(hidden, j)))
-        kept = row.sum(update, j)
-        row.set_state(0, j, (1 - kept) * row.sum(hidden, j) + kept * row.state(0, j))
+# The gates of a GRU.
+_UPDATE, _RESET, _HIDDEN = range(3)
 
 
-def _lstm_step(row: Row) -> None:
+def _gru_with_reset_after_product(unit: Unit) -> None:
+    for gate in (_UPDATE, _RESET):
+        unit.set_sum(gate, unit.input(gate))
+    unit.set_sum(_HIDDEN, unit.buffers["rb"][(unit.direction, unit.at[-1])])
+    unit.multiply(range(3), unit.hidden)
+    unit.set_sum(_RESET, unit.activate(0, unit.sum(_RESET)))
+    unit.set_sum(_HIDDEN, unit.input(_HIDDEN) + unit.sum(_RESET) * unit.sum(_HIDDEN))
+    _gru_state(unit)
+
+
+def _gru_reset(unit: Unit) -> None:
+    unit.set_sum(_RESET, unit.input(_RESET))
+    unit.multiply(range(_RESET, _RESET + 1), unit.hidden)
+    unit.hand_on(unit.activate(0, unit.sum(_RESET)) * unit.hidden())
+
+
+def _gru_with_reset_before_product(unit: Unit) -> None:
+    for gate in (_UPDATE, _HIDDEN):
+        unit.set_sum(gate, unit.input(gate))
+    unit.multiply(range(_UPDATE, _UPDATE + 1), unit.hidden)
+    unit.multiply(range(_HIDDEN, _HIDDEN + 1), unit.handed)
+    _gru_state(unit)
+
+
+def _gru_state(unit: Unit) -> None:
+    unit.set_sum(_UPDATE, unit.activate(0, unit.sum(_UPDATE)))
+    unit.set_sum(_HIDDEN, unit.activate(1, unit.sum(_HIDDEN)))
+    kept = unit.sum(_UPDATE)
+    unit.set_hidden((1 - kept) * unit.sum(_HIDDEN) + kept * unit.hidden())
+
+
+def _lstm(unit: Unit) -> None:
     """Gates: input, output, forget, cell."""
     taken, out, forget, cell = range(4)
-    with loop(4) as gate, row.units as j:
-        row.set_sum(gate, j, row.input(gate, j))
-    row.multiply(range(4), lambda k: row.state(0, k))
-    with row.units as j:
-        before = row.state(1, j)
-        row.set_sum(taken, j, row.activate(0, row.sum(taken, j) + row.peephole("input", j, before)))
-        if row.layer.attrs.get("input_forget", 0):
-            row.set_sum(forget, j, 1 - row.sum(taken, j))
-        else:
-            row.set_sum(forget, j, row.activate(0, row.sum(forget, j) + row.peephole("forget", j, before)))
-        row.set_sum(cell, j, row.activate(1, row.sum(cell, j)))
-        row.set_state(1, j, row.sum(forget, j) * before + row.sum(taken, j) * row.sum(cell, j))
-        gate = row.activate(0, row.sum(out, j) + row.peephole("output", j, row.state(1, j)))
-        row.set_state(0, j, gate * row.activate(2, row.state(1, j)))
+    for gate in range(4):
+        unit.set_sum(gate, unit.input(gate))
+    unit.multiply(range(4), unit.hidden)
+    unit.set_sum(taken, unit.activate(0, unit.sum(taken) + unit.peephole("input", unit.cell())))
+    if unit.layer.attrs.get("input_forget", 0):
+        unit.set_sum(forget, 1 - unit.sum(taken))
+    else:
+        unit.set_sum(forget, unit.activate(0, unit.sum(forget) + unit.peephole("forget", unit.cell())))
+    unit.set_sum(cell, unit.activate(1, unit.sum(cell)))
+    unit.set_cell(unit.sum(forget) * unit.cell() + unit.sum(taken) * unit.sum(cell))
+    gate = unit.activate(0, unit.sum(out) + unit.peephole("output", unit.cell()))
+    unit.set_hidden(gate * unit.activate(2, unit.cell()))
+
+
+def _gru(attrs: dict) -> tuple:
+    """The reset goes before the last product, which then waits for all resets, or after it and its bias."""
+    if attrs.get("linear_before_reset", 0):
+        return (_gru_with_reset_after_product,)
+    return _gru_reset, _gru_with_reset_before_product
 
 
 CELLS = {
-    "RNN": Cell(1, ("Tanh",), _rnn_step),
-    "GRU": Cell(3, ("Sigmoid", "Tanh"), _gru_step),
-    "LSTM": Cell(4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step, initial=(5, 6)),
+    "RNN": Cell(1, ("Tanh",), lambda attrs: (_rnn,)),
+    "GRU": Cell(3, ("Sigmoid", "Tanh"), _gru),
+    "LSTM": Cell(4, ("Sigmoid", "Tanh", "Tanh"), lambda attrs: (_lstm,), initial=(5, 6)),
 }
 
 
-def run(layer: Layer, at: tuple, buffers: dict) -> None:
-    """All steps of one row."""
-    steps = tirx.IntImm("int64", layer.steps)
-    lengths = buffers.get("lengths")
-    length = steps if lengths is None else tirx.min(tirx.Cast("int64", lengths[at[1]]), steps)
-    with loop(layer.hidden) as j:
-        for number, state in enumerate(buffers["states"]):
-            first = buffers.get(f"state{number}")
-            store(state, (*at, j), tirx.const(0, state.dtype) if first is None else first[(*at, j)])
+def run(layer: Layer, inputs: dict, results: dict) -> None:
+    """All steps of a layer; `inputs` and `results` are `Unit.buffers`."""
+    buffers, phases = inputs | results, layer.cell.phases(layer.attrs)
+    read, written = list(inputs.values()), [results["y"], *results["states"], results["scratch"]]
+    # Sequences run faster than blocks: those of a batch read the same weights.
+    sizes = (len(layer.backward), layer.blocks, layer.batch, LANES)
+    across = partial(points, sizes=sizes, read=read, written=written)
+    with across("first") as (direction, block, sequence, lane):
+        at = (direction, sequence, block * LANES + lane)
+        for number, state in enumerate(results["states"]):
+            first = inputs.get(f"state{number}")
+            store(state, at, tirx.const(0, state.dtype) if first is None else first[at])
+        store(results["scratch"], (0, *at), results["states"][0][at])
     with loop(layer.steps) as step:
-        with when(step < length):
-            forward, turned = step, length - 1 - step
-            if len(layer.backward) > 1:
-                place = tirx.Select(at[0] == 0, forward, turned)
-            else:
-                place = turned if layer.backward[0] else forward
-            row = Row(layer, at, place, buffers)
-            layer.cell.step(row)
-            with row.units as j:
-                store(buffers["y"], (place, *at, j), row.state(0, j))
-        if lengths is not None:
-            with when(step >= length), loop(layer.hidden) as j:
-                store(buffers["y"], (step, *at, j), tirx.const(0, buffers["y"].dtype))
+        for phase in phases:
+            name = phase.__name__.strip("_")
+            with across(name, step=(layer.steps, step)) as (number, direction, block, sequence, lane):
+                length = _length(layer, inputs, sequence)
+                place = _place(layer, direction, number, length)
+                sums = registers(layer.cell.gates, results["y"].dtype)
+                unit = Unit(layer, number, place, direction, sequence, block, lane, sums, buffers)
+                with when(number < length):
+                    phase(unit)
+                    if phase is phases[-1]:
+                        store(results["y"], (place, *unit.at), results["states"][0][unit.at])
+                if "lengths" in inputs and phase is phases[-1]:
+                    with when(number >= length):
+                        store(results["y"], (number, *unit.at), tirx.const(0, results["y"].dtype))
+
+
+def _length(layer: Layer, inputs: dict, sequence: ir.Expr) -> ir.Expr:
+    """The steps of a sequence."""
+    steps, lengths = tirx.IntImm("int64", layer.steps), inputs.get("lengths")
+    return steps if lengths is None else tirx.min(tirx.Cast("int64", lengths[sequence]), steps)
+
+
+def _place(layer: Layer, direction: ir.Expr, step: ir.Expr, length: ir.Expr) -> ir.Expr:
+    """Which input a step takes, and which output it gives."""
+    turned = length - 1 - step
+    if len(layer.backward) > 1:
+        return tirx.Select(direction == 0, step, turned)
+    return turned if layer.backward[0] else step

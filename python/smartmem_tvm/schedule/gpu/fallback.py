@@ -13,15 +13,16 @@ from tvm.target import Target
 from ...ir.walk import contains
 from ...target import Limits, is_gpu
 from ..core.expressions import split_index
-from ..core.nest import SERIAL, Scope, block, index, index_type
+from ..core.nest import SERIAL, Scope, index, index_type
 from ..core.rule import Rule
+from ..core.steps import points_of, within_steps
 from .launch import GpuParams, launch
 
 _THREADS = "thread_extent"
 
 
 class GpuLoops(Rule):
-    """The rule for loops of any kind: a launch for each nest, a thread for each point of its outer parallel loops."""
+    """The rule for loops of any kind: a launch for each nest and step, a thread for each point of its outer loops."""
 
     catch_all = True
 
@@ -30,9 +31,9 @@ class GpuLoops(Rule):
         if not is_gpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or on_threads(func):
             return None
         root = func.body.block
-        nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-        launches = [_launched(nest, GpuParams.of(Limits.of(target))) for nest in nests]
-        whole = s_tir.SBlock([], [], [], "root", block(*launches), alloc_buffers=list(root.alloc_buffers))
+        params = GpuParams.of(Limits.of(target))
+        launches = within_steps(root.body, lambda nest: _launched(nest, params))
+        whole = s_tir.SBlock([], [], [], "root", launches, alloc_buffers=list(root.alloc_buffers))
         return s_tir.Schedule(func.with_body(s_tir.SBlockRealize([], True, whole)))
 
 
@@ -43,7 +44,7 @@ def on_threads(func: tirx.PrimFunc) -> bool:
 
 
 def _launched(nest: tirx.Stmt, params: GpuParams) -> tirx.Stmt:
-    extents, inner = _parallel(nest)
+    extents, inner = points_of(nest)
     total = 1
     for extent in extents.values():
         total *= extent
@@ -59,28 +60,6 @@ def _launched(nest: tirx.Stmt, params: GpuParams) -> tirx.Stmt:
     types = {str(var.ty.dtype) for var in extents}
     with index_type(types.pop() if types else "int64"):
         return launch(scope, -(-total // group), group, thread)
-
-
-def _parallel(nest: tirx.Stmt) -> tuple[dict, tirx.Stmt]:
-    """The outer loops, of one index type, of which each round is a point of its own, and what is in them."""
-    loops, inside = [], nest
-    while isinstance(inside, tirx.For) and isinstance(inside.extent, tirx.IntImm) and int(inside.min) == 0:
-        loops.append(inside)
-        inside = inside.body
-    if not isinstance(inside, s_tir.SBlockRealize):
-        return {}, nest
-    spatial = [
-        value
-        for it, value in zip(inside.block.iter_vars, inside.iter_values, strict=True)
-        if it.iter_type == tirx.IterVar.DataPar
-    ]
-    extents: dict = {}
-    while loops and any(loops[0].loop_var.same_as(value) for value in spatial):
-        if extents and loops[0].loop_var.ty.dtype != next(iter(extents)).ty.dtype:
-            break
-        extents[loops[0].loop_var] = int(loops[0].extent)
-        nest = loops.pop(0).body
-    return extents, nest
 
 
 def _in_order(loop: tirx.For) -> tirx.For:

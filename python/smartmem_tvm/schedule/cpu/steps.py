@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers on a CPU: step after step, the units of each as lanes of vectors that the threads share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tvm import ir, s_tir, tirx
+from tvm.target import Target
+
+from ..._tvm import mapped
+from ...ir.kernel import substitute
+from ...ir.walk import collect, contains
+from ...target import is_cpu
+from ..core.expressions import split_index
+from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, index, index_type, scratch, split_work
+from ..core.rule import Rule
+from ..core.steps import has_steps, points_of, within_steps
+from .params import CpuParams
+
+
+class Steps(Rule):
+    """The rule for steps that wait for each other, each of them points that do not.
+
+    The last of a nest's loops over points becomes the lanes of vectors. Of the other points, which the threads share,
+    as many are computed side by side as registers hold their sums: what they all read is loaded once.
+
+    Parameters
+    ----------
+    params : CpuParams, optional
+        By default those of the target.
+    """
+
+    def __init__(self, params: CpuParams | None = None):
+        self.params = params
+
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+        """Schedule `func`, or None if the target is no CPU or the kernel has no steps."""
+        if not is_cpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
+            return None
+        root, params = func.body.block, self.params or CpuParams.of(target)
+        body = within_steps(root.body, lambda nest: _shared(nest, params))
+        whole = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(root.alloc_buffers))
+        return s_tir.Schedule(func.with_body(s_tir.SBlockRealize([], True, whole)))
+
+
+def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
+    """The points of a nest, in as many tasks as there are threads where these have enough to do."""
+    extents, inside = points_of(nest)
+    if not extents or not isinstance(inside, s_tir.SBlockRealize) or _asked(inside, [*extents][-1:]):
+        return nest
+    *outer, lane = extents
+    with index_type(str(lane.ty.dtype)):
+        side, points, scope = _side_by_side(inside, extents, params), prod(extents[var] for var in outer), Scope()
+        work = points * _stores(inside.block.body)
+        chunk, tasks = split_work(points // side, params.cores if work >= params.serial_below else 1)
+
+        def at(number) -> tirx.Stmt:
+            u, values = tirx.Var("u", lane.ty.dtype), {}
+            scope.analyzer.bind(u, ir.Range(index(0), index(side)))
+            place = split_index(number * index(side) + u, outer, extents)
+            values = {var: scope.index(value) for var, value in place.items()}
+            return scope.simplify(_together(inside, values, [(u, side, UNROLL), (lane, extents[lane], VECTOR)]))
+
+        def task(t) -> tirx.Stmt:
+            first = t * index(chunk)
+            left = index(points // side) - first
+            count = chunk if points // side % chunk == 0 else tirx.min(index(chunk), left)
+            return scope.loop(count, lambda i: at(first + i), most=chunk)
+
+        return scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)
+
+
+def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams) -> int:
+    """How many points of the outer loops, one after the other, are computed at once.
+
+    A divisor of the innermost one's extent, or a multiple of it that divides that of the two: so these are a box.
+    """
+    *outer, lane = extents
+    vectors = -(-extents[lane] // params.lanes) * sum(prod(map(int, each.shape)) for each in inside.block.alloc_buffers)
+    if not outer or not vectors or _asked(inside, outer):
+        return 1
+    most = max(1, params.registers * 3 // 4 // vectors)
+    first = _divisor(extents[outer[-1]], most)
+    if first < extents[outer[-1]] or len(outer) == 1:
+        return first
+    return first * _divisor(extents[outer[-2]], most // first)
+
+
+def _divisor(number: int, most: int) -> int:
+    return next(each for each in range(min(number, most), 0, -1) if number % each == 0)
+
+
+def _asked(inside: s_tir.SBlockRealize, variables: Sequence) -> bool:
+    """Whether it depends on one of these loops what is executed, and how often."""
+    pairs = zip(inside.block.iter_vars, inside.iter_values, strict=True)
+    those = [it.var for it, value in pairs if any(value.same_as(each) for each in variables)]
+    asked = [each.condition for each in collect(inside.block.body, tirx.IfThenElse)]
+    asked += [each.extent for each in collect(inside.block.body, tirx.For)]
+    return any(contains(expr, ir.Var, lambda var: any(var.same_as(each) for each in those)) for expr in asked)
+
+
+def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple]) -> tirx.Stmt:
+    """A block for all points of `axes` (variable, extent, kind of loop), statement by statement.
+
+    Each statement has loops of its own, as TVM's vectorizer gives no lane of its own to what is allocated in a loop:
+    it gets further axes here.
+    """
+    block = inside.block
+    sizes, variables = [extent for _, extent, _ in axes], [var for var, _, _ in axes]
+    own = [(each, scratch([*map(int, each.shape), *sizes], each.dtype, each.name)) for each in block.alloc_buffers]
+
+    def wide(buffer):
+        return next((each for narrow, each in own if narrow.same_as(buffer)), None)
+
+    def load(each: ir.TensorLoad):
+        buffer = wide(each.source)
+        return each if buffer is None else tirx.BufferLoad(buffer, [*each.indices[:], *variables])
+
+    def store(each: tirx.BufferStore):
+        buffer = wide(each.buffer)
+        if buffer is not None:
+            each = tirx.BufferStore(buffer, each.value, [*each.indices[:], *variables])
+        for var, extent, kind in reversed(axes):
+            new = tirx.Var(var.name, var.ty.dtype)
+            each = tirx.For(new, index(0), index(extent), kind, substitute(each, {var: new}))
+        return each
+
+    pairs = zip(block.iter_vars, inside.iter_values, strict=True)
+    body = substitute(substitute(block.body, {it.var: value for it, value in pairs}), values)
+    return allocate([each for _, each in own], mapped(body, (ir.TensorLoad, load), (tirx.BufferStore, store)))
+
+
+def _stores(stmt: tirx.Stmt) -> int:
+    """How often a vector is stored."""
+    if isinstance(stmt, tirx.For):
+        return int(stmt.extent) * _stores(stmt.body)
+    if isinstance(stmt, tirx.SeqStmt):
+        return sum(map(_stores, stmt.seq))
+    if isinstance(stmt, tirx.IfThenElse):
+        return _stores(stmt.then_case) + (_stores(stmt.else_case) if stmt.else_case else 0)
+    return 1
