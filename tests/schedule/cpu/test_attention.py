@@ -53,6 +53,23 @@ def test_a_softmax_joins_the_product_before_it(check, rows, keys):
     check([q, k], topi.nn.softmax(scores_of(q, k)), lambda q, k: softmax(q @ k.transpose(0, 2, 1) * SCALE), "RowChains")
 
 
+@pytest.mark.parametrize("along", [True, False])
+def test_rows_that_lie_along_the_depth_are_read_where_they_are(check, along):
+    """A copy of weights would be as large as they are."""
+    q = te.placeholder((3, 31, 16) if along else (3, 16, 31), name="q")
+    k = te.placeholder((3, 49, 16), name="k")
+    d = te.reduce_axis((0, 16), "d")
+
+    def product(b, i, j):
+        return te.sum((q[b, i, d] if along else q[b, d, i]) * k[b, j, d], d)
+
+    def reference(q, k):
+        return softmax((q if along else q.transpose(0, 2, 1)) @ k.transpose(0, 2, 1))
+
+    text = check([q, k], topi.nn.softmax(te.compute((3, 31, 49), product)), reference, "RowChains").script()
+    assert (" left = " in text) != along
+
+
 def test_a_mask_that_selects(check):
     """Conditions cannot be vectorised: that stage runs element by element, the others as ever."""
     check(*causal_attention(2, 30, 16, -1e9), "RowChains")

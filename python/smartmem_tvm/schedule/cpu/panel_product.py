@@ -16,7 +16,7 @@ from ...ir.index_map import is_if_then_else
 from ...ir.kernel import Stage, substitute
 from ...ir.walk import collect, contains, loads
 from ..core.decisions import decide
-from ..core.expressions import has_select, uses
+from ..core.expressions import Walk, has_select, uses
 from ..core.nest import allocate, block, index, scratch, store
 from .accumulators import Accumulators
 from .params import CpuParams
@@ -121,13 +121,19 @@ class PanelProduct:
     def multiply(self, finish: Stage | None) -> tirx.Stmt:
         """The product of the block at hand, finished by the element-wise stage `finish` if there is one."""
         left, stage = self.product.left, self.stage
-        if isinstance(left, ir.TensorLoad) and self.stages.is_local(left):
+        if isinstance(left, ir.TensorLoad) and (self.stages.is_local(left) or self._lies_along(left)):
             return self._panels(
                 lambda row, k: self.stages.value(left, row, self.stages.point(stage, row, None, k)), finish
             )
         rows = scratch([self.stages.rows, self.depth], left.ty.dtype, "left")
         pack = self.scope.loop(self.stages.rows, lambda row: self._pack_row(rows, row), "row")
         return allocate([rows], block(pack, self._panels(lambda row, k: rows[row, k], finish)))
+
+    def _lies_along(self, left: ir.TensorLoad) -> bool:
+        """Whether a tensor's rows lie along the depth as they would in a copy: weights, most of all."""
+        if len(self.stage.reduction) > 1:
+            return False
+        return Walk(self.stage.extents).load_stride(left, self.stage.reduction[-1]) == 1
 
     def _pack_row(self, rows, row) -> tirx.Stmt:
         left, lanes, var = self.product.left, self.params.lanes, self.stage.reduction[-1]
