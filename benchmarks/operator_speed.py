@@ -2,6 +2,7 @@
 """Single operators, and pairs of an operator and a view, beside ONNX Runtime on one thread, in turns.
 
     python benchmarks/operator_speed.py
+    TVM_NUM_THREADS=16 python benchmarks/operator_speed.py --only "lstm of 512 units" --threads 16 -o FILE
     python benchmarks/operator_speed.py --only "transposed, 1d" "dilated"
 
 Networks of the audit have what their authors chose; here are windows, strides, axes and shapes that others choose. The
@@ -134,6 +135,13 @@ CASES = {
     "local response": one((1, 96, 55, 55), "LRN", size=5),
     "reflected border": one((1, 64, 64, 64), "Pad", _ints(0, 0, 3, 3, 0, 0, 3, 3), mode="reflect"),
     "cubic": one((1, 16, 64, 64), "Resize", np.array([], "float32"), _SCALES, mode="cubic"),
+    "lstm of 512 units": one((50, 1, 512), "LSTM", (1, 2048, 512), (1, 2048, 512), (1, 4096), hidden_size=512),
+    "lstm of 100 units, both ways, three sequences": one(
+        (40, 3, 64), "LSTM", (2, 400, 64), (2, 400, 100), (2, 800), hidden_size=100, direction="bidirectional"
+    ),
+    "gru of 256 units, four sequences": one(
+        (50, 4, 256), "GRU", (1, 768, 256), (1, 768, 256), (1, 1536), hidden_size=256, linear_before_reset=1
+    ),
     "transposed tensor": one((64, 256, 196), "Transpose", perm=[2, 1, 0]),
 }
 
@@ -143,19 +151,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES), metavar="NAME")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--threads", type=int, default=1, metavar="N")
     args = parser.parse_args()
     from smartmem_tvm.bench.machine import machine
 
     rows = json.loads(args.output.read_text(encoding="utf-8"))["rows"] if args.output.exists() else {}
     for name in args.only:
-        rows[name] = measure(CASES[name])
+        rows[name] = measure(CASES[name], args.threads)
         with whole(args.output) as path:
-            path.write_text(json.dumps({"machine": machine(1), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+            path.write_text(
+                json.dumps({"machine": machine(args.threads), "rows": rows}, indent=1) + "\n", encoding="utf-8"
+            )
         print(name, json.dumps(rows[name]), flush=True)
     return 0 if all(rows[name]["error"] < _TOLERANCE for name in args.only) else 1
 
 
-def measure(case: Case) -> dict:
+def measure(case: Case, threads: int = 1) -> dict:
     """Least microseconds of ONNX Runtime and of ours, the error between them, and the rules that made the kernels."""
     import onnxruntime
     import tvm
@@ -165,13 +176,13 @@ def measure(case: Case) -> dict:
     from smartmem_tvm.target import host_target
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     given = np.random.default_rng(1).standard_normal(case.shape).astype("float32")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "case.onnx")
         onnx.save(case.model(), path)
         session = onnxruntime.InferenceSession(path, options)
-        compiled = sm.compile(sm.from_onnx(path), tvm.target.Target({**host_target().export(), "num-cores": 1}))
+        compiled = sm.compile(sm.from_onnx(path), tvm.target.Target({**host_target().export(), "num-cores": threads}))
     (want,), found = session.run(None, {"x": given}), compiled.run(given)[0]
     runs = {"onnxruntime": lambda: session.run(None, {"x": given}), "ours": inference(compiled.vm, [given])}
     return {

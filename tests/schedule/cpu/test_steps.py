@@ -67,3 +67,9 @@ def test_sequences_of_several_lengths_are_not_side_by_side():
 @pytest.mark.parametrize(("hidden", "parallel"), [(64, False), (512, True)])
 def test_threads_share_what_is_worth_waking_them(hidden, parallel):
     assert ("T.parallel" in scheduled(recurrent_layer("LSTM", hidden, 2, 1))) == parallel
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_gates_are_clipped_and_cells_are_not(op):
+    """An LSTM's cell grows beyond the clip in some steps."""
+    check(recurrent_layer(op, 32, 12, 3, clip=0.5))

@@ -156,11 +156,15 @@ class Unit:
         return self.buffers["p"][(self.direction, _PEEPHOLES[gate], self.at[-1])] * state
 
     def activate(self, number: int, value):
-        """The activation of this number, after the clip."""
+        """The activation of this number for a gate, after the clip."""
         clip = self.layer.attrs.get("clip", 0.0)
         if clip:
             bound = tirx.const(clip, value.ty.dtype)
             value = tirx.max(tirx.min(value, bound), -bound)
+        return self.function(number, value)
+
+    def function(self, number: int, value):
+        """The activation of this number of a value as it is: ONNX Runtime clips gates, and not an LSTM's cell."""
         forward, *backward = [each[number] for each in self.layer.activations]
         if not backward or backward[0] is forward:
             return forward(value)
@@ -229,7 +233,7 @@ def _lstm(unit: Unit) -> None:
     unit.set_sum(cell, unit.activate(1, unit.sum(cell)))
     unit.set_cell(unit.sum(forget) * unit.cell() + unit.sum(taken) * unit.sum(cell))
     gate = unit.activate(0, unit.sum(out) + unit.peephole("output", unit.cell()))
-    unit.set_hidden(gate * unit.activate(2, unit.cell()))
+    unit.set_hidden(gate * unit.function(2, unit.cell()))
 
 
 def _gru(attrs: dict) -> tuple:
