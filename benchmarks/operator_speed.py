@@ -2,7 +2,7 @@
 """Single operators, and pairs of an operator and a view, beside ONNX Runtime on one thread, in turns.
 
     python benchmarks/operator_speed.py
-    TVM_NUM_THREADS=16 python benchmarks/operator_speed.py --only "lstm of 512 units" --threads 16 -o FILE
+    python benchmarks/operator_speed.py --only "lstm of 512 units" --threads 16 -o FILE
     python benchmarks/operator_speed.py --only "transposed, 1d" "dilated"
 
 Networks of the audit have what their authors chose; here are windows, strides, axes and shapes that others choose. The
@@ -153,7 +153,12 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     args = parser.parse_args()
+    if args.threads > 1 and args.output == RESULTS:
+        parser.error(f"{RESULTS.name} is of one thread: name another file for {args.threads} with -o.")
     from smartmem_tvm.bench.machine import machine
+    from smartmem_tvm.tune.host import set_threads
+
+    set_threads(args.threads)
 
     rows = json.loads(args.output.read_text(encoding="utf-8"))["rows"] if args.output.exists() else {}
     for name in args.only:
@@ -177,6 +182,7 @@ def measure(case: Case, threads: int = 1) -> dict:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     given = np.random.default_rng(1).standard_normal(case.shape).astype("float32")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "case.onnx")

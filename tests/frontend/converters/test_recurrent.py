@@ -4,11 +4,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from recurrent_layer import GATES
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import from_onnx
 
 STEPS, BATCH, WIDTH, HIDDEN = 4, 3, 5, 6
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
 def _layer(build, op, optional=(), lengths=None, outputs=None, **attributes):

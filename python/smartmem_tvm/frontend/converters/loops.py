@@ -12,6 +12,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from smartmem_tvm.frontend.converters.node import Node, dtype_of, shape_of
+from smartmem_tvm.ir.index_map import unflatten
 
 Output = tuple[Sequence[int], str]
 
@@ -78,7 +79,7 @@ def rows_kernel(
     def nest(read: list, written: list) -> None:
         # One loop: TVM's threads know no parallel loop within another.
         with T.parallel(_index(0), _index(prod(rows))) as number, T.sblock(name):
-            row = _split(T.axis.spatial(_index(prod(rows)), number), rows)
+            row = unflatten(T.axis.spatial(_index(prod(rows)), number), [*map(_index, rows)])
             _touches(read, written)
             body(row, read, written)
 
@@ -133,13 +134,6 @@ def when(condition) -> Iterator[None]:
     """``with when(condition)``: only then."""
     with T.If(condition), T.Then():
         yield
-
-
-def _split(number: ir.Expr, sizes: Sequence[int]) -> list[ir.Expr]:
-    """The indices of a row from its number, the last one running fastest."""
-    return [
-        tirx.floormod(tirx.floordiv(number, _index(prod(sizes[n + 1 :]))), _index(sizes[n])) for n in range(len(sizes))
-    ]
 
 
 def _index(value: int) -> tirx.IntImm:

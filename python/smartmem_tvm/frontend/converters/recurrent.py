@@ -19,6 +19,7 @@ from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell,
 
 _BACKWARD = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _TIME_FIRST = [1, 0, 2]  # exchanges the first two axes of an input or a state
+_UNITS = 2  # the axis of hidden units in weights, biases and states
 
 
 def recurrent(node: Node) -> relax.Expr:
@@ -30,8 +31,7 @@ def recurrent(node: Node) -> relax.Expr:
     tensors = _tensors(node, cell, len(backward))
     steps, batch, _, _, units = shape_of(tensors["x"])
     hidden, working = shape_of(node.inputs[2])[-1], dtype_of(tensors["x"])
-    functions = _activations(node, cell, len(backward))
-    layer = Layer(cell, steps, batch, hidden, units // LANES, backward, functions, node.attrs)
+    layer = Layer(cell, steps, batch, hidden, backward, _activations(node, cell, len(backward)), node.attrs)
     sizes = (len(backward), batch, units)
     outputs = [(shape, working) for shape in ((steps, *sizes), *[sizes] * len(cell.initial), layer.scratch)]
 
@@ -69,33 +69,31 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
     def time_first(position: int) -> relax.Expr:
         return node.emit(relax.op.permute_dims(wide(position), _TIME_FIRST)) if batch_first else wide(position)
 
-    def units(expr: relax.Expr, sizes: Sequence[int], axis: int) -> relax.Expr:
-        """An operand of these sizes whose `axis` numbers hidden units, filled up to whole vectors."""
+    def units(expr: relax.Expr, sizes: Sequence[int]) -> relax.Expr:
+        """An operand of these sizes, the third of which numbers hidden units, filled up to whole vectors."""
         expr = node.emit(relax.op.reshape(expr, sizes))
         if not hidden % LANES:
             return expr
         widths = [0] * (2 * len(sizes))
-        widths[2 * axis + 1] = -hidden % LANES
+        widths[2 * _UNITS + 1] = -hidden % LANES
         return node.emit(relax.op.nn.pad(expr, widths))
 
-    found = {"r": _in_blocks(node, units(wide(2), (directions, cell.gates, hidden, hidden), 2))}
-    of_input = None
-    if node.input(3) is not None:
-        bias = units(wide(3), (directions, 2 * cell.gates, hidden), 2)
-        of_input, last = _biases(node, bias)
+    found = {"r": _in_blocks(node, units(wide(2), (directions, cell.gates, hidden, hidden)))}
+    has_bias = node.input(3) is not None
+    bias, last = _biases(node, units(wide(3), (directions, 2 * cell.gates, hidden))) if has_bias else (None, None)
     if node.attrs.get("linear_before_reset", 0):
         rows = (directions, shape_of(found["r"])[1] * LANES)
-        found["rb"] = constant(np.zeros(rows), working) if node.input(3) is None else last
-    weights = units(wide(1), (directions, cell.gates, hidden, shape_of(node.inputs[1])[-1]), 2)
-    found["x"] = _projected(node, time_first(0), weights, of_input)
+        found["rb"] = last if has_bias else constant(np.zeros(rows), working)
+    weights = units(wide(1), (directions, cell.gates, hidden, shape_of(node.inputs[1])[-1]))
+    found["x"] = _projected(node, time_first(0), weights, bias)
     for number, position in enumerate(cell.initial):
         if node.input(position) is not None:
             state = time_first(position)
-            found[f"state{number}"] = units(state, shape_of(state), 2)
+            found[f"state{number}"] = units(state, shape_of(state))
     if node.input(4) is not None:
         found["lengths"] = node.inputs[4]
     if node.input(7) is not None:
-        found["p"] = units(wide(7), (directions, 3, hidden), 2)
+        found["p"] = units(wide(7), (directions, 3, hidden))
     return found
 
 

@@ -54,18 +54,20 @@ class Layer:
     ----------
     hidden : int
         Units of a state.
-    blocks : int
-        Vectors of `LANES` units that hold them. What is beyond `hidden` in the last one is never read by another unit.
     """
 
     cell: Cell
     steps: int
     batch: int
     hidden: int
-    blocks: int
     backward: tuple[bool, ...]  # for each direction
     activations: list[list[Function]]  # of each direction
     attrs: dict
+
+    @property
+    def blocks(self) -> int:
+        """Vectors of units that hold the state. No other unit reads what is beyond `hidden` in the last one."""
+        return -(-self.hidden // LANES)
 
     @property
     def scratch(self) -> tuple[int, ...]:

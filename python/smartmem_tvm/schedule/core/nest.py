@@ -89,6 +89,25 @@ class Scope:
 
         return loop(extent, bound, name, kind)
 
+    def tasks(
+        self, total: int, parts: int, body: Callable, name: str = "i", around: Callable = lambda nest: nest
+    ) -> tirx.Stmt:
+        """``body(0)`` to ``body(total - 1)`` in at most `parts` equal tasks, in parallel if there are several.
+
+        Parameters
+        ----------
+        around : callable
+            What a task makes of its loop: memory of its own, most of all.
+        """
+        chunk, count = split_work(total, parts)
+
+        def task(t) -> tirx.Stmt:
+            first = t * index(chunk)
+            length = chunk if total % chunk == 0 else tirx.min(index(chunk), index(total) - first)
+            return around(self.loop(length, lambda i: body(first + i), name, most=chunk))
+
+        return self.loop(count, task, "task", PARALLEL if count > 1 else SERIAL)
+
     def nest(
         self, vars_: Sequence, extents: Mapping, body: Callable, name: str = "r", kind: Callable = lambda var: SERIAL
     ) -> tirx.Stmt:

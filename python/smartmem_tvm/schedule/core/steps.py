@@ -19,12 +19,19 @@ def has_steps(func: tirx.PrimFunc) -> bool:
     return contains(func.body, s_tir.SBlock, lambda each: any(it.iter_type == _SCANS for it in each.iter_vars))
 
 
-def within_steps(body: tirx.Stmt, make: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx.Stmt:
-    """The nests of `body` replaced by what `make` makes of each; loops that blocks scan stay around them, in order."""
+def nest_by_nest(func: tirx.PrimFunc, make: Callable[[tirx.Stmt], tirx.Stmt]) -> s_tir.Schedule:
+    """`func` with what `make` makes of each of its nests; loops that blocks scan stay around them, in order."""
+    root = func.body.block
+    body = _within_steps(root.body, make)
+    whole = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(root.alloc_buffers))
+    return s_tir.Schedule(func.with_body(s_tir.SBlockRealize([], True, whole)))
+
+
+def _within_steps(body: tirx.Stmt, make: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx.Stmt:
     if isinstance(body, tirx.SeqStmt):
-        return block(*(within_steps(each, make) for each in body.seq))
+        return block(*(_within_steps(each, make) for each in body.seq))
     if isinstance(body, tirx.For) and contains(body.body, s_tir.SBlockRealize, lambda each: _scans(each, body)):
-        return tirx.For(body.loop_var, body.min, body.extent, SERIAL, within_steps(body.body, make))
+        return tirx.For(body.loop_var, body.min, body.extent, SERIAL, _within_steps(body.body, make))
     return make(body)
 
 

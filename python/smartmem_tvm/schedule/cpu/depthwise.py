@@ -30,7 +30,7 @@ from tvm import tirx
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide
 from ..core.expressions import has_select, split_index
-from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, split_work, store
+from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from .lone_window import LoneWindow, lone_window_of
 from .params import CpuParams
 from .rule import CpuRule
@@ -137,8 +137,6 @@ class _Emitter:
         outer, c = self.window.outer, self.choice
         sizes = {"plane": prod(self.extents[v] for v in outer)}
         sizes |= {"band": -(-self.lines // c.lines), "block": -(-self.channels // c.block)}
-        chunk, tasks = split_work(prod(sizes.values()), c.tasks)
-        total = prod(sizes.values())
 
         def one(number):
             at = split_index(number, list(sizes), sizes)
@@ -147,13 +145,10 @@ class _Emitter:
             first = self._start(at["band"], c.lines, self.lines)
             return self._band(place, first, self._start(at["block"], c.block, self.channels))
 
-        def task(t):
-            first = t * index(chunk)
-            count = chunk if total % chunk == 0 else tirx.min(index(chunk), index(total) - first)
-            body = self.scope.loop(count, lambda n: one(first + n), "n", most=chunk)
+        def with_band(body):
             return allocate([self.band.buffer], block(self.band.fill(self.scope, self.params), body))
 
-        return self.scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)
+        return self.scope.tasks(prod(sizes.values()), c.tasks, one, "n", with_band)
 
     def _start(self, number, size: int, total: int):
         """Where a piece begins; the last one overlaps the one before it where it would be shorter."""

@@ -173,12 +173,4 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
         computed = scope.loop(wide, compute, "j", most=side)
         return allocate([turned, lines], block(computed, turn(turned, lines, side, params.lanes, scope), tile(leave)))
 
-    total = rows * down * across
-    chunk, tasks = split_work(total, choice.tasks)
-
-    def share(s):
-        first = s * chunk
-        count = chunk if total % chunk == 0 else tirx.min(index(chunk), index(total) - first)
-        return scope.loop(count, lambda t: task(first + t), "tile", most=chunk)
-
-    return scope.loop(tasks, share, "task", PARALLEL if tasks > 1 else SERIAL)
+    return scope.tasks(rows * down * across, choice.tasks, task, "tile")

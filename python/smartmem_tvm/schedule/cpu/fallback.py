@@ -7,8 +7,7 @@ from tvm import tirx
 
 from ...ir.kernel import Kernel, substitute
 from ..core.expressions import split_index
-from ..core.nest import PARALLEL, SERIAL, Scope, block, split_work
-from ..core.nest import index as _index
+from ..core.nest import Scope, block
 from .params import CpuParams
 from .rule import CpuRule
 
@@ -29,7 +28,6 @@ class Fallback(CpuRule):
         for extent in stage.extents.values():
             work *= extent
         wanted = params.cores * params.tasks_per_core if work >= params.serial_below else 1
-        chunk, tasks = split_work(points, wanted)
 
         def at(flat) -> tirx.Stmt:
             place = split_index(flat, stage.spatial, stage.extents)
@@ -37,9 +35,4 @@ class Fallback(CpuRule):
             total = scope.nest(stage.reduction, stage.extents, lambda point: substitute(stage.body, {**place, **point}))
             return block(start, total)
 
-        def task(t):
-            first = t * chunk
-            count = chunk if points % chunk == 0 else tirx.min(_index(chunk), _index(points) - first)
-            return scope.loop(count, lambda i: at(first + i), "i", most=chunk)
-
-        return scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)
+        return scope.tasks(points, wanted, at)

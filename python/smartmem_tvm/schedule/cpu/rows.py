@@ -20,7 +20,7 @@ from ...ir.walk import loads
 from ..core.contraction import contraction_of
 from ..core.decisions import decide
 from ..core.expressions import Walk, accesses_of, fusable_suffix, has_select, piece_length, replace_loads, split_index
-from ..core.nest import PARALLEL, SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, split_work, store
+from ..core.nest import SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, store
 from ..core.pieces import pieces
 from ..core.reduction import combiner_of, last_part, reduction_of
 from ..core.row_space import RowSpace, row_space_of
@@ -148,22 +148,17 @@ class _Emitter:
         total, keys = 1, [fresh(f"row{n}") for n in range(len(extents))]
         for extent in extents:
             total *= extent
-        chunk, tasks = split_work(total, self.choice.tasks)
         sizes = dict(zip(keys, extents, strict=True))
+        self.buffers: dict = {}
 
-        def task(t):
-            first = t * chunk
-            count = chunk if total % chunk == 0 else tirx.min(index(chunk), index(total) - first)
+        def one(number):
+            place = split_index(number, keys, sizes)
+            return body([self.scope.analyzer.simplify(place[k]) for k in keys])
 
-            def one(r):
-                place = split_index(first + r, keys, sizes)
-                return body([self.scope.analyzer.simplify(place[k]) for k in keys])
-
-            self.buffers: dict = {}
-            nest = self.scope.loop(count, one, "row", most=chunk)
+        def with_buffers(nest):
             return allocate(list(self.buffers.values()), nest)
 
-        return self.scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)
+        return self.scope.tasks(total, self.choice.tasks, one, "row", with_buffers)
 
     def _row(self, rows: list, width: int) -> tirx.Stmt:
         self.width = width

@@ -13,10 +13,10 @@ from ..._tvm import mapped
 from ...ir.kernel import substitute
 from ...ir.walk import collect, contains
 from ...target import is_cpu
-from ..core.expressions import split_index
-from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, index, index_type, scratch, split_work
+from ..core.expressions import largest_divisor, split_index
+from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_type, scratch
 from ..core.rule import Rule
-from ..core.steps import has_steps, points_of, within_steps
+from ..core.steps import has_steps, nest_by_nest, points_of
 from .params import CpuParams
 
 # Vectors stored in a step from which threads share them. On 16 cores 3,000 to 5,000 take as long as waking them.
@@ -42,10 +42,8 @@ class Steps(Rule):
         """Schedule `func`, or None if the target is no CPU or the kernel has no steps."""
         if not is_cpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
             return None
-        root, params = func.body.block, self.params or CpuParams.of(target)
-        body = within_steps(root.body, lambda nest: _shared(nest, params))
-        whole = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(root.alloc_buffers))
-        return s_tir.Schedule(func.with_body(s_tir.SBlockRealize([], True, whole)))
+        params = self.params or CpuParams.of(target)
+        return nest_by_nest(func, lambda nest: _shared(nest, params))
 
 
 def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
@@ -57,22 +55,15 @@ def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
     with index_type(str(lane.ty.dtype)):
         side, points, scope = _side_by_side(inside, extents, params), prod(extents[var] for var in outer), Scope()
         work = points * _stores(inside.block.body)
-        chunk, tasks = split_work(points // side, params.cores if work >= _WORTH_WAKING else 1)
 
         def at(number) -> tirx.Stmt:
-            u, values = tirx.Var("u", lane.ty.dtype), {}
+            u = fresh("u")
             scope.analyzer.bind(u, ir.Range(index(0), index(side)))
             place = split_index(number * index(side) + u, outer, extents)
             values = {var: scope.index(value) for var, value in place.items()}
             return scope.simplify(_together(inside, values, [(u, side, UNROLL), (lane, extents[lane], VECTOR)]))
 
-        def task(t) -> tirx.Stmt:
-            first = t * index(chunk)
-            left = index(points // side) - first
-            count = chunk if points // side % chunk == 0 else tirx.min(index(chunk), left)
-            return scope.loop(count, lambda i: at(first + i), most=chunk)
-
-        return scope.loop(tasks, task, "task", PARALLEL if tasks > 1 else SERIAL)
+        return scope.tasks(points // side, params.cores if work >= _WORTH_WAKING else 1, at)
 
 
 def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams) -> int:
@@ -85,14 +76,10 @@ def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams)
     if not outer or not vectors or _asked(inside, outer):
         return 1
     most = max(1, params.registers * 3 // 4 // vectors)
-    first = _divisor(extents[outer[-1]], most)
+    first = largest_divisor(extents[outer[-1]], most)
     if first < extents[outer[-1]] or len(outer) == 1:
         return first
-    return first * _divisor(extents[outer[-2]], most // first)
-
-
-def _divisor(number: int, most: int) -> int:
-    return next(each for each in range(min(number, most), 0, -1) if number % each == 0)
+    return first * largest_divisor(extents[outer[-2]], most // first)
 
 
 def _asked(inside: s_tir.SBlockRealize, variables: Sequence) -> bool:
@@ -126,7 +113,7 @@ def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple]) 
         if buffer is not None:
             each = tirx.BufferStore(buffer, each.value, [*each.indices[:], *variables])
         for var, extent, kind in reversed(axes):
-            new = tirx.Var(var.name, var.ty.dtype)
+            new = fresh(var.name)
             each = tirx.For(new, index(0), index(extent), kind, substitute(each, {var: new}))
         return each
 

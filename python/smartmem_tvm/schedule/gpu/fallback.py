@@ -15,7 +15,7 @@ from ...target import Limits, is_gpu
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, Scope, index, index_type
 from ..core.rule import Rule
-from ..core.steps import points_of, within_steps
+from ..core.steps import nest_by_nest, points_of
 from .launch import GpuParams, launch
 
 _THREADS = "thread_extent"
@@ -30,11 +30,8 @@ class GpuLoops(Rule):
         """Schedule `func`, or None if the target is no GPU or the kernel has its threads already."""
         if not is_gpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or on_threads(func):
             return None
-        root = func.body.block
         params = GpuParams.of(Limits.of(target))
-        launches = within_steps(root.body, lambda nest: _launched(nest, params))
-        whole = s_tir.SBlock([], [], [], "root", launches, alloc_buffers=list(root.alloc_buffers))
-        return s_tir.Schedule(func.with_body(s_tir.SBlockRealize([], True, whole)))
+        return nest_by_nest(func, lambda nest: _launched(nest, params))
 
 
 def on_threads(func: tirx.PrimFunc) -> bool:
