@@ -57,6 +57,14 @@ def test_whoever_reads_an_input_looks_at_it(target):
     assert len(found[False]) == 1 and found[True]
 
 
+def test_what_a_cuda_graph_is_given_belongs_to_its_caller():
+    """Weights and tensors of the machine are parameters of the function that holds a graph's kernels."""
+    mod = lowered(model(lambda x: op.nn.softmax(layers(x)), (5, 7)), "cuda")
+    assert any("capture" in gvar.name_hint for gvar, _ in mod.functions_items())
+    found = trusting(mod)
+    assert len(found[False]) == 1 and len(found[True]) > 1
+
+
 def test_a_kernel_that_is_called_with_both():
     """The same kernel for an input and for what it made of that."""
     found = trusting(lowered(model(lambda x: op.cumsum(op.cumsum(x, axis=0), axis=0), (5, 7))))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tvm import IRModule, ir, relax, tirx
 
 from ..ir.walk import collect
+from ..transform.capture_graphs import runs_graph
 from ..tune.parameters import has_fixed_shapes
 
 UNCHECKED = "smartmem.unchecked_arguments"
@@ -31,10 +32,8 @@ def trust_own_tensors(lowered: IRModule) -> IRModule:
         Code of the virtual machine.
     """
     kernels = {g: f for g, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc) and has_fixed_shapes(f)}
-    functions = [func for _, func in lowered.functions_items() if isinstance(func, relax.Function)]
     called, mentioned = dict.fromkeys(kernels, 0), dict.fromkeys(kernels, 0)
-    for func in functions:
-        own = _own_tensors(func)
+    for func, own in own_tensors(lowered).items():
         for call in collect(func, ir.Call):
             if call.op in called and all(isinstance(arg, ir.Constant) or arg in own for arg in call.args):
                 called[call.op] += 1
@@ -48,20 +47,35 @@ def trust_own_tensors(lowered: IRModule) -> IRModule:
     return marked
 
 
-def _own_tensors(func: relax.Function) -> set:
-    """The variables that stand for tensors that a function has made, or for weights."""
-    attrs = func.attrs or {}
-    own = set(func.params[int(attrs["num_input"]) :]) if "num_input" in attrs else set()
-    for binding in collect(func, relax.VarBinding):
-        value = binding.value
-        if isinstance(value, ir.Call):
-            name = getattr(value.op, "name", None) or getattr(value.op, "global_symbol", None)
-            made = name == _ALLOCATES or (name in _MOVES and value.args[0] in own)
-        else:
-            made = isinstance(value, ir.Var) and value in own
-        if made:
-            own.add(binding.var)
+def own_tensors(lowered: IRModule) -> dict[relax.Function, set]:
+    """For each function the variables that stand for tensors that the machine has made, or for weights.
+
+    What the function of a CUDA graph is given belongs to its one caller; what it returns it has made.
+    """
+    own, handed = {}, {}
+    functions = [(gvar, func) for gvar, func in lowered.functions_items() if isinstance(func, relax.Function)]
+    for gvar, func in sorted(functions, key=lambda item: "num_input" not in (item[1].attrs or {})):  # callers first
+        attrs = func.attrs or {}
+        weights = func.params[int(attrs["num_input"]) :] if "num_input" in attrs else handed.get(gvar, ())
+        held = own[func] = set(weights)
+        for binding in collect(func, relax.VarBinding):
+            value = binding.value
+            if _is_own(value, held):
+                held.add(binding.var)
+            elif isinstance(value, ir.Call) and runs_graph(value):
+                graph, arguments = value.args[1].fields[:2]
+                pairs = zip(lowered[graph].params, arguments.fields, strict=True)
+                held.add(binding.var)
+                handed[graph] = [param for param, arg in pairs if isinstance(arg, ir.Constant) or arg in held]
     return own
+
+
+def _is_own(value: ir.Expr, held: set) -> bool:
+    """Whether a value is a tensor that the machine makes here, or one that is held already."""
+    if not isinstance(value, ir.Call):
+        return (value.tuple_value if isinstance(value, relax.TupleGetItem) else value) in held
+    name = getattr(value.op, "name", None) or getattr(value.op, "global_symbol", None)
+    return name == _ALLOCATES or (name in _MOVES and value.args[0] in held)
 
 
 def without_checks(host: IRModule) -> IRModule:

@@ -67,7 +67,7 @@ def kernels_per_graph(mod: IRModule) -> list[int]:
     mod : tvm.IRModule
         After `CaptureGraphs`, memory not lowered any further.
     """
-    launches = [call for name in public_functions(mod) for call in _calls(mod[name]) if _runs_graph(call)]
+    launches = [call for name in public_functions(mod) for call in _calls(mod[name]) if runs_graph(call)]
     return [sum(is_launch(mod, call) for call in _calls(mod[each.args[1].fields[0]])) for each in launches]
 
 
@@ -76,6 +76,7 @@ def _calls(func: relax.Function) -> list[ir.Call]:
     return [value for value in values if isinstance(value, ir.Call)]
 
 
-def _runs_graph(call: ir.Call) -> bool:
+def runs_graph(call: ir.Call) -> bool:
+    """Whether a call launches a CUDA graph: its second argument has the function that was recorded, and its tensors."""
     called = call.args[0] if call.args else None
     return isinstance(called, relax.ExternFunc) and called.global_symbol == RECORD
