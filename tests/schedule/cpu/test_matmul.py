@@ -370,7 +370,7 @@ def test_a_copy_across_the_lines_of_an_operand_costs_more_than_one_along_them():
             ),
         )
         kernel = Matmul().prepare(parse(te.create_prim_func([x, w, out])))
-        return Matmul.plan(kernel, CpuParams(), [each for each in kernel.inputs if each.name == "w"])
+        return Matmul.plan(kernel, CpuParams(cores=1), [each for each in kernel.inputs if each.name == "w"])
 
     assert plan(True).right_constant and plan(True).left_packed
     assert not plan(False).right_constant and not plan(False).left_packed
@@ -521,7 +521,7 @@ def with_rows(rows, product, params=None):
 )
 def test_pixels_are_not_read_across_a_tensor_that_fills_the_cache(shape, weights_left):
     """They would be rows of which each step along the depth is in another line; of few channels these stay near."""
-    best = min(plans(*pointwise(*shape)), key=MatmulPlan.working)
+    best = min(plans(*pointwise(*shape), CpuParams(cores=1)), key=MatmulPlan.working)
     assert (best.rows == shape[0]) == weights_left
 
 

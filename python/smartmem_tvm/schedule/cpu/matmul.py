@@ -128,6 +128,8 @@ class MatmulEmitter:
         self.params = plan.params
         self.reduction = plan.contraction.reduction
         self.scope = Scope()
+        sizes = plan.batch, plan.rows, plan.depth
+        self.left = scratch(sizes, plan.contraction.left.ty.dtype, "left") if plan.left_shared else None
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -135,7 +137,19 @@ class MatmulEmitter:
         """The whole nest."""
         plan = self.plan
         tasks = plan.batch * plan.row_chunks.count * plan.panel_chunks.count
-        return self.scope.loop(tasks, self._task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
+        nest = self.scope.loop(tasks, self._task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
+        return nest if self.left is None else allocate([self.left], block(self._copy_left(self.left), nest))
+
+    def _copy_left(self, whole) -> tirx.Stmt:
+        """What all tasks read of the left operand, copied by all threads."""
+
+        def row(number) -> tirx.Stmt:
+            batch, at = (
+                self.scope.index(each(number, index(self.plan.rows))) for each in (tirx.floordiv, tirx.floormod)
+            )
+            return self._pack_row(whole, (batch, at), batch, at)
+
+        return self.scope.loop(self.plan.batch * self.plan.rows, row, "row", PARALLEL)
 
     def _task(self, number) -> tirx.Stmt:
         plan, simplify = self.plan, self.scope.analyzer.simplify
@@ -147,18 +161,20 @@ class MatmulEmitter:
     def task(self, batch, row_chunk, column_chunk) -> tirx.Stmt:
         """What one task does."""
         plan = self.plan
+        if self.left is not None:
+            return self._panels(Task(batch, row_chunk, column_chunk, lambda row, k: self.left[batch, row, k]))
         if not plan.left_packed:
             return self._panels(Task(batch, row_chunk, column_chunk, lambda row, k: plan.left(batch, row, k)))
         first = row_chunk * index(self.task_rows.length)
         packed = scratch([self.task_rows.longest, plan.depth], plan.contraction.left.ty.dtype, "left")
         task = Task(batch, row_chunk, column_chunk, lambda row, k: packed[row - first, k])
-        pack = self.over_rows(row_chunk, lambda r: self._pack_row(packed, r, batch, first + r))
+        pack = self.over_rows(row_chunk, lambda r: self._pack_row(packed, (r,), batch, first + r))
         return allocate([packed], block(pack, self._panels(task)))
 
-    def _pack_row(self, packed, at, batch, row) -> tirx.Stmt:
+    def _pack_row(self, packed, at: tuple, batch, row) -> tirx.Stmt:
         plan = self.plan
         left, place = plan.contraction.left, plan.point(batch, row)
-        return self.over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), at, k))
+        return self.over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), *at, k))
 
     @property
     def task_rows(self) -> Chunks:
@@ -230,10 +246,11 @@ class MatmulEmitter:
         """The panel after the one at `column`, where it lies in memory row by row; of a part, its next one."""
         plan, width = self.plan, self.plan.tile.width
         known = plan.in_panels or (plan.right_packed and plan.right_lies_in_rows)
-        if not known or plan.panels < 2 or plan.tiles_in_turn < 2:
-            return None  # the only tile of a panel waits for that one
+        ends = part is None or part.ends
+        if not known or plan.tiles_in_turn < 2 or (ends and plan.panel_chunks.length < 2):
+            return None  # the only tile of a panel waits for that one, and who has one panel needs no other
         first, after = index(0), column
-        if part is None or part.ends:
+        if ends:
             last = index((plan.panels - 1) * width)
             after = self.scope.analyzer.simplify(tirx.min(column + index(width), last))
         else:  # the last one may be shorter

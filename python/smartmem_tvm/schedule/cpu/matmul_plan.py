@@ -15,9 +15,10 @@ from ..core.expressions import Walk, chooses_along, contiguous_run, fused_index,
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
+from .matmul_tasks import Division, Tasks
 from .params import CpuParams
 from .prefetch import UNROLLED
-from .tile import Tile, best_tile, column_tiles, cycles, is_narrow, row_tiles, total_cycles
+from .tile import Tile, column_tiles, is_narrow, row_tiles, total_cycles
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
@@ -101,12 +102,45 @@ class MatmulPlan(FusedContraction):
     # -- sizes ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def tile(self) -> Tile:
-        """The register tile; where the depth is cut in parts, a panel costs what it does in the nearer cache."""
-        params, depth = self.params, self.depth
+    def division(self) -> Division:
+        """What decides the register tile and the tasks."""
+        params, panel_depth = self.params, self.depth
         if self.rows >= params.pack_reuse * max(params.tile_rows):
-            depth = min(depth, params.panel_bytes // (_FLOAT_BYTES * params.lanes))
-        return best_tile(self.rows, self.columns, params, depth)
+            # where the depth is cut in parts, a panel costs what it does in the nearer cache
+            panel_depth = min(self.depth, params.panel_bytes // (_FLOAT_BYTES * params.lanes))
+        return Division(
+            *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
+            threads=params.cores if self.parallel else 1,
+            wanted=params.tasks if self.parallel else 1,
+            near_rows=self._near_rows,
+            left=self._copy_of_left,
+            right=lambda tile: max(_FETCH, self._copy_of_right(tile)),
+            far=lambda tile: (_FAR_WEIGHT if self._packs_right(tile) else _FAR) * tile.height,
+        )
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """The register tile and the tasks: those that should be done first."""
+        return self.division.best()
+
+    @cached_property
+    def left_shared(self) -> bool:
+        """Whether the left operand is copied once for all tasks, by all threads, and not by each task for itself."""
+        return self.left_packed and self.parallel and self.division.shares_left(self.panel_chunks.count)
+
+    def _near_rows(self, tile: Tile) -> int:
+        """Rows that stay in the second-level cache."""
+        return max(1, self.params.panel_bytes // (_FLOAT_BYTES * self._length_of(self._parts_of_depth(tile))))
+
+    @property
+    def tile(self) -> Tile:
+        """The register tile."""
+        return self.tasks.tile
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """How many chunks of rows and of columns."""
+        return self.tasks.row_parts, self.tasks.column_parts
 
     @cached_property
     def panels(self) -> int:
@@ -137,9 +171,12 @@ class MatmulPlan(FusedContraction):
         A panel of weights that is read again for each tile stays in the second-level cache so. Sums are kept between
         parts. One that is copied is near as it is, and its rows may be weights that are better read on and on.
         """
-        weights = self.right_constant or self.in_panels
-        most = self.params.panel_bytes // (_FLOAT_BYTES * self.tile.width)
-        again = self.rows >= self.params.pack_reuse * self.tile.height
+        return self._parts_of_depth(self.tile)
+
+    def _parts_of_depth(self, tile: Tile) -> int:
+        weights = self.right_constant or self._right_step(tile.width) == tile.width
+        most = self.params.panel_bytes // (_FLOAT_BYTES * tile.width)
+        again = self.rows >= self.params.pack_reuse * tile.height
         if not weights or not again or self.depth <= 2 * most:
             return 1
         return -(-self.depth // self._length_of(-(-self.depth // most)))
@@ -259,17 +296,23 @@ class MatmulPlan(FusedContraction):
 
         What lies in panels already, or will (a constant, see `pack_weights`), is never copied.
         """
+        return self._packs_right(self.tile)
+
+    def _packs_right(self, tile: Tile) -> bool:
         if self.right_constant:
             return False
-        step, width = self.right_step, self.tile.width
-        return step is None or (step != width and self.rows >= self.params.pack_reuse * self.tile.height)
+        step = self._right_step(tile.width)
+        return step is None or (step != tile.width and self.rows >= self.params.pack_reuse * tile.height)
 
-    @cached_property
+    @property
     def right_step(self) -> int | None:
         """Elements between two rows of a panel of the right operand, None if it has no rows that lie in a row."""
+        return self._right_step(self.tile.width)
+
+    @cache  # noqa: B019 - a plan lives as long as its rule runs
+    def _right_step(self, width: int) -> int | None:
         b, q, j, k = fresh("b"), fresh("q"), fresh("j"), fresh("k")
-        width = self.tile.width
-        walk = Walk({b: self.batch, q: max(1, self.panels), j: width, k: self.depth})
+        walk = Walk({b: self.batch, q: max(1, self.columns // width), j: width, k: self.depth})
         value = self.right(b, q * width + j, k)
         return walk.load_stride(value, k) if walk.load_stride(value, j) == 1 else None
 
@@ -329,7 +372,8 @@ class MatmulPlan(FusedContraction):
         """
         step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
         multiplying = self.depth * step
-        return self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
+        done = self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
+        return done * self.tasks.idle
 
     def _waiting(self) -> float:
         """Cycles that a product waits for weights that it does not read in panels."""
@@ -374,61 +418,35 @@ class MatmulPlan(FusedContraction):
 
     def _copying(self) -> float:
         lanes = self.params.lanes
-        right = self.row_chunks.count * self.depth * self.columns * self._copy_of_right
-        left = self.rows * self.depth * (self._copy(self.left_packed, 1) + self._copying_across())
+        right = self.row_chunks.count * self.depth * self.columns * self._copy_of_right(self.tile)
+        left = self.rows * self.depth * self._copy_of_left
         store = _STORE_DOWN if self.stores_down else self._copy(True, self.output_run(False, lanes))
         stores = self.rows * self.columns * store
         return self.batch * (right + left + stores)
 
-    def _copying_across(self) -> float:
-        """Cycles more for an element of a left operand, where the next one of a copied row is in another line."""
+    @cached_property
+    def _copy_of_left(self) -> float:
+        """Cycles to pack an element of the left operand; more where the next one of its row is in another line."""
         b, m, k = fresh("b"), fresh("m"), fresh("k")
         walk = Walk({b: self.batch, m: self.rows, k: self.depth})
         read = [each for each in loads(self.left(b, m, k)) if uses(each, [m])]
         across = self.left_packed and not any(walk.load_stride(each, k) == 1 for each in read)
-        return _FAR_COPY if across else 0.0
+        return self._copy(self.left_packed, 1) + (_FAR_COPY if across else 0.0)
 
     # -- tasks ---------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def parts(self) -> tuple[int, int]:
-        """How many chunks of rows and of columns: those that should be done first."""
-        tiles, panels = max(1, self.rows // self.tile.height), max(1, self.panels)
-        wanted = self.params.cores * self.params.tasks_per_core if self.parallel else 1
-        near = self.rows * self.part_length * _FLOAT_BYTES // self.params.panel_bytes + 2  # chunks are of whole tiles
-        pairs = []
-        for rows in range(1, min(tiles, max(near, wanted)) + 1):
-            for columns in range(1, min(panels, wanted) + 1):
-                if self.batch * (rows - 1) * (columns - 1) < wanted:
-                    pairs.append((rows, columns))
-        return min(pairs, key=lambda pair: (self._time(*pair), pair))
-
-    def _time(self, row_parts: int, column_parts: int) -> float:
-        """Estimated cycles until the last thread is done: rounds of tasks, each multiplying and packing its share."""
-        tiles = -(-max(1, self.rows // self.tile.height) // row_parts)
-        panels = -(-max(1, self.panels) // column_parts)
-        rows, columns = tiles * self.tile.height, panels * self.tile.width
-        waiting = _FAR_WEIGHT if self.right_packed else _FAR
-        far = 0 if rows * self.part_length * _FLOAT_BYTES <= self.params.panel_bytes else waiting * self.tile.height
-        work = tiles * panels * (cycles(self.tile.height, self.tile.width, self.params, self.depth) + far)
-        left = rows * self._copy(self.left_packed, 4)
-        right = columns * (self._copy_of_right if self.right_packed else _FETCH)
-        rounds = -(-self.batch * row_parts * column_parts // (self.params.cores if self.parallel else 1))
-        return rounds * self.depth * (work + left + right)
 
     def _copy(self, packed: bool, run: int) -> float:
         """Cycles to pack one element, 0 if it is not packed."""
         return _SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
 
-    @cached_property
-    def _copy_of_right(self) -> float:
+    def _copy_of_right(self, tile: Tile) -> float:
         """Cycles to pack an element of the right operand, 0 if it is not packed."""
-        if not self.right_packed:
+        if not self._packs_right(tile):
             return 0.0
         fills = min(1.0, self.depth * self.columns * _FLOAT_BYTES / (self.params.panel_bytes * 1.5))
         far = _LINE_FAR * fills * min(1.0, self.depth / _STREAMS)
-        lines = self.tile.width * _FLOAT_BYTES / _LINE_BYTES + (self.columns * _FLOAT_BYTES % _LINE_BYTES > 0)
-        return self._copy(True, self.right_run(self.params.lanes)) + lines * (_LINE_NEAR + far) / self.tile.width
+        lines = tile.width * _FLOAT_BYTES / _LINE_BYTES + (self.columns * _FLOAT_BYTES % _LINE_BYTES > 0)
+        return self._copy(True, self.right_run(self.params.lanes)) + lines * (_LINE_NEAR + far) / tile.width
 
     @cached_property
     def row_chunks(self) -> Chunks:
@@ -478,9 +496,8 @@ class GivenPlan(MatmulPlan):
         super().__init__(plan.contraction, replace(plan.params, lanes=choice.lanes), plan.constants)
         # Set once and for all, as cached properties are.
         vars(self).update(
-            tile=Tile(choice.height, choice.width),
+            tasks=Tasks(Tile(choice.height, choice.width), choice.row_parts, choice.column_parts),
             unroll=choice.unroll,
-            parts=(choice.row_parts, choice.column_parts),
             parallel=choice.parallel,
             left_packed=choice.left_packed,
             right_packed=choice.right_packed and not self.right_constant,

@@ -150,6 +150,8 @@ class RoundedPlan(MatmulPlan):
         """Rows and columns of a block of results."""
         return Tile(SPAN, self.column_span)
 
+    left_shared = False  # what is copied is tiles
+
     @property
     def column_span(self) -> int:
         """Columns that are copied, and stored, together: lines of memory that follow each other come faster."""

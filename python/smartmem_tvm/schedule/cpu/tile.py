@@ -134,6 +134,13 @@ def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: 
 
 def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0, widths: Sequence[int] = ()) -> Tile:
     """The tile with the fewest cycles for a `rows` x `columns` result of `depth` steps, by default of any width."""
+    return good_tiles(rows, columns, params, depth, widths)[0]
+
+
+def good_tiles(
+    rows: int, columns: int, params: CpuParams, depth: int = 0, widths: Sequence[int] = (), waste: float = 1.0
+) -> list[Tile]:
+    """`best_tile`, and those that take up to `waste` times its cycles, the best ones first."""
     tiles = [
         Tile(height, width)
         for height in params.tile_rows
@@ -144,5 +151,7 @@ def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0, widths
     if not small:
         width = min(columns, params.lanes)
         small = [Tile(h, width) for h in range(1, min(rows, params.tile_rows[-1]) + 1) if fits(h, width, params)][-1:]
+    total = {tile: total_cycles(tile, rows, columns, params, depth) for tile in small}
     # equal cost: fewer, larger tiles reread the panels less often
-    return min(small, key=lambda t: (total_cycles(t, rows, columns, params, depth), -t.height * t.width))
+    best, *others = sorted(small, key=lambda t: (total[t], -t.height * t.width))
+    return [best, *(tile for tile in others if total[tile] < waste * total[best])]

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose the register tile of a product, and the tasks that it is cut into, by when the last thread is done.
+
+A tile that wastes least on one thread may leave most of many idle: 1225 columns are 20 panels of 64, of which 16
+threads take two or none, or 16 of 80.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from .chunks import Chunks
+from .params import CpuParams
+from .tile import Tile, column_tiles, cycles, good_tiles, row_tiles
+
+_WASTE = 1.3  # times the best tile's cycles, up to which a tile is looked at for what it makes of the threads
+_AS_GOOD = 1.01  # times the fewest cycles: no model is better
+_WAKE = 750  # cycles for each thread that is woken; measured with 16
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """A register tile, and chunks of rows and of columns.
+
+    Attributes
+    ----------
+    cycles : float
+        Until the last thread is done, for each step along the depth.
+    idle : float
+        Times the cycles that it would take if threads shared evenly what one does; 1 of one thread.
+    """
+
+    tile: Tile
+    row_parts: int
+    column_parts: int
+    cycles: float = 0.0
+    idle: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """A product that is to be divided.
+
+    Attributes
+    ----------
+    batch, rows, columns, depth : int
+        Its sizes.
+    panel_depth : int
+        Steps that a panel has at a time.
+    threads, wanted : int
+        What it is spread over, and the most tasks for each batch.
+    near_rows : callable
+        Of a tile, rows that stay in the second-level cache.
+    left : float
+        Cycles to bring an element of the left operand.
+    right : callable
+        Of a tile, cycles to bring an element of the right operand, for each task.
+    far : callable
+        Of a tile, cycles that a tile waits more where a task has more rows than those.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    panel_depth: int
+    params: CpuParams
+    threads: int
+    wanted: int
+    near_rows: Callable[[Tile], int]
+    left: float
+    right: Callable[[Tile], float]
+    far: Callable[[Tile], float]
+
+    def best(self) -> Tasks:
+        """The tasks that should be done first; of those that are as good as that the fewest."""
+        waste = _WASTE if self.threads > 1 else 1.0
+        tiles = good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste)
+        found = [tasks for tile in tiles for tasks in self._of_tile(tile)]
+        least = min(each.cycles for each in found)
+        good = (each for each in found if each.cycles <= _AS_GOOD * least)
+        return min(good, key=lambda each: (each.row_parts * each.column_parts, each.cycles))
+
+    def shares_left(self, column_parts: int) -> bool:
+        """Whether all tasks should read one copy of the left operand, for which threads are woken."""
+        again = self.batch * self.rows * self.left * (column_parts - 1) / self.threads
+        return self.threads > 1 and again * self.depth > _WAKE * self.threads
+
+    def _of_tile(self, tile: Tile) -> Iterator[Tasks]:
+        tiles, panels = max(1, self.rows // tile.height), max(1, self.columns // tile.width)
+        near = self.rows // self.near_rows(tile) + 2  # chunks are of whole tiles
+        task, time = self._timer(tile)
+        even = self.batch * task(self.rows, self.columns, self.left) / self.threads
+        for rows, columns in product(_counts(tiles, max(near, self.wanted)), _counts(panels, self.wanted)):
+            if self.batch * (rows - 1) * (columns - 1) < self.wanted:
+                cycles = time(rows, columns)
+                yield Tasks(tile, rows, columns, cycles, cycles / even if self.threads > 1 else 1.0)
+
+    def _last(self, tasks: list[float]) -> float:
+        """When the last thread is done with its share of a batch's tasks: as many as the others, in their order."""
+        each = -(-self.batch * len(tasks) // self.threads)
+        if each >= len(tasks):
+            return sum(tasks) * each / len(tasks)
+        shares = tasks if self.batch == 1 else tasks * 2
+        return max(sum(shares[first : first + each]) for first in range(0, len(tasks), each))
+
+    def _timer(self, tile: Tile) -> tuple[Callable[[int, int, float], float], Callable[[int, int], float]]:
+        """Cycles of a task, and those until the last thread is done, of chunks of rows and of columns."""
+        near, right, far = self.near_rows(tile), self.right(tile), self.far(tile)
+        known: dict[tuple[int, int], float] = {}
+
+        def step(height: int, width: int) -> float:
+            if (height, width) not in known:
+                known[height, width] = cycles(height, width, self.params, self.panel_depth)
+            return known[height, width]
+
+        def task(rows: int, columns: int, left: float) -> float:
+            waiting = far if rows > near else 0.0
+            widths = [(columns // tile.width, tile.width)]
+            widths += [(1, width) for width in column_tiles(columns % tile.width, self.params)]
+            heights = [(count, height) for _, count, height in row_tiles(rows, tile.height)]
+            work = sum(n * m * (step(h, w) + waiting) for n, h in heights for m, w in widths if m)
+            return work + rows * left + columns * right
+
+        def time(row_parts: int, column_parts: int) -> float:
+            rows = Chunks.of(self.rows // tile.height, row_parts).elements(tile.height, self.rows)
+            columns = Chunks.of(self.columns // tile.width, column_parts).elements(tile.width, self.columns)
+            shared = self.shares_left(columns.count)
+            left = 0.0 if shared else self.left
+            of_rows = [
+                [task(high, columns.length, left)] * (columns.count - 1) + [task(high, columns.last, left)]
+                for high in (rows.length, rows.last)
+            ]
+            last = self._last(of_rows[0] * (rows.count - 1) + of_rows[1])
+            if not shared:
+                return last
+            return last + self.batch * self.rows * self.left / self.threads + _WAKE * self.threads / self.depth
+
+        return task, time
+
+
+def _counts(units: int, most: int) -> list[int]:
+    """Numbers of chunks that units may be cut into, each with a length of its own."""
+    return sorted({-(-units // length) for length in range(1, units + 1) if -(-units // length) <= max(1, most)})
