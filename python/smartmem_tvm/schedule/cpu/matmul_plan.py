@@ -26,6 +26,7 @@ _STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are next to
 _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of rows
 _LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles for a line that is copied, and more as the operand fills the cache
+_FEW_TILES, _ASKED_STEPS = 32, 256  # of a panel that a thread has to itself, and along the depth of a part of it
 _STREAMS = 128  # rows at the same time, from which on a processor does not see that each is read in order
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
 # The same with vectors of 8 and less: the lines come from the first-level cache, the second one, or from behind it.
@@ -171,7 +172,17 @@ class MatmulPlan(FusedContraction):
         A panel of weights that is read again for each tile stays in the second-level cache so. Sums are kept between
         parts. One that is copied is near as it is, and its rows may be weights that are better read on and on.
         """
-        return self._parts_of_depth(self.tile)
+        parts = self._parts_of_depth(self.tile)
+        return max(parts, self._parts_to_ask_for) if parts == 1 else parts
+
+    @property
+    def _parts_to_ask_for(self) -> int:
+        """Parts of a panel that is all that a thread reads of the weights, so that it asks for one beside another."""
+        weights, few = self.right_constant or self.in_panels, 1 < self.tiles_in_turn <= _FEW_TILES
+        shared = self.parallel and self.params.cores > 1
+        if not weights or not few or not shared or self.panel_chunks.length > 1 or self.depth < 2 * _ASKED_STEPS:
+            return 1
+        return -(-self.depth // self._length_of(-(-self.depth // _ASKED_STEPS)))
 
     def _parts_of_depth(self, tile: Tile) -> int:
         weights = self.right_constant or self._right_step(tile.width) == tile.width
