@@ -26,6 +26,7 @@ _STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are next to
 _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of rows
 _LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles for a line that is copied, and more as the operand fills the cache
+_ROUNDS = 2  # tasks for each of many threads
 _FEW_TILES, _ASKED_STEPS = 32, 256  # of a panel that a thread has to itself, and along the depth of a part of it
 _STREAMS = 128  # rows at the same time, from which on a processor does not see that each is read in order
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
@@ -112,11 +113,12 @@ class MatmulPlan(FusedContraction):
         return Division(
             *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
             threads=params.cores if self.parallel else 1,
-            wanted=params.tasks if self.parallel else 1,
+            wanted=_ROUNDS * params.cores if self.parallel else 1,
             near_rows=self._near_rows,
             left=self._copy_of_left,
             right=lambda tile: max(_FETCH, self._copy_of_right(tile)),
             far=lambda tile: (_FAR_WEIGHT if self._packs_right(tile) else _FAR) * tile.height,
+            own_tail=self._has_own_tail,
         )
 
     @cached_property
@@ -159,11 +161,22 @@ class MatmulPlan(FusedContraction):
 
         The left operand has to lie along the depth. A right one that is copied lies as it is copied.
         """
+        return self._steps_of(self.tile)
+
+    def _steps_of(self, tile: Tile) -> int:
         single = self._lies_along_depth and len(self.contraction.depth) == 1
-        if not self.right_packed or not (self.left_packed or single):
+        if not self._packs_right(tile) or not (self.left_packed or single):
             return 1
         steps = gcd(self.depth, self.params.lanes)
         return steps if steps >= _LEAST_STEPS else 1
+
+    def _has_own_tail(self, tile: Tile) -> bool:
+        """Whether columns are left that are not multiplied beside the last panel."""
+        panels, rest = divmod(self.columns, tile.width)
+        if not panels or not rest:
+            return False
+        last = column_tiles(rest, self.params)[-1]
+        return not is_narrow(tile.height, last, self.params, self.depth, self._steps_of(tile))
 
     @cached_property
     def depth_parts(self) -> int:
@@ -492,7 +505,7 @@ class MatmulPlan(FusedContraction):
     @cached_property
     def panel_chunks(self) -> Chunks:
         """Full panels per task."""
-        return Chunks.of(self.panels, self.parts[1])
+        return self.division.panels(self.tile, self.parts[1])
 
     @cached_property
     def parallel(self) -> bool:
@@ -513,3 +526,6 @@ class GivenPlan(MatmulPlan):
             left_packed=choice.left_packed,
             right_packed=choice.right_packed and not self.right_constant,
         )
+
+    def _packs_right(self, tile: Tile) -> bool:
+        return self.right_packed

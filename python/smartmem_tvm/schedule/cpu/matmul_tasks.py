@@ -7,15 +7,17 @@ threads take two or none, or 16 of 80.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
+from math import inf
 
 from .chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, column_tiles, cycles, good_tiles, row_tiles
 
-_WASTE = 1.3  # times the best tile's cycles, up to which a tile is looked at for what it makes of the threads
+_WASTE = 1.15  # times the best tile's cycles, up to which a tile is looked at for what it makes of the threads
 _AS_GOOD = 1.01  # times the fewest cycles: no model is better
 _WAKE = 750  # cycles for each thread that is woken; measured with 16
 
@@ -59,6 +61,8 @@ class Division:
         Of a tile, cycles to bring an element of the right operand, for each task.
     far : callable
         Of a tile, cycles that a tile waits more where a task has more rows than those.
+    own_tail : callable
+        Of a tile, whether the columns that are left behind the last panel may be a task of their own.
     """
 
     batch: int
@@ -73,13 +77,22 @@ class Division:
     left: float
     right: Callable[[Tile], float]
     far: Callable[[Tile], float]
+    own_tail: Callable[[Tile], bool]
 
     def best(self) -> Tasks:
         """The tasks that should be done first; of those that are as good as that the fewest."""
-        waste = _WASTE if self.threads > 1 else 1.0
-        tiles = good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste)
-        found = [tasks for tile in tiles for tasks in self._of_tile(tile)]
-        least = min(each.cycles for each in found)
+        waste, found, least = _WASTE if self.threads > 1 else 1.0, [], inf
+        for tile in good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste):
+            task, time = self._timer(tile)
+            alone = self.batch * task(self.rows, self.columns, self.left, 0.0)
+            for rows, columns in self._pairs(tile) if alone <= _AS_GOOD * least * self.threads else ():
+                busy = min(self.threads, self.batch * rows * columns)
+                if alone > _AS_GOOD * least * busy:
+                    continue  # these threads cannot be done as soon, however evenly they share
+                cycles = time(rows, columns)
+                idle = cycles * self.threads / alone if self.threads > 1 else 1.0
+                found.append(Tasks(tile, rows, columns, cycles, idle))
+                least = min(least, cycles)
         good = (each for each in found if each.cycles <= _AS_GOOD * least)
         return min(good, key=lambda each: (each.row_parts * each.column_parts, each.cycles))
 
@@ -88,15 +101,20 @@ class Division:
         again = self.batch * self.rows * self.left * (column_parts - 1) / self.threads
         return self.threads > 1 and again * self.depth > _WAKE * self.threads
 
-    def _of_tile(self, tile: Tile) -> Iterator[Tasks]:
-        tiles, panels = max(1, self.rows // tile.height), max(1, self.columns // tile.width)
+    def panels(self, tile: Tile, parts: int) -> Chunks:
+        """Panels of each task; the last one has what is left of the columns as well, in the place of one or beside."""
+        own = self.own_tail(tile)
+        chunks = Chunks.of(self.columns // tile.width + own, parts)
+        return replace(chunks, last=chunks.last - own)
+
+    def _pairs(self, tile: Tile) -> list[tuple[int, int]]:
+        """Chunks of rows and of columns to look at, those first that are as many tasks as threads."""
+        tiles, panels = max(1, self.rows // tile.height), max(1, self.columns // tile.width + self.own_tail(tile))
         near = self.rows // self.near_rows(tile) + 2  # chunks are of whole tiles
-        task, time = self._timer(tile)
-        even = self.batch * task(self.rows, self.columns, self.left) / self.threads
-        for rows, columns in product(_counts(tiles, max(near, self.wanted)), _counts(panels, self.wanted)):
-            if self.batch * (rows - 1) * (columns - 1) < self.wanted:
-                cycles = time(rows, columns)
-                yield Tasks(tile, rows, columns, cycles, cycles / even if self.threads > 1 else 1.0)
+        pairs = product(_counts(tiles, max(near, self.wanted)), _counts(panels, self.wanted))
+        # One axis alone may be cut into more, for what is near; together they are to be few rounds.
+        most = [(m, n) for m, n in pairs if self.batch * m * n <= self.wanted or 1 in (m, n)]
+        return sorted(most, key=lambda pair: abs(self.batch * pair[0] * pair[1] - self.threads))
 
     def _last(self, tasks: list[float]) -> float:
         """When the last thread is done with its share of a batch's tasks: as many as the others, in their order."""
@@ -106,9 +124,11 @@ class Division:
         shares = tasks if self.batch == 1 else tasks * 2
         return max(sum(shares[first : first + each]) for first in range(0, len(tasks), each))
 
-    def _timer(self, tile: Tile) -> tuple[Callable[[int, int, float], float], Callable[[int, int], float]]:
+    def _timer(self, tile: Tile) -> tuple[Callable[[int, int, float, float], float], Callable[[int, int], float]]:
         """Cycles of a task, and those until the last thread is done, of chunks of rows and of columns."""
         near, right, far = self.near_rows(tile), self.right(tile), self.far(tile)
+        columns_of = cache(lambda parts: self.panels(tile, parts).elements(tile.width, self.columns))
+        rows_of = cache(lambda parts: Chunks.of(self.rows // tile.height, parts).elements(tile.height, self.rows))
         known: dict[tuple[int, int], float] = {}
 
         def step(height: int, width: int) -> float:
@@ -116,8 +136,7 @@ class Division:
                 known[height, width] = cycles(height, width, self.params, self.panel_depth)
             return known[height, width]
 
-        def task(rows: int, columns: int, left: float) -> float:
-            waiting = far if rows > near else 0.0
+        def task(rows: int, columns: int, left: float, waiting: float) -> float:
             widths = [(columns // tile.width, tile.width)]
             widths += [(1, width) for width in column_tiles(columns % tile.width, self.params)]
             heights = [(count, height) for _, count, height in row_tiles(rows, tile.height)]
@@ -125,14 +144,14 @@ class Division:
             return work + rows * left + columns * right
 
         def time(row_parts: int, column_parts: int) -> float:
-            rows = Chunks.of(self.rows // tile.height, row_parts).elements(tile.height, self.rows)
-            columns = Chunks.of(self.columns // tile.width, column_parts).elements(tile.width, self.columns)
+            rows, columns = rows_of(row_parts), columns_of(column_parts)
             shared = self.shares_left(columns.count)
             left = 0.0 if shared else self.left
-            of_rows = [
-                [task(high, columns.length, left)] * (columns.count - 1) + [task(high, columns.last, left)]
-                for high in (rows.length, rows.last)
-            ]
+            of_rows = []
+            for high in (rows.length, rows.last):
+                waiting = far if high > near else 0.0
+                whole, end = (task(high, wide, left, waiting) for wide in (columns.length, columns.last))
+                of_rows.append([whole] * (columns.count - 1) + [end])
             last = self._last(of_rows[0] * (rows.count - 1) + of_rows[1])
             if not shared:
                 return last
