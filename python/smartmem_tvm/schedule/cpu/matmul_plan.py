@@ -15,7 +15,7 @@ from ..core.expressions import Walk, chooses_along, contiguous_run, fused_index,
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
-from .matmul_tasks import Division, Tasks
+from .matmul_tasks import SURE, Division, Tasks
 from .params import CpuParams
 from .prefetch import UNROLLED
 from .tile import Tile, column_tiles, is_narrow, row_tiles, total_cycles
@@ -27,6 +27,7 @@ _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied
 _FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of rows
 _LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles for a line that is copied, and more as the operand fills the cache
 _ROUNDS = 2  # tasks for each of many threads
+_MANY = 8  # threads, each of which has few tiles of a product
 _FEW_TILES, _ASKED_STEPS = 32, 256  # of a panel that a thread has to itself, and along the depth of a part of it
 _STREAMS = 128  # rows at the same time, from which on a processor does not see that each is read in order
 _OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
@@ -118,7 +119,7 @@ class MatmulPlan(FusedContraction):
             left=self._copy_of_left,
             right=lambda tile: max(_FETCH, self._copy_of_right(tile)),
             far=lambda tile: (_FAR_WEIGHT if self._packs_right(tile) else _FAR) * tile.height,
-            own_tail=self._has_own_tail,
+            steps=self._steps_of,
         )
 
     @cached_property
@@ -170,14 +171,6 @@ class MatmulPlan(FusedContraction):
         steps = gcd(self.depth, self.params.lanes)
         return steps if steps >= _LEAST_STEPS else 1
 
-    def _has_own_tail(self, tile: Tile) -> bool:
-        """Whether columns are left that are not multiplied beside the last panel."""
-        panels, rest = divmod(self.columns, tile.width)
-        if not panels or not rest:
-            return False
-        last = column_tiles(rest, self.params)[-1]
-        return not is_narrow(tile.height, last, self.params, self.depth, self._steps_of(tile))
-
     @cached_property
     def depth_parts(self) -> int:
         """Parts of the depth that all tiles of a panel are added up in, one part after the other.
@@ -192,7 +185,7 @@ class MatmulPlan(FusedContraction):
     def _parts_to_ask_for(self) -> int:
         """Parts of a panel that is all that a thread reads of the weights, so that it asks for one beside another."""
         weights, few = self.right_constant or self.in_panels, 1 < self.tiles_in_turn <= _FEW_TILES
-        shared = self.parallel and self.params.cores > 1
+        shared = self.parallel and self.params.cores >= _MANY
         if not weights or not few or not shared or self.panel_chunks.length > 1 or self.depth < 2 * _ASKED_STEPS:
             return 1
         return -(-self.depth // self._length_of(-(-self.depth // _ASKED_STEPS)))
@@ -397,7 +390,7 @@ class MatmulPlan(FusedContraction):
         step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
         multiplying = self.depth * step
         done = self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
-        return done * self.tasks.idle
+        return done * max(1.0, self.tasks.idle / SURE)
 
     def _waiting(self) -> float:
         """Cycles that a product waits for weights that it does not read in panels."""

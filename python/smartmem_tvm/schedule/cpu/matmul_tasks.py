@@ -15,10 +15,11 @@ from math import inf
 
 from .chunks import Chunks
 from .params import CpuParams
-from .tile import Tile, column_tiles, cycles, good_tiles, row_tiles
+from .tile import Tile, column_tiles, cycles, good_tiles, is_narrow, narrow_cycles, row_tiles
 
-_WASTE = 1.15  # times the best tile's cycles, up to which a tile is looked at for what it makes of the threads
-_AS_GOOD = 1.01  # times the fewest cycles: no model is better
+_WASTE = 1.2  # times the best tile's cycles, up to which a tile is looked at for what it makes of the threads
+_AS_GOOD = 1.01  # times the fewest cycles, for which fewer tasks are taken
+SURE = 1.1  # times the cycles, from which another tile, or orientation, is taken for what it makes of the threads
 _WAKE = 750  # cycles for each thread that is woken; measured with 16
 
 
@@ -61,8 +62,8 @@ class Division:
         Of a tile, cycles to bring an element of the right operand, for each task.
     far : callable
         Of a tile, cycles that a tile waits more where a task has more rows than those.
-    own_tail : callable
-        Of a tile, whether the columns that are left behind the last panel may be a task of their own.
+    steps : callable
+        Of a tile, steps along the depth that may be a vector where the columns that are left are none.
     """
 
     batch: int
@@ -77,19 +78,21 @@ class Division:
     left: float
     right: Callable[[Tile], float]
     far: Callable[[Tile], float]
-    own_tail: Callable[[Tile], bool]
+    steps: Callable[[Tile], int]
 
     def best(self) -> Tasks:
         """The tasks that should be done first; of those that are as good as that the fewest."""
         waste, found, least = _WASTE if self.threads > 1 else 1.0, [], inf
-        for tile in good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste):
+        tiles = good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste)
+        for tile in tiles:
+            doubt = 1.0 if tile == tiles[0] else SURE
             task, time = self._timer(tile)
             alone = self.batch * task(self.rows, self.columns, self.left, 0.0)
             for rows, columns in self._pairs(tile) if alone <= _AS_GOOD * least * self.threads else ():
                 busy = min(self.threads, self.batch * rows * columns)
                 if alone > _AS_GOOD * least * busy:
                     continue  # these threads cannot be done as soon, however evenly they share
-                cycles = time(rows, columns)
+                cycles = doubt * time(rows, columns)
                 idle = cycles * self.threads / alone if self.threads > 1 else 1.0
                 found.append(Tasks(tile, rows, columns, cycles, idle))
                 least = min(least, cycles)
@@ -103,13 +106,21 @@ class Division:
 
     def panels(self, tile: Tile, parts: int) -> Chunks:
         """Panels of each task; the last one has what is left of the columns as well, in the place of one or beside."""
-        own = self.own_tail(tile)
+        own = self._own_tail(tile)
         chunks = Chunks.of(self.columns // tile.width + own, parts)
         return replace(chunks, last=chunks.last - own)
 
+    def _own_tail(self, tile: Tile) -> bool:
+        """Whether columns are left that are not multiplied beside the last panel: they may be a task of their own."""
+        panels, rest = divmod(self.columns, tile.width)
+        if not panels or not rest:
+            return False
+        last = column_tiles(rest, self.params)[-1]
+        return not is_narrow(tile.height, last, self.params, self.depth, self.steps(tile))
+
     def _pairs(self, tile: Tile) -> list[tuple[int, int]]:
         """Chunks of rows and of columns to look at, those first that are as many tasks as threads."""
-        tiles, panels = max(1, self.rows // tile.height), max(1, self.columns // tile.width + self.own_tail(tile))
+        tiles, panels = max(1, self.rows // tile.height), max(1, self.columns // tile.width + self._own_tail(tile))
         near = self.rows // self.near_rows(tile) + 2  # chunks are of whole tiles
         pairs = product(_counts(tiles, max(near, self.wanted)), _counts(panels, self.wanted))
         # One axis alone may be cut into more, for what is near; together they are to be few rounds.
@@ -126,15 +137,15 @@ class Division:
 
     def _timer(self, tile: Tile) -> tuple[Callable[[int, int, float, float], float], Callable[[int, int], float]]:
         """Cycles of a task, and those until the last thread is done, of chunks of rows and of columns."""
-        near, right, far = self.near_rows(tile), self.right(tile), self.far(tile)
+        near, right, far, steps = self.near_rows(tile), self.right(tile), self.far(tile), self.steps(tile)
         columns_of = cache(lambda parts: self.panels(tile, parts).elements(tile.width, self.columns))
         rows_of = cache(lambda parts: Chunks.of(self.rows // tile.height, parts).elements(tile.height, self.rows))
-        known: dict[tuple[int, int], float] = {}
 
+        @cache
         def step(height: int, width: int) -> float:
-            if (height, width) not in known:
-                known[height, width] = cycles(height, width, self.params, self.panel_depth)
-            return known[height, width]
+            if is_narrow(height, width, self.params, self.depth, steps):
+                return narrow_cycles(height, width, self.params, self.depth, steps)
+            return cycles(height, width, self.params, self.panel_depth)
 
         def task(rows: int, columns: int, left: float, waiting: float) -> float:
             widths = [(columns // tile.width, tile.width)]
