@@ -11,7 +11,7 @@ from __future__ import annotations
 from tvm import IRModule, ir, relax, tirx
 
 from ..ir.walk import collect
-from ..transform.capture_graphs import runs_graph
+from ..transform.capture_graphs import launch_of
 from ..tune.parameters import has_fixed_shapes
 
 UNCHECKED = "smartmem.unchecked_arguments"
@@ -33,7 +33,7 @@ def trust_own_tensors(lowered: IRModule) -> IRModule:
     """
     kernels = {g: f for g, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc) and has_fixed_shapes(f)}
     called, mentioned = dict.fromkeys(kernels, 0), dict.fromkeys(kernels, 0)
-    for func, own in own_tensors(lowered).items():
+    for func, own in _own_tensors(lowered).items():
         for call in collect(func, ir.Call):
             if call.op in called and all(isinstance(arg, ir.Constant) or arg in own for arg in call.args):
                 called[call.op] += 1
@@ -47,7 +47,7 @@ def trust_own_tensors(lowered: IRModule) -> IRModule:
     return marked
 
 
-def own_tensors(lowered: IRModule) -> dict[relax.Function, set]:
+def _own_tensors(lowered: IRModule) -> dict[relax.Function, set]:
     """For each function the variables that stand for tensors that the machine has made, or for weights.
 
     What the function of a CUDA graph is given belongs to its one caller; what it returns it has made.
@@ -62,11 +62,10 @@ def own_tensors(lowered: IRModule) -> dict[relax.Function, set]:
             value = binding.value
             if _is_own(value, held):
                 held.add(binding.var)
-            elif isinstance(value, ir.Call) and runs_graph(value):
-                graph, arguments = value.args[1].fields[:2]
-                pairs = zip(lowered[graph].params, arguments.fields, strict=True)
+            elif (launch := launch_of(value)) is not None:
+                pairs = zip(lowered[launch.graph].params, launch.tensors, strict=True)
                 held.add(binding.var)
-                handed[graph] = [param for param, arg in pairs if isinstance(arg, ir.Constant) or arg in held]
+                handed[launch.graph] = [param for param, arg in pairs if isinstance(arg, ir.Constant) or arg in held]
     return own
 
 

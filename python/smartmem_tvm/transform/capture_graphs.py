@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import tvm
 from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
@@ -67,8 +70,8 @@ def kernels_per_graph(mod: IRModule) -> list[int]:
     mod : tvm.IRModule
         After `CaptureGraphs`, memory not lowered any further.
     """
-    launches = [call for name in public_functions(mod) for call in _calls(mod[name]) if runs_graph(call)]
-    return [sum(is_launch(mod, call) for call in _calls(mod[each.args[1].fields[0]])) for each in launches]
+    launches = filter(None, (launch_of(call) for name in public_functions(mod) for call in _calls(mod[name])))
+    return [sum(is_launch(mod, call) for call in _calls(mod[each.graph])) for each in launches]
 
 
 def _calls(func: relax.Function) -> list[ir.Call]:
@@ -76,7 +79,16 @@ def _calls(func: relax.Function) -> list[ir.Call]:
     return [value for value in values if isinstance(value, ir.Call)]
 
 
-def runs_graph(call: ir.Call) -> bool:
-    """Whether a call launches a CUDA graph: its second argument has the function that was recorded, and its tensors."""
-    called = call.args[0] if call.args else None
-    return isinstance(called, relax.ExternFunc) and called.global_symbol == RECORD
+class Launch(NamedTuple):
+    """A call that launches a CUDA graph: the function that was recorded, and what it is given."""
+
+    graph: ir.GlobalVar
+    tensors: Sequence[ir.Expr]
+
+
+def launch_of(value: ir.Expr) -> Launch | None:
+    """The launch of a graph that a value is, None if it is something else."""
+    if not isinstance(value, ir.Call) or not value.args or getattr(value.args[0], "global_symbol", None) != RECORD:
+        return None
+    graph, tensors = value.args[1].fields[:2]
+    return Launch(graph, tensors.fields)

@@ -2,7 +2,8 @@
 """Matmul, batched matmul and convolution on a CPU: register tiles over packed panels.
 
     parallel for (batch, row chunk, column chunk):
-      left[rows, depth] = ...                      only if rows and depth do not lie apart from each other
+      left[rows, depth] = ...                      only if rows and depth do not lie apart from each other; where
+                                                   several tasks copy the same, all threads do it once, before
       for each panel of `width` columns:
         right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
                                                    lie so already, see `pack_weights`)

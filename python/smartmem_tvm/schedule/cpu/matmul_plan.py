@@ -26,7 +26,6 @@ _STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are next to
 _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of rows
 _LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles for a line that is copied, and more as the operand fills the cache
-_ROUNDS = 2  # tasks for each of many threads
 _MANY = 8  # threads, each of which has few tiles of a product
 _FEW_TILES, _ASKED_STEPS = 32, 256  # of a panel that a thread has to itself, and along the depth of a part of it
 _STREAMS = 128  # rows at the same time, from which on a processor does not see that each is read in order
@@ -114,7 +113,6 @@ class MatmulPlan(FusedContraction):
         return Division(
             *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
             threads=params.cores if self.parallel else 1,
-            wanted=_ROUNDS * params.cores if self.parallel else 1,
             near_rows=self._near_rows,
             left=self._copy_of_left,
             right=lambda tile: max(_FETCH, self._copy_of_right(tile)),
@@ -130,7 +128,7 @@ class MatmulPlan(FusedContraction):
     @cached_property
     def left_shared(self) -> bool:
         """Whether the left operand is copied once for all tasks, by all threads, and not by each task for itself."""
-        return self.left_packed and self.parallel and self.division.shares_left(self.panel_chunks.count)
+        return self.division.shares_left(self.panel_chunks.count)
 
     def _near_rows(self, tile: Tile) -> int:
         """Rows that stay in the second-level cache."""
@@ -179,7 +177,7 @@ class MatmulPlan(FusedContraction):
         parts. One that is copied is near as it is, and its rows may be weights that are better read on and on.
         """
         parts = self._parts_of_depth(self.tile)
-        return max(parts, self._parts_to_ask_for) if parts == 1 else parts
+        return parts if parts > 1 else self._parts_to_ask_for
 
     @property
     def _parts_to_ask_for(self) -> int:
@@ -188,7 +186,7 @@ class MatmulPlan(FusedContraction):
         shared = self.parallel and self.params.cores >= _MANY
         if not weights or not few or not shared or self.panel_chunks.length > 1 or self.depth < 2 * _ASKED_STEPS:
             return 1
-        return -(-self.depth // self._length_of(-(-self.depth // _ASKED_STEPS)))
+        return self._parts_of_steps(_ASKED_STEPS)
 
     def _parts_of_depth(self, tile: Tile) -> int:
         weights = self.right_constant or self._right_step(tile.width) == tile.width
@@ -196,6 +194,9 @@ class MatmulPlan(FusedContraction):
         again = self.rows >= self.params.pack_reuse * tile.height
         if not weights or not again or self.depth <= 2 * most:
             return 1
+        return self._parts_of_steps(most)
+
+    def _parts_of_steps(self, most: int) -> int:
         return -(-self.depth // self._length_of(-(-self.depth // most)))
 
     @property

@@ -15,11 +15,12 @@ from math import inf
 
 from .chunks import Chunks
 from .params import CpuParams
-from .tile import Tile, column_tiles, cycles, good_tiles, is_narrow, narrow_cycles, row_tiles
+from .tile import Tile, column_tiles, cycles_of, good_tiles, is_narrow, tiles_of
 
 _WASTE = 1.2  # times the best tile's cycles, up to which a tile is looked at for what it makes of the threads
 _AS_GOOD = 1.01  # times the fewest cycles, for which fewer tasks are taken
 SURE = 1.1  # times the cycles, from which another tile, or orientation, is taken for what it makes of the threads
+_ROUNDS = 2  # tasks for each thread
 _WAKE = 750  # cycles for each thread that is woken; measured with 16
 
 
@@ -52,8 +53,8 @@ class Division:
         Its sizes.
     panel_depth : int
         Steps that a panel has at a time.
-    threads, wanted : int
-        What it is spread over, and the most tasks for each batch.
+    threads : int
+        What it is spread over.
     near_rows : callable
         Of a tile, rows that stay in the second-level cache.
     left : float
@@ -73,7 +74,6 @@ class Division:
     panel_depth: int
     params: CpuParams
     threads: int
-    wanted: int
     near_rows: Callable[[Tile], int]
     left: float
     right: Callable[[Tile], float]
@@ -88,10 +88,11 @@ class Division:
             doubt = 1.0 if tile == tiles[0] else SURE
             task, time = self._timer(tile)
             alone = self.batch * task(self.rows, self.columns, self.left, 0.0)
-            for rows, columns in self._pairs(tile) if alone <= _AS_GOOD * least * self.threads else ():
-                busy = min(self.threads, self.batch * rows * columns)
-                if alone > _AS_GOOD * least * busy:
-                    continue  # these threads cannot be done as soon, however evenly they share
+            if alone > _AS_GOOD * least * self.threads:
+                continue  # they cannot be done as soon, however evenly they share
+            for rows, columns in self._pairs(tile):
+                if alone > _AS_GOOD * least * min(self.threads, self.batch * rows * columns):
+                    continue  # nor can those that have a task
                 cycles = doubt * time(rows, columns)
                 idle = cycles * self.threads / alone if self.threads > 1 else 1.0
                 found.append(Tasks(tile, rows, columns, cycles, idle))
@@ -121,10 +122,10 @@ class Division:
     def _pairs(self, tile: Tile) -> list[tuple[int, int]]:
         """Chunks of rows and of columns to look at, those first that are as many tasks as threads."""
         tiles, panels = max(1, self.rows // tile.height), max(1, self.columns // tile.width + self._own_tail(tile))
-        near = self.rows // self.near_rows(tile) + 2  # chunks are of whole tiles
-        pairs = product(_counts(tiles, max(near, self.wanted)), _counts(panels, self.wanted))
+        near, wanted = self.rows // self.near_rows(tile) + 2, _ROUNDS * self.threads  # chunks are of whole tiles
+        pairs = product(_counts(tiles, max(near, wanted)), _counts(panels, wanted))
         # One axis alone may be cut into more, for what is near; together they are to be few rounds.
-        most = [(m, n) for m, n in pairs if self.batch * m * n <= self.wanted or 1 in (m, n)]
+        most = [(m, n) for m, n in pairs if self.batch * m * n <= wanted or 1 in (m, n)]
         return sorted(most, key=lambda pair: abs(self.batch * pair[0] * pair[1] - self.threads))
 
     def _last(self, tasks: list[float]) -> float:
@@ -141,17 +142,11 @@ class Division:
         columns_of = cache(lambda parts: self.panels(tile, parts).elements(tile.width, self.columns))
         rows_of = cache(lambda parts: Chunks.of(self.rows // tile.height, parts).elements(tile.height, self.rows))
 
-        @cache
-        def step(height: int, width: int) -> float:
-            if is_narrow(height, width, self.params, self.depth, steps):
-                return narrow_cycles(height, width, self.params, self.depth, steps)
-            return cycles(height, width, self.params, self.panel_depth)
+        step = cache(lambda height, width: cycles_of(height, width, self.params, self.panel_depth, steps))
 
         def task(rows: int, columns: int, left: float, waiting: float) -> float:
-            widths = [(columns // tile.width, tile.width)]
-            widths += [(1, width) for width in column_tiles(columns % tile.width, self.params)]
-            heights = [(count, height) for _, count, height in row_tiles(rows, tile.height)]
-            work = sum(n * m * (step(h, w) + waiting) for n, h in heights for m, w in widths if m)
+            covering = tiles_of(tile, rows, columns, self.params)
+            work = sum(count * (step(high, wide) + waiting) for high, wide, count in covering)
             return work + rows * left + columns * right
 
         def time(row_parts: int, column_parts: int) -> float:

@@ -120,16 +120,21 @@ def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: 
     steps : int
         Along the depth that may be a vector where the columns that are left are none.
     """
-    heights = [(height, count) for _, count, height in row_tiles(rows, tile.height)]
-    widths = [(tile.width, columns // tile.width)]
-    widths += [(w, 1) for w in column_tiles(columns % tile.width, params)]
+    covering = tiles_of(tile, rows, columns, params)
+    return sum(count * cycles_of(high, wide, params, depth, steps) for high, wide, count in covering)
 
-    def one(height: int, width: int) -> float:
-        if is_narrow(height, width, params, depth, steps):
-            return narrow_cycles(height, width, params, depth, steps)
-        return cycles(height, width, params, depth)
 
-    return sum(one(h, w) * nh * nw for h, nh in heights for w, nw in widths if nw)
+def tiles_of(tile: Tile, rows: int, columns: int, params: CpuParams) -> list[tuple[int, int, int]]:
+    """(height, width, number) of the tiles that cover a `rows` x `columns` result."""
+    widths = [(tile.width, columns // tile.width), *((w, 1) for w in column_tiles(columns % tile.width, params))]
+    return [(h, w, nh * nw) for _, nh, h in row_tiles(rows, tile.height) for w, nw in widths if nw]
+
+
+def cycles_of(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
+    """`cycles`, or `narrow_cycles` where sums are vectors of steps."""
+    if is_narrow(height, width, params, depth, steps):
+        return narrow_cycles(height, width, params, depth, steps)
+    return cycles(height, width, params, depth)
 
 
 def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0, widths: Sequence[int] = ()) -> Tile:
