@@ -23,6 +23,7 @@ from .rule_space import RuleSpace
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_MOST_SUMS = 128  # of a thread: with more, no register is left for operands
 _WRITTEN_OUT = 2048  # multiplications in the source of a kernel: more of them take minutes to compile
 
 
@@ -210,6 +211,8 @@ def _work_group(kind: Kind, tile: type[WorkGroupTile]) -> None:
 
 def _gpu_matmul(kind: Kind) -> None:
     _thread_tile(kind)
+    kind.number("thread_columns", (1, 2, 4, 8, 16))
+    kind.at_most(_MOST_SUMS, "thread_rows", "thread_columns")
     kind.number("depth", (4, 8, 16, 32, 64))
     kind.number("unroll", (1, 2, 4, 8, 16, 32), 32)
     kind.number("splits", (1, 2, 3, 4, 6, 8, 12, 16), max(1, kind["depth"] // 32))

@@ -14,7 +14,8 @@ from ..occupancy import FLOAT_BYTES, VECTOR, WARP, Processor, WorkGroupTile, fit
 from .group_order import bands, traffic
 
 _WRITTEN_OUT = 1024  # multiplications in the source of a kernel: more of them hide more latency, and compile longer
-_SPLIT_MARGIN = 1.1  # a split, which also needs memory for its sums, has to win clearly
+_TERMS = 16  # whose multiplications are written out in any case
+_SPLIT_MARGIN = 1.02  # a split also needs memory for its sums
 _OVERLAP = 0.5  # of what takes second longest, as far as it adds to what takes longest
 _MOST_THREADS, _MOST_SHARED = 256, 32 * 1024  # of a group: candidates with more were never the fastest
 GRAPH_LAUNCH = 5000.0  # cycles of a second kernel in a CUDA graph
@@ -85,6 +86,8 @@ class GpuMatmulParams:
     shared_cycles: float = 3.77
     round_latency: float = 232.0
     tiles: tuple[tuple[int, int, int, int], ...] = (
+        (128, 128, 8, 16),
+        (64, 128, 8, 16),
         (128, 128, 8, 8),
         (128, 64, 8, 8),
         (64, 128, 8, 8),
@@ -130,11 +133,10 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
     found = []
     choices = product(params.tiles, params.depths, params.splits, params.slices)
     for (rows, columns, down, across), step, splits, slices in choices:
-        unroll = min(step // slices, _WRITTEN_OUT // (down * across))
+        unroll = min(step // slices, max(_WRITTEN_OUT // (down * across), _TERMS))
         tile = GpuTile(rows, columns, step, down, across, splits, slices, unroll)
-        # what gives a thread much to do is for products that are large without a split
-        sensible = splits == 1 or (depth >= 128 * splits and down * across <= 32)
-        if sensible and tile.threads % WARP == 0 and fits(tile, params.limits):
+        deep = splits == 1 or depth >= 128 * splits
+        if deep and tile.threads % WARP == 0 and fits(tile, params.limits):
             found.append(tile)
     return found
 
@@ -164,7 +166,7 @@ def cycles(
     multiply = warps * (tile.thread_rows * tile.thread_columns + vectors + 2) * WARP / params.processor.lanes
     share = warps * vectors * params.shared_cycles
     fetch = FLOAT_BYTES * (tile.rows + tile.columns) / params.processor.bytes_per_cycle
-    busy = mine * terms * max(multiply, share, fetch)
+    busy = mine * terms * _overlapping(multiply, share, fetch)
     results = tile.thread_rows * tile.thread_columns
     alone = terms / tile.slices * results + terms / tile.depth * params.round_latency
     waiting = -(-mine // at_once) * (alone + (tile.slices - 1) * (2 * results + params.round_latency))
@@ -174,8 +176,13 @@ def cycles(
         moved = FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
         adding = params.limits.launch_cycles + moved / (params.processor.bytes_per_cycle * params.limits.processors)
     memory = memory_cycles(tile, batch, rows, columns, depth, params) if memory is None else memory
-    *_, second, first = sorted((busy, waiting, memory))
-    return first + _OVERLAP * second + adding
+    return _overlapping(busy, waiting, memory) + adding
+
+
+def _overlapping(*cycles: float) -> float:
+    """Cycles of what goes on at the same time, and holds each other up."""
+    *_, second, first = sorted(cycles)
+    return first + _OVERLAP * second
 
 
 def memory_cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
