@@ -14,6 +14,7 @@ from smartmem_tvm.options import Options
 from smartmem_tvm.pass_registry import make_pass
 from smartmem_tvm.pipeline import phases_of
 from smartmem_tvm.schedule import ScheduleKernels, TransformWindows
+from smartmem_tvm.schedule.cpu.params import CpuParams
 from smartmem_tvm.schedule.cpu.tile import Tile
 from smartmem_tvm.schedule.cpu.winograd import transform_windows
 from smartmem_tvm.schedule.cpu.winograd.channel_plan import ChannelPlan
@@ -181,6 +182,29 @@ def test_blocks_of_rows(monkeypatch, conv, rows, outside):
     monkeypatch.setattr(transform_windows.WinogradPlan, "division", Division(rows, outside, 0.0, 1.0))
     for target in (ONE, FOUR):
         assert error(conv, draw(*conv.shape), draw(*conv.windows), target, 4) < 5e-6
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+@pytest.mark.parametrize(
+    "conv",
+    [Conv(1, 5, 31, 13, 6), Conv(4, 6, 9, 7, 10, groups=2), Conv(1, 9, 31, 31, 23)],
+    ids=["one", "groups", "many"],
+)
+def test_products_apart_from_results(monkeypatch, conv, rows):
+    """Threads take panels at points, and then filters; the last panel has fewer filters."""
+    division = Division(min(rows, -(-conv.h // 4)), False, 0.0, 1.0, apart=True)
+    monkeypatch.setattr(transform_windows.WinogradPlan, "division", division)
+    assert error(conv, draw(*conv.shape), draw(*conv.windows), FOUR, 4) < 5e-6
+
+
+def test_few_panels_are_no_few_tasks(monkeypatch):
+    """Twelve panels of eight filters would leave four of sixteen threads without work."""
+    plans = []
+    monkeypatch.setattr(transform_windows, "_choose", lambda windows, params, **_: plans.append(windows))
+    conv = Conv(1, 96, 35, 35, 96)
+    scheduled(module(conv, draw(*conv.windows).astype("float32")), {**WIDE, "num-cores": 16}, None)
+    found = WinogradPlan(plans[0], 4, CpuParams.of(tvm.target.Target({**WIDE, "num-cores": 16})))
+    assert found.division.apart and found.points * found.panels % 16 == 0
 
 
 @pytest.mark.parametrize(("parts", "together"), [(1, 1), (2, 2), (3, 1), (4, 4), (8, 1)])

@@ -10,7 +10,8 @@
         for each filter:
           out = ...                                          see `out_of_tiles`
 
-One of the loops runs on the threads: the first if it is long enough, else those over channels and filters.
+One of the loops runs on the threads: the first if it is long enough, else those over channels and filters. Where groups
+of filters are few, threads take points and panels of filters for all products first, and then filters for all results.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class WinogradNest(Part):
             return self._panels(place, first, tiles, start, count)
 
         made = self._chunks(plan.channels, length, channels)
-        return allocate([tiles.buffer], block(made, self._chunks(plan.panels, plan.together, panels)))
+        apart = plan.division.apart
+        rest = self._apart(place, first, tiles) if apart else self._chunks(plan.panels, plan.together, panels)
+        return allocate([tiles.buffer], block(made, rest))
 
     def _chunks(self, total: int, length: int, body: Callable) -> tirx.Stmt:
         """``body(first, count)`` for chunks of at most `length`, on threads if there is nothing else for them."""
@@ -81,6 +84,22 @@ class WinogradNest(Part):
             return body(start, tirx.min(index(length), index(total) - start) if uneven else min(total, length))
 
         return self.scope.loop(count, chunk, "chunk", PARALLEL if self.spread > 1 and count > 1 else SERIAL)
+
+    def _apart(self, place: Mapping, first, tiles: ByPoints) -> tirx.Stmt:
+        """All products on the threads, then all results."""
+        plan, panels = self.plan, index(self.plan.panels)
+        sums = ByPoints.of(plan, "sums", plan.panels * plan.tile.height)
+
+        def product(number):
+            a, panel = tirx.floordiv(number, panels), tirx.floormod(number, panels)
+            return self._panel(place, a, (index(0), panel, panels), tiles, sums)
+
+        def result(filter_):
+            back = OutOfTiles(plan, self.scope)
+            return allocate(list(back.buffers), back.filter(place, first, filter_, filter_, sums))
+
+        products = self.scope.loop(plan.points * plan.panels, product, "product", PARALLEL)
+        return allocate([sums.buffer], block(products, self.scope.loop(plan.filters, result, "filter", PARALLEL)))
 
     def _panels(self, place: Mapping, first, tiles: ByPoints, start, count) -> tirx.Stmt:
         """The results of `count` panels of filters from `start` on."""

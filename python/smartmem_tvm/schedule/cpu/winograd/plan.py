@@ -52,6 +52,9 @@ class Division:
         The register tile, where it is chosen together with the parts.
     together : int or None
         Panels of a task, where they are chosen together with the parts.
+    apart : bool
+        The products of all filters come before all results, and a task is a panel at a point, then a filter; else a
+        task has products and results of some panels.
     """
 
     rows: int
@@ -61,6 +64,7 @@ class Division:
     parts: int = 1
     tile: Tile | None = None
     together: int | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +139,7 @@ class WinogradPlan:
     def _divisions(self) -> Iterator[Division]:
         waking = WAKE * self.threads if self.parallel else 0
         for rows in range(1, self.down + 1):
-            tasks = self._tasks(rows)
-            share = -(-tasks // self.threads) / tasks
+            share = self._share(self._tasks(rows))
             yield Division(rows, self.parallel, self.pictures * self.block_cycles(rows) * share + waking, share)
         if self.parallel:
             yield from self._inside()
@@ -147,9 +150,19 @@ class WinogradPlan:
             panels, together = self._panels(rows), self._together(rows, inside=True)
             chunks = -(-panels // together)
             share = min(1.0, -(-chunks // self.threads) * together / panels)
-            waking = 2 * self._tasks(rows) * WAKE * self.threads
-            cycles = self.pictures * self.block_cycles(rows) * share + waking
-            yield Division(rows, False, cycles, max(share, 1 / self.threads))
+            waking, products = self._tasks(rows) * WAKE * self.threads, self.pictures * self.block_cycles(rows)
+            yield Division(rows, False, products * share + 2 * waking, max(share, 1 / self.threads))
+            sums = 2 * self._tasks(rows) * self._sums_bytes(rows, panels)
+            cycles = products * self._share(self.points * panels) + sums / FAR_BYTES / self.threads + 3 * waking
+            yield Division(rows, False, cycles, self._share(min(self.channels, self.filters)), apart=True)
+
+    def _share(self, tasks: int) -> float:
+        """Of so many tasks, what the busiest thread does."""
+        return -(-tasks // self.threads) / tasks
+
+    def _sums_bytes(self, rows: int, panels: int) -> int:
+        """Bytes of the products of so many panels, with a block of so many rows of tiles."""
+        return self.points * panels * self.tile_for(self._vectors(rows)).height * self._pitch(rows) * FLOAT_BYTES
 
     def _tasks(self, rows: int) -> int:
         """Blocks of so many rows of tiles, of all pictures."""
@@ -266,8 +279,7 @@ class WinogradPlan:
 
     def _together(self, rows: int, inside: bool) -> int:
         panels = self._panels(rows)
-        height = self.tile_for(self._vectors(rows)).height
-        most = max(1, SUMS_BYTES // (self.points * height * self._pitch(rows) * FLOAT_BYTES))
+        most = max(1, SUMS_BYTES // self._sums_bytes(rows, 1))
         if inside:
             most = min(most, max(1, panels // self.threads))
         return -(-panels // -(-panels // most))
