@@ -3,6 +3,7 @@
 
     python benchmarks/gpu_audit.py      # benchmarks/gpu_audit.json; goes on where it stopped
     python benchmarks/gpu_audit.py --jobs 6 --batch 8 32 --ours half --torch half:max-autotune -- resnet50 BertModel
+    python benchmarks/gpu_audit.py --all --jobs 9 --ours float32 --torch float32:reduce-overhead --limit 170
 
 Weights are random. Errors are against torch in float64, on the same weights and inputs, relative to the largest output.
 Networks are compiled side by side, and timed one at a time: nobody is timed while others compile. The kernels that
@@ -81,6 +82,7 @@ def arguments() -> argparse.Namespace:
     """What the command is given; with ``--one`` this process measures one network and ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), help="by name in audit_networks.json")
+    parser.add_argument("--all", action="store_true", help="all networks of audit_networks.json")
     parser.add_argument("-o", "--output", type=Path, default=HERE / "gpu_audit.json", metavar="FILE")
     parser.add_argument("--batch", type=int, nargs="*", default=[1])
     parser.add_argument("--ours", nargs="*", default=list(OURS), metavar="PRECISION[:LAYOUT]")
@@ -90,6 +92,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=300, metavar="SECONDS", help="for one system to compile a network")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.all:
+        args.networks = list(networks())
     if args.one:
         print(json.dumps(measure(args.one, args.batch[0], args)))
         sys.exit(0)

@@ -134,6 +134,14 @@ def test_sixty_four_registers_hold_no_tile_of_eight_by_eight():
     assert (8, 8) in large and max(rows * columns for rows, columns in mali) == 16
 
 
+def test_threads_have_many_results_where_they_read_vectors_of_shared_memory():
+    def most(target: tvm.target.Target) -> int:
+        found = candidates(768, GpuMatmulParams.of(Limits.of(target)))
+        return max(tile.thread_rows * tile.thread_columns for tile in found)
+
+    assert (most(tvm.target.Target("opencl")), most(parse_target("cuda"))) == (64, 128)
+
+
 def test_without_a_device_nothing_is_left_out():
     generic = GpuMatmulParams.of(Limits.of(tvm.target.Target("opencl")))
     assert candidates(768, generic) == candidates(

@@ -16,10 +16,12 @@ from .group_order import bands, traffic
 _WRITTEN_OUT = 1024  # multiplications in the source of a kernel: more of them hide more latency, and compile longer
 _TERMS = 16  # whose multiplications are written out in any case
 _SPLIT_MARGIN = 1.02  # a split also needs memory for its sums
+_MOST_RESULTS = 64  # of a thread, where compilers are not known to read a vector of shared memory at once
 _OVERLAP = 0.5  # of what takes second longest, as far as it adds to what takes longest
 _MOST_THREADS, _MOST_SHARED = 256, 32 * 1024  # of a group: candidates with more were never the fastest
 GRAPH_LAUNCH = 5000.0  # cycles of a second kernel in a CUDA graph
-_LIMITS, _PROCESSOR = Limits(shared_bytes=_MOST_SHARED, launch_cycles=GRAPH_LAUNCH), Processor()
+_LIMITS = Limits(shared_bytes=_MOST_SHARED, shared_vector=VECTOR, launch_cycles=GRAPH_LAUNCH)
+_PROCESSOR = Processor()
 _ENOUGH = 4  # groups for each processor: a split brings nothing to a product that has them
 
 
@@ -136,7 +138,8 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
         unroll = min(step // slices, max(_WRITTEN_OUT // (down * across), _TERMS))
         tile = GpuTile(rows, columns, step, down, across, splits, slices, unroll)
         deep = splits == 1 or depth >= 128 * splits
-        if deep and tile.threads % WARP == 0 and fits(tile, params.limits):
+        able = params.limits.shared_vector > 1 or down * across <= _MOST_RESULTS
+        if deep and able and tile.threads % WARP == 0 and fits(tile, params.limits):
             found.append(tile)
     return found
 
