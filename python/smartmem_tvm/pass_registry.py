@@ -263,6 +263,7 @@ _ENTRIES = (
     _ours(transform.MendVectors, make=lambda _, target: transform.MendVectors(target), needs_target=True),
     _ours(transform.LiftWorkspaces),
     _ours(transform.KeepFloats),
+    _ours(transform.BindChoices, needs_target=True),
     _ours(transform.GuardDivisions),
     _ours(transform.WrapCasts),
     _ours(transform.WrapIntegers, needs_target=True),

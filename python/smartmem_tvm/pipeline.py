@@ -134,6 +134,7 @@ class Phase:
 _PLAN_MEMORY = (
     "keep-nan",
     "keep-floats",
+    "bind-choices",
     "guard-divisions",
     "wrap-casts",
     "wrap-integers",

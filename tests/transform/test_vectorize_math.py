@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, te, tirx
 
 from helpers import legal, op, run
+from smartmem_tvm.ir.index_map import function_name
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.transform import VectorizeMath
 
@@ -70,6 +71,16 @@ def test_exp_up_to_the_largest_number():
 def test_exp_of_no_number():
     (got,) = run(vectorized(legal(op.exp, (2,))), np.array([np.nan, -np.inf], "float32"))
     assert np.isnan(got[0]) and got[1] == 0
+
+
+def test_what_is_no_number():
+    """By its bits; infinite numbers and the largest ones are numbers."""
+    mod = vectorized(legal(lambda x: op.where(op.isnan(x), op.ones_like(x), op.zeros_like(x)), (7,)))
+    kernels = [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
+    assert not any(function_name(call) == "isnan" for kernel in kernels for call in collect(kernel.body, ir.Call))
+    largest = np.finfo("float32").max
+    (got,) = run(mod, np.array([np.nan, -np.nan, np.inf, -np.inf, 0, largest, -largest], "float32"))
+    np.testing.assert_array_equal(got, [1, 1, 0, 0, 0, 0, 0])
 
 
 def test_softmax_of_masked_scores():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes over modules and over kernels, one per file; a pass never imports another pass."""
 
+from .bind_choices import BindChoices
 from .capture_graphs import CaptureGraphs
 from .channels_innermost import ChannelsInnermost
 from .check_images import CheckImages
@@ -60,6 +61,7 @@ from .wrap_casts import WrapCasts
 from .wrap_integers import WrapIntegers
 
 __all__ = [
+    "BindChoices",
     "CaptureGraphs",
     "ChannelsInnermost",
     "CheckImages",

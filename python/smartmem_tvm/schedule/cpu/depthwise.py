@@ -27,9 +27,10 @@ from math import prod
 
 from tvm import tirx
 
+from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide
-from ..core.expressions import has_select, split_index
+from ..core.expressions import split_index
 from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from .lone_window import LoneWindow, lone_window_of
 from .params import CpuParams
@@ -246,7 +247,7 @@ class _Emitter:
 
         start = each(lambda n, j: store(acc, r.init, n * lanes + j))
         short = lanes > self.columns and self.window.channel is None
-        if short or has_select(r.finish):
+        if short or branches(r.finish):
             finish = self._store_apart(acc, points, each)
         else:
             finish = each(lambda n, j: r.store(acc[n * lanes + j], self._lane(points[n], j)))
@@ -264,7 +265,7 @@ class _Emitter:
     def _store_apart(self, acc, points: list, each) -> tirx.Stmt:
         """Results from a copy of the registers: fewer than a vector has, or lane by lane."""
         r, lanes = self.reduction, self.choice.lanes
-        early = self.window.finish_is_fixed and not has_select(r.finish)
+        early = self.window.finish_is_fixed and not branches(r.finish)
         kind = r.output.ty.dtype if early else acc.ty.dtype
         done = scratch([len(points) * lanes], kind, "done")
 
@@ -279,7 +280,7 @@ class _Emitter:
             return tirx.BufferStore(r.output, value, [substitute(at, point) for at in r.indices])
 
         size = lanes if self.window.channel is not None else min(lanes, self.columns)
-        narrow, scalar = power_of_two(lanes, size), has_select(r.finish)
+        narrow, scalar = power_of_two(lanes, size), branches(r.finish)
         stored = [
             self._lanes(narrow, lambda j, n=n, at=at: result(n, index(at) + j), scalar)
             for n in range(len(points))

@@ -6,9 +6,10 @@ from __future__ import annotations
 from tvm import ir, tirx
 
 from ...analysis.row_chain import RowChain
+from ...ir.blends import branches
 from ...ir.kernel import Stage, substitute
 from ...ir.walk import loads
-from ..core.expressions import has_select, replace_loads, size, split_index
+from ..core.expressions import replace_loads, size, split_index
 from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import combiner_of, last_part
 from .params import CpuParams
@@ -135,7 +136,7 @@ class RowStages:
         readers = [s for s in stages if any(ld.source.same_as(stage.body.buffer) for ld in s.loads)]
         if finish.reduction or readers != [finish] or self._order(stage) != self._order(finish):
             return None
-        small = size(finish.body.value) <= _SMALL_FINISH and not has_select(finish.body.value)
+        small = size(finish.body.value) <= _SMALL_FINISH and not branches(finish.body.value)
         return finish if small else None
 
     def store_product(self, stage: Stage, finish: Stage | None, value, row, column) -> tirx.Stmt:
@@ -169,7 +170,7 @@ class RowStages:
             point = self.point(stage, row, column)
             return self.write(stage, self.value(stage.body.value, row, point), row, column, point)
 
-        if has_select(stage.body.value) or width < lanes:
+        if branches(stage.body.value) or width < lanes:
             return self.scope.loop(width, at, "c")
         padded = self.is_kept(stage) and all(self._pads(load, width) for load in loads(stage.body.value))
         whole = -(-width // lanes) * lanes if padded else width // lanes * lanes
@@ -194,8 +195,8 @@ class RowStages:
         length, lanes = 1, self.params.lanes
         for var in stage.reduction:
             length *= stage.extents[var]
-        vectors = 1 if has_select(term) else min(self.params.row_vectors, length // lanes)
-        width = max(1, vectors) * lanes if length >= lanes and not has_select(term) else 1
+        vectors = 1 if branches(term) else min(self.params.row_vectors, length // lanes)
+        width = max(1, vectors) * lanes if length >= lanes and not branches(term) else 1
         acc = scratch([width], stage.body.buffer.ty.dtype, "acc")
 
         def part(at):

@@ -24,9 +24,10 @@ from math import prod
 
 from tvm import tirx
 
+from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide
-from ..core.expressions import has_select, split_index
+from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from .accumulators import Accumulators
 from .params import CpuParams
@@ -245,7 +246,7 @@ class _Emitter:
 
     def _finish(self, place: Mapping, first, sums) -> tirx.Stmt:
         line, column = self.image.columns
-        plain = not has_select(self.reduction.finish)
+        plain = not branches(self.reduction.finish)
 
         def result(row, y, x):
             point = {**place, **split_index(row, self.contraction.rows, self.extents), line: first + y, column: x}

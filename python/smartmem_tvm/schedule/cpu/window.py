@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
+from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
 from ...ir.walk import loads
 from ..core.decisions import decide
-from ..core.expressions import Walk, has_select, memory_order, split_index, uses
+from ..core.expressions import Walk, memory_order, split_index, uses
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
 from ..core.reduction import Reduction, reduction_of
 from .params import CpuParams
@@ -96,7 +97,7 @@ class _Emitter:
         self.height, self.width = self.choice.height, self.choice.width
         self.params = replace(p, lanes=self.choice.lanes)
         self.scope = Scope()
-        self.scalar = has_select(r.term) or any(
+        self.scalar = branches(r.term) or any(
             (walk.load_stride(load, var) or 0) > 1 for load in loads(r.term) for var in self.across
         )
 
@@ -188,7 +189,7 @@ class _Emitter:
                 )
             )
         )
-        if not has_select(r.finish):
+        if not branches(r.finish):
             return allocate([acc], block(start, total, each(lambda i, j: r.store(acc[i * width + j], point(i, j)))))
         done = scratch([height, width], acc.ty.dtype, "done")
         spill = each(lambda i, j: store(done, acc[i * width + j], i, j))

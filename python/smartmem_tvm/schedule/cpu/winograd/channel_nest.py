@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping
 
 from tvm import tirx
 
+from ....ir.blends import branches
 from ....ir.kernel import substitute
-from ...core.expressions import has_select, split_index
+from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, allocate, block, index, scratch, store
 from ..accumulators import Accumulators
 from ..prefetch import NextPanel
@@ -183,7 +184,7 @@ class ChannelNest(WinogradNest):
         plan, m = self.plan, self.plan.result
         half = scratch([m, plan.size, self.lanes], DTYPE, "half")
         done = scratch([m, m, self.lanes], DTYPE, "result")
-        rows, searched = self.contraction.rows, has_select(self.reduction.finish)
+        rows, searched = self.contraction.rows, branches(self.reduction.finish)
 
         def vectors(first, lanes: int) -> tirx.Stmt:
             def element(a: int, b: int, t):

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from tvm import tirx
 
-from ...core.expressions import has_select, split_index
+from ....ir.blends import branches
+from ...core.expressions import split_index
 from ...core.nest import Scope, block, index, scratch, store
 from .part import DTYPE, ByPoints, Part
 from .plan import WinogradPlan
@@ -73,7 +74,7 @@ class OutOfTiles(Part):
             return self.scope.simplify(self.reduction.store(self._lines[y, x], point))
 
         def across(y) -> tirx.Stmt:
-            if has_select(self.reduction.finish):
+            if branches(self.reduction.finish):
                 return self.scope.loop(wide, lambda x: result(y, x), "x")
             whole = wide // self.lanes * self.lanes
             starts = [(0, whole), (whole, wide - whole)]

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Selects both values of which may be computed: a choice between numbers, not of what can be read."""
+
+from __future__ import annotations
+
+from tvm import ir, tirx
+
+from .index_map import is_if_then_else
+from .walk import collect_outside, contains, loads
+
+_DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+
+
+def is_blend(select: tirx.Select) -> bool:
+    """Whether a select chooses by numbers that are read, between values at places that no number and no choice decides.
+
+    Another may keep a value from being read where there is none, or from being divided by zero.
+    """
+    if collect_outside(select.condition, ir.Var, skip=ir.TensorLoad):
+        return False
+    values = (select.true_value, select.false_value)
+    decided = any(loads(at) for value in values for load in loads(value) for at in load.indices[:])
+    return not decided and not any(contains(value, (ir.Call, *_DIVISIONS), _may_fail) for value in values)
+
+
+def branches(node) -> bool:
+    """Whether a value is found by a branch, which TVM takes lane by lane: a choice that is no blend."""
+    return contains(node, (ir.Call, tirx.Select), _is_branch)
+
+
+def _is_branch(node) -> bool:
+    return is_if_then_else(node) if isinstance(node, ir.Call) else not is_blend(node)
+
+
+def _may_fail(node) -> bool:
+    if isinstance(node, ir.Call):
+        return is_if_then_else(node)
+    return not str(node.ty.dtype).startswith(("float", "bfloat")) and not isinstance(node.b, tirx.IntImm)
