@@ -7,6 +7,7 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.ir.compose import fold
 from smartmem_tvm.ir.kernel import parse
+from smartmem_tvm.schedule import CpuParams
 from smartmem_tvm.schedule.core.fold_policies import costly_once_and_plain_sums
 
 
@@ -52,6 +53,17 @@ def test_what_is_computed_along_operands_and_stored_across_them(check, shape):
 def test_broadcast_on_either_side(check):
     x, row, column = te.placeholder((13, 21)), te.placeholder((21,)), te.placeholder((13, 1))
     check([x, row, column], topi.add(topi.add(x, row), column), lambda x, r, c: x + r + c, "Elementwise")
+
+
+@pytest.mark.parametrize("rows", [3, 2000])
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 20, 24, 63, 64, 200])
+def test_short_lines_are_vectors(check, rows, length):
+    """LLVM would take elements of many lines for a vector: an operand along the lines, one across them."""
+    x, y = te.placeholder((5, length), name="x"), te.placeholder((rows, 5), name="y")
+    output = te.compute((5, rows, length), lambda b, i, j: x[b, j] * y[i, b])
+    reference = lambda x, y: x[:, None] * y.T[:, :, None]  # noqa: E731
+    func = check([x, y], output, reference, "Elementwise", params=CpuParams(lanes=16))
+    assert ("T.vectorized" in func.script()) == (1 < length < 64)
 
 
 def test_pad_concat_slice_and_gather(check):

@@ -29,6 +29,18 @@ def matmul(rows, depth, columns, transposed=False):
     return [a, b], te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * right(k, j), k))
 
 
+@pytest.mark.parametrize("depth", [3, 4, 12, 20, 33, 64])
+def test_a_left_operand_that_is_computed_is_copied_in_vectors(check, depth):
+    """Channels that are scaled before a product: few of them, which LLVM would gather from many pixels."""
+    x, y, scale = (te.placeholder(s, name=n) for n, s in (("x", (150, depth)), ("y", (150, depth)), ("s", (depth,))))
+    w, k = te.placeholder((depth, 24), name="w"), te.reduce_axis((0, depth), "k")
+    left = te.compute((150, depth), lambda i, k: tirx.max(x[i, k] * scale[k] + y[i, k], f32(0)))
+    output = te.compute((150, 24), lambda i, j: te.sum(left[i, k] * w[k, j], k))
+    func = check([x, y, scale, w], output, lambda x, y, s, w: np.maximum(x * s + y, 0) @ w, "Matmul")
+    loops = [loop for loop in collect(func.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    assert any(each.buffer.name == "left" for loop in loops for each in stores(loop)) or depth < 4
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int32", "float16"])
 def test_other_element_types(check, dtype):
     a, b = te.placeholder((37, 21), dtype, name="a"), te.placeholder((21, 45), dtype, name="b")

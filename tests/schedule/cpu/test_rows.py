@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
+from smartmem_tvm.ir.walk import collect, contains, stores
+from smartmem_tvm.schedule import CpuParams
+
 
 def softmax(x):
     e = np.exp(x - x.max(-1, keepdims=True))
@@ -15,6 +18,42 @@ def softmax(x):
 def test_softmax(check, shape):
     x = te.placeholder(shape, name="x")
     check([x], topi.nn.softmax(x), softmax, "Rows")
+
+
+@pytest.mark.parametrize("length", [7, 16, 50, 128])
+def test_softmax_of_masked_scores_in_vectors(check, length):
+    """A choice between numbers, before and after: exporters write zeros where a row has no number at all."""
+    x, mask = te.placeholder((6, length), name="x"), te.placeholder((length,), "bool", name="mask")
+    kept = te.compute(x.shape, lambda i, j: tirx.Select(mask[j], x[i, j], tirx.const(-1e9, "float32")))
+    soft = topi.nn.softmax(kept)
+    zero = tirx.const(0, "float32")
+    output = te.compute(x.shape, lambda i, j: tirx.Select(soft[i, j] < tirx.const(0.1, "float32"), zero, soft[i, j]))
+
+    def reference(x, mask):
+        y = softmax(np.where(mask, x, np.float32(-1e9)))
+        return np.where(y < 0.1, 0, y)
+
+    rng = np.random.default_rng(0)
+    draw = lambda t: rng.random(length) > 0.3 if str(t.dtype) == "bool" else rng.standard_normal((6, length))  # noqa: E731
+    func = check([x, mask], output, reference, "Rows", draw=draw)
+    vectors = [loop for loop in collect(func.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    chosen = [store for store in stores(func.body) if contains(store.value, tirx.Select)]
+    assert chosen and all(any(store.same_as(each) for loop in vectors for each in stores(loop)) for store in chosen)
+
+
+@pytest.mark.parametrize("length", [7, 8, 12, 16, 24, 31])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_short_rows_are_added_up_as_vectors(check, length, lanes):
+    """Of less than two vectors, and less than one: the last vector ends where the row does, and counts once."""
+    x, g = te.placeholder((9, length), name="x"), te.placeholder((length,), name="g")
+    output = topi.nn.layer_norm(x, g, g, [1], 1e-5)
+
+    def reference(x, g):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * g + g
+
+    func = check([x, g], output, reference, "Rows", params=CpuParams(lanes=lanes))
+    assert ("acc" in func.script()) == (length >= 8)
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (3, 5, 31), (50, 96), (2, 768), (7, 8, 100)])

@@ -11,6 +11,7 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ...ir.blends import branches
 from ...ir.index_map import NotAnIndex, evaluate, function_name, is_if_then_else, variables
 from ...ir.kernel import substitute
 from ...ir.walk import collect, contains, loads, stores
@@ -225,3 +226,9 @@ def accesses_of(stage) -> list:
     """(buffer, indices) of every load and store of a stage."""
     read = [(load.source, tuple(load.indices)) for load in loads(stage.body)]
     return read + [(store.buffer, tuple(store.indices)) for store in stores(stage.body)]
+
+
+def lie_side_by_side(stage, var) -> bool:
+    """Whether elements along an iterator may be a vector: neighbours, or the same, in all that a stage touches."""
+    walk = Walk(stage.extents)
+    return not branches(stage.body) and all(walk.stride(*access, var) in (0, 1) for access in accesses_of(stage))

@@ -133,6 +133,23 @@ class Scope:
         whole = self.loop(count, lambda v: self._vector(v * index(lanes), lanes, body), "v", UNROLL) if count else None
         return block(whole, self._vector(index(width - rest), rest, body) if rest else None)
 
+    def line(self, length: int, lanes: int, body: Callable, name: str = "c") -> tirx.Stmt:
+        """``body(0)`` to ``body(length - 1)``, elements side by side, as vectors: of `lanes`, or less in a short line.
+
+        What is left of the line is a vector that ends where the line does: some elements are computed again, which
+        takes less time than single ones.
+        """
+        lanes = lanes_within(length, lanes)
+        count, rest = divmod(length, lanes)
+        if lanes == 1:
+            return self.loop(length, body, name)
+
+        def vector(first) -> tirx.Stmt:
+            return self.loop(lanes, lambda j: body(first + j), "j", VECTOR)
+
+        last = vector(index(length - lanes)) if rest else None
+        return block(self.loop(count, lambda q: vector(q * index(lanes)), name), last)
+
     def _vector(self, first, lanes: int, body: Callable) -> tirx.Stmt:
         return self.loop(lanes, lambda j: self.simplify(body(first + j)), "j", VECTOR)
 
@@ -160,6 +177,13 @@ class Scope:
         if isinstance(condition, tirx.IntImm):
             return yes if int(condition) else no
         return tirx.if_then_else(condition, yes, no)
+
+
+def lanes_within(length: int, lanes: int) -> int:
+    """Lanes of the longest vector, `lanes` halved some times, that a line has."""
+    while lanes > length:
+        lanes //= 2
+    return lanes
 
 
 def block(*statements) -> tirx.Stmt:

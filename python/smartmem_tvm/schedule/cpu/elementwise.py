@@ -10,13 +10,17 @@ from tvm import tirx
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.decisions import decide
-from ..core.expressions import Walk, accesses_of, fusable_suffix, memory_order, split_index
+from ..core.expressions import Walk, accesses_of, fusable_suffix, lie_side_by_side, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, fresh, index, scratch, split_work, store
 from ..core.pieces import pieces
 from .params import CpuParams
 from .rule import CpuRule
 from .tables import tabulated
 from .transposed_tile import turn
+
+# Vectors below which a line is written as them: LLVM would unroll a loop of so few elements, and then take those of
+# many lines for a vector, gathered and scattered.
+_SHORT = 4
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,10 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
     if crossed is not None:
         return _emit_transposed(stage, extents, [v for v in outer if v not in crossed], inner, crossed, params)
     scope, rows, length = Scope(), _product(outer, extents), _product(inner, extents)
+    short = bool(inner) and length < _SHORT * params.lanes and lie_side_by_side(stage, inner[-1])
     choice = ElementwiseChoice(params.tasks if rows * length >= params.serial_below else 1)
     wanted = decide("elementwise", choice, rows=rows, length=length, **params.facts).tasks
-    if rows >= wanted or length < 4 * params.lanes:
+    if rows >= wanted or length < _SHORT * params.lanes:
         chunk, tasks = split_work(rows, wanted)
         piece, pieces = length, 1
     else:
@@ -86,13 +91,13 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
     def element(place: dict, column) -> tirx.Stmt:
         return scope.simplify(substitute(stage.body, {**place, **split_index(column, inner, extents)}))
 
-    if wanted == 1:  # nobody shares the rows: no division to find one
-        return scope.nest(
-            outer, extents, lambda place: scope.loop(length, lambda j: element(place, j), "j", most=length), "row"
-        )
+    def line(place: dict, start, count) -> tirx.Stmt:
+        if short:
+            return scope.line(length, params.lanes, lambda j: element(place, j), "j")
+        return scope.loop(count, lambda j: element(place, start + j), "j", most=piece)
 
-    def at(row, column) -> tirx.Stmt:
-        return element(split_index(row, outer, extents), column)
+    if wanted == 1:  # nobody shares the rows: no division to find one
+        return scope.nest(outer, extents, lambda place: line(place, index(0), length), "row")
 
     def task(t):
         first, start = tirx.floordiv(t, index(pieces)) * chunk, tirx.floormod(t, index(pieces)) * piece
@@ -101,7 +106,7 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
         count = piece if length % piece == 0 else tirx.min(index(piece), index(length) - start)
         return scope.loop(
             row_count,
-            lambda r: scope.loop(count, lambda j: at(first + r, start + j), "j", most=piece),
+            lambda r: line(split_index(first + r, outer, extents), start, count),
             "row",
             most=chunk,
         )

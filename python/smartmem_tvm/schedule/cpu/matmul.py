@@ -30,10 +30,11 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, given_value
-from ..core.expressions import chooses_along, has_select, intervals, piece_length, size
+from ..core.expressions import chooses_along, intervals, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
 from .accumulators import Accumulators
@@ -175,7 +176,9 @@ class MatmulEmitter:
     def _pack_row(self, packed, at: tuple, batch, row) -> tirx.Stmt:
         plan = self.plan
         left, place = plan.contraction.left, plan.point(batch, row)
-        return self.over_depth(left, lambda k, point: store(packed, substitute(left, {**place, **point}), *at, k))
+        lanes = self.params.lanes if plan.left_run > 1 else 1
+        copy = lambda k, point: store(packed, substitute(left, {**place, **point}), *at, k)  # noqa: E731
+        return self.over_depth(left, copy, lanes)
 
     @property
     def task_rows(self) -> Chunks:
@@ -285,8 +288,14 @@ class MatmulEmitter:
 
         return (over or self.over_depth)(right, row)
 
-    def over_depth(self, operand, body) -> tirx.Stmt:
-        """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""
+    def over_depth(self, operand, body, lanes: int = 1) -> tirx.Stmt:
+        """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well.
+
+        Parameters
+        ----------
+        lanes : int
+            Of the vectors that the innermost loop is made of, where it is a single one.
+        """
         depth, extents = self.plan.contraction.depth, self.reduction.extents
 
         def nest(level: int, flat, point: dict) -> tirx.Stmt:
@@ -301,7 +310,7 @@ class MatmulEmitter:
             if len(parts) > 1:  # of several tensors: each has a loop of its own, without asking which one
                 return block(*(self.scope.loop(n, lambda v, s=s: at(index(s) + v), f"k{level}") for s, n in parts))
             if piece in (1, extents[var]):
-                return self.scope.loop(extents[var], at, f"k{level}")
+                return self.scope.line(extents[var], lanes if var is depth[-1] else 1, at, f"k{level}")
             return self.scope.loop(
                 extents[var] // piece,
                 lambda q: self.scope.loop(piece, lambda v: at(q * index(piece) + v), f"k{level}"),
@@ -508,12 +517,12 @@ class MatmulEmitter:
     @property
     def _finishes_in_registers(self) -> bool:
         finish = self.reduction.finish
-        return size(finish) <= _SMALL_FINISH and not has_select(finish) and not self.plan.stores_down
+        return size(finish) <= _SMALL_FINISH and not branches(finish) and not self.plan.stores_down
 
     def _ask_for_results(self, task: Task, row, column, height: int, width: int) -> tirx.Stmt | None:
         """Have the lines ready when a tile is done, where it stores whole pieces of them."""
         plan, reduction = self.plan, self.reduction
-        if plan.output_run(False, self.params.lanes) == 1 or has_select(reduction.finish):
+        if plan.output_run(False, self.params.lanes) == 1 or branches(reduction.finish):
             return None
 
         def at(load, i: int, j):
@@ -531,10 +540,10 @@ class MatmulEmitter:
             return self.scope.simplify(self._result(sums[i, j], task, row + i, column + j))
 
         if self.plan.stores_down:
-            vector = height in (4, 8) and not has_select(self.reduction.finish)
+            vector = height in (4, 8) and not branches(self.reduction.finish)
             kind = VECTOR if vector else SERIAL
             return self.scope.loop(width, lambda j: self.scope.loop(height, lambda i: at(i, j), "i", kind), "j")
-        if has_select(self.reduction.finish):
+        if branches(self.reduction.finish):
             return self.scope.loop(height, lambda i: self.scope.loop(width, lambda j: at(i, j), "j"), "i")
         return self.scope.loop(height, lambda i: self._vectors(width, lambda j: at(i, j)), "i")
 

@@ -9,6 +9,7 @@ from math import gcd, prod
 
 from tvm import ir, sym, tirx
 
+from ...ir.blends import branches
 from ...ir.kernel import substitute
 from ...ir.walk import loads
 from ..core.expressions import Walk, chooses_along, contiguous_run, fused_index, uses
@@ -293,6 +294,18 @@ class MatmulPlan(FusedContraction):
         return whole or self.depth // self._steps_in_a_line * _LINE_BYTES <= _NEAR_BYTES
 
     @cached_property
+    def left_run(self) -> int:
+        """Steps of the innermost depth that lie side by side, or are the same, in all that a left operand is made of.
+
+        1 if they do not.
+        """
+        left, extents = self.contraction.left, self.contraction.reduction.extents
+        walk, inner = Walk(extents), self.contraction.depth[-1:]
+        if not inner or branches(left) or any(walk.load_stride(each, inner[0]) not in (0, 1) for each in loads(left)):
+            return 1
+        return extents[inner[0]]
+
+    @cached_property
     def _left_steps(self) -> dict | None:
         """Elements between two steps along each iterator of the depth, of a left operand that is a load."""
         left, walk = self.contraction.left, Walk(self.contraction.reduction.extents)
@@ -449,7 +462,7 @@ class MatmulPlan(FusedContraction):
         walk = Walk({b: self.batch, m: self.rows, k: self.depth})
         read = [each for each in loads(self.left(b, m, k)) if uses(each, [m])]
         across = self.left_packed and not any(walk.load_stride(each, k) == 1 for each in read)
-        return self._copy(self.left_packed, 1) + (_FAR_COPY if across else 0.0)
+        return self._copy(self.left_packed, self.left_run) + (_FAR_COPY if across else 0.0)
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 

@@ -15,12 +15,21 @@ from math import prod
 
 from tvm import tirx
 
+from ...ir.blends import branches
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.contraction import contraction_of
 from ..core.decisions import decide
-from ..core.expressions import Walk, accesses_of, fusable_suffix, has_select, piece_length, replace_loads, split_index
-from ..core.nest import SERIAL, VECTOR, Scope, allocate, block, fresh, index, scratch, store
+from ..core.expressions import (
+    Walk,
+    accesses_of,
+    fusable_suffix,
+    lie_side_by_side,
+    piece_length,
+    replace_loads,
+    split_index,
+)
+from ..core.nest import SERIAL, VECTOR, Scope, allocate, block, fresh, index, lanes_within, scratch, store
 from ..core.pieces import pieces
 from ..core.reduction import combiner_of, last_part, reduction_of
 from ..core.row_space import RowSpace, row_space_of
@@ -28,6 +37,8 @@ from .params import CpuParams
 from .row_gather import gather_rows
 from .rule import CpuRule
 from .tile import column_tiles
+
+_LEAST_SUMS = 8  # elements of a row that are added up as a vector, and then its lanes
 
 
 @dataclass(frozen=True)
@@ -186,22 +197,12 @@ class _Emitter:
         else:
             fused = fusable_suffix(inner, stage.extents, accesses_of(stage))
         run = 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents)
-        lanes = self.params.lanes if fused == 1 and self._runs_in_vectors(stage, inner[-1]) else 1
+        alone = fused == 1 and not stage.reduction and self.lane is None
+        lanes = self.params.lanes if alone and lie_side_by_side(stage, inner[-1]) else 1
         return self._nest(inner, extents, fused, element, run, lanes)
 
-    def _runs_in_vectors(self, stage: Stage, var) -> bool:
-        """Whether neighbours along an iterator are next to each other in all that an element-wise stage touches."""
-        if stage.reduction or self.lane is not None or has_select(stage.body):
-            return False
-        walk = Walk(stage.extents)
-        return all(walk.stride(buffer, indices, var) in (0, 1) for buffer, indices in accesses_of(stage))
-
     def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1, lanes: int = 1) -> tirx.Stmt:
-        """Loops over `vars_`, the last `fused` of them as one.
-
-        What is left of a line after vectors of `lanes` is done as one more that ends where the line does: some
-        elements are computed again, which takes less time than single ones.
-        """
+        """Loops over `vars_`, the last `fused` of them as one, which is a line of vectors of `lanes`."""
         outer, suffix = vars_[: len(vars_) - fused], vars_[len(vars_) - fused :]
         length = 1
         for var in suffix:
@@ -215,11 +216,7 @@ class _Emitter:
                 return self.scope.loop(
                     length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
                 )
-            whole = length // lanes * lanes
-            if whole in (0, length):
-                return self.scope.loop(length, at, "c")
-            last = self.scope.loop(lanes, lambda j: at(index(length - lanes) + j), "j", VECTOR)
-            return block(self.scope.loop(whole, at, "c"), last)
+            return self.scope.line(length, lanes, at)
 
         return self.scope.nest(outer, extents, inner, "c")
 
@@ -227,7 +224,7 @@ class _Emitter:
         """`body` for each row handled together; vectors where the code allows."""
         if self.lane is None:
             return body(index(0))
-        vector = not has_select(stage.body) and self.width in [n * self.params.lanes for n in (1, 2, 4)]
+        vector = not branches(stage.body) and self.width in [n * self.params.lanes for n in (1, 2, 4)]
         return self.scope.loop(self.width, body, "lane", VECTOR if vector else SERIAL)
 
     def _write(self, stage: Stage, body, point: dict, rows: list, lane) -> tirx.Stmt:
@@ -285,12 +282,11 @@ class _Emitter:
 
     def _partial_sums(self, stage, parts, point, rows, vars_, extents, fused) -> tirx.Stmt | None:
         """Reduce a contiguous row with several vectors at once, its remainder too, and then the vectors."""
-        lanes, suffix = self.params.lanes, vars_[len(vars_) - fused :]
-        length = 1
-        for var in suffix:
-            length *= extents[var]
-        if parts is None or length < 2 * lanes or has_select(stage.body):
+        suffix = vars_[len(vars_) - fused :]
+        length = prod(extents[var] for var in suffix)
+        if parts is None or length < _LEAST_SUMS or branches(stage.body):
             return None
+        lanes = lanes_within(length, self.params.lanes)
         combine, term = parts
         vectors = self.choice.vectors
         while vectors > 1 and length < 2 * vectors * lanes:
