@@ -32,15 +32,15 @@ def _exp(x):
     """
 
     def of(number):
-        inside = tirx.max(tirx.min(number, _float(89.0)), _float(-87.33))
+        # of two, the second one if there is NaN: it stays through all that follows
+        inside = tirx.max(_float(-87.33), tirx.min(_float(89.0), number))
         n = tirx.floor(inside * _float(_LOG2_E) + _float(0.5))
-        r = inside - n * _float(_LN_2)
+        r = inside + n * _float(-_LN_2)
         p = _float(2 * _EXP[0])
         for coefficient in _EXP[1:]:
             p = p * r + _float(2 * coefficient)
         half_power = tirx.reinterpret("float32", (n.astype("int32") + 126) << 23)
-        result = (p * r * r + (_float(2.0) * r + _float(2.0))) * half_power
-        return tirx.max(result, number)  # exp(x) > x: the second of them only if that is NaN
+        return (p * r * r + (_float(2.0) * r + _float(2.0))) * half_power
 
     return te.compute(x.shape, lambda i: of(x[i]))
 

@@ -62,6 +62,10 @@ def test_other_quotients_stay():
     assert quotients([x], te.compute(x.shape, lambda i, j: x[i, j] / norm[i])) == (True, False)
     total = te.compute((7,), lambda i: te.sum(x[i, k], [k]))
     assert quotients([x], te.compute(x.shape, lambda i, j: x[i, j] / total[i])) == (True, False)
+    bits = te.compute(x.shape, lambda i, j: tirx.Select(tirx.reinterpret("int32", x[i, j]) > 0, x[i, j], x[i, 0]))
+    q = te.reduce_axis((0, 50), "q")
+    chosen = te.compute((7,), lambda i: te.sum(bits[i, q], [q]))
+    assert quotients([x], te.compute(x.shape, lambda i, j: bits[i, j] / chosen[i])) == (True, False)
     for dtype in ("float16", "float64"):
         other = te.placeholder((7, 50), dtype, name="x")
         assert quotients([other], topi.nn.softmax(other)) == (True, False)

@@ -23,6 +23,7 @@ from .tile import Tile, column_tiles, is_narrow, row_tiles, total_cycles
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
 _SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
+_VECTOR_COPY = 0.75  # the same of an element of a vector, which waits for the second-level cache
 _STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are next to each other in the result
 _FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
 _FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of rows
@@ -462,7 +463,9 @@ class MatmulPlan(FusedContraction):
         walk = Walk({b: self.batch, m: self.rows, k: self.depth})
         read = [each for each in loads(self.left(b, m, k)) if uses(each, [m])]
         across = self.left_packed and not any(walk.load_stride(each, k) == 1 for each in read)
-        return self._copy(self.left_packed, self.left_run) + (_FAR_COPY if across else 0.0)
+        if self.left_packed and self.left_run > 1:
+            return max(_SCALAR_COPY / self.left_run, _VECTOR_COPY)
+        return self._copy(self.left_packed, 1) + (_FAR_COPY if across else 0.0)
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,8 @@ def own_sums_inverted(kernel: Kernel) -> Kernel:
 def _is_exponential(stage: Stage) -> bool:
     if stage.reduction or not isinstance(stage.body, tirx.BufferStore) or str(stage.body.value.ty.dtype) != "float32":
         return False
-    return any(function_name(call) in _EXPONENTIALS for call in collect(stage.body.value, ir.Call))
+    calls = (call for call in collect(stage.body.value, ir.Call) if str(call.ty.dtype) == "float32")
+    return any(function_name(call) in _EXPONENTIALS for call in calls)
 
 
 def _summed(stage: Stage):
