@@ -52,6 +52,7 @@ PAGES = {
     "audit": (
         Part("docs/audit.md", "audit", audit.figures),
         Part("docs/audit.md", "audit avx2", audit.figures_avx2),
+        Part("docs/audit.md", "audit zen5", audit.figures_zen5),
         Part("docs/audit.md", "operators", operator_speed.figures),
     ),
     "compile_time": (Part("docs/compile_time.md", "compile time", compile_time.page),),

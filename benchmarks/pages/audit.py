@@ -11,7 +11,7 @@ from rendering import HERE, dates, figure, host, mean_of_known, places, table, t
 
 from smartmem_tvm.bench.results import read
 
-RESULTS, AVX2 = "audit.json", "audit_avx2.json"
+RESULTS, AVX2, ZEN5 = "audit.json", "audit_avx2.json", "audit_zen5.json"
 NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 TITLES = ("network", "made as", "right", "kernels", "layout", "memory", "compile, s", "ms", "/ ONNX Runtime")
 TITLES += ("/ OpenVINO", "slow kernels", "all cores")
@@ -32,6 +32,11 @@ def figures() -> str:
 def figures_avx2() -> str:
     """The same of another machine."""
     return page(networks(), read(HERE / AVX2))
+
+
+def figures_zen5() -> str:
+    """Networks of many kinds on a third machine."""
+    return page(networks(), read(HERE / ZEN5))
 
 
 def page(known: Mapping[str, Network], rows: Mapping[str, Row]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from ...ir.blends import branches
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.decisions import decide
@@ -141,6 +142,7 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
     choice = decide("transpose", choice, rows=rows, length=length, depth=depth, **params.facts)
     side, dtype = choice.side, str(stage.body.buffer.ty.dtype)
     turns = side % params.lanes == 0 and _turns(stage, extents, crossed[0])
+    vector = 1 if branches(stage.body) else params.lanes
     across, down = -(-length // side), -(-depth // side)
     sizes = {"row": rows, "down": down, "across": across}
 
@@ -148,7 +150,8 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
         keys = [fresh(name) for name in sizes]
         place = split_index(t, keys, dict(zip(keys, sizes.values(), strict=True)))
         row, first, start = (scope.analyzer.simplify(place[k]) for k in keys)
-        first, start = first * side, start * side
+        first, high = _tile(first, depth, side)
+        start, wide = _tile(start, length, side)
 
         def at(i, j):
             point = {
@@ -158,24 +161,25 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
             }
             return scope.simplify(substitute(stage.body, point))
 
-        high = side if depth % side == 0 else tirx.min(index(side), index(depth) - first)
-        wide = side if length % side == 0 else tirx.min(index(side), index(length) - start)
-
-        def tile(body) -> tirx.Stmt:
-            return scope.loop(high, lambda i: scope.loop(wide, lambda j: body(i, j), "j", most=side), "i", most=side)
-
         if not turns:
-            return tile(at)
+            return scope.loop(high, lambda i: scope.loop(wide, lambda j: at(i, j), "j"), "i")
         turned, lines = (scratch([side, side], dtype, name) for name in ("turned", "lines"))
-
-        def compute(j):
-            return scope.loop(high, lambda i: store(turned, at(i, j).value, j, i), "i", most=side)
 
         def leave(i, j):
             stored = at(i, j)
             return store(stored.buffer, lines[i, j], *stored.indices)
 
-        computed = scope.loop(wide, compute, "j", most=side)
-        return allocate([turned, lines], block(computed, turn(turned, lines, side, params.lanes, scope), tile(leave)))
+        def compute(j):
+            return scope.line(high, vector, lambda i: store(turned, at(i, j).value, j, i), "i")
+
+        computed = scope.loop(wide, compute, "j")
+        left = scope.loop(high, lambda i: scope.line(wide, params.lanes, lambda j: leave(i, j), "j"), "i")
+        return allocate([turned, lines], block(computed, turn(turned, lines, side, params.lanes, scope), left))
 
     return scope.tasks(rows * down * across, choice.tasks, task, "tile")
+
+
+def _tile(number, length: int, side: int) -> tuple:
+    """(first, length) of a tile of a line: the last one ends where the line does, and computes some elements again."""
+    first = number * side if length % side == 0 else tirx.min(number * side, index(max(0, length - side)))
+    return first, min(length, side)

@@ -176,9 +176,11 @@ class MatmulEmitter:
     def _pack_row(self, packed, at: tuple, batch, row) -> tirx.Stmt:
         plan = self.plan
         left, place = plan.contraction.left, plan.point(batch, row)
-        lanes = self.params.lanes if plan.left_run > 1 else 1
-        copy = lambda k, point: store(packed, substitute(left, {**place, **point}), *at, k)  # noqa: E731
-        return self.over_depth(left, copy, lanes)
+
+        def copy(k, point: dict) -> tirx.Stmt:
+            return store(packed, substitute(left, {**place, **point}), *at, k)
+
+        return self.over_depth(left, copy, self.params.lanes if plan.left_run > 1 else 1)
 
     @property
     def task_rows(self) -> Chunks:
