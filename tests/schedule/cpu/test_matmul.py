@@ -41,6 +41,23 @@ def test_a_left_operand_that_is_computed_is_copied_in_vectors(check, depth):
     assert any(each.buffer.name == "left" for loop in loops for each in stores(loop)) or depth < 4
 
 
+@pytest.mark.parametrize(("first", "second"), [(8, 8), (5, 16), (1, 7), (20, 33)])
+def test_each_of_joined_tensors_is_copied_in_vectors(check, first, second):
+    """Each has a line of its own, of which nothing is asked; what is added to both has one line."""
+    parts = [te.placeholder((150, n), name=name) for name, n in (("x", first), ("y", second))]
+    depth = first + second
+    z, w = te.placeholder((150, depth), name="z"), te.placeholder((depth, 24), name="w")
+    k = te.reduce_axis((0, depth), "k")
+
+    def left(i, k):
+        return tirx.if_then_else(k < first, parts[0][i, k], parts[1][i, k - first]) + z[i, k]
+
+    output = te.compute((150, 24), lambda i, j: te.sum(left(i, k) * w[k, j], k))
+    func = check([*parts, z, w], output, lambda x, y, z, w: (np.concatenate([x, y], 1) + z) @ w, "Matmul")
+    copies = [store for store in stores(func.body) if store.buffer.name == "left"]
+    assert copies and not any(has_select(store.value) for store in copies)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int32", "float16"])
 def test_other_element_types(check, dtype):
     a, b = te.placeholder((37, 21), dtype, name="a"), te.placeholder((21, 45), dtype, name="b")

@@ -309,10 +309,12 @@ class MatmulEmitter:
                 return nest(level + 1, flat * index(extents[var]) + v, {**point, var: v})
 
             parts, piece = intervals(operand, var, extents), piece_length(operand, var, extents)
+            of_line = lanes if var is depth[-1] else 1
             if len(parts) > 1:  # of several tensors: each has a loop of its own, without asking which one
-                return block(*(self.scope.loop(n, lambda v, s=s: at(index(s) + v), f"k{level}") for s, n in parts))
+                lines = (self.scope.line(n, of_line, lambda v, s=s: at(index(s) + v), f"k{level}") for s, n in parts)
+                return block(*lines)
             if piece in (1, extents[var]):
-                return self.scope.line(extents[var], lanes if var is depth[-1] else 1, at, f"k{level}")
+                return self.scope.line(extents[var], of_line, at, f"k{level}")
             return self.scope.loop(
                 extents[var] // piece,
                 lambda q: self.scope.loop(piece, lambda v: at(q * index(piece) + v), f"k{level}"),

@@ -10,9 +10,10 @@ from math import gcd, prod
 from tvm import ir, sym, tirx
 
 from ...ir.blends import branches
+from ...ir.index_map import variables
 from ...ir.kernel import substitute
 from ...ir.walk import loads
-from ..core.expressions import Walk, chooses_along, contiguous_run, fused_index, uses
+from ..core.expressions import Walk, choices, chooses_along, contiguous_run, fused_index, intervals, uses
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from .chunks import Chunks
@@ -298,13 +299,15 @@ class MatmulPlan(FusedContraction):
     def left_run(self) -> int:
         """Steps of the innermost depth that lie side by side, or are the same, in all that a left operand is made of.
 
-        1 if they do not.
+        Of joined tensors those of the smallest. 1 if they do not.
         """
         left, extents = self.contraction.left, self.contraction.reduction.extents
         walk, inner = Walk(extents), self.contraction.depth[-1:]
-        if not inner or branches(left) or any(walk.load_stride(each, inner[0]) not in (0, 1) for each in loads(left)):
+        if not inner or any(walk.load_stride(each, inner[0]) not in (0, 1) for each in loads(left)):
             return 1
-        return extents[inner[0]]
+        parts = intervals(left, inner[0], extents)
+        joined = len(parts) > 1 and all(variables(condition) == [*inner] for condition, _, _ in choices(left))
+        return min(length for _, length in parts) if joined or not branches(left) else 1
 
     @cached_property
     def _left_steps(self) -> dict | None:
