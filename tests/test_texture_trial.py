@@ -60,6 +60,16 @@ def test_the_sums_decide_and_the_reason_names_the_loser():
     assert slower(buffer, {"conv": timed(5e-6), "pool": timed(4.4e-6)}) is None
 
 
+def test_no_more_kernels_are_modelled_than_it_takes():
+    buffer, slow = {"conv": timed(6e-6), "pool": timed(4.3e-6), "add": timed(1e-6)}, timed(12e-6)
+    asked = PlacementTrial(estimate=lambda: pytest.fail("it is asked for"))
+    reason = slower(buffer, {"conv": timed(5e-6), "pool": slow, "add": asked})
+    assert reason == "modelled at least 17 us in a texture, 11.3 us in a buffer: pool takes 12 us instead of 4.3 us"
+    # What is known costs nothing.
+    reason = slower({"add": timed(1e-6), **buffer}, {"add": asked, "pool": slow})
+    assert reason == "modelled at least 12 us in a texture, 5.3 us in a buffer: pool takes 12 us instead of 4.3 us"
+
+
 def test_equal_times_stay_in_a_buffer():
     assert slower({"a": timed(1e-6)}, {"a": timed(1e-6)})
 

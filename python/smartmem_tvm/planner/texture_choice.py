@@ -66,23 +66,38 @@ def slower(
     -------
     Slower or None
         Both sums and the kernel that loses most. Measured times count if there are all of them, otherwise modelled
-        ones, for the two do not compare; where one of these is missing, what is possible is done.
+        ones, for the two do not compare; where one of these is missing, what is possible is done. Kernels are modelled
+        until those so far take longer than all did before.
     """
     for how in ("measured", "modelled"):
-        times = {name: (getattr(before[name], how), getattr(after[name], how)) for name in after}
-        if not any(None in pair for pair in times.values()):
-            return _compared(how, times, words)
+        was = {name: getattr(before[name], how) for name in after}
+        if None not in was.values():
+            now = _until(sum(was.values()), how, after)
+            if None not in now.values():
+                return _compared(how, was, now, len(now) < len(after), words)
     return None
 
 
-def _compared(how: str, times: Mapping[str, tuple[float, float]], words: tuple[str, str]) -> Slower | None:
-    before, after = (sum(pair[side] for pair in times.values()) for side in (0, 1))
+def _until(most: float, how: str, trials: Mapping[str, PlacementTrial]) -> dict[str, float | None]:
+    """The times that are known, and of others as many as take longer than `most` together with them."""
+    found = {name: getattr(trial, how) for name, trial in trials.items() if how in vars(trial)}
+    for name in (each for each in trials if each not in found):
+        if None in found.values() or sum(found.values()) > most:
+            break
+        found[name] = getattr(trials[name], how)
+    return {name: found[name] for name in trials if name in found}
+
+
+def _compared(
+    how: str, was: Mapping[str, float], now: Mapping[str, float], more: bool, words: tuple[str, str]
+) -> Slower | None:
+    before, after = sum(was.values()), sum(now.values())
     if after < before:
         return None
-    name = max(times, key=lambda each: times[each][1] - times[each][0])
-    was, now = times[name]
-    loser = f"{name} takes {_us(now)} instead of {_us(was)}"
-    return Slower(f"{how} {_us(after)} {words[1]}, {_us(before)} {words[0]}: {loser}")
+    name = max(now, key=lambda each: now[each] - was[each])
+    loser = f"{name} takes {_us(now[name])} instead of {_us(was[name])}"
+    at_least = "at least " if more else ""
+    return Slower(f"{how} {at_least}{_us(after)} {words[1]}, {_us(before)} {words[0]}: {loser}")
 
 
 def _us(seconds: float) -> str:

@@ -8,8 +8,19 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from smartmem_tvm.ir.kernel import substitute
-from smartmem_tvm.schedule.core.instances import Instances
+from smartmem_tvm.schedule.core.instances import Alike, Instances
 from smartmem_tvm.schedule.core.nest import Scope, fresh, index
+
+
+class Counting(Scope):
+    """Counts the indices that it simplifies."""
+
+    indices = 0
+
+    def index(self, expr):
+        self.indices += 1
+        return super().index(expr)
+
 
 EXTENTS = {"y": 4, "p": 3, "q": 1}
 
@@ -52,12 +63,19 @@ def test_the_same_as_each_place_by_itself(build):
 
 def test_an_index_is_worked_out_once_for_all_places_that_have_it_in_common():
     image = tirx.decl_buffer([index(4), index(3)], "float32", "image")
-    y, p, asked = fresh("y"), fresh("p"), []
-    instances = Instances(Scope(), image[y, p], [y, p])
+    y, p, scope = fresh("y"), fresh("p"), Counting()
+    instances = Instances(scope, image[y, p], [y, p])
     for key in product(range(4), range(3)):
-        instances.at(key, lambda key=key: asked.append(key) or {y: index(key[0]), p: index(key[1])})
-    # Seven indices, and twelve times what they are put into.
-    assert len(asked) == 4 + 3 + 12
+        instances.at(key, lambda key=key: {y: index(key[0]), p: index(key[1])})
+    assert scope.indices == 4 + 3
+
+
+def test_what_two_expressions_have_in_common_is_the_same_object():
+    image = tirx.decl_buffer([index(8)], "float32", "image")
+    y, p, alike = fresh("y"), fresh("p"), Alike()
+    one, other = (Instances(Scope(), image[at], [y, p], alike) for at in (y + p, p * index(2) + y))
+    at = [each.at((1, p_at), lambda p_at=p_at: {y: index(1), p: index(p_at)}) for each, p_at in ((one, 2), (other, 1))]
+    assert at[0] is at[1]
 
 
 def test_places_of_a_window_with_the_same_sums_are_the_same_place():

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tvm_ffi
@@ -11,7 +11,6 @@ from tvm import ir, tirx
 
 from ..._tvm import mapped
 from ...ir.index_map import EVALUATE, is_if_then_else, variables
-from ...ir.kernel import substitute
 from .nest import Scope
 
 Sum = dict[int, int]
@@ -19,26 +18,58 @@ Sum = dict[int, int]
 _SIGNS = {tirx.Add: 1, tirx.Sub: -1}
 
 
+class Alike:
+    """Of expressions that are equal, the first one: what several `Instances` of a kernel have in common."""
+
+    def __init__(self):
+        self._seen: dict[int, list] = {}
+        self._made: dict[tuple, object] = {}
+
+    def first(self, expr):
+        """What was the first to be equal to an expression."""
+        alike = self._seen.setdefault(tvm_ffi.structural_hash(expr), [])
+        for other in alike:
+            if tvm_ffi.structural_equal(expr, other):
+                return other
+        alike.append(expr)
+        return expr
+
+    def made(self, of: Hashable, parts: Sequence, make: Callable):
+        """``make(*parts)``: equal `parts` are the same object, so that nothing has to be compared."""
+        known = (of, *map(id, parts))
+        if known not in self._made:
+            self._made[known] = make(*parts)
+        return self._made[known]
+
+
 @dataclass
 class _Piece:
-    """An expression, the sums (`_sums`) and the parts in it, by number, and what it came to so far."""
+    """An expression, the sums (`_sums`) and the parts in it, by number, and what it came to so far.
+
+    `same` is the part that it is, if it is nothing else; `at` are the numbers of the sums.
+    """
 
     expr: object
     sums: list[tuple]
     parts: list[int]
-    finish: Callable
+    finish: Callable | None
+    same: int | None
+    at: list[int] = field(default_factory=list)
     known: dict = field(default_factory=dict)
 
 
 @dataclass
 class _Part:
-    """A load or a choice: `make` makes it of its pieces, and `name` stands for it in what it is inside of."""
+    """A load or a choice: `make` makes it of its pieces, and `name` stands for it in what it is inside of.
+
+    Two parts with the same `of` are equal where their pieces are.
+    """
 
     name: tirx.Var
+    of: Hashable
     whole: _Piece
     pieces: list[_Piece]
     make: Callable
-    known: dict = field(default_factory=dict)
 
 
 class Instances:
@@ -52,18 +83,21 @@ class Instances:
     expr : tirx.Expr
     vars_ : sequence of tirx.Var
         The variables that differ.
+    alike : Alike, optional
+        Shared with others whose results are to be the same objects too.
     """
 
-    def __init__(self, scope: Scope, expr, vars_: Sequence):
-        self.scope = scope
+    def __init__(self, scope: Scope, expr, vars_: Sequence, alike: Alike | None = None):
+        self.scope, self.alike = scope, alike or Alike()
         self.parts: list[_Part] = []  # what is inside of another one comes before it
         self._numbers = {hash(var): number for number, var in enumerate(vars_)}
         self._names: dict = {}
-        self._seen: dict[int, list] = {}
         self._known: dict[tuple, object] = {}
         self.rest = self._piece(mapped(expr, (ir.TensorLoad, self._load), (ir.Call, self._choice)))
-        pieces = [self.rest, *(piece for part in self.parts for piece in part.pieces)]
+        pieces = [self.rest, *(piece for part in self.parts for piece in (part.whole, *part.pieces))]
         self._sums = list(dict.fromkeys(each for piece in pieces for each in piece.sums))
+        for piece in pieces:
+            piece.at = [self._sums.index(each) for each in piece.sums]
 
     def at(self, key: Sequence, where: Callable[[], Mapping]):
         """The expression at one place.
@@ -75,73 +109,60 @@ class Instances:
         where : callable
             Returns the values of all variables, if they are needed.
         """
-        known = _at(self._sums, key)
-        found = self._known.get(known)
+        sums = tuple([sum([times * key[n] for n, times in each]) for each in self._sums])
+        found = self._known.get(sums)
         if found is None:
-            found = self._known[known] = self._made(key, where)
+            found = self._known[sums] = self._made(sums, where)
         return found
 
-    def _made(self, key: Sequence[int], where: Callable[[], Mapping]):
+    def _made(self, sums: Sequence[int], where: Callable[[], Mapping]):
         made: list = []
+        places: dict = {}  # by address: comparing two variables takes longer
 
         def value(piece: _Piece):
-            known = (*_at(piece.sums, key), *(id(made[n]) for n in piece.parts))
+            if piece.same is not None:
+                return made[piece.same]
+            known = (*[sums[n] for n in piece.at], *[id(made[n]) for n in piece.parts])
             found = piece.known.get(known)
             if found is None:
-                parts = {self.parts[n].name: made[n] for n in piece.parts}
-                found = self._first(piece.finish(substitute(piece.expr, {**where(), **parts})))
+                if not places:
+                    places.update((hash(var), each) for var, each in where().items())
+                places.update((hash(self.parts[n].name), made[n]) for n in piece.parts)
+                found = mapped(piece.expr, (ir.Var, lambda var: places.get(hash(var), var)))
+                found = self.alike.first(found if piece.finish is None else piece.finish(found))
                 piece.known[known] = found
             return found
 
-        def of_pieces(part: _Part):
-            values = [value(piece) for piece in part.pieces]
-            known = tuple(map(id, values))
-            if known not in part.known:
-                part.known[known] = self._first(part.make(*values))
-            return part.known[known]
-
         for part in self.parts:
             try:
-                made.append(of_pieces(part))
+                made.append(self.alike.made(part.of, [value(piece) for piece in part.pieces], part.make))
             except (RuntimeError, TypeError):  # as `rewrite_accesses` does
                 made.append(value(part.whole))
         return value(self.rest)
 
-    def _first(self, expr):
-        """What was the first to be equal to an expression."""
-        alike = self._seen.setdefault(tvm_ffi.structural_hash(expr), [])
-        for other in alike:
-            if tvm_ffi.structural_equal(expr, other):
-                return other
-        alike.append(expr)
-        return expr
-
-    def _piece(self, expr, finish: Callable = lambda expr: expr) -> _Piece:
+    def _piece(self, expr, finish: Callable | None = None) -> _Piece:
         sums = [tuple(each.items()) for each in _sums(expr, self._numbers)[1] if each]
         parts = [self._names[var] for var in variables(expr) if var in self._names]
-        return _Piece(expr, list(dict.fromkeys(sums)), parts, finish)
+        same = parts[0] if parts and finish is None and isinstance(expr, ir.Var) else None
+        return _Piece(expr, list(dict.fromkeys(sums)), parts, finish, same)
 
-    def _part(self, node, pieces: list[_Piece], make: Callable) -> tirx.Var:
+    def _part(self, node, of: Hashable, pieces: list[_Piece], make: Callable) -> tirx.Var:
         name = tirx.Var("part", node.ty)
         self._names[name] = len(self.parts)
-        self.parts.append(_Part(name, self._piece(node), pieces, make))
+        self.parts.append(_Part(name, of, self._piece(node), pieces, make))
         return name
 
     def _load(self, load: ir.TensorLoad) -> tirx.Var:
         source = load.source
         indices = [self._piece(each, self.scope.index) for each in load.indices]
-        return self._part(load, indices, lambda *indices: tirx.BufferLoad(source, indices))
+        return self._part(load, hash(source), indices, lambda *indices: tirx.BufferLoad(source, indices))
 
     def _choice(self, call: ir.Call):
         if not is_if_then_else(call):
             return call
         condition, *values = call.args
         pieces = [self._piece(condition, self.scope.analyzer.simplify), *map(self._piece, values)]
-        return self._part(call, pieces, _chosen)
-
-
-def _at(sums: Sequence[tuple], key: Sequence[int]) -> tuple:
-    return tuple([sum([times * key[n] for n, times in each]) for each in sums])
+        return self._part(call, "choice", pieces, _chosen)
 
 
 def _sums(expr, numbers: Mapping[int, int]) -> tuple[Sum | None, list[Sum]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from tvm import IRModule, s_tir, tirx
 from tvm.target import Target
@@ -17,6 +18,21 @@ from .nest import index_type
 SCHEDULED = "tirx.is_scheduled"
 RULE = "smartmem.rule"
 """Attribute of a scheduled kernel: ``name``, ``family`` and ``catch_all`` of the rule that made its schedule."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A schedule that was written as a whole: what of an `s_tir.Schedule` is looked at.
+
+    What TVM keeps to change it further takes as long to make as a short kernel.
+    """
+
+    mod: IRModule
+
+    @classmethod
+    def of(cls, func: tirx.PrimFunc) -> Written:
+        """That of one function."""
+        return cls(IRModule({"main": func}))
 
 
 class Rule(ABC):
@@ -47,7 +63,7 @@ class Rule(ABC):
         return {"name": self.name, "family": self.family, "catch_all": self.catch_all}
 
     @abstractmethod
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
         """Schedule `func` (unscheduled S-TIR) for `target`, or None if this rule does not know how."""
 
 
@@ -63,7 +79,7 @@ class NestRule(Rule):
     def __init__(self, params=None):
         self.params = params
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
         """Schedule `func`, or None if the target is of another kind or the kernel of another family."""
         if not self.runs_on(target):
             return None
@@ -72,7 +88,7 @@ class NestRule(Rule):
         except Opaque:
             return None
         body = self.nest(kernel, target)
-        return None if body is None else s_tir.Schedule(finished(func, kernel, body))
+        return None if body is None else Written.of(finished(func, kernel, body))
 
     def nest(self, kernel: Kernel, target: Target, prepared: bool = False) -> tirx.Stmt | None:
         """The loop nest of a kernel, or None if it is of another family."""
@@ -157,6 +173,6 @@ def record_on(func: tirx.PrimFunc) -> dict | None:
     return None if noted is None else {key: kind(noted[key]) for key, kind in kinds}
 
 
-def record_of(rule: Rule, schedule: s_tir.Schedule) -> dict:
+def record_of(rule: Rule, schedule: s_tir.Schedule | Written) -> dict:
     """Which rule made a schedule: `rule`, or those that it asked if it has noted them on the kernel."""
     return record_on(schedule.mod["main"]) or rule.record

@@ -11,14 +11,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ...ir.kernel import Kernel, Opaque, Stage, parse
 from .decisions import attempt
 from .nest import block
-from .rule import RULE, Rule, finished
+from .rule import RULE, Rule, Written, finished
 
 
 class SequenceRule(Rule):
@@ -35,10 +35,10 @@ class SequenceRule(Rule):
     def __init__(self, rules: Sequence[Rule]):
         self.rules = list(rules)
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
         """Schedule `func`, or None if the target is of another kind or some stage is known to no rule."""
         found = self.function(func, target)
-        return None if found is None else s_tir.Schedule(found)
+        return None if found is None else Written.of(found)
 
     def function(self, func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
         """The same as a function, which has been looked at by nobody."""

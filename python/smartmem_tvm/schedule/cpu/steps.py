@@ -15,7 +15,7 @@ from ...ir.walk import collect, contains
 from ...target import is_cpu
 from ..core.expressions import largest_divisor, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_type, scratch
-from ..core.rule import Rule
+from ..core.rule import Rule, Written
 from ..core.steps import has_steps, nest_by_nest, points_of
 from .params import CpuParams
 
@@ -38,7 +38,7 @@ class Steps(Rule):
     def __init__(self, params: CpuParams | None = None):
         self.params = params
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
         """Schedule `func`, or None if the target is no CPU or the kernel has no steps."""
         if not is_cpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
             return None

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 from tvm.target import Target
 
 from ...ir.kernel import Kernel
 from ...target import Limits, is_gpu
 from ..core.fold_policies import costly_once, folded
 from ..core.nest import Scope, fresh, index
-from ..core.rule import NestRule
+from ..core.rule import NestRule, Written
 from ..core.split_tuples import split_tuples
 from .occupancy import require_limits
 
@@ -75,7 +75,7 @@ class GpuRule(NestRule):
         """Candidates and thresholds within the limits of a GPU."""
         return self.sizes.of(Limits.of(target))
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
         """Schedule `func`, or None; a schedule beyond the limits of the target counts as not answering."""
         schedule = super().apply(func, target)
         if schedule is not None:

@@ -25,7 +25,7 @@ import math
 from copy import copy
 from dataclasses import fields, replace
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.target import Target
 
 from ....ir.kernel import FACTORS, Kernel
@@ -34,6 +34,7 @@ from ....target import is_cuda
 from ...core.decisions import decide
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
+from ...core.rule import Written
 from ..launch import GpuRule, launch, registers, when
 from ..matmul.group_order import place_of
 from ..matmul.parts import add_parts
@@ -64,7 +65,7 @@ class GpuMatrix(GpuRule):
         """What is known of the target."""
         return MatrixParams.of(target)
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
         """Schedule `func`, or None; its attribute ``smartmem.factors`` says to what factors may be rounded."""
         given = (func.attrs or {}).get(FACTORS)
         if given is None or not self.runs_on(target):

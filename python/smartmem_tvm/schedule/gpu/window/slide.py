@@ -20,14 +20,13 @@ from functools import reduce
 from itertools import product
 from math import prod
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ....analysis.row_chain import factors
 from ....ir.kernel import substitute
 from ....planner.texture_form import TEXEL
 from ...core.expressions import split_index, uses
-from ...core.instances import Instances
+from ...core.instances import Alike, Instances
 from ...core.nest import VECTOR, Scope, allocate, block, index, on_chip, store
 from ...core.reduction import Reduction
 from ..launch import launch, registers
@@ -143,8 +142,7 @@ class _Values:
         self.count = 0
         self._new: list = []
         self._by_offset: dict = {}
-        self._by_value: dict = {}
-        self._by_object: dict[int, int] = {}
+        self._by_value: dict[int, int] = {}
         vars_ = [*tiled, *nest.taps]
         self.lanes = [self._lane(factor) for factor in nest.factors]
         self.numbers = [next((n for n, v in enumerate(vars_) if v is lane), None) for lane in self.lanes]
@@ -156,8 +154,9 @@ class _Values:
         for lane in {lane for lane in self.lanes if lane is not None}:
             nest.scope.analyzer.bind(lane, ir.Range(index(0), index(TEXEL)), allow_override=True)
         self.moved = [[n for n, v in enumerate(vars_) if v is not lane] for lane in self.lanes]
+        alike = Alike()
         self.instances = [
-            Instances(nest.scope, factor, [vars_[n] for n in moved])
+            Instances(nest.scope, factor, [vars_[n] for n in moved], alike)
             for factor, moved in zip(nest.factors, self.moved, strict=True)
         ]
 
@@ -190,16 +189,10 @@ class _Values:
         return self.instances[factor].at([offsets[n] for n in self.moved[factor]], where)
 
     def _register(self, value, lane) -> int:
-        # Of one factor, values that are equal are the same object.
-        known = self._by_object.get(id(value))
+        known = self._by_value.get(id(value))  # values that are equal are the same object
         if known is not None:
             return known
-        same = self._by_value.setdefault(tvm_ffi.structural_hash(value), [])
-        for other, place in same:
-            if tvm_ffi.structural_equal(value, other):
-                return self._by_object.setdefault(id(value), place)
-        first = self._by_object[id(value)] = self.count
-        same.append((value, first))
+        first = self._by_value[id(value)] = self.count
         self._new.append((first, value, lane))
         self.count += 1 if lane is None else TEXEL
         return first
