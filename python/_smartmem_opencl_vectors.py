@@ -33,9 +33,17 @@ _WIDENINGS = {"int", "uint", "long", "ulong", "convert_int", "convert_uint", "co
 _KERNEL = re.compile(r"^(?=// Function: )", re.MULTILINE)
 
 
-def align_vectors(code: str) -> str:
-    """Rewrite the vector accesses to global and local memory whose alignment is certain."""
-    return "".join(_Kernel(part).rewritten() for part in _KERNEL.split(code))
+def align_vectors(code: str, known: dict[str, str] | None = None) -> str:
+    """Rewrite the vector accesses to global and local memory whose alignment is certain.
+
+    `known` has what kernels became, and gets it: TVM hands each over twice, alone and with all others.
+    """
+    known = {} if known is None else known
+    parts = _KERNEL.split(code)
+    for part in parts:
+        if part not in known:
+            known[part] = _Kernel(part).rewritten()
+    return "".join(known[part] for part in parts)
 
 
 class _Kernel:

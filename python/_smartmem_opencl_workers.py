@@ -65,8 +65,9 @@ def install() -> None:
     def create_with_sizes(code: bytes, kind: str, functions: Any, source: Any) -> Any:
         lines = getattr(_sizes, "lines", {})
         if lines:
-            code = _mend(code.decode(), lines).encode()
-            source = {name: _mend(text, lines) for name, text in source.items()}
+            known: dict[str, str] = {}
+            code = _mend(code.decode(), lines, known).encode()
+            source = {name: _mend(text, lines, known) for name, text in source.items()}
         return create(code, kind, functions, source)
 
     tvm_ffi.register_global_func(_BUILD, build_with_sizes, override=True)
@@ -79,8 +80,8 @@ def _is_interpreter() -> bool:
     return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
-def _mend(code: str, lines: dict[str, str]) -> str:
-    return _require(_annotate(align_vectors(code), lines))
+def _mend(code: str, lines: dict[str, str], known: dict[str, str]) -> str:
+    return _require(_annotate(align_vectors(code, known), lines))
 
 
 def _annotate(code: str, lines: dict[str, str]) -> str:

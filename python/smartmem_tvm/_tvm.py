@@ -260,7 +260,8 @@ class FixVectorizedNests:
         """Rewrite one function that is scheduled, but not lowered."""
 
         def sink(loop: tirx.For):
-            return _over(loop, loop.body) if loop.kind == tirx.ForKind.VECTORIZED else loop
+            nested = isinstance(loop.body, (tirx.SeqStmt, tirx.For))
+            return _over(loop, loop.body) if nested and loop.kind == tirx.ForKind.VECTORIZED else loop
 
         return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, sink)))
 
@@ -321,6 +322,8 @@ class FixIntegerTextures:
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
         """Rewrite one kernel, after the split of host and device."""
         params, seen = texture_params(func), {}
+        if not any("int" in str(param.ty.element_type.dtype) for param in params.values()):
+            return func
 
         def rewrite(call: ir.Call):
             if not is_texture_access(call) or _integer(call) is None:

@@ -6,6 +6,8 @@ Like `_tvm`, but for single expressions of kernels: functions, numbers, operator
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import tvm_ffi
 from tvm import ir, tirx
@@ -88,6 +90,7 @@ _EXACT = {
     },
     "cuda": {"float64": (lambda x: np.float64(float(f"{x:.15f}")), "__longlong_as_double")},
 }
+_LOWEST = np.iinfo("int32").min
 _INFINITE = frozenset({"float32"})  # the type of OpenCL's INFINITY and NAN
 
 
@@ -110,6 +113,8 @@ def _written(number: tirx.FloatImm, kind: str) -> ir.Expr:
 
 
 def _lowest(number: tirx.IntImm) -> ir.Expr:
+    if number.value > _LOWEST:  # most numbers are indices, and asking for a type takes longer
+        return number
     dtype = str(number.ty.dtype)
     if dtype not in ("int32", "int64") or int(number.value) != np.iinfo(dtype).min:
         return number
@@ -143,12 +148,29 @@ class FixNarrowIntegers:
         """Rewrite one kernel."""
         target = (func.attrs or {}).get("target")
         names = _NARROW.get(target.kind.name if target is not None else "", {})
+        if not names or not _has_types(func, names):
+            return func
 
         def cut(value: ir.Expr) -> ir.Expr:
             name = names.get(str(value.ty.dtype)) if isinstance(value.ty, ir.PrimType) else None
             return value if name is None else tirx.call_pure_extern(value.ty, name, value)
 
         return func.with_body(tvm_ffi.structural_map(func.body, (_GROWING, cut)))
+
+
+def _has_types(func: tirx.PrimFunc, names: Collection[str]) -> bool:
+    """Whether a kernel has values of some types: it loads them, or they are made by a conversion or a function."""
+    made: list = list(func.params)
+    tvm_ffi.structural_walk(func.body, ((tirx.AllocBuffer, tirx.DeclBuffer, tirx.Cast, ir.Call), made.append))
+    types = (getattr(each, "buffer", each).ty for each in made)
+    return any(_element(of) in names for of in types)
+
+
+def _element(of: ir.Type) -> str:
+    """The type of a number, of those of a vector or a buffer, or of what a pointer points to."""
+    while isinstance(of, ir.PointerType):
+        of = of.element_type
+    return str(getattr(of, "dtype", "")).partition("x")[0]
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixHalfRemainders")
@@ -214,6 +236,8 @@ class FixFallingTexels:
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
         """Rewrite one kernel."""
+        if not any(isinstance(each.ty, ir.PointerType) and "texture" in each.ty.storage_scope for each in func.params):
+            return func
         falling: set = set()  # variables that stand for such a coordinate
         binds: list[tirx.Bind] = []
         tvm_ffi.structural_walk(func.body, (tirx.Bind, binds.append))

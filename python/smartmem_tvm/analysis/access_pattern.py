@@ -296,6 +296,8 @@ def _is_instruction(stmt: tirx.Stmt) -> bool:
 
 
 def _hoisted(access: Access, stores: list[Access]) -> Access:
+    if not access.loops:
+        return access
     # By address: comparing two variables takes longer.
     used = {hash(v) for e in (*access.indices, *(c for c, _ in access.guards)) for v in variables(e)}
     kept: list[Loop] = []

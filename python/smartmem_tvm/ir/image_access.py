@@ -11,8 +11,10 @@ from tvm import ir, tirx
 
 from .._tvm import TEXTURE_LOAD, is_texture_access, texture_dtype, texture_of, texture_params
 from .index_map import is_if_then_else
+from .recent import Recent
 
 _NESTS = (tirx.AttrStmt, tirx.For, tirx.While, tirx.IfThenElse)
+_accesses = Recent(128)  # those who check kernels and those who count texels ask one after the other
 _SKIP = tvm_ffi.WalkResult.SKIP
 _EXTERNAL = tuple(ir.Op.get(f"tirx.{name}") for name in ("call_extern", "call_pure_extern"))
 # OpenCL's functions that `_tvm.FixIntegerTextures` puts in the place of TVM's -> the numbers that they are for.
@@ -61,6 +63,10 @@ class ImageAccess:
 
 def image_accesses(kernel: tirx.PrimFunc) -> list[ImageAccess]:
     """Every access to an image of a kernel, in program order."""
+    return _accesses.get(kernel, lambda: _image_accesses(kernel))
+
+
+def _image_accesses(kernel: tirx.PrimFunc) -> list[ImageAccess]:
     images, found, begun = texture_params(kernel), [], [Block()]
 
     def walk(root, blocks: tuple[Block, ...]) -> None:

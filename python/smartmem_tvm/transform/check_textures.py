@@ -97,9 +97,10 @@ def _check_locals(kernel: str, func: tirx.PrimFunc) -> None:
 
 
 def _check_stores(kernel: str, func: tirx.PrimFunc) -> None:
-    whole = [store for loop in collect(func.body, tirx.For) for store in _texels(loop)]
-    for store in stores(func.body):
-        if is_texture(store.buffer) and store not in whole and not isinstance(store.indices[-1], tirx.Ramp):
+    written = [store for store in stores(func.body) if is_texture(store.buffer)]
+    whole = [store for loop in collect(func.body, tirx.For) for store in _texels(loop)] if written else []
+    for store in written:
+        if store not in whole and not isinstance(store.indices[-1], tirx.Ramp):
             raise UserError(
                 f"kernel '{kernel}' does not write texture '{store.buffer.name}' texel by texel, as images want it: "
                 f"vectorize the loop over its innermost dimension, and no other."
