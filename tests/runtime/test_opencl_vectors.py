@@ -88,3 +88,12 @@ def test_names_are_those_of_their_kernel():
     first = "// Function: f\n__kernel void f(__global float* restrict p) {\n}\n"
     second = "// Function: g\n__kernel void g() {\n  float p[4];\n  v = vload4(0, p + 0);\n}\n"
     assert align_vectors(first + second) == first + second
+
+
+def test_a_kernel_is_looked_at_once_alone_and_with_others(monkeypatch):
+    first = "// Function: f\n__kernel void f() {\n  __local float s[64];\n}\n"
+    second = "// Function: g\n__kernel void g() {\n  __local float s[32];\n}\n"
+    known: dict[str, str] = {}
+    whole = align_vectors(first + second, known)
+    monkeypatch.setattr("_smartmem_opencl_vectors._Kernel", lambda code: pytest.fail(f"it is looked at again: {code}"))
+    assert align_vectors(first, known) + align_vectors(second, known) == whole
