@@ -6,7 +6,8 @@ import pytest
 import tvm
 
 from helpers import legal, op, run
-from smartmem_tvm.transform import FuseOperators, KeepNan
+from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.transform import FuseOperators, KeepNan, VectorizeMath
 
 X = np.array([np.nan, 1, np.nan, -3, np.inf, -np.inf], "float32")
 Y = np.array([2, np.nan, np.nan, -5, 7, np.nan], "float32")
@@ -31,6 +32,15 @@ def test_no_number_stays_none(name):
     inputs = (X, Y) if name.endswith("imum") else (X,)
     (got,) = run(kept(legal(build, *(each.shape for each in inputs))), *inputs)
     np.testing.assert_array_equal(got, numpy_of(*inputs))
+
+
+def test_functions_of_functions():
+    """Clamps of their formulas are in variables that are bound before the store."""
+    mod = FuseOperators()(legal(lambda x: op.tanh(op.erf(op.sigmoid(x))), X.shape))
+    with tvm.target.Target({"kind": "llvm", "num-cores": 1}):
+        mod = VectorizeMath()(ScheduleKernels()(mod))
+    (got,) = run(kept(mod), X)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(X))
 
 
 def test_a_maximum_of_maxima_along_many_axes():

@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.map_functions import map_functions
-from ..ir.walk import loads, stores
+from ..ir.walk import collect, loads, stores
 from ..target import is_cpu
 
 
@@ -39,25 +39,34 @@ class KeepNan:
 
 
 def _kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    found = {}
+    found: dict = {}
     for store in stores(func.body):
-        value = tvm_ffi.structural_map(store.value, ((tirx.Max, tirx.Min), lambda each, s=store: _chosen(each, s)))
+        value = _with_nan(store.value, store.buffer)
         if not value.same_as(store.value):
             found[store] = tirx.BufferStore(store.buffer, value, store.indices)
+    for bind in collect(func.body, tirx.Bind):  # what a formula reads several times (VectorizeMath), never a reduction
+        value = _with_nan(bind.value, None)
+        if not value.same_as(bind.value):
+            found[bind] = tirx.Bind(bind.var, value)
     if not found:
         return func
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda each: found.get(each, each))))
+    nodes = (tirx.BufferStore, tirx.Bind)
+    return func.with_body(tvm_ffi.structural_map(func.body, (nodes, lambda each: found.get(each, each))))
 
 
-def _chosen(extreme: tirx.Max | tirx.Min, store: tirx.BufferStore) -> ir.Expr:
-    """The same extreme, NaN if one of the two is; itself if it is of integers, or of a reduction."""
+def _with_nan(value: ir.Expr, stored: ir.Expr | None) -> ir.Expr:
+    return tvm_ffi.structural_map(value, ((tirx.Max, tirx.Min), lambda each: _chosen(each, stored)))
+
+
+def _chosen(extreme: tirx.Max | tirx.Min, stored: ir.Expr | None) -> ir.Expr:
+    """The same extreme, NaN if one of the two is; itself if it is of integers, or of a reduction into `stored`."""
     dtype = str(extreme.ty.dtype)
     if not dtype.startswith(("float", "bfloat")):
         return extreme
     if isinstance(extreme.b, tirx.FloatImm):
         return type(extreme)(extreme.b, extreme.a)
     constant = isinstance(extreme.a, tirx.FloatImm)
-    reduces = any(load.source.same_as(store.buffer) for load in loads(extreme))
+    reduces = stored is not None and any(load.source.same_as(stored) for load in loads(extreme))
     if constant or reduces:
         return extreme
     name = "maximum" if isinstance(extreme, tirx.Max) else "minimum"
