@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+from tvm import s_tir, te, tirx
 
 from smartmem_tvm.ir.walk import collect, contains, loads
 from smartmem_tvm.transform import BindChoices
@@ -44,6 +44,15 @@ def test_the_numbers_are_those_that_are_chosen():
     out = tvm.runtime.tensor(np.zeros(N, "float32"))
     tvm.compile(bound(module(nested)), target="llvm")["main"](*map(tvm.runtime.tensor, (x, y, mask)), out)
     np.testing.assert_array_equal(out.numpy(), np.where(x > 0, np.where(mask, x, y), np.where(mask, x, y * 2)) + x)
+
+
+def test_nothing_is_bound_in_a_vector_that_is_taken_apart():
+    """TVM takes the store of ``asinh`` out of the loop, and would leave behind what is bound there."""
+    schedule = s_tir.Schedule(module(lambda x, y, mask, i: tirx.asinh(masked(x, y, mask, i))))
+    schedule.vectorize(schedule.split(schedule.get_loops(schedule.get_sblock("compute"))[0], [None, 4])[1])
+    mod = bound(schedule.mod)
+    assert not contains(mod["main"].body, tirx.Bind)
+    tvm.compile(mod, target="llvm")
 
 
 def test_llvm_reads_whole_vectors():

@@ -10,6 +10,8 @@ from .index_map import is_if_then_else, variables
 from .kernel import substitute
 from .walk import collect, contains, loads, stores
 
+_REINTERPRET = ir.Op.get("tirx.reinterpret")  # TVM has a rule of its own for it
+
 
 def has_no_vector(call: ir.Call, lane: tirx.Var) -> bool:
     """Whether TVM computes this number by number: a branch that depends on the lane, or a function like erf."""
@@ -30,6 +32,21 @@ def is_scalarized(loop: tirx.For) -> bool:
     if contains(loop.body, tirx.IfThenElse, lambda branch: lane in variables(branch.condition)):
         return True
     return contains(loop.body, ir.Call, lambda call: lane in variables(call) and has_no_vector(call, lane))
+
+
+def without_bindings(func: tirx.PrimFunc) -> set:
+    """Stores before which nothing may be bound: TVM takes them out of a vectorized loop, for a function like asinh.
+
+    What is bound in the loop then is not there.
+    """
+    found: set = set()
+    for loop in collect(func.body, tirx.For):
+        if loop.kind == tirx.ForKind.VECTORIZED:
+            lanes = lanes_of(loop)
+            apart = (call for call in collect(loop.body, ir.Call) if not call.op.same_as(_REINTERPRET))
+            if any(lanes & set(variables(call)) and has_no_vector(call, loop.loop_var) for call in apart):
+                found.update(stores(loop))
+    return found
 
 
 def lanes_of(loop: tirx.For) -> set:

@@ -10,6 +10,7 @@ from tvm import ir, tirx
 from ..ir.blends import is_blend
 from ..ir.index_map import is_if_then_else
 from ..ir.map_functions import map_functions
+from ..ir.vectorized import without_bindings
 from ..ir.walk import contains
 from ..target import is_cpu
 
@@ -43,7 +44,12 @@ class BindChoices:
 def _bound(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not contains(func.body, tirx.Select, is_blend):
         return func
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, _stored)))
+    apart = without_bindings(func)
+
+    def bound(store: tirx.BufferStore) -> tirx.Stmt:
+        return store if store in apart else _stored(store)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, bound)))
 
 
 def _stored(store: tirx.BufferStore) -> tirx.Stmt:

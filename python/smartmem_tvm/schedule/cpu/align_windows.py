@@ -109,7 +109,8 @@ def _copies(kernel: Kernel) -> list[tuple]:
         read: Counter = Counter()
         for load in stage.loads:
             shape = shape_of(load.source)
-            inside = variables(load.indices[innermost(shape)])
+            inner = innermost(shape)  # None: it is a single number
+            inside = () if inner is None else variables(load.indices[inner])
             read[inside[0] if len(inside) == 1 else None] += prod(shape)
         along = max(read, key=read.__getitem__, default=None)
         dim = next((dim for dim, place in enumerate(stage.body.indices) if place.same_as(along)), None)

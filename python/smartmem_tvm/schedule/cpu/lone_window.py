@@ -308,11 +308,18 @@ def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]], gr
 
 
 def _side(reduction: Reduction, load, dim: int, moved: tuple, taps, inside: Mapping) -> Side | None:
-    """A dimension of the picture in which results move by a variable and its stride; None if all of it is padding."""
+    """A dimension of the picture in which results move by a variable and its stride.
+
+    None if all of it is padding, or where a window ends depends on something else.
+    """
     (var, stride), at = moved, load.indices[dim]
     last = {v: index(reduction.extents[v] - 1) for v in taps}
-    reach = 1 + int(sym.Analyzer().simplify(substitute(at, {**last, var: index(0)})))
-    side = Side(dim, var, reduction.extents[var], stride, reach, inside.get(dim, (0, int(load.source.shape[dim]))))
+    end = sym.Analyzer().simplify(substitute(at, {**last, var: index(0)}))
+    if not isinstance(end, tirx.IntImm):
+        return None
+    side = Side(
+        dim, var, reduction.extents[var], stride, 1 + int(end), inside.get(dim, (0, int(load.source.shape[dim])))
+    )
     return None if side.inside[0] >= min(side.inside[1], side.places(side.extent)) else side
 
 
