@@ -37,6 +37,12 @@ def is_cpu(target: tvm.target.Target) -> bool:
     return target.kind.name == "llvm"
 
 
+def on_cpu() -> bool:
+    """Whether the current target is a CPU; it is none where there is no current one."""
+    target = tvm.target.Target.current(allow_none=True)
+    return target is not None and is_cpu(target)
+
+
 def is_cuda(target: tvm.target.Target) -> bool:
     """Whether kernels for `target` are CUDA's."""
     return target.kind.name == "cuda"

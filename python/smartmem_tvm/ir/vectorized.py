@@ -31,7 +31,14 @@ def is_scalarized(loop: tirx.For) -> bool:
     lane = loop.loop_var
     if contains(loop.body, tirx.IfThenElse, lambda branch: lane in variables(branch.condition)):
         return True
-    return contains(loop.body, ir.Call, lambda call: lane in variables(call) and has_no_vector(call, lane))
+    return bool(_without_vectors(loop))
+
+
+def _without_vectors(loop: tirx.For) -> list[ir.Call]:
+    """What TVM computes number by number in a vectorized loop."""
+    lanes = lanes_of(loop)
+    calls = [call for call in collect(loop.body, ir.Call) if lanes & set(variables(call))]
+    return [call for call in calls if has_no_vector(call, loop.loop_var)]
 
 
 def without_bindings(func: tirx.PrimFunc) -> set:
@@ -41,11 +48,9 @@ def without_bindings(func: tirx.PrimFunc) -> set:
     """
     found: set = set()
     for loop in collect(func.body, tirx.For):
-        if loop.kind == tirx.ForKind.VECTORIZED:
-            lanes = lanes_of(loop)
-            apart = (call for call in collect(loop.body, ir.Call) if not call.op.same_as(_REINTERPRET))
-            if any(lanes & set(variables(call)) and has_no_vector(call, loop.loop_var) for call in apart):
-                found.update(stores(loop))
+        vectorized = loop.kind == tirx.ForKind.VECTORIZED
+        if vectorized and any(not call.op.same_as(_REINTERPRET) for call in _without_vectors(loop)):
+            found.update(stores(loop))
     return found
 
 

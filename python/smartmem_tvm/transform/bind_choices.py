@@ -12,7 +12,7 @@ from ..ir.index_map import is_if_then_else
 from ..ir.map_functions import map_functions
 from ..ir.vectorized import without_bindings
 from ..ir.walk import contains
-from ..target import is_cpu
+from ..target import on_cpu
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.BindChoices")
@@ -35,10 +35,7 @@ class BindChoices:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every scheduled PrimFunc of `mod` if the current target is a CPU."""
-        target = tvm.target.Target.current(allow_none=True)
-        if target is None or not is_cpu(target):
-            return mod
-        return map_functions(mod, _bound)
+        return map_functions(mod, _bound) if on_cpu() else mod
 
 
 def _bound(func: tirx.PrimFunc) -> tirx.PrimFunc:

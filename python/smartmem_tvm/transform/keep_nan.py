@@ -8,8 +8,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.map_functions import map_functions
-from ..ir.walk import collect, loads, stores
-from ..target import is_cpu
+from ..ir.walk import loads
+from ..target import on_cpu
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.KeepNan")
@@ -32,30 +32,21 @@ class KeepNan:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod` if the current target is a CPU."""
-        target = tvm.target.Target.current(allow_none=True)
-        if target is None or not is_cpu(target):
-            return mod
-        return map_functions(mod, _kept)
+        return map_functions(mod, _kept) if on_cpu() else mod
 
 
 def _kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    found: dict = {}
-    for store in stores(func.body):
-        value = _with_nan(store.value, store.buffer)
-        if not value.same_as(store.value):
-            found[store] = tirx.BufferStore(store.buffer, value, store.indices)
-    for bind in collect(func.body, tirx.Bind):  # what a formula reads several times (VectorizeMath), never a reduction
-        value = _with_nan(bind.value, None)
-        if not value.same_as(bind.value):
-            found[bind] = tirx.Bind(bind.var, value)
-    if not found:
-        return func
-    nodes = (tirx.BufferStore, tirx.Bind)
-    return func.with_body(tvm_ffi.structural_map(func.body, (nodes, lambda each: found.get(each, each))))
+    body = tvm_ffi.structural_map(func.body, ((tirx.BufferStore, tirx.Bind), _with_nan))
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _with_nan(value: ir.Expr, stored: ir.Expr | None) -> ir.Expr:
-    return tvm_ffi.structural_map(value, ((tirx.Max, tirx.Min), lambda each: _chosen(each, stored)))
+def _with_nan(node: tirx.BufferStore | tirx.Bind) -> tirx.Stmt:
+    """A store; or what a formula reads several times (VectorizeMath), which is never a reduction."""
+    stored = node.buffer if isinstance(node, tirx.BufferStore) else None
+    value = tvm_ffi.structural_map(node.value, ((tirx.Max, tirx.Min), lambda each: _chosen(each, stored)))
+    if value.same_as(node.value):
+        return node
+    return tirx.Bind(node.var, value) if stored is None else tirx.BufferStore(stored, value, node.indices)
 
 
 def _chosen(extreme: tirx.Max | tirx.Min, stored: ir.Expr | None) -> ir.Expr:

@@ -16,7 +16,7 @@ from ..ir.index_map import is_if_then_else
 from ..ir.kernel import parse, substitute
 from ..ir.map_functions import map_functions
 from ..ir.walk import collect, contains
-from ..target import is_cpu
+from ..target import on_cpu
 
 _LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm, ir.Op)
 
@@ -99,10 +99,7 @@ class VectorizeMath:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod` if the current target is a CPU."""
-        target = tvm.target.Target.current(allow_none=True)
-        if target is None or not is_cpu(target):
-            return mod
-        return map_functions(mod, _approximated)
+        return map_functions(mod, _approximated) if on_cpu() else mod
 
 
 def _approximated(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -13,7 +13,7 @@ from ..ir.bounds import NO_BOUND
 from ..ir.hidden_loads import hide_loads
 from ..ir.map_functions import map_functions
 from ..ir.walk import contains, loads
-from ..target import is_cpu
+from ..target import on_cpu
 
 _BITS = {"int32": 32, "int64": 64, "uint32": 32, "uint64": 64}
 _OPERATIONS = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}
@@ -41,8 +41,7 @@ class WrapIntegers:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every PrimFunc of `mod`, for the current target."""
-        target = tvm.target.Target.current(allow_none=True)
-        return map_functions(mod, wrapped) if target is not None and is_cpu(target) else mod
+        return map_functions(mod, wrapped) if on_cpu() else mod
 
 
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:

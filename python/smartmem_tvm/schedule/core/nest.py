@@ -139,7 +139,7 @@ class Scope:
         What is left of the line is a vector that ends where the line does: some elements are computed again, which
         takes less time than single ones.
         """
-        lanes = lanes_within(length, lanes)
+        lanes = power_of_two(lanes, length)
         count, rest = divmod(length, lanes)
         if lanes == 1:
             return self.loop(length, body, name)
@@ -179,11 +179,11 @@ class Scope:
         return tirx.if_then_else(condition, yes, no)
 
 
-def lanes_within(length: int, lanes: int) -> int:
-    """Lanes of the longest vector, `lanes` halved some times, that a line has."""
-    while lanes > length:
-        lanes //= 2
-    return lanes
+def power_of_two(most: int, size: int) -> int:
+    """`most`, a power of two, or the largest one that is no more than `size`."""
+    while most > size:
+        most //= 2
+    return most
 
 
 def block(*statements) -> tirx.Stmt:

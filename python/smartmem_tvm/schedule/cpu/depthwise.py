@@ -31,11 +31,11 @@ from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide
 from ..core.expressions import split_index
-from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
+from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, power_of_two, scratch, store
 from .lone_window import LoneWindow, lone_window_of
 from .params import CpuParams
 from .rule import CpuRule
-from .window_band import Band, power_of_two, starts
+from .window_band import Band, starts
 
 _WRITTEN_OUT = 256  # vector operations of a tile up to which its whole window is written out
 

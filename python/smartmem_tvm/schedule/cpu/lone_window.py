@@ -317,9 +317,8 @@ def _side(reduction: Reduction, load, dim: int, moved: tuple, taps, inside: Mapp
     end = sym.Analyzer().simplify(substitute(at, {**last, var: index(0)}))
     if not isinstance(end, tirx.IntImm):
         return None
-    side = Side(
-        dim, var, reduction.extents[var], stride, 1 + int(end), inside.get(dim, (0, int(load.source.shape[dim])))
-    )
+    within = inside.get(dim, (0, int(load.source.shape[dim])))
+    side = Side(dim, var, reduction.extents[var], stride, 1 + int(end), within)
     return None if side.inside[0] >= min(side.inside[1], side.places(side.extent)) else side
 
 

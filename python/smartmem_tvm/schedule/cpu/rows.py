@@ -29,7 +29,7 @@ from ..core.expressions import (
     replace_loads,
     split_index,
 )
-from ..core.nest import SERIAL, VECTOR, Scope, allocate, block, fresh, index, lanes_within, scratch, store
+from ..core.nest import SERIAL, VECTOR, Scope, allocate, block, fresh, index, power_of_two, scratch, store
 from ..core.pieces import pieces
 from ..core.reduction import combiner_of, last_part, reduction_of
 from ..core.row_space import RowSpace, row_space_of
@@ -286,7 +286,7 @@ class _Emitter:
         length = prod(extents[var] for var in suffix)
         if parts is None or length < _LEAST_SUMS or branches(stage.body):
             return None
-        lanes = lanes_within(length, self.params.lanes)
+        lanes = power_of_two(self.params.lanes, length)
         combine, term = parts
         vectors = self.choice.vectors
         while vectors > 1 and length < 2 * vectors * lanes:

@@ -12,7 +12,7 @@ from tvm import ir, tirx
 
 from ...ir.kernel import substitute
 from ..core.expressions import chooses_along, has_select, intervals
-from ..core.nest import SERIAL, VECTOR, Scope, block, fresh, index, scratch, store
+from ..core.nest import SERIAL, VECTOR, Scope, block, fresh, index, power_of_two, scratch, store
 from .lone_window import LoneWindow
 from .params import CpuParams
 
@@ -20,13 +20,6 @@ from .params import CpuParams
 def starts(size: int, lanes: int) -> list[int]:
     """Where vectors begin that cover `size` results; the last one overlaps the one before it."""
     return [min(at, size - lanes) for at in range(0, size, lanes)]
-
-
-def power_of_two(most: int, size: int) -> int:
-    """`most`, a power of two, or the largest one that is no more than `size`."""
-    while most > size:
-        most //= 2
-    return most
 
 
 @dataclass(frozen=True, eq=False)
