@@ -19,6 +19,7 @@ from .options import Options
 from .output_check import OutputCheck
 from .pass_registry import make_pass
 from .target import has_half_arithmetic, has_half_storage, has_textures, is_cpu, is_cuda, is_gpu, model_of
+from .tvm_lock import one_at_a_time
 
 __all__ = [
     "BASELINE_PHASES",
@@ -365,6 +366,7 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
         )
 
 
+@one_at_a_time
 def run_phases(
     mod: tvm.IRModule,
     phases: tuple[Phase, ...],

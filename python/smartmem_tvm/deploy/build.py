@@ -35,6 +35,7 @@ from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
+from ..tvm_lock import one_at_a_time
 from .argument_checks import trust_own_tensors
 from .bounds import with_bounds_checks
 from .compiled import Compiled
@@ -56,6 +57,7 @@ Made = TypeVar("Made")
 _INVALID_CODE = "LLVM module verification failed"
 
 
+@one_at_a_time
 def optimize(
     mod: tvm.IRModule,
     target: tvm.target.Target | str | None = None,
@@ -82,6 +84,7 @@ def optimize(
         return run_phases(mod, graph_phases(target), options or Options(), observe)
 
 
+@one_at_a_time
 def compile(
     mod: tvm.IRModule,
     target: tvm.target.Target | str | None = None,
@@ -128,6 +131,7 @@ def sliced_to_fit(options: Options, make: Callable[[Options], Made]) -> Made:
     return make(replace(options, slice_budget=1))
 
 
+@one_at_a_time
 def compile_baseline(
     mod: tvm.IRModule, target: tvm.target.Target | str | None = None, schedule: bool = True
 ) -> Compiled:
@@ -228,6 +232,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
     return compiled
 
 
+@one_at_a_time
 def lower(
     graph: tvm.IRModule,
     target: tvm.target.Target,
@@ -305,6 +310,7 @@ def _require_main_for_budget(mod: tvm.IRModule, options: Options) -> None:
         )
 
 
+@one_at_a_time
 def generate(
     lowered: tvm.IRModule, target: tvm.target.Target, observe: Callable[[tvm.IRModule], None] = lambda _: None
 ) -> relax.VMExecutable:

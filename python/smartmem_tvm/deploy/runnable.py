@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .session import Session
     from .streams import Streams
 
+# Not `tvm_lock`, for which a model that is loaded would wait while another one is compiled.
 _MAKING = threading.RLock()  # machines are made one at a time: the first one links the code and moves the weights
 
 
@@ -73,5 +74,8 @@ class Runnable:
         return Streams(self, count, threads)
 
     def _session(self) -> Session:
-        with _MAKING:
-            return self._first
+        first = vars(self).get("_first")  # where it is kept once it is made
+        if first is None:
+            with _MAKING:
+                first = self._first
+        return first

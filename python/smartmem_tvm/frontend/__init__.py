@@ -7,11 +7,11 @@ The steps of `from_onnx`, one module each, in this order::
                 `torch_inference` what is none
     onnx_file   read the file: the graph now, its large weights (`weights`) when they are looked at
     dimensions  give every input dimension a number; then onnx_file checks the graph
-    operators   inline functions
+    prepare     the next three, with ONNX's libraries, in a process that `apart` has for them (`helper`, `forked`)
+    functions   inline functions
     fold        turn shape arithmetic into constants (only where there is some)
     control_flow  unroll loops, take branches, resolve sequences (`sequences`, on the way that `flatten` is)
     operators   name every operator that TVM cannot import
-    apart       keeps ONNX's libraries, which the three above call, in a copy of this process
     importer    ONNX graph -> Relax
     spec        names, shapes and dtypes of inputs and outputs; check arrays against them
 """
@@ -30,11 +30,12 @@ from smartmem_tvm.frontend.apart import at_most, model_apart
 from smartmem_tvm.frontend.batch import rebatch
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
-from smartmem_tvm.frontend.pools import trim_pools
+from smartmem_tvm.frontend.prepare import changed
 from smartmem_tvm.frontend.reference import onnxruntime_session, reference_name, run_onnxruntime, run_reference
 from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
 from smartmem_tvm.frontend.torch_program import from_torch
 from smartmem_tvm.frontend.torch_sizes import check_sizes
+from smartmem_tvm.tvm_lock import one_at_a_time
 
 __all__ = [
     "Model",
@@ -57,6 +58,7 @@ Source = str | PathLike | onnx.ModelProto
 Shapes = Mapping[str, Sequence[int]] | None
 
 
+@one_at_a_time
 def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) -> Model:
     """Read a model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
 
@@ -104,6 +106,7 @@ def bound(model: Model, shapes: Shapes = None) -> Model:
     return model
 
 
+@one_at_a_time
 def load_onnx(source: Source | Model, shapes: Shapes = None) -> onnx.ModelProto:
     """Read an ONNX model and make it complete, checked, statically shaped and free of shape arithmetic.
 
@@ -141,23 +144,20 @@ def _prepare(model: Model) -> onnx.ModelProto:
     lifted = fold.lift_weights(proto, model.weights)
     onnx_file.check_graph(proto, model.name)
     if _is_to_change(proto):
-        proto = model_apart(lambda: _changed(proto, model.name), model.name, model.weights.room)
+        known, room = operators.known_operators(), model.weights.room
+        proto = model_apart(changed, proto, model.name, known, name=model.name, memory=room)
     fold.put_back(proto, lifted)
     return proto
 
 
 def _is_to_change(proto: onnx.ModelProto) -> bool:
     nodes = list(walk.nodes(proto.graph))
-    changing = any(each.op_type in control_flow.RESOLVED or not operators.is_supported(each) for each in nodes)
+    known = operators.known_operators()
+    changing = any(each.op_type in control_flow.RESOLVED or not known(each) for each in nodes)
     return bool(changing or proto.functions or fold.known_nodes(proto))
 
 
-def _changed(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    # Functions before folding: their bodies bring shape arithmetic of their own.
-    proto = fold.fold_shape_arithmetic(trim_pools(operators.inline_functions(proto)))
-    return control_flow.resolve(proto, name)
-
-
+@one_at_a_time
 def from_onnx(source: Source | Model, shapes: Shapes = None):
     """Convert an ONNX model to a Relax module.
 
@@ -186,6 +186,7 @@ def from_onnx(source: Source | Model, shapes: Shapes = None):
         return importer.import_graph(proto, model.weights, model.name)
 
 
+@one_at_a_time
 def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None):
     """Convert an ONNX model with TVM's own importer, as someone without this package would.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend.spec import MOST_NUMBERS, more_than_most
+from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 
 Dim = onnx.TensorShapeProto.Dimension
 

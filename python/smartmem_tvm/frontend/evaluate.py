@@ -14,8 +14,9 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend.exact_onnxruntime import session_options
 from smartmem_tvm.frontend.functions import Types, opset_of, types_of
-from smartmem_tvm.frontend.spec import MOST_NUMBERS, more_than_most
+from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 from smartmem_tvm.light import has_data
 
 LARGEST = 2**20  # numbers in a tensor; shape arithmetic and masks have fewer
@@ -145,8 +146,7 @@ def _evaluate(node: onnx.NodeProto, values: Values, types: Types, opset: int) ->
 def _by_onnxruntime(model: onnx.ModelProto) -> list:
     import onnxruntime  # here, because it takes 0.2 s and most models do not come this way
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = session_options()
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, {})
 

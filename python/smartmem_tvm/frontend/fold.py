@@ -6,16 +6,22 @@ refuses most of these. ONNX Runtime's basic level folds all of them once the inp
 chosen over onnxslim and onnxscript's optimizer, see ``docs/frontend.md`` for the comparison.
 """
 
+from __future__ import annotations
+
 import logging
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
 from smartmem_tvm.frontend import evaluate
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import apart
-from smartmem_tvm.frontend.weights import Weights
+from smartmem_tvm.frontend.exact_onnxruntime import session_options
+
+if TYPE_CHECKING:
+    from smartmem_tvm.frontend.weights import Weights
 
 _log = logging.getLogger(__name__)
 
@@ -63,27 +69,21 @@ def fold_shape_arithmetic(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _optimize(model: onnx.ModelProto) -> onnx.ModelProto:
+    folded = apart(_optimized, model.SerializeToString(), seconds=FOLDING_SECONDS, memory=MEMORY)
+    return onnx.ModelProto.FromString(folded)
+
+
+def _optimized(model: bytes) -> bytes:
     import onnxruntime  # here, because it takes 0.2 s and most models do not come this way
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "folded.onnx"
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1  # no thread outlives the process that this may run in
+        options = session_options(onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC)
         options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(FOLDABLE))
         options.optimized_model_filepath = str(path)
-
-        def optimize() -> None:
-            onnxruntime.InferenceSession(
-                model.SerializeToString(),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=_UNWANTED,
-            )
-
-        apart(optimize, FOLDING_SECONDS, MEMORY)
-        return onnx.load_model(path)
+        providers = ["CPUExecutionProvider"]
+        onnxruntime.InferenceSession(model, options, providers=providers, disabled_optimizers=_UNWANTED)
+        return path.read_bytes()
 
 
 def lift_weights(model: onnx.ModelProto, weights: Weights) -> list[str]:

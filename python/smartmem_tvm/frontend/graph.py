@@ -32,6 +32,11 @@ LAYOUT_OPERATORS = frozenset(
 )
 
 
+def operator_label(node: onnx.NodeProto) -> str:
+    """Return what messages call an operator: its name, with its domain if that is not ONNX's."""
+    return node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
+
+
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and, depth first, each graph nested in the attributes of its nodes."""
     yield graph

@@ -23,9 +23,10 @@ from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
 from smartmem_tvm.frontend.functions import copy_of, opset_of
+from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 from smartmem_tvm.frontend.operand_types import misfit
 from smartmem_tvm.frontend.operators import converter_name
-from smartmem_tvm.frontend.spec import MOST_NUMBERS, more_than_most, with_names
+from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
@@ -54,7 +55,7 @@ def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRM
     try:
         return _import(model, _Importer(weights, name))
     except _NoElements:
-        folded = model_apart(lambda: evaluate.fold(model), name, weights.room)
+        folded = model_apart(evaluate.fold, model, name=name, memory=weights.room)
         return _import(folded, _Importer(weights, name, with_empty=True))
 
 

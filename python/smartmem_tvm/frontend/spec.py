@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes into a module and comes out: names, shapes and dtypes; and the check of arrays against them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import prod
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tvm
@@ -10,18 +9,7 @@ import tvm
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.narrow import INPUT_TYPES, OUTPUT_TYPES, stated_types
 
-MOST_NUMBERS = 2**31 - 1
-"""Of one tensor that a model takes or computes."""
 Spec = dict[str, tuple[tuple[int, ...], str]]
-
-
-def more_than_most(sizes: Iterable[int]) -> int:
-    """How many numbers a tensor has, if they are more than `MOST_NUMBERS`; otherwise 0.
-
-    Sizes of 0 are left out: no array has such others beside one.
-    """
-    count = prod(int(size) or 1 for size in sizes)
-    return count if count > MOST_NUMBERS else 0
 
 
 def with_names(

@@ -13,6 +13,7 @@ from smartmem_tvm.frontend import torch_file
 from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
+from smartmem_tvm.tvm_lock import one_at_a_time
 
 if TYPE_CHECKING:
     import tvm
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 _NAME = "The torch program"
 
 
+@one_at_a_time
 def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None = None) -> tvm.IRModule:
     """Convert a torch ExportedProgram to a Relax module.
 

@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from ..errors import UserError, reason_of
+from ..tvm_lock import one_at_a_time
 from .counts import count, left_to_torch
 from .kernels import Kernels
 from .program import read_program
@@ -143,6 +144,7 @@ class Graph:
         left_to_torch(reason)
         return None
 
+    @one_at_a_time
     def _compiled(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot]:
         snapshot = Snapshot(self._watched(inputs))  # before numbers are read: a write from now on is a change
         program = read_program(self._graph, inputs, self._weights)

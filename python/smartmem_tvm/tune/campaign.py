@@ -19,6 +19,7 @@ from tvm.target import Target
 
 from ..errors import UserError
 from ..executor.faults import MachineFailed
+from ..tvm_lock import one_at_a_time
 from .faults import failure_of
 from .kernel_run import KernelRun, kernel_runs
 from .records import Records, record_key, workload_key
@@ -169,6 +170,7 @@ class Campaign:
         left = min(1.0, (kernel.best or kernel.untuned) / kernel.untuned)
         return kernel.share * left * kernel.promise(self.effort.batch)
 
+    @one_at_a_time
     def _step(self, kernel: KernelRun) -> None:
         start = time.monotonic()
         try:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from server_threads import Server
+from smartmem_tvm.tvm_lock import one_at_a_time
+
+_IMPORTS = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+start, errors = threading.Barrier(16), []
+names = ["smartmem_tvm.frontend", "smartmem_tvm.deploy.build", "smartmem_tvm.deploy.export", "smartmem_tvm.pipeline"]
+def work(number):
+    start.wait()
+    try:
+        __import__(names[number % 5]) if number % 5 < 4 else __import__("smartmem_tvm").compile
+    except BaseException as error:
+        errors.append(error)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+[each.start() for each in threads], [each.join() for each in threads]
+sys.exit(repr(errors) if errors else 0)
+"""
+
+
+def test_sixteen_threads_import_compile_save_load_and_run(tmp_path):
+    server = Server(tmp_path)
+    server.run(16, seconds=0, at_least=1)
+    assert not server.errors, f"{len(server.errors)}: {server.errors[0]}"
+    assert sum(server.done.values()) == 16 and len(server.done) == 3
+
+
+@pytest.mark.slow
+def test_sixteen_threads_for_a_minute(tmp_path):
+    server = Server(tmp_path)
+    server.run(16, seconds=60)
+    assert not server.errors, f"{len(server.errors)} of {server.done}: {server.errors[0]}"
+    assert min(server.done.values()) > 16
+
+
+def test_sixteen_threads_import_the_package():
+    assert subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True).stderr == ""
+
+
+def test_a_verb_may_call_another_and_two_threads_take_turns():
+    inside, most = 0, 0
+
+    @one_at_a_time
+    def inner():
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        threading.Event().wait(0.01)
+        inside -= 1
+
+    outer = one_at_a_time(inner)
+    threads = [threading.Thread(target=outer) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert most == 1
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_it_has_not():
+    holds, done = threading.Event(), threading.Event()
+
+    @one_at_a_time
+    def hold():
+        holds.set()
+        done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait()
+    if not (child := os.fork()):
+        one_at_a_time(lambda: None)()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0  # and does not hang
+    done.set()
+    thread.join()
