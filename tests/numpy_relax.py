@@ -17,6 +17,7 @@ _PLAIN = {
     "abs": np.abs,
     "square": lambda x: x * x,
     "sqrt": np.sqrt,
+    "logical_not": np.logical_not,
     "rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype),
     "exp": np.exp,
     "log": np.log,
@@ -83,6 +84,7 @@ _SPECIAL = {
     "clip": lambda call, x: np.clip(x, *(float(arg.value) for arg in call.args[1:])),
     "permute_dims": lambda call, x: x.transpose(None if call.attrs.axes is None else _ints(call.attrs.axes)),
     "reshape": lambda call, x: x.reshape(_ints(call.args[1].values)),
+    "flip": lambda call, x: np.flip(x, int(call.attrs.axis)),
     "squeeze": lambda call, x: x.squeeze(tuple(_ints(call.attrs.axis))),
     "split": lambda call, x: np.split(x, int(call.attrs.indices_or_sections), int(call.attrs.axis)),
 }
@@ -100,6 +102,8 @@ def evaluate(mod, *arrays) -> tuple[list[np.ndarray], float]:
             return value_of(expr.tuple_value)[expr.index]
         if isinstance(expr, relax.Tuple):
             return [value_of(field) for field in expr.fields]
+        if isinstance(expr, relax.If):
+            return sequence(expr.true_branch if value_of(expr.cond) else expr.false_branch)
         return values[expr] if isinstance(expr, ir.Var) else compute(expr)
 
     def compute(call):
@@ -108,10 +112,13 @@ def evaluate(mod, *arrays) -> tuple[list[np.ndarray], float]:
         operands = [value_of(each) for each in tensors if isinstance(each.ty, relax.TensorType)]
         return _SPECIAL[name](call, *operands) if name in _SPECIAL else np.asarray(_PLAIN[name](*operands))
 
-    with np.errstate(all="ignore"):
-        for binding in (binding for block in mod["main"].body.blocks for binding in block.bindings):
+    def sequence(body):
+        for binding in (binding for block in body.blocks for binding in block.bindings):
             result = values[binding.var] = value_of(binding.value)
             seen.extend(result if isinstance(result, list) else [result])
+        return value_of(body.body)
+
+    with np.errstate(all="ignore"):
+        results = sequence(mod["main"].body)
     largest = max(float(np.abs(a[np.isfinite(a)].astype("float64")).max(initial=0)) for a in seen)
-    results = value_of(mod["main"].body.body)
     return results if isinstance(results, list) else [results], largest

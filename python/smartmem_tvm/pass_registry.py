@@ -282,6 +282,7 @@ _ENTRIES = (
     _ours(
         transform.PlanMemory, "FluidML, Algorithm 4", lambda _, target: transform.PlanMemory(target), needs_target=True
     ),
+    _ours(transform.OwnStorages),
     _ours(transform.FitStorages),
     _ours(transform.CaptureGraphs),
     # TVM's.

@@ -149,6 +149,7 @@ _PLAN_MEMORY = (
     "plan-memory",
     # What cannot be in an arena.
     "relax.StaticPlanBlockMemory",
+    "own-storages",
     "fit-storages",
 )
 _FINISH = (

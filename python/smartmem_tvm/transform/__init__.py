@@ -38,6 +38,7 @@ from .mend_extremes import MendExtremes
 from .mend_vectors import MendVectors
 from .merge_branches import MergeBranches
 from .merge_projections import MergeProjections
+from .own_storages import OwnStorages
 from .place_textures import PlaceTextures
 from .plan_layout import PlanLayout
 from .plan_memory import PlanMemory
@@ -98,6 +99,7 @@ __all__ = [
     "MendVectors",
     "MergeBranches",
     "MergeProjections",
+    "OwnStorages",
     "PlaceTextures",
     "PlanLayout",
     "PlanMemory",
