@@ -31,26 +31,27 @@ def model_of(nodes, inputs, outputs, constants=None, opset=21) -> onnx.ModelProt
     return helper.make_model(graph, opset_imports=imports, ir_version=11)
 
 
-def reference(model: onnx.ModelProto, inputs: dict) -> list[np.ndarray]:
-    """What ONNX Runtime computes, without its own rewriting."""
+def reference(model: onnx.ModelProto, inputs: dict, threads: int = 0) -> list[np.ndarray]:
+    """What ONNX Runtime computes, without its own rewriting; by default on all cores."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return [np.asarray(each) for each in session.run(None, inputs)]
 
 
-def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0) -> None:
-    """Compare; integers must be equal, floats within a tolerance relative to the largest."""
+def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0, threads=0, least=1e-30) -> None:
+    """Compare; integers must be equal, floats within a tolerance of the largest, or of `least` if that is more."""
     model = model_of(nodes, inputs, outputs, constants, opset)
-    wanted = reference(model, inputs)
+    wanted = reference(model, inputs, threads)
     for value, array in zip(model.graph.output, wanted):
         value.type.tensor_type.shape.SetInParent()
         value.type.tensor_type.shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=size) for size in array.shape)
     for got, want in zip(sm.compile(sm.from_onnx(model)).run(*inputs.values()), wanted, strict=True):
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
         if got.dtype.kind == "f":
-            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(np.abs(want).max(initial=0), 1e-30))
+            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(np.abs(want).max(initial=0), least))
         else:
             np.testing.assert_array_equal(got, want)
 

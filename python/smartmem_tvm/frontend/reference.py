@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.onnx_file import Model, one_line
 from smartmem_tvm.frontend.torch_reference import run_torch
 from smartmem_tvm.frontend.without_bfloat16 import has_bfloat16, without_bfloat16
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import onnxruntime
 
 _QUIET = 4  # ONNX Runtime's level "fatal"
+# Of these the numbers depend on the threads: each takes a scale for its share of the batch.
+_BY_THREADS = frozenset(("DynamicQuantizeLSTM",))
 
 
 def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = False) -> onnxruntime.InferenceSession:
@@ -72,7 +75,8 @@ def run_onnxruntime(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.n
         If ONNX Runtime refuses the model or the input.
     """
     wide = has_bfloat16(model.proto)
-    session = onnxruntime_session(without_bfloat16(model) if wide else model, lean=True)
+    threads = 1 if any(node.op_type in _BY_THREADS for node in walk.nodes(model.proto.graph)) else None
+    session = onnxruntime_session(without_bfloat16(model) if wide else model, threads, lean=True)
     try:
         given = {name: array.astype(np.float32) if _is_bfloat16(array) else array for name, array in arrays.items()}
         outputs = session.run(None, given)

@@ -75,6 +75,13 @@ def test_sequences_of_several_lengths_end_where_they_end_in_both_directions(buil
     assert_same(model, from_onnx(model), tolerance=2e-6)
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_the_last_states_of_a_sequence_without_steps_are_zero(build, assert_same, op, direction):
+    model = _layer(build, op, ("bias", "initial"), lengths=[0, 3, 0], direction=direction)
+    assert_same(model, from_onnx(model), tolerance=2e-6)
+
+
 def test_a_layer_of_which_only_the_last_state_is_asked(build, assert_same):
     model = _layer(build, "LSTM", outputs=["y_c"])
     assert_same(model, from_onnx(model), tolerance=2e-6)

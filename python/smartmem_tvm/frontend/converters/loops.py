@@ -102,7 +102,8 @@ def points(
         The extent and the variable of a loop around this, each round of which waits for the one before. It becomes the
         first of the indices.
     """
-    with T.grid(*map(_index, sizes)) as variables, T.sblock(name):
+    with T.grid(*map(_index, sizes)) as found, T.sblock(name):
+        variables = found if len(sizes) > 1 else [found]  # TVM gives a single one as it is
         place = [T.axis.scan(_index(step[0]), step[1])] if step else []
         place += [T.axis.spatial(_index(size), each) for size, each in zip(sizes, variables, strict=True)]
         _touches(read, written)

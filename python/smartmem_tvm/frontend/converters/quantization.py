@@ -153,11 +153,11 @@ def dynamic_quantize_linear(node: Node) -> relax.Expr:
     return relax.Tuple(dynamically_quantized(node, node.inputs[0]))
 
 
-def dynamically_quantized(node: Node, x: relax.Expr) -> list[relax.Expr]:
-    """uint8 numbers, their scale and their zero point."""
-    zero = constant(0, "float32")
-    high = node.emit(relax.op.maximum(relax.op.max(x), zero))
-    low = node.emit(relax.op.minimum(relax.op.min(x), zero))
+def dynamically_quantized(node: Node, x: relax.Expr, fitted: relax.Expr | None = None) -> list[relax.Expr]:
+    """uint8 numbers, their scale and their zero point, which fit `fitted` where that is not `x` itself."""
+    zero, fitted = constant(0, "float32"), x if fitted is None else fitted
+    high = node.emit(relax.op.maximum(relax.op.max(fitted), zero))
+    low = node.emit(relax.op.minimum(relax.op.min(fitted), zero))
     width = node.emit(relax.op.subtract(high, low))
     levels = constant(255, "float32")
     # Zeros alone have the scale 1.

@@ -6,7 +6,8 @@ A layer is the same few kernels however long its sequences are. On a GPU each st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -24,22 +25,37 @@ _UNITS = 2  # the axis of hidden units in weights, biases and states
 
 def recurrent(node: Node) -> relax.Expr:
     """RNN, GRU and LSTM with all attributes; what is in half precision is computed in single precision."""
+    return layer_of(node, CELLS[node.op], _tensors, shape_of(node.inputs[2])[-1])
+
+
+def layer_of(node: Node, cell: Cell, tensors_of: Callable[[Node, Cell, int], dict], hidden: int) -> relax.Expr:
+    """The kernel of a layer and its results, as the node asks for them.
+
+    Parameters
+    ----------
+    tensors_of : callable
+        (node, cell, directions) -> what the kernel reads, as `recurrent_cells.Unit` calls it.
+    hidden : int
+        Units of a state.
+    """
     direction = node.text("direction", "forward")
     if direction not in _BACKWARD:
         raise ValueError(f"its direction {direction} is none of {', '.join(_BACKWARD)}")
-    cell, backward = CELLS[node.op], _BACKWARD[direction]
-    tensors = _tensors(node, cell, len(backward))
+    backward = _BACKWARD[direction]
+    tensors = tensors_of(node, cell, len(backward))
     steps, batch, _, _, units = shape_of(tensors["x"])
-    hidden, working = shape_of(node.inputs[2])[-1], dtype_of(tensors["x"])
+    working = dtype_of(tensors["x"])
     layer = Layer(cell, steps, batch, hidden, backward, _activations(node, cell, len(backward)), node.attrs)
-    sizes = (len(backward), batch, units)
-    outputs = [(shape, working) for shape in ((steps, *sizes), *[sizes] * len(cell.initial), layer.scratch)]
+    sizes, own = (len(backward), batch, units), cell.scratch(layer)
+    states = [(sizes, working)] * len(cell.initial)
+    outputs = [((steps, *sizes), working), *states, (layer.scratch, working), *own.values()]
 
     def body(inputs, results) -> None:
-        y, *states, scratch = results
-        run(layer, dict(zip(tensors, inputs, strict=True)), {"y": y, "states": states, "scratch": scratch})
+        y, *rest = results
+        named = dict(zip(("scratch", *own), rest[len(states) :], strict=True))
+        run(layer, dict(zip(tensors, inputs, strict=True)), {"y": y, "states": rest[: len(states)], **named})
 
-    *results, _ = loops_kernel(node, node.op.lower(), list(tensors.values()), outputs, body)
+    results = loops_kernel(node, node.op.split(".")[-1].lower(), list(tensors.values()), outputs, body)
     asked = [_as_asked(node, each, hidden) for each in results[: node.outputs]]
     return relax.Tuple(asked) if len(asked) > 1 else asked[0]
 
@@ -61,6 +77,7 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
     working = "float32" if dtype in ("float16", "bfloat16") else dtype
     batch_first = bool(node.attrs.get("layout", 0))
     hidden = shape_of(node.inputs[2])[-1]
+    units = partial(whole_vectors, node)
 
     def wide(position: int) -> relax.Expr:
         expr = node.inputs[position]
@@ -69,18 +86,9 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
     def time_first(position: int) -> relax.Expr:
         return node.emit(relax.op.permute_dims(wide(position), _TIME_FIRST)) if batch_first else wide(position)
 
-    def units(expr: relax.Expr, sizes: Sequence[int]) -> relax.Expr:
-        """An operand of these sizes, the third of which numbers hidden units, filled up to whole vectors."""
-        expr = node.emit(relax.op.reshape(expr, sizes))
-        if not hidden % LANES:
-            return expr
-        widths = [0] * (2 * len(sizes))
-        widths[2 * _UNITS + 1] = -hidden % LANES
-        return node.emit(relax.op.nn.pad(expr, widths))
-
-    found = {"r": _in_blocks(node, units(wide(2), (directions, cell.gates, hidden, hidden)))}
+    found = {"r": in_blocks(node, units(wide(2), (directions, cell.gates, hidden, hidden)))}
     has_bias = node.input(3) is not None
-    bias, last = _biases(node, units(wide(3), (directions, 2 * cell.gates, hidden))) if has_bias else (None, None)
+    bias, last = biases(node, units(wide(3), (directions, 2 * cell.gates, hidden))) if has_bias else (None, None)
     if node.attrs.get("linear_before_reset", 0):
         rows = (directions, shape_of(found["r"])[1] * LANES)
         found["rb"] = last if has_bias else constant(np.zeros(rows), working)
@@ -97,7 +105,18 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
     return found
 
 
-def _in_blocks(node: Node, r: relax.Expr) -> relax.Expr:
+def whole_vectors(node: Node, expr: relax.Expr, sizes: Sequence[int]) -> relax.Expr:
+    """An operand of these sizes, the third of which numbers hidden units, filled up to whole vectors."""
+    expr = node.emit(relax.op.reshape(expr, sizes))
+    missing = -sizes[_UNITS] % LANES
+    if not missing:
+        return expr
+    widths = [0] * (2 * len(sizes))
+    widths[2 * _UNITS + 1] = missing
+    return node.emit(relax.op.nn.pad(expr, widths))
+
+
+def in_blocks(node: Node, r: relax.Expr) -> relax.Expr:
     """What goes from units to gates of units as [directions, blocks of units, from, gates, units of a block].
 
     So that the weights of a vector of units are one piece of memory.
@@ -107,7 +126,7 @@ def _in_blocks(node: Node, r: relax.Expr) -> relax.Expr:
     return node.emit(relax.op.permute_dims(blocks, [0, 2, 4, 1, 3]))
 
 
-def _biases(node: Node, bias: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
+def biases(node: Node, bias: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
     """What is added to the input's part of the gates, and the last gate's bias of the state's part.
 
     The latter stays where the product with the state is where that comes before the reset; elsewhere all is one.

@@ -38,12 +38,21 @@ class Cell:
         the one before has ended for all units.
     initial : tuple of int
         Which inputs of the node are the states before the first step: the hidden state, and what else is handed on.
+    scratch : callable
+        Given a `Layer`, name -> (shape, type) of what `before` writes.
+    before : callable
+        Given a `Layer`, the step and `Unit.buffers`, the statements of a step that come before its units.
+    multiply : callable
+        (unit, gates, operand) -> adds ``operand @ R`` to the sums of these gates.
     """
 
     gates: int
     activations: tuple[str, ...]
     phases: Callable[[dict], tuple[Callable[[Unit], None], ...]]
     initial: tuple[int, ...] = (5,)
+    scratch: Callable[[Layer], dict] = lambda layer: {}
+    before: Callable[[Layer, ir.Expr, dict], None] = lambda layer, step, buffers: None
+    multiply: Callable[[Unit, range, Callable], None] = lambda unit, gates, operand: _multiply(unit, gates, operand)
 
 
 @dataclass(frozen=True)
@@ -174,10 +183,14 @@ class Unit:
 
     def multiply(self, gates: range, operand: Callable[[object], object]) -> None:
         """Add ``operand @ R`` to the sums of these gates."""
-        with loop(self.layer.hidden) as k, unrolled(len(gates)) as g:
-            gate = g + gates.start
-            weight = self.buffers["r"][(self.direction, self.block, k, gate, self.lane)]
-            self.set_sum(gate, self.sum(gate) + operand(k) * weight)
+        self.layer.cell.multiply(self, gates, operand)
+
+
+def _multiply(unit: Unit, gates: range, operand: Callable[[object], object]) -> None:
+    with loop(unit.layer.hidden) as k, unrolled(len(gates)) as g:
+        gate = g + gates.start
+        weight = unit.buffers["r"][(unit.direction, unit.block, k, gate, unit.lane)]
+        unit.set_sum(gate, unit.sum(gate) + operand(k) * weight)
 
 
 def _rnn(unit: Unit) -> None:
@@ -255,7 +268,8 @@ CELLS = {
 def run(layer: Layer, inputs: dict, results: dict) -> None:
     """All steps of a layer; `inputs` and `results` are `Unit.buffers`."""
     buffers, phases = inputs | results, layer.cell.phases(layer.attrs)
-    read, written = list(inputs.values()), [results["y"], *results["states"], results["scratch"]]
+    read = list(inputs.values())
+    written = [results["y"], *results["states"], *(results[name] for name in results if name not in ("y", "states"))]
     # Sequences run faster than blocks: those of a batch read the same weights.
     sizes = (len(layer.backward), layer.blocks, layer.batch, LANES)
     across = partial(points, sizes=sizes, read=read, written=written)
@@ -265,11 +279,17 @@ def run(layer: Layer, inputs: dict, results: dict) -> None:
             first = inputs.get(f"state{number}")
             store(state, at, tirx.const(0, state.dtype) if first is None else first[at])
         store(results["scratch"], (0, *at), results["states"][0][at])
+        if "lengths" in inputs:
+            # As in ONNX Runtime: the last states of a sequence without steps are 0.
+            with when(length_of(layer, inputs, sequence) < 1):
+                for state in results["states"]:
+                    store(state, at, tirx.const(0, state.dtype))
     with loop(layer.steps) as step:
+        layer.cell.before(layer, step, buffers)
         for phase in phases:
             name = phase.__name__.strip("_")
             with across(name, step=(layer.steps, step)) as (number, direction, block, sequence, lane):
-                length = _length(layer, inputs, sequence)
+                length = length_of(layer, inputs, sequence)
                 place = _place(layer, direction, number, length)
                 sums = registers(layer.cell.gates, results["y"].dtype)
                 unit = Unit(layer, number, place, direction, sequence, block, lane, sums, buffers)
@@ -282,7 +302,7 @@ def run(layer: Layer, inputs: dict, results: dict) -> None:
                         store(results["y"], (number, *unit.at), tirx.const(0, results["y"].dtype))
 
 
-def _length(layer: Layer, inputs: dict, sequence: ir.Expr) -> ir.Expr:
+def length_of(layer: Layer, inputs: dict, sequence: ir.Expr) -> ir.Expr:
     """The steps of a sequence."""
     steps, lengths = tirx.IntImm("int64", layer.steps), inputs.get("lengths")
     return steps if lengths is None else tirx.min(tirx.Cast("int64", lengths[sequence]), steps)

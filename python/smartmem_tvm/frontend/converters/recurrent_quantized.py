@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""com.microsoft.DynamicQuantizeLSTM: an LSTM with weights of eight bits, as ONNX Runtime's quantizer writes it.
+
+Its input is quantized once for all steps, and the hidden state anew at each step, both by what they hold, for all
+sequences of a direction together. ONNX Runtime shares the sequences of a batch among its threads and then takes a scale
+for each share: what is here is what it does on one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from tvm import ir, relax, tirx
+
+from smartmem_tvm.frontend.converters.loops import loop, points, registers, store, unrolled
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of, value_of
+from smartmem_tvm.frontend.converters.quantization import centred, dynamically_quantized
+from smartmem_tvm.frontend.converters.recurrent import biases, in_blocks, layer_of, whole_vectors
+from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell, Layer, Unit, length_of
+
+_GATES = CELLS["LSTM"].gates
+_LOW, _HIGH = range(2)  # of the extremes
+_SCALE, _POINT = range(2)  # of the quantization
+
+
+def dynamic_quantize_lstm(node: Node) -> relax.Expr:
+    """com.microsoft.DynamicQuantizeLSTM, with all inputs and attributes."""
+    return layer_of(node, _CELL, _tensors, shape_of(node.inputs[2])[1])
+
+
+def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
+    hidden = shape_of(node.inputs[2])[1]
+    rows = (directions, _GATES, hidden)
+    bias = node.input(3)
+    if bias is not None:
+        bias, _ = biases(node, whole_vectors(node, bias, (directions, 2 * _GATES, hidden)))
+    r, r_scale = _weights(node, 2, 10, rows)
+    # [directions, from, gates, units] -> [directions, gates, units, from], as an LSTM has it.
+    r = node.emit(relax.op.permute_dims(r, [0, 2, 3, 1]))
+    found = {"r": in_blocks(node, whole_vectors(node, r, (*rows, hidden))), "rs": whole_vectors(node, r_scale, rows)}
+    found["x"] = _projected(node, rows, bias)
+    for number, position in enumerate(cell.initial):
+        if node.input(position) is not None:
+            found[f"state{number}"] = whole_vectors(node, node.inputs[position], shape_of(node.inputs[position]))
+    if node.input(4) is not None:
+        found["lengths"] = node.inputs[4]
+    if node.input(7) is not None:
+        found["p"] = whole_vectors(node, node.inputs[7], (directions, 3, hidden))
+    return found
+
+
+def _weights(node: Node, position: int, scale_at: int, rows: tuple[int, ...]) -> tuple[relax.Expr, relax.Expr]:
+    """Weights less their zero points, [directions, from, gates, units], and scales, [directions, gates, units]."""
+    directions, gates, hidden = rows
+    scale, zero = node.inputs[scale_at], node.inputs[scale_at + 1]
+    for each in (scale, zero):
+        if shape_of(each) not in ([directions], [directions, gates * hidden]):
+            raise ValueError(f"its scales or zero points have shape {shape_of(each)}, which is neither {[directions]} "
+                             f"nor {[directions, gates * hidden]}")  # fmt: skip
+    zero = node.reshape(zero, (directions, 1, shape_of(zero)[1] if len(shape_of(zero)) == 2 else 1))
+    values = _narrow(node, centred(node, node.inputs[position], zero))
+    if len(shape_of(scale)) == 1:
+        scale = node.emit(relax.op.broadcast_to(node.reshape(scale, (directions, 1)), (directions, gates * hidden)))
+    return node.reshape(values, (directions, -1, gates, hidden)), node.reshape(scale, rows)
+
+
+def _narrow(node: Node, values: relax.Expr) -> relax.Expr:
+    """Differences of two bytes in the fewest bits that are sure to hold them."""
+    known = value_of(values)
+    fits = known is not None and known.size and known.min() >= -128 and known.max() <= 127
+    return node.astype(values, "int8" if fits else "int16")
+
+
+def _projected(node: Node, rows: tuple[int, ...], bias: relax.Expr | None) -> relax.Expr:
+    """The input's part of the gates of all steps, [steps, batch, directions, gates, units]."""
+    x, (steps, batch, width) = node.inputs[0], shape_of(node.inputs[0])
+    w, scale = _weights(node, 1, 8, rows)
+    x, x_scale, x_zero = dynamically_quantized(node, x, _counted(node, x))
+    flat = node.emit(relax.op.reshape(centred(node, x, x_zero), (steps * batch, width)))
+    by_input = node.emit(relax.op.permute_dims(node.astype(w, "int32"), [1, 0, 2, 3]))
+    by_input = node.emit(relax.op.reshape(by_input, (width, prod(rows))))
+    sums = node.emit(relax.op.matmul(flat, by_input, out_dtype="int32"))
+    scale = node.emit(relax.op.multiply(node.reshape(scale, (prod(rows),)), x_scale))
+    result = node.emit(relax.op.multiply(node.emit(relax.op.astype(sums, "float32")), scale))
+    result = whole_vectors(node, result, (steps * batch * rows[0], *rows[1:]))
+    result = node.emit(relax.op.reshape(result, (steps, batch, *rows[:2], shape_of(result)[-1])))
+    return result if bias is None else node.emit(relax.op.add(result, bias))
+
+
+def _counted(node: Node, x: relax.Expr) -> relax.Expr:
+    """What the scale of the input fits: the steps of the longest sequence, with what fills up the others."""
+    if node.input(4) is None:
+        return x
+    places = constant(np.arange(shape_of(x)[0]).reshape(-1, 1, 1), "int32")
+    used = node.emit(relax.op.less(places, node.emit(relax.op.max(node.inputs[4]))))
+    return node.emit(relax.op.where(used, x, constant(0, dtype_of(x))))
+
+
+def _scratch(layer: Layer) -> dict:
+    """What each step finds out about the hidden state before it, and that state as integers less their zero point."""
+    directions = len(layer.backward)
+    return {
+        "extremes": ((2, directions, LANES), "float32"),
+        "quantization": ((2, directions), "float32"),
+        "integers": ((directions, layer.batch, layer.blocks * LANES), "int16"),
+    }
+
+
+def _quantize(layer: Layer, step: ir.Expr, buffers: dict) -> None:
+    """The hidden state as integers: least and largest number of each lane, then of all, then each number."""
+    extremes, quantization, integers = (buffers[name] for name in _scratch(layer))
+    directions, read, at_step = len(layer.backward), [buffers["scratch"]], (layer.steps, step)
+    read += [buffers["lengths"]] if "lengths" in buffers else []
+    with points("extremes", (directions, LANES), read, [extremes], at_step) as (number, direction, lane):
+        _extremes(layer, buffers, number, direction, lane)
+    with points("quantization", (directions,), [extremes], [quantization], at_step) as (_, direction):
+        _parameters(extremes, quantization, direction)
+    sizes = (directions, layer.blocks, layer.batch, LANES)
+    with points("integers", sizes, [*read, quantization], [integers], at_step) as place:
+        number, direction, block, sequence, lane = place
+        at = (direction, sequence, block * LANES + lane)
+        scaled = buffers["scratch"][(number % 2, *at)] / quantization[(_SCALE, direction)]
+        point = quantization[(_POINT, direction)]
+        # As ONNX Runtime does: bounds, then the nearest integer, ties to even.
+        scaled = tirx.nearbyint(tirx.min(tirx.max(scaled, -point), tirx.const(255, "float32") - point))
+        store(integers, at, scaled.astype("int32").astype("int16"))
+
+
+def _extremes(layer: Layer, buffers: dict, step: ir.Expr, direction: ir.Expr, lane: ir.Expr) -> None:
+    """A sequence that has ended counts as 0."""
+    found = registers(2, "float32")
+    zero = tirx.const(0, "float32")
+    for which in (_LOW, _HIGH):
+        store(found, (which,), zero)
+    with loop(layer.batch) as sequence, loop(layer.blocks) as block:
+        unit = block * LANES + lane
+        value = buffers["scratch"][(step % 2, direction, sequence, unit)]
+        counts = unit < layer.hidden
+        if "lengths" in buffers:
+            counts = tirx.And(counts, step <= length_of(layer, buffers, sequence))
+        value = tirx.Select(counts, value, zero)
+        store(found, (_LOW,), tirx.min(found[_LOW], value))
+        store(found, (_HIGH,), tirx.max(found[_HIGH], value))
+    for which in (_LOW, _HIGH):
+        store(buffers["extremes"], (which, direction, lane), found[which])
+
+
+def _parameters(extremes, quantization, direction: ir.Expr) -> None:
+    found = registers(2, "float32")
+    zero, levels = tirx.const(0, "float32"), tirx.const(255, "float32")
+    for which in (_LOW, _HIGH):
+        store(found, (which,), zero)
+    with loop(LANES) as lane:
+        store(found, (_LOW,), tirx.min(found[_LOW], extremes[(_LOW, direction, lane)]))
+        store(found, (_HIGH,), tirx.max(found[_HIGH], extremes[(_HIGH, direction, lane)]))
+    low, high = found[_LOW], found[_HIGH]
+    store(quantization, (_SCALE, direction), tirx.Select(low < high, (high - low) / levels, tirx.const(1, "float32")))
+    point = tirx.nearbyint(-low / quantization[(_SCALE, direction)])
+    store(quantization, (_POINT, direction), tirx.max(zero, tirx.min(levels, point)))
+
+
+def _multiply(unit: Unit, gates: range, operand: Callable[[object], object]) -> None:
+    """Sums of integers, which are exact; then in units of both scales."""
+    buffers, sums = unit.buffers, registers(len(gates), "int32")
+    for at in range(len(gates)):
+        store(sums, (at,), tirx.const(0, "int32"))
+    with loop(unit.layer.hidden) as k, unrolled(len(gates)) as g:
+        state = buffers["integers"][(unit.direction, unit.sequence, k)].astype("int32")
+        weight = buffers["r"][(unit.direction, unit.block, k, g + gates.start, unit.lane)].astype("int32")
+        store(sums, (g,), sums[g] + state * weight)
+    for at, gate in enumerate(gates):
+        scale = buffers["quantization"][(_SCALE, unit.direction)]
+        scale *= buffers["rs"][(unit.direction, gate, unit.at[-1])]
+        unit.set_sum(gate, unit.sum(gate) + sums[at].astype("float32") * scale)
+
+
+_CELL = replace(CELLS["LSTM"], scratch=_scratch, before=_quantize, multiply=_multiply)
+
+CONVERTERS = {"com.microsoft.DynamicQuantizeLSTM": dynamic_quantize_lstm}
