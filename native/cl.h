@@ -61,7 +61,6 @@ struct cl_image_desc {
   X(CL_IMAGE_FORMAT_NOT_SUPPORTED, -10)            \
   X(CL_BUILD_PROGRAM_FAILURE, -11)                 \
   X(CL_MAP_FAILURE, -12)                           \
-  X(CL_MISALIGNED_SUB_BUFFER_OFFSET, -13)          \
   X(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, -14) \
   X(CL_INVALID_VALUE, -30)                         \
   X(CL_INVALID_DEVICE_TYPE, -31)                   \
@@ -120,7 +119,6 @@ enum ClConstant : cl_uint {
   CL_DEVICE_IMAGE2D_MAX_WIDTH = 0x1011,
   CL_DEVICE_IMAGE2D_MAX_HEIGHT = 0x1012,
   CL_DEVICE_IMAGE_SUPPORT = 0x1016,
-  CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019,             // bits
   CL_DEVICE_GLOBAL_MEM_CACHE_SIZE = 0x101E,
   CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F,
   CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
@@ -145,7 +143,6 @@ enum ClConstant : cl_uint {
 
   CL_MEM_READ_WRITE = 1 << 0,
   CL_MEM_OBJECT_IMAGE2D_ARRAY = 0x10F3,
-  CL_BUFFER_CREATE_TYPE_REGION = 0x1220,
 
   CL_RGBA = 0x10B5,
   CL_SIGNED_INT8 = 0x10D7,
@@ -183,7 +180,6 @@ enum ClConstant : cl_uint {
   X(46, cl_int, clFlush, (cl_command_queue))                                                      \
   X(47, cl_int, clFinish, (cl_command_queue))                                                     \
   X(14, cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void*, cl_int*))                \
-  X(82, cl_mem, clCreateSubBuffer, (cl_mem, cl_bitfield, cl_uint, const void*, cl_int*))          \
   X(96, cl_mem, clCreateImage,                                                                    \
     (cl_context, cl_bitfield, const cl_image_format*, const cl_image_desc*, void*, cl_int*))      \
   X(18, cl_int, clReleaseMemObject, (cl_mem))                                                     \

@@ -20,6 +20,7 @@ struct End {
   explicit End(const DLTensor& tensor) : offset(tensor.byte_offset) {
     if (tensor.device.device_type == kDLOpenCL) {
       memory = static_cast<Memory*>(tensor.data);
+      offset += memory->begin();
     } else {
       host = static_cast<char*>(tensor.data) + tensor.byte_offset;
     }

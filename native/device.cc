@@ -88,8 +88,6 @@ std::unique_ptr<Device> ReadDevice(cl_platform_id platform, cl_device_id id) {
   device->max_work_group_size = DeviceNumber<size_t>(id, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
   Cl().clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof(device->max_work_item_sizes),
                        device->max_work_item_sizes, nullptr);
-  constexpr cl_uint kLargest = 16384;  // bits; for a driver that does not say
-  device->base_alignment = std::max<size_t>(1, DeviceNumber(id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, kLargest) / 8);
   device->local_bytes = DeviceNumber<cl_ulong>(id, CL_DEVICE_LOCAL_MEM_SIZE);
   device->global_bytes = DeviceNumber<cl_ulong>(id, CL_DEVICE_GLOBAL_MEM_SIZE);
   device->max_alloc_bytes = DeviceNumber<cl_ulong>(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);

@@ -25,7 +25,6 @@ struct Device {
   cl_uint compute_units = 0, clock_mhz = 0, warp_size = 1;
   size_t max_work_group_size = 0;
   size_t max_work_item_sizes[3] = {0, 0, 0};
-  size_t base_alignment = 1;  // of a buffer within another one, in bytes
   cl_ulong local_bytes = 0, global_bytes = 0, max_alloc_bytes = 0, cache_bytes = 0;
 
   bool images = false;

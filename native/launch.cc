@@ -72,28 +72,25 @@ Launcher::Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
 
 // TVM checks shapes and types before a launch, and not where a tensor is; drivers crash.
 const Memory* Launcher::MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const {
-  const bool known = index < kernel.takes_image.size();  // not in a source of another form than TVM's
-  const bool image = known && kernel.takes_image[index];
+  const bool known = index < kernel.roles.size();  // not in a source of another form than TVM's
+  const bool image = known && kernel.roles[index] == Role::kImage;
   if (memory != nullptr && known && memory->is_image() != image) [[unlikely]] {
     TVM_FFI_THROW(TypeError) << "kernel " << name_ << " takes a " << (image ? "texture" : "buffer") << " as argument "
                              << index << " and got a tensor in a " << (image ? "buffer" : "texture")
                              << ": allocate the tensor with mem_scope="
                              << (image ? "\"global.texture\"" : "\"global\"") << ".";
   }
+  if (memory != nullptr && !known && memory->begin() != 0) [[unlikely]] {
+    TVM_FFI_THROW(TypeError) << "kernel " << name_ << " got a tensor within another one's buffer as argument " << index
+                             << ", and its source does not begin as TVM's do: copy the tensor first.";
+  }
   return memory;
 }
 
-Launcher::Argument Launcher::ArgumentAt(const DeviceKernel& kernel, size_t index, const TVMFFIAny& value) const {
+Launcher::Argument Launcher::NumberAt(size_t index, const TVMFFIAny& value) const {
   const DLDataType type = arg_types_[index];
   Argument argument = {};
   argument.bytes = type.bits / 8;
-  if (type.code == kDLOpaqueHandle) {
-    const Memory* memory = MemoryArgument(kernel, index, static_cast<const Memory*>(value.v_ptr));
-    argument.memory = memory == nullptr ? nullptr : memory->handle();
-    argument.bytes = sizeof(cl_mem);
-    argument.id = memory == nullptr ? 0 : memory->id();
-    return argument;
-  }
   if (type.code == kDLFloat && type.bits == 32) {
     argument.single = static_cast<float>(value.v_float64);
   } else if (type.code == kDLFloat && type.bits == 64) {
@@ -109,6 +106,31 @@ Launcher::Argument Launcher::ArgumentAt(const DeviceKernel& kernel, size_t index
   return argument;
 }
 
+// TVM's arguments, and behind them where the tensors begin in their buffers, as AddBegins has it.
+void Launcher::Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vector<Argument>* arguments) const {
+  arguments->clear();
+  thread_local std::vector<Argument> begins;
+  begins.clear();
+  for (size_t i = 0; i < arg_types_.size(); ++i) {
+    if (arg_types_[i].code != kDLOpaqueHandle) {
+      arguments->push_back(NumberAt(i, args[i]));
+      continue;
+    }
+    const Memory* memory = MemoryArgument(kernel, i, static_cast<const Memory*>(args[i].v_ptr));
+    Argument object = {}, begin = {};
+    object.memory = memory == nullptr ? nullptr : memory->handle();
+    object.id = memory == nullptr ? 0 : memory->id();
+    object.bytes = sizeof(cl_mem);
+    arguments->push_back(object);
+    if (i >= kernel.roles.size() || kernel.roles[i] != Role::kBuffer) continue;
+    begin.id = memory == nullptr ? 0 : memory->begin();
+    begin.integer = static_cast<int64_t>(begin.id);
+    begin.bytes = sizeof(cl_ulong);
+    begins.push_back(begin);
+  }
+  arguments->insert(arguments->end(), begins.begin(), begins.end());
+}
+
 DeviceKernel::Set& Launcher::Free(Device& device, DeviceKernel* kernel) const {
   if (!kernel->sets.back().is_set) return kernel->sets.back();
   if (kernel->sets.size() == kMostSets) return kernel->sets[kernel->oldest++ % kMostSets];
@@ -119,27 +141,34 @@ DeviceKernel::Set& Launcher::Free(Device& device, DeviceKernel* kernel) const {
   return kernel->sets.back();
 }
 
+// Those that differ from what the kernel object has.
+void Launcher::SetArguments(DeviceKernel::Set* set, const std::vector<Argument>& wanted) const {
+  set->is_set = false;  // should one of them be refused
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (i < set->arguments.size() && set->arguments[i] == wanted[i].id) continue;
+    const cl_int code =
+        Cl().clSetKernelArg(set->kernel.get(), static_cast<cl_uint>(i), wanted[i].bytes, &wanted[i].integer);
+    if (code != CL_SUCCESS) [[unlikely]] {
+      set->arguments.resize(std::min(i, set->arguments.size()));
+      Check(code, "argument " + std::to_string(i) + " of kernel " + name_);
+    }
+    if (i == set->arguments.size()) set->arguments.push_back(0);
+    set->arguments[i] = wanted[i].id;
+  }
+  set->is_set = true;
+}
+
 cl_kernel Launcher::With(Device& device, DeviceKernel* kernel, const TVMFFIAny* args) const {
   thread_local std::vector<Argument> wanted;
-  thread_local std::vector<uint64_t> ids;
-  wanted.clear();
-  ids.clear();
-  for (size_t i = 0; i < arg_types_.size(); ++i) {
-    wanted.push_back(ArgumentAt(*kernel, i, args[i]));
-    ids.push_back(wanted.back().id);
-  }
+  Read(*kernel, args, &wanted);
+  const auto same = [](uint64_t id, const Argument& argument) { return id == argument.id; };
   for (const DeviceKernel::Set& set : kernel->sets) {
-    if (set.is_set && set.arguments == ids) return set.kernel.get();
+    if (set.is_set && std::equal(set.arguments.begin(), set.arguments.end(), wanted.begin(), wanted.end(), same)) {
+      return set.kernel.get();
+    }
   }
   DeviceKernel::Set& set = Free(device, kernel);
-  set.is_set = false;  // should one of them be refused
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const cl_int code =
-        Cl().clSetKernelArg(set.kernel.get(), static_cast<cl_uint>(i), wanted[i].bytes, &wanted[i].integer);
-    if (code != CL_SUCCESS) [[unlikely]] Check(code, "argument " + std::to_string(i) + " of kernel " + name_);
-  }
-  set.arguments = ids;
-  set.is_set = true;
+  SetArguments(&set, wanted);
   return set.kernel.get();
 }
 

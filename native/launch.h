@@ -31,8 +31,10 @@ class Launcher {
   struct Argument;
   // A kernel object with these arguments; throws if they do not fit.
   cl_kernel With(Device& device, DeviceKernel* kernel, const TVMFFIAny* args) const;
+  void Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vector<Argument>* arguments) const;
+  void SetArguments(DeviceKernel::Set* set, const std::vector<Argument>& wanted) const;
   DeviceKernel::Set& Free(Device& device, DeviceKernel* kernel) const;
-  Argument ArgumentAt(const DeviceKernel& kernel, size_t index, const TVMFFIAny& value) const;
+  Argument NumberAt(size_t index, const TVMFFIAny& value) const;
   const Memory* MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const;
   std::string LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const;
 

@@ -78,7 +78,7 @@ std::unique_ptr<Memory> Memory::NewImage(Device& device, const ImageShape& shape
 // Null if the driver will not.
 std::unique_ptr<Memory> Memory::ImageOver(Device& device, const ImageShape& shape, const Memory& buffer) {
   const size_t row_bytes = shape.RowBytes(device);
-  if (buffer.is_image() || !device.image_from_buffer) return nullptr;
+  if (buffer.is_image() || buffer.begin() != 0 || !device.image_from_buffer) return nullptr;
   if (row_bytes * shape.height * shape.depth > buffer.bytes_) return nullptr;
   cl_int code = CL_SUCCESS;
   std::unique_ptr<Memory> memory(new Memory(device));
@@ -107,18 +107,17 @@ Memory* Memory::View(const ImageShape& shape) {
   return same->get();
 }
 
-// Null if the driver will not.
-std::unique_ptr<Memory> Memory::PartOf(Device& device, const Memory& buffer, size_t offset, size_t bytes) {
-  if (offset % device.base_alignment != 0 || offset + bytes > buffer.bytes_) return nullptr;
-  const size_t region[2] = {offset, bytes};  // cl_buffer_region
-  cl_int code = CL_SUCCESS;
-  std::unique_ptr<Memory> memory(new Memory(device));
-  memory->bytes_ = bytes;
-  memory->buffer_ = BufferObject(
-      Cl().clCreateSubBuffer(buffer.handle(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, region, &code));
-  if (code == CL_SUCCESS) return memory;
-  if (code != CL_MISALIGNED_SUB_BUFFER_OFFSET) device.Check(code, "clCreateSubBuffer");
-  return nullptr;
+std::unique_ptr<Memory> Memory::NewPart(size_t offset, size_t bytes) const {
+  if (offset + bytes > bytes_) {
+    TVM_FFI_THROW(ValueError) << "a tensor of " << bytes << " bytes at offset " << offset << " lies outside of its "
+                              << "storage of " << bytes_ << " bytes: compile the model again.";
+  }
+  if ((begin_ + offset) % kPartAlignment != 0) return NewBuffer(device_, bytes);
+  std::unique_ptr<Memory> part(new Memory(device_));
+  part->bytes_ = bytes;
+  part->whole_ = whole_ == nullptr ? this : whole_;
+  part->begin_ = begin_ + offset;
+  return part;
 }
 
 Memory* Memory::Part(size_t offset, size_t bytes) {
@@ -128,8 +127,7 @@ Memory* Memory::Part(size_t offset, size_t bytes) {
   auto same = parts_.find({offset, bytes});
   if (same == parts_.end()) {
     if (parts_.size() >= kMostParts) std::erase_if(parts_, [](const auto& part) { return part.second->users_ == 0; });
-    std::unique_ptr<Memory> part = PartOf(device_, *this, offset, bytes);
-    if (part == nullptr) part = NewBuffer(device_, bytes);
+    std::unique_ptr<Memory> part = NewPart(offset, bytes);
     part->base_ = this;
     same = parts_.emplace(std::pair(offset, bytes), std::move(part)).first;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a TVM tensor's data pointer points to: a buffer, a part of one, an image, or an image seen through a buffer.
+// What a TVM tensor's data pointer points to: a buffer, a range of one, an image, or an image seen through a buffer.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,9 @@
 
 namespace smartmem::opencl {
 
+// Of the longest vector, double16, and of a line of a GPU's cache.
+inline constexpr size_t kPartAlignment = 128;
+
 class Memory {
  public:
   // New device memory; throws, with the sizes, if the driver has none left.
@@ -25,14 +28,16 @@ class Memory {
   // TVM's planner never lets two live tensors share bytes, so that either is right.
   // Views are kept, since a plan asks for the same ones at every inference.
   Memory* View(const ImageShape& shape);
-  // These bytes of this buffer as a buffer: itself if they are all of it, and memory beside it where they begin at no
-  // multiple of the device's alignment. Kept likewise.
+  // These bytes of this buffer: itself if they are all of it, and memory beside it where they begin at no multiple of
+  // `kPartAlignment`. No object of the driver's, of which several over the same bytes are synchronised or copied at each
+  // use (or wrong): kernels are given the whole buffer, and where the part begins. Kept likewise.
   Memory* Part(size_t offset, size_t bytes);
   void ReleaseView(Memory* view);
 
-  // Of this allocation alone: handles come back after a release, this does not.
-  uint64_t id() const { return id_; }
-  cl_mem handle() const { return image_ ? image_.get() : buffer_.get(); }
+  // Of the driver's object alone: handles come back after a release, this does not.
+  uint64_t id() const { return whole_ == nullptr ? id_ : whole_->id(); }
+  cl_mem handle() const { return image_ ? image_.get() : whole_ == nullptr ? buffer_.get() : whole_->handle(); }
+  size_t begin() const { return begin_; }  // of the tensor in a buffer, in bytes
   bool is_image() const { return static_cast<bool>(image_); }
   const ImageShape& shape() const { return shape_; }
   Device& device() const { return device_; }
@@ -41,7 +46,7 @@ class Memory {
  private:
   explicit Memory(Device& device) : device_(device) {}
   static std::unique_ptr<Memory> ImageOver(Device& device, const ImageShape& shape, const Memory& buffer);
-  static std::unique_ptr<Memory> PartOf(Device& device, const Memory& buffer, size_t offset, size_t bytes);
+  std::unique_ptr<Memory> NewPart(size_t offset, size_t bytes) const;
   void DropUnusedViews();
 
   inline static std::atomic<uint64_t> last_id_ = 0;
@@ -52,6 +57,8 @@ class Memory {
   ImageObject image_;
   ImageShape shape_;
   size_t bytes_ = 0;
+  const Memory* whole_ = nullptr;  // of a part
+  size_t begin_ = 0;               // likewise
 
   Memory* base_ = nullptr;  // of a view
   int users_ = 0;           // of a view

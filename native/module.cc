@@ -3,8 +3,6 @@
 
 #include <tvm/ffi/cast.h>
 
-#include <sstream>
-
 #include "device.h"
 #include "launch.h"
 #include "register.h"
@@ -15,22 +13,6 @@ using tvm::ffi::Bytes;
 using tvm::ffi::Map;
 using tvm::ffi::Module;
 using tvm::ffi::String;
-
-namespace {
-
-// Reads the kernel's signature: which parameters are images.
-std::vector<bool> TakesImage(const KernelSource& source) {
-  const size_t open = source.code.find('(', source.code.find("__kernel void " + source.name + "("));
-  if (open == std::string::npos) return {};
-  std::stringstream parameters(source.code.substr(open + 1, source.code.find(')', open) - open - 1));
-  std::vector<bool> images;
-  for (std::string parameter; std::getline(parameters, parameter, ',');) {
-    images.push_back(parameter.find("image2d_array_t") != std::string::npos);
-  }
-  return images;
-}
-
-}  // namespace
 
 ClModule::ClModule(ModuleData data, Map<String, String> source) : data_(std::move(data)), source_(std::move(source)) {
   if (data_.format != "cl") {
@@ -61,7 +43,7 @@ void ClModule::BuildAll(int device_index, OnDevice* on_device) {
   std::vector<BuiltProgram> programs = BuildPrograms(device, sources);
   for (size_t i = 0; i < sources.size(); ++i) {
     DeviceKernel& kernel = on_device->kernels[sources[i].name];
-    kernel.takes_image = TakesImage(sources[i]);
+    kernel.roles = sources[i].roles;
     kernel.program = std::move(programs[i].program);
     on_device->compiled += !programs[i].from_cache;
   }

@@ -24,11 +24,12 @@ inline constexpr char kModuleKind[] = "opencl";
 struct DeviceKernel {
   struct Set {
     Kernel kernel;
-    std::vector<uint64_t> arguments;  // ids of memory, bytes of numbers; meaningless until is_set
+    // What tells the arguments from others: ids of memory, bytes of numbers. Fewer than there are while some are not set.
+    std::vector<uint64_t> arguments;
     bool is_set = false;
   };
   Program program;
-  std::vector<bool> takes_image;  // each argument: an image, or a buffer or number
+  std::vector<Role> roles;  // of TVM's arguments; empty if not known
   std::vector<Set> sets;
   size_t oldest = 0;  // the next to get other arguments once there are as many as there may be
   std::mutex mutex;

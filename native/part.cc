@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors in a storage that holds others at the same time: each gets a buffer of its own over its bytes, as kernels take
-// no tensor that begins within its data, and OpenCL leaves undefined what comes of a kernel that writes a buffer and
-// reads a part of it. What vm.builtin.ensure_zero_offset does where addresses can be counted with.
+// Tensors in a storage that holds others at the same time: each gets a data pointer of its own, a part of the storage, as
+// kernels take no tensor that begins within its data. What vm.builtin.ensure_zero_offset does where addresses can be
+// counted with.
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/tensor.h>
 

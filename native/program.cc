@@ -183,7 +183,9 @@ std::vector<KernelSource> SplitKernels(const std::string& code) {
   }
   std::vector<KernelSource> kernels;
   for (const auto& [name, section] : sections) {
-    kernels.push_back({std::string(name), WithoutOthers(section, name, names)});
+    KernelSource kernel{std::string(name), WithoutOthers(section, name, names), {}};
+    kernel.roles = AddBegins(kernel.name, &kernel.code);
+    kernels.push_back(std::move(kernel));
   }
   return kernels;
 }

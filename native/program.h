@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device.h"
+#include "signature.h"
 
 namespace smartmem::opencl {
 
@@ -13,9 +14,11 @@ namespace smartmem::opencl {
 struct KernelSource {
   std::string name;
   std::string code;
+  std::vector<Role> roles;  // what AddBegins returned
 };
 
-// Takes the code of a module apart, at the lines "// Function: NAME" that TVM writes.
+// Takes the code of a module apart, at the lines "// Function: NAME" that TVM writes, and tells each kernel where tensors
+// begin in its buffers (signature.h).
 std::vector<KernelSource> SplitKernels(const std::string& code);
 
 struct BuiltProgram {

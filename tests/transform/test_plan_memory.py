@@ -68,19 +68,19 @@ def test_before_and_after():
 
 
 def test_a_phone_is_left_to_tvm():
-    """Its runtime may be TVM's, which cannot make a buffer of a part of another one."""
+    """Its runtime may be TVM's, which does not tell kernels where tensors begin."""
     assert allocations(planned(chain(8, 8, 8), (1, 8), target=parse_target("adreno-740"))) == ([], 3)
 
 
 def test_opencl_gets_parts_of_a_buffer():
-    """At offset 0 too: a kernel must not write a buffer and read a part of it."""
+    """Of which one begins where the buffer does."""
     mod = planned(chain(8, 8, 8), (1, 8), target=OPENCL)
     parts = [call for call in collect(mod["main"], ir.Call) if isinstance(call.op, relax.ExternFunc)]
-    assert [call.op.global_symbol for call in parts] == ["vm.builtin.smartmem_part"] * 2
-    assert allocations(mod) == ([1024], 1)
+    assert [call.op.global_symbol for call in parts] == ["vm.builtin.smartmem_part"]
+    assert allocations(mod) == ([512], 1)
 
 
-@pytest.mark.parametrize("largest, arenas", [(1024, [1024]), (1023, [])])
+@pytest.mark.parametrize("largest, arenas", [(512, [512]), (511, [])])
 def test_an_arena_that_the_device_does_not_allocate_is_left_to_tvm(monkeypatch, caplog, largest, arenas):
     monkeypatch.setattr(plan_memory, "_largest_buffer", lambda: largest)
     sizes, left = allocations(planned(chain(8, 8, 8), (1, 8), target=OPENCL))
@@ -88,7 +88,7 @@ def test_an_arena_that_the_device_does_not_allocate_is_left_to_tvm(monkeypatch, 
     assert bool(arenas) is not ("left to TVM's planner" in caplog.text)
 
 
-@pytest.mark.parametrize(("target", "alignment"), [(None, 64), (CUDA, 256), (OPENCL, 512)])
+@pytest.mark.parametrize(("target", "alignment"), [(None, 64), (CUDA, 256), (OPENCL, 256)])
 def test_offsets_are_aligned(target, alignment):
     mod = planned(chain(1, 2, 3, 4, 5), (1, 8), target=target)
     offsets = [int(call.args[1]) for call in calls(mod, "memory.alloc_tensor")]

@@ -45,7 +45,7 @@ class PlanMemory:
     Offsets are those of `planner.arena_search`, whose checker proves that no tensor is written over while it is needed.
     FluidML, Algorithm 4. Kernels take no tensor that begins within its data; ``ensure_zero_offset`` moves the address
     on devices that count with addresses, and copies nothing. For OpenCL, which does not, ``vm.builtin.smartmem_part``
-    of this package's runtime makes a buffer over these bytes.
+    of this package's runtime remembers where a tensor begins, and kernels are told.
 
     To be run after ``CallTIRRewrite``. Leaves to ``StaticPlanBlockMemory``: tensors of unknown shape or without
     elements, in textures, in a branch, those that others than kernels use, an arena larger than the device allocates at
@@ -86,15 +86,12 @@ class _Device:
         Bytes that each offset is a multiple of.
     moved : callable
         The call that makes a tensor which begins at its data of one that begins within.
-    always : bool
-        Whether that is to be called at offset 0 too.
     largest : int, optional
         Bytes of one allocation, at most.
     """
 
     alignment: int
     moved: Callable[[relax.Var], ir.Call]
-    always: bool = False
     largest: int | None = None
 
 
@@ -103,10 +100,9 @@ def _part(tensor: relax.Var) -> ir.Call:
 
 
 # TVM's allocator, and kernels in turn, hold to 64 bytes on CPUs, which is a line of cache, and CUDA's allocator to 256.
-# 512 is the most that an OpenCL device is known to ask for (NVIDIA's). A kernel of OpenCL must not write a buffer and
-# read a part of it: all tensors are parts.
+# OpenCL's kernels need no more than 128, the length of a double16: they get the same places as CUDA's.
 _CPU, _CUDA = (_Device(alignment, _MEMORY.ensure_zero_offset) for alignment in (64, 256))
-_OPENCL = _Device(512, _part, always=True)
+_OPENCL = _Device(256, _part)
 
 
 def _device(target: tvm.target.Target | None) -> _Device | None:
@@ -197,7 +193,7 @@ class _Rewriter:
             return
         self.made[key] = binding.var
         tensor = _normalized(_MEMORY.alloc_tensor(storage, offset, shape, dtype, device))
-        if offset or self.device.always:
+        if offset:
             var = relax.Var(f"{binding.var.name}_part", tensor.ty)
             yield relax.VarBinding(var, tensor)
             tensor = _normalized(self.device.moved(var))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the fake driver. What one does follows from its name: `copy...` and `add_one...`
 // write float32 elements of the parameter `dst...` from those of `src...`, one element for each
-// work item (one texel where an image is involved); any other kernel does nothing.
+// work item (one texel where an image is involved); any other kernel does nothing. A number
+// `dst..._begin` or `src..._begin` is the byte of the buffer where they begin.
 #include <cstring>
 #include <regex>
 
@@ -61,6 +62,18 @@ std::shared_ptr<Memory> Named(const Kernel& kernel, const std::string& prefix) {
   throw Refusal{CL_INVALID_KERNEL_ARGS, kernel.name + " has no memory " + prefix};
 }
 
+// The byte where the elements of such a parameter begin.
+size_t Begin(const Kernel& kernel, const std::string& prefix) {
+  uint64_t begin = 0;
+  for (size_t i = 0; i < kernel.parameters.size(); ++i) {
+    const std::string& name = kernel.parameters[i].name;
+    bool number = kernel.parameters[i].role == Role::kScalar && name.find("_begin") != name.npos;
+    if (!number || !name.starts_with(prefix)) continue;
+    std::memcpy(&begin, kernel.arguments[i].value.data(), sizeof(begin));
+  }
+  return begin;
+}
+
 size_t Elements(const Memory& memory) {
   if (!memory.image) return memory.bytes / sizeof(float);
   return 4 * memory.size[0] * memory.size[1] * memory.size[2];
@@ -83,10 +96,13 @@ std::function<void()> Behaviour(const Kernel& kernel, size_t items) {
   Require(to != nullptr && from != nullptr, CL_INVALID_KERNEL_ARGS, "null memory");
   bool texels = to->image || from->image;
   size_t count = texels ? 4 * items : items;
-  bool inside = count <= Elements(*to) && count <= Elements(*from);
+  size_t there = Begin(kernel, "dst") / sizeof(float), here = Begin(kernel, "src") / sizeof(float);
+  bool inside = there + count <= Elements(*to) && here + count <= Elements(*from);
   Require(inside, CL_OUT_OF_RESOURCES, kernel.name + " reads or writes past the end");
   return [=] {
-    for (size_t i = 0; i < count; ++i) *Element(*to, i) = *Element(*from, i) + (adds ? 1.0F : 0.0F);
+    for (size_t i = 0; i < count; ++i) {
+      *Element(*to, there + i) = *Element(*from, here + i) + (adds ? 1.0F : 0.0F);
+    }
   };
 }
 

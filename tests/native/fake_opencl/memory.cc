@@ -62,7 +62,6 @@ void PlaceOnBuffer(Memory& image, const cl_image_desc& desc) {
   Require(image.slice * image.size[2] <= buffer->bytes, CL_INVALID_IMAGE_SIZE,
           "the buffer is smaller than the image");
   image.storage = buffer->storage;
-  image.begin = buffer->begin;
 }
 
 void CheckFlags(cl_bitfield flags, const void* host) {
@@ -112,26 +111,6 @@ FAKE_EXPORT cl_mem clCreateBuffer(cl_context context, cl_bitfield flags, size_t 
     buffer->storage = std::make_shared<Storage>(buffer->context->device, size);
     buffer->bytes = size;
     return Add<cl_mem>(buffer);
-  });
-}
-
-FAKE_EXPORT cl_mem clCreateSubBuffer(cl_mem of, cl_bitfield flags, cl_uint type, const void* what, cl_int* error) {
-  return Create(__func__, error, [&] {
-    auto whole = FindBuffer(of);
-    CheckFlags(flags, nullptr);
-    Require(!whole->part, CL_INVALID_MEM_OBJECT, "a part of a part");
-    Require(type == CL_BUFFER_CREATE_TYPE_REGION && what != nullptr, CL_INVALID_VALUE, "no region");
-    const auto* region = static_cast<const size_t*>(what);
-    Require(region[1] > 0, CL_INVALID_BUFFER_SIZE, "0 bytes");
-    bool inside = region[0] <= whole->bytes && region[1] <= whole->bytes - region[0];
-    Require(inside, CL_INVALID_VALUE, "a region outside of the buffer");
-    Require(region[0] % Config().base_align == 0, CL_MISALIGNED_SUB_BUFFER_OFFSET,
-            std::to_string(region[0]) + " is no multiple of " + std::to_string(Config().base_align));
-    auto part = std::make_shared<Memory>(*whole);
-    part->begin = region[0];
-    part->bytes = region[1];
-    part->part = true;
-    return Add<cl_mem>(part);
   });
 }
 

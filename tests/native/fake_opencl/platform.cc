@@ -51,7 +51,6 @@ void DeviceInfo(const Device& device, cl_uint what, size_t room, void* out, size
     case CL_DEVICE_IMAGE2D_MAX_WIDTH: return number(size_t{config.width});
     case CL_DEVICE_IMAGE2D_MAX_HEIGHT: return number(size_t{config.height});
     case CL_DEVICE_IMAGE_MAX_ARRAY_SIZE: return number(size_t{config.depth});
-    case CL_DEVICE_MEM_BASE_ADDR_ALIGN: return number(static_cast<cl_uint>(8 * config.base_align));
     case CL_DEVICE_IMAGE_SUPPORT: return number(cl_bool{config.images});
     case CL_DEVICE_GLOBAL_MEM_CACHE_SIZE: return number(cl_ulong{1} << 20);
     case CL_DEVICE_GLOBAL_MEM_SIZE: return number(cl_ulong{config.memory});

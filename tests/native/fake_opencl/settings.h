@@ -45,7 +45,6 @@ struct Settings {
 
   uint64_t memory = Number("MEMORY", uint64_t{4} << 30);  // of one device
   uint64_t max_alloc = Number("MAX_ALLOC", memory);
-  uint64_t base_align = Number("BASE_ALIGN", 128);  // of a part of a buffer, in bytes
   uint64_t work_group = Number("WORK_GROUP", 256);
 
   // "1:5": device 1 takes five commands, then it is lost.

@@ -116,7 +116,7 @@ FAKE_EXPORT cl_int clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_m
     CheckContext(queue, *target);
     CheckRange(*source, from_offset, size);
     CheckRange(*target, to_offset, size);
-    const size_t begin = source->begin + from_offset, there = target->begin + to_offset;
+    const size_t begin = from_offset, there = to_offset;
     bool apart = source->storage != target->storage || begin + size <= there ||
                  there + size <= begin;
     Require(apart, CL_MEM_COPY_OVERLAP, "source and target overlap");

@@ -98,9 +98,8 @@ struct Memory : Object {
   static constexpr cl_int kInvalid = CL_INVALID_MEM_OBJECT;
   std::shared_ptr<Context> context;
   std::shared_ptr<Storage> storage;
-  size_t begin = 0, bytes = 0;  // of a buffer, within its storage
-  uint8_t* data() const { return storage->bytes.get() + begin; }
-  bool part = false;  // of another buffer
+  size_t bytes = 0;  // of a buffer
+  uint8_t* data() const { return storage->bytes.get(); }
   bool image = false;
   cl_image_format format{};
   size_t size[3] = {0, 0, 0};  // of an image, in pixels
