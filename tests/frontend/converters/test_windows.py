@@ -36,13 +36,6 @@ def test_the_first_of_equal_maxima_counts(agree):
     agree(node, {"x": np.ones((1, 2, 4, 4), "float32")}, tolerance=0)
 
 
-def test_roi_align_of_maxima_is_refused(agree):
-    node = helper.make_node("RoiAlign", ["x", "r", "b"], ["y"], mode="max")
-    inputs = {"x": X, "r": np.ones((1, 4), "float32"), "b": np.zeros(1, "int64")}
-    with pytest.raises(UserError, match="mode is max"):
-        agree(node, inputs)
-
-
 def test_space_to_depth_by_columns(agree):
     node = helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")
     agree(node, {"x": X[:, :, :6]}, opset=28, tolerance=0, by_reference=True)

@@ -10,6 +10,7 @@ name to the function; operators of another domain are called ``com.microsoft.Fas
 from smartmem_tvm.frontend.converters import (
     along_axis,
     arithmetic,
+    boxes,
     casts,
     choice,
     columns,
@@ -40,6 +41,7 @@ __all__ = ["CONVERTERS", "Node"]
 _FAMILIES = (
     along_axis,
     arithmetic,
+    boxes,
     casts,
     choice,
     columns,

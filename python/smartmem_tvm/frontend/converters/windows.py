@@ -114,16 +114,6 @@ def _flat(places, sizes, column_major: int) -> np.ndarray:
     return np.ravel_multi_index(places, sizes, order="F" if column_major else "C")
 
 
-def roi_align(node: Node) -> relax.Expr | None:
-    """RoiAlign of halves, of which TVM's gives float32; refused is that of maxima.
-
-    ONNX takes maxima of weighted neighbours, TVM of interpolated numbers.
-    """
-    if node.text("mode", "avg") == "max":
-        raise ValueError("its attribute mode is max, which TVM computes otherwise; use avg")
-    return in_float32(node) if dtype_of(node.inputs[0]) in ("float16", "bfloat16") else None
-
-
 def max_unpool(node: Node) -> relax.Expr | None:
     """MaxUnpool into a given shape is refused: TVM's converter takes it for a tensor of the result."""
     if node.input(2) is not None:
@@ -147,6 +137,5 @@ CONVERTERS = {
     "LpPool": lp_pool,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
-    "RoiAlign": roi_align,
     "SpaceToDepth": space_to_depth,
 }
