@@ -121,3 +121,33 @@ def test_initializers_listed_as_inputs_are_constants(build, assert_same, ir_vers
 def test_an_input_without_a_type_of_elements_is_refused(relu_model, number):
     relu_model.graph.input[0].type.tensor_type.elem_type = number
     assert "Input 'x' of tiny has elements of no type that ONNX has" in refusal(relu_model)
+
+
+@pytest.mark.parametrize("name", ["?", "", "None", "-1", None])
+def test_sizes_whose_name_says_nothing_are_independent(build, name, assert_same):
+    model = _add(build, (name, name), (name, name), (name, name))
+    mod = from_onnx(model, {"a": (4, 3), "b": (1, 3)})
+    assert [shape for shape, _ in input_spec(mod).values()] == [(4, 3), (1, 3)]
+    assert_same(model, mod)
+    assert "dimension 0 of 'b'" in refusal(model, {"a": (4, 3)})  # one of them says nothing of the other
+
+
+def test_sizes_whose_name_says_nothing_inside_of_the_graph(build, assert_same):
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    model = build(nodes, {"x": ((2, 3), FLOATS)}, {"y": (("?", "?"), FLOATS)})
+    model.graph.value_info.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, ("?", "?")))
+    assert_same(model, from_onnx(model))
+
+
+def test_a_name_that_a_program_made_up_gives_way_to_what_a_user_says(build):
+    model = _add(build, ("unk__0", 3), ("unk__0", 3), (None, 3))
+    assert [shape for shape, _ in input_spec(from_onnx(model, {"a": (4, 3), "b": (1, 3)})).values()] == [(4, 3), (1, 3)]
+    assert [shape for shape, _ in input_spec(from_onnx(model, {"a": (4, 3)})).values()] == [(4, 3), (4, 3)]
+
+
+def test_sizes_that_follow_from_others(build):
+    model = _add(build, (1, "2*h"), ("h", 1), (None, None))
+    assert "--shape a:1,2 --shape b:1,1" in refusal(model)
+    assert input_spec(from_onnx(model, {"b": (3, 1)}))["a"] == ((1, 6), FLOATS)
+    assert input_spec(from_onnx(model, {"a": (1, 6)}))["b"] == ((3, 1), FLOATS)
+    assert "give them, for example --shape b:1,1" in refusal(model, {"a": (1, 5)})  # no h has it

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import size_names
 from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 
 Dim = onnx.TensorShapeProto.Dimension
@@ -17,8 +19,9 @@ _NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorP
 def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
     """Write `shapes` into the inputs of a model, in place, and drop initializers from the list of inputs.
 
-    A named dimension that gets its value from one input gets it everywhere. Shapes of intermediate tensors
-    that the file carries are dropped if an input changed: they may speak of the old shape.
+    A named dimension that gets its value from one input gets it everywhere, and so does one that follows from it
+    (``32*h``); ``?`` and the like are no names. Shapes of intermediate tensors that the file carries are dropped if an
+    input changed: they may speak of the old shape.
 
     Raises
     ------
@@ -28,6 +31,7 @@ def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str)
     """
     _drop_initializers_from_inputs(model)
     graph = model.graph
+    _forget_names_of_nothing(graph)
     _check_names(graph, shapes, name)
     for value in graph.output:
         _check_is_tensor(value, name, "Output")
@@ -37,9 +41,10 @@ def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str)
         _check_is_tensor(value, name)
         if value.name in shapes:
             changed |= _write_shape(value, shapes[value.name], named, name)
+    named = size_names.derived([*named, *_open_names(graph)], named)
     for value in graph.input:
         changed |= _write_named(value, named)
-    _refuse_open(graph, name)
+    _refuse_open(graph, named, name)
     _refuse_huge(graph, name)
     if changed:
         del graph.value_info[:]
@@ -56,6 +61,20 @@ def _drop_initializers_from_inputs(model: onnx.ModelProto) -> None:
     del model.graph.input[:]
     model.graph.input.extend(kept)
     model.ir_version = max(model.ir_version, 4)  # IR 3 demands the double listing
+
+
+def _forget_names_of_nothing(graph: onnx.GraphProto) -> None:
+    """Drop the names of sizes that say nothing, which ONNX's libraries would take for equal sizes."""
+    for each in walk.graphs(graph):
+        for value in (*each.input, *each.output, *each.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.HasField("dim_param") and size_names.says_nothing(dim.dim_param):
+                    dim.ClearField("dim_param")
+
+
+def _open_names(graph: onnx.GraphProto) -> list[str]:
+    dims = [dim for value in graph.input for dim in value.type.tensor_type.shape.dim]
+    return [dim.dim_param for dim in dims if not _is_fixed(dim) and dim.dim_param]
 
 
 def _check_names(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
@@ -95,10 +114,9 @@ def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
         )
     changed = False
     for axis, (dim, size) in enumerate(zip(tensor.shape.dim, shape)):
-        fixed = dim.dim_value if _is_fixed(dim) else named.setdefault(dim.dim_param, size)
-        if dim.dim_param == "" and not _is_fixed(dim):
-            fixed = size
-        if fixed != size:
+        label = "" if _is_fixed(dim) else dim.dim_param
+        fixed = dim.dim_value if _is_fixed(dim) else named.setdefault(label, size) if label else size
+        if fixed != size and not size_names.is_made_up(label):
             raise UserError(
                 f"The shape {given} given for input '{value.name}' contradicts {name}, where dimension "
                 f"{axis} is {fixed} ({_text(value)})."
@@ -117,9 +135,9 @@ def _write_named(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> bool:
     return changed
 
 
-def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
+def _refuse_open(graph: onnx.GraphProto, named: Mapping[str, int], name: str) -> None:
     """Refuse inputs with dimensions still open, all in one error that says what to type."""
-    problems, remedies = [], []
+    problems, remedies, example = [], [], size_names.example(_open_names(graph), named)
     for value in graph.input:
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
@@ -132,8 +150,8 @@ def _refuse_open(graph: onnx.GraphProto, name: str) -> None:
                 label = f" (written as {dim.dim_value})" if dim.HasField("dim_value") else label
                 problems.append(f"dimension {axis}{label} of '{value.name}'")
         if not all(map(_is_fixed, tensor.shape.dim)):
-            sizes = ",".join(str(dim.dim_value if _is_fixed(dim) else 1) for dim in tensor.shape.dim)
-            remedies.append(f"--shape {value.name}:{sizes}")
+            sizes = [dim.dim_value if _is_fixed(dim) else example.get(dim.dim_param, 1) for dim in tensor.shape.dim]
+            remedies.append(f"--shape {value.name}:{','.join(map(str, sizes))}")
     if problems:
         raise UserError(
             f"{name} leaves input sizes open, and kernels are compiled for fixed ones: "

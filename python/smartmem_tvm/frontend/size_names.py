@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the names of sizes that a model leaves open say: nothing (``?``), which are equal (``n``), sums (``32*h``)."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+_NOTHING = {"none", "null", "unk", "unknown", "dynamic", "undefined"}
+_MADE_UP = re.compile(r"unk__\d+")
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+_BASES = (1, 2, 3, 4, 8, 16, 32, 64)
+_LONGEST = 200  # characters of a name that is read as an expression
+Sizes = Mapping[str, int]
+
+
+def says_nothing(name: str) -> bool:
+    """Whether a size of this name is any, whatever others have the same name: exporters write ``?`` and the like."""
+    return not any(map(str.isalpha, name)) or name.strip().lower() in _NOTHING
+
+
+def is_made_up(name: str) -> bool:
+    """Whether a program made the name and nobody chose it: it takes the sizes that a user gives in two places."""
+    return _MADE_UP.fullmatch(name) is not None
+
+
+def derived(names: Iterable[str], known: Sizes) -> dict[str, int]:
+    """The sizes among `names` that follow from others.
+
+    Parameters
+    ----------
+    names
+        Names of sizes, as ``n``, ``32*h`` or ``past + 1``.
+    known
+        Name -> size.
+
+    Returns
+    -------
+    dict
+        `known`, and ``32*h`` where ``h`` is known, and ``h`` where ``32*h`` is.
+    """
+    found, names = dict(known), list(dict.fromkeys(names))
+    while True:
+        more = {name: size for name in names if name not in found and (size := _value(name, found)) is not None}
+        for name in (each for each in names if each in found):
+            more.update({each: size for each, size in _solved(name, found) if each not in found})
+        if not more:
+            return found
+        found |= more
+
+
+def example(names: Iterable[str], known: Sizes) -> dict[str, int]:
+    """Sizes for all names that go together: the names in expressions get the first number that makes all positive."""
+    names = list(names)
+    free = {each for name in names for each in _free(name)} - set(known)
+    for base in _BASES:
+        found = derived(names, {**known, **dict.fromkeys(free, base)})
+        if all(found.get(name, 0) >= 1 for name in names):
+            break
+    return {name: max(1, found.get(name, 1)) for name in names}
+
+
+@cache
+def _parsed(name: str) -> ast.expr | None:
+    """The expression that a name is, None if it is a name alone."""
+    try:
+        tree = ast.parse(name.strip(), mode="eval").body if len(name) <= _LONGEST else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if isinstance(tree, ast.BinOp) and _is_arithmetic(tree) else None
+
+
+def _is_arithmetic(tree: ast.expr) -> bool:
+    if isinstance(tree, ast.BinOp):
+        return type(tree.op) in _OPERATORS and _is_arithmetic(tree.left) and _is_arithmetic(tree.right)
+    return isinstance(tree, ast.Name) or (isinstance(tree, ast.Constant) and type(tree.value) is int)
+
+
+def _free(name: str) -> set[str]:
+    tree = _parsed(name)
+    return {name} if tree is None else {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+
+
+def _value(name: str, known: Sizes) -> int | None:
+    """What an expression comes to, None if it is none, or if not all of its names are known."""
+    tree = _parsed(name)
+    if tree is None or not _free(name) <= known.keys():
+        return None
+    try:
+        size = _computed(tree, known)
+    except ZeroDivisionError:
+        return None
+    return size if size > 0 else None
+
+
+def _computed(tree: ast.expr, known: Sizes) -> int:
+    if isinstance(tree, ast.BinOp):
+        return _OPERATORS[type(tree.op)](_computed(tree.left, known), _computed(tree.right, known))
+    return known[tree.id] if isinstance(tree, ast.Name) else tree.value
+
+
+def _solved(name: str, known: Sizes) -> Iterable[tuple[str, int]]:
+    """The one name of an expression that is not known, if the expression grows with it evenly."""
+    tree, unknown = _parsed(name), _free(name) - known.keys()
+    if tree is None or len(unknown) != 1:
+        return
+    (wanted,) = unknown
+    try:
+        first, second = (_computed(tree, {**known, wanted: size}) for size in (1, 2))
+        if second == first:
+            return
+        size = 1 + (known[name] - first) // (second - first)
+        if size > 0 and _computed(tree, {**known, wanted: size}) == known[name]:
+            yield wanted, size
+    except ZeroDivisionError:
+        return
