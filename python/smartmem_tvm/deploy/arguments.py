@@ -12,8 +12,11 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..errors import UserError
+from ..ir.sizes import WEIGHT_ALIGNMENT
 from ..narrow import INPUT_TYPES, is_narrow, stated_types, storage_of, to_bytes
+from ..tensor_arrays import array_of
 
+_DEFAULT_STREAM = 1  # CUDA's, in DLPack's protocol
 _LISTED = 6  # names in an error: a module of TVM's `nn` has hundreds of parameters
 Dims = tuple[int | tirx.Var | None, ...]
 
@@ -170,9 +173,12 @@ class _Reader:
         return self._shape(where, kind, value) if isinstance(kind, ShapeKind) else value
 
     def _tensor(self, where: str, kind: TensorKind, value) -> tvm.runtime.Tensor:
-        if isinstance(value, tvm.runtime.Tensor) and value.device == self.device:
-            self._check(where, kind, tuple(map(int, value.shape)), str(value.dtype), str(value.dtype))
-            return value
+        there = foreign(value, self.device)
+        if there is not None:
+            self._check(where, kind, tuple(map(int, there.shape)), str(there.dtype), str(there.dtype))
+            if there is value or is_readable(there):
+                return there
+            return self.put(array_of(there)) if self.device == tvm.cpu() else there.copyto(self.device)
         array = _array(where, value)
         self._check(where, kind, array.shape, str(to_bytes(array).dtype), str(array.dtype))
         return self.put(array)
@@ -206,6 +212,29 @@ class _Reader:
                     f"{where} has shape {_size(shape)}, and it takes {_size(dims)} with {dim.name} = {before} of "
                     f"{_lower(there)}: give both with one {dim.name}."
                 )
+
+
+def foreign(value: object, device: tvm.runtime.Device) -> tvm.runtime.Tensor | None:
+    """A tensor of TVM, or of torch or another library by DLPack, in the same memory; None if it is not on `device`."""
+    if not isinstance(value, tvm.runtime.Tensor):
+        if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+            return None
+        if getattr(value, "requires_grad", False):
+            return None  # it asks for a gradient, and there will be none
+        try:
+            if hasattr(value, "is_neg") and value.is_neg():
+                value = value.resolve_neg()  # torch's mark on a view of complex numbers, which the protocol has not
+            cuda = device.dlpack_device_type() == tvm.cuda().dlpack_device_type()
+            # What its library has not computed yet is waited for by the stream that TVM's kernels run on.
+            value = tvm_ffi.from_dlpack(value.__dlpack__(stream=_DEFAULT_STREAM) if cuda else value)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # a sparse tensor, or a type of its own
+            return None
+    return value if value.device == device else None
+
+
+def is_readable(tensor: tvm.runtime.Tensor) -> bool:
+    """Whether kernels can read a tensor where it is: one number after the other, from where vectors may begin."""
+    return tensor.is_contiguous() and not tensor.data_ptr() % WEIGHT_ALIGNMENT
 
 
 def _array(where: str, value) -> np.ndarray:

@@ -15,6 +15,7 @@ from ..ir.functions import default_function, entry_functions, public_functions
 from ..narrow import as_stated
 from ..target import device_of, has_textures, is_opencl
 from .arguments import Parameter, parameters
+from .outputs import outputs
 from .runnable import Runnable
 from .session import Session
 from .streamed import StreamedMachine
@@ -115,4 +116,6 @@ class Compiled(Runnable):
     def _first(self) -> Session:
         graph = self.graph  # not `self`, which would keep its own session, and so the device's memory, alive
         default = default_function(graph)
-        return Session(self.vm, self.functions, default, lambda outputs, name: as_stated(outputs, graph, name))
+        # Within a memory budget outputs lie in the arena.
+        found = {name: outputs(graph, name, kept=bool(self.stream)) for name in self.functions}
+        return Session(self.vm, self.functions, default, lambda arrays, name: as_stated(arrays, graph, name), found)

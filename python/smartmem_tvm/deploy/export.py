@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from .. import json_data
 from .._version import TVM_PINS, __version__, installed_version
 from ..errors import UserError
+from ..tvm_lock import one_at_a_time
 from ..whole_folder import make_sibling, replace_folder, writable
 from .compilers import LIBRARY, OBJECTS
 from .runnable import Runnable
@@ -57,6 +58,7 @@ _SHAPE = {
     "library": lambda name: name in (LIBRARY, OBJECTS),
     "inputs": [_INPUT],
     "outputs": [str],
+    "own_outputs?": [bool],
     "weights": [_WEIGHT],
     "sha256": dict,
     "stream?": {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]},
@@ -106,10 +108,14 @@ class Loaded(Runnable):
     @cached_property
     def _first(self) -> Session:
         from .arguments import parameter_of_file
+        from .outputs import Output
         from .session import Session
 
         inputs = [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in self.manifest["inputs"]]
-        return Session(self.vm, {"main": inputs})
+        names = self.manifest["outputs"]
+        own = self.manifest.get("own_outputs", [False] * len(names))
+        found = [Output(*each) for each in zip(names, own, strict=False)]
+        return Session(self.vm, {"main": inputs}, outputs={"main": found})
 
 
 def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
@@ -140,6 +146,7 @@ def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
     return folder
 
 
+@one_at_a_time
 def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation: Mapping) -> dict:
     """Write a compiled model: the library, its weights, its manifest, and the decisions of the passes.
 
@@ -163,6 +170,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         As `check_destination`, and if the model has other functions than ``main``.
     """
     from .link import link_for
+    from .outputs import outputs
     from .streamed import write_plan
     from .weights import write_weights
 
@@ -172,6 +180,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
             f"A folder holds a model of one function, 'main', and this one has {names}: compile a module of one of "
             f"them, called 'main'."
         )
+    own = [each.own for each in outputs(compiled.graph, "main", kept=bool(compiled.stream))]
     folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
     with writable(folder):
         partial = make_sibling(folder)
@@ -192,6 +201,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "link": link.how,
                 **manifest,
                 **({"stream": compiled.stream} if compiled.stream else {}),
+                "own_outputs": own,
                 "weights": places,
                 "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS, EXPLANATION)},
             }

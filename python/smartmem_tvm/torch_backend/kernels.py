@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import tvm
 import tvm_ffi
-from tvm import relax
 
 from ..deploy.arguments import TensorKind
 from ..deploy.build import Compiled, compile
+from ..deploy.outputs import not_of_their_own
 from ..frontend import from_torch
 from ..ir.functions import MAIN
 from ..target import device_kind, device_of
@@ -49,7 +49,7 @@ class Kernels:
             compiled = compile(from_torch(program.exported), target, request.options)
         _require_same_types(compiled, program)
         self._inputs, self._results = program.inputs, program.results
-        self._copied = _not_of_their_own(compiled.graph[MAIN])
+        self._copied = not_of_their_own(compiled.graph[MAIN])
         self._lock = Lock()  # a virtual machine runs one call at a time
         self._stream: Callable = tvm_ffi.use_torch_stream if device.type == "cuda" else nullcontext
         shared = device_kind(target) == device.type  # one memory for both
@@ -114,42 +114,3 @@ def _type(tensor: torch.Tensor) -> tuple:
 
 def _listing(tensors: Sequence[torch.Tensor]) -> str:
     return ", ".join(f"{'x'.join(map(str, each.shape)) or 'scalar'} {each.dtype}" for each in tensors)
-
-
-def _not_of_their_own(function: relax.Function) -> list[bool]:
-    """Of each result whether its memory is an input's, a constant's or another result's, so that a caller gets a copy.
-
-    torch promises memory of its own for each result that is no view, and a pass may have found that nothing is left to
-    compute of it.
-    """
-    values = {b.var: b.value for block in function.body.blocks for b in block.bindings}
-    result = _followed(function.body.body, values)
-    seen: set = set()
-    copied = []
-    for field in result.fields if isinstance(result, relax.Tuple) else [result]:
-        root = _root(field, values)
-        copied.append(root is None or root in seen)
-        seen.add(root)
-    return copied
-
-
-def _followed(expr: relax.Expr, values: dict) -> relax.Expr:
-    """What a variable stands for, through variables."""
-    while isinstance(expr, relax.Var) and isinstance(values.get(expr), relax.Var | relax.Tuple):
-        expr = values[expr]
-    return expr
-
-
-def _root(expr: relax.Expr, values: dict) -> tuple | None:
-    """The kernel and the number of its result that a value is, None for a value that no kernel wrote."""
-    index = 0
-    while True:
-        value = values.get(expr) if isinstance(expr, relax.Var) else expr
-        if isinstance(value, relax.TupleGetItem):
-            index, expr = value.index, value.tuple_value
-        elif isinstance(value, relax.Call) and value.op.name == "relax.call_tir":
-            return expr, index
-        elif isinstance(value, relax.Var):
-            expr = value
-        else:
-            return None
