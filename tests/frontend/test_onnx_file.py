@@ -28,6 +28,11 @@ def weighted(build):
     return build([helper.make_node("Add", ["x", "w"], ["y"])], {"x": tensor}, {"y": tensor}, {"w": weight})
 
 
+def test_initializers_of_old_files_need_not_be_inputs(weighted, assert_same):
+    weighted.ir_version = 3
+    assert_same(weighted, from_onnx(weighted))
+
+
 @pytest.fixture
 def external(weighted, tmp_path):
     """Return the path of that model with its weight in the file `weights.bin` beside it."""

@@ -250,21 +250,31 @@ def refuse_more_than_protobuf(model: Model) -> None:
 def check_graph(model: onnx.ModelProto, name: str) -> None:
     """Refuse a graph that breaks the rules of ONNX; the large weights must have been lifted out of it."""
     try:
-        onnx.checker.check_model(_with_domains(model))
+        onnx.checker.check_model(_as_runtimes_read_it(model))
     except (onnx.checker.ValidationError, ValueError) as err:
         raise UserError(f"{name} is not a valid ONNX graph ({one_line(err)}); export it again.") from err
 
 
-def _with_domains(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy where operators that ONNX Runtime writes without their domain have it: the checker knows no others."""
-    strange = {"SimplifiedLayerNormalization"}
-    if all(node.op_type not in strange for node in walk.nodes(model.graph)):
+_WITHOUT_DOMAIN = {"SimplifiedLayerNormalization"}
+_FREE_INITIALIZERS = 4  # the version of ONNX's IR from which on an initializer need not be an input
+
+
+def _as_runtimes_read_it(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model that ONNX's checker takes as runtimes do; a copy where it differs.
+
+    Operators that ONNX Runtime writes without their domain get it: the checker knows no others. Files of IR version 3
+    have initializers that are no inputs, which only the checker minds.
+    """
+    strange = any(node.op_type in _WITHOUT_DOMAIN for node in walk.nodes(model.graph))
+    if not strange and model.ir_version >= _FREE_INITIALIZERS:
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    copy.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    copy.ir_version = max(model.ir_version, _FREE_INITIALIZERS)
+    if strange:
+        copy.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     for node in walk.nodes(copy.graph):
-        node.domain = "com.microsoft" if node.op_type in strange else node.domain
+        node.domain = "com.microsoft" if node.op_type in _WITHOUT_DOMAIN else node.domain
     return copy
 
 

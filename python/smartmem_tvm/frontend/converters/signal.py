@@ -36,8 +36,14 @@ def dft(node: Node) -> relax.Expr:
 
 
 def stft(node: Node) -> relax.Expr:
-    """STFT: windows of the signal by one ``take``, then one product with the transform (and the window)."""
-    x, (batch, signal, parts) = node.inputs[0], shape_of(node.inputs[0])
+    """STFT: windows of the signal by one ``take``, then one product with the transform (and the window).
+
+    A signal [batch, length] is one of real numbers, as ONNX Runtime takes it; ONNX has [batch, length, 1 or 2].
+    """
+    x, shape = node.inputs[0], shape_of(node.inputs[0])
+    if len(shape) == 2:
+        x, shape = node.emit(relax.op.expand_dims(x, 2)), [*shape, 1]
+    batch, signal, parts = shape
     step, length, window = _whole(node, 1, "frame_step"), _whole(node, 3, "frame_length"), node.input(2)
     if step is None or step < 1:
         raise ValueError("its frame_step is no positive number")
