@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile ONNX files that ship inside of PyPI packages (wild_files.json): right, refused, and times beside ONNX Runtime.
+"""Compile ONNX files that ship inside of PyPI packages (wild_files.json): right or refused, and beside ONNX Runtime.
 
 python benchmarks/wild.py                         # benchmarks/wild.json (`make wild`); goes on where it stopped
 python benchmarks/wild.py silero-vad magika       # the files of these packages

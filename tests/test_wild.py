@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from pages import wild as page  # noqa: E402
 from wild import WildFile, chosen, described, files, line, tolerance  # noqa: E402
 from wild_inputs import Drawn, drawn, spectrum, voice  # noqa: E402
-from wild_inputs import page as paper
+from wild_inputs import page as paper  # noqa: E402
 
 from smartmem_tvm.errors import UserError  # noqa: E402
 
