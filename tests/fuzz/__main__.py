@@ -15,7 +15,7 @@ from rich.console import Console
 from . import check
 from .case import Case, load
 from .check import Job
-from .draw import FULL, draw
+from .draw import FULL, GRAPHS, KINDS, draw
 from .pool import Pool
 from .report import Report
 from .shrink import shrink
@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--state", type=Path, default=Path("fuzz-state.json"), help="where the next seed is kept")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--target", choices=check.TARGETS, default="llvm")
+    parser.add_argument("--kind", choices=KINDS, default=GRAPHS, help="what is drawn (default: %(default)s)")
     parser.add_argument("--limit", type=int, default=FULL, help="the most elements of a tensor (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a graph (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="a line for each graph goes to this file")
@@ -63,34 +64,44 @@ def _run(given: argparse.Namespace, pool: Pool) -> int:
     seeds, deadline, state = given.seeds, None, {}
     if given.minutes is not None:
         state = json.loads(given.state.read_text()) if given.state.exists() else {}
-        first = state.get(given.target, 0)
+        first = state.get(_next(given), 0)
         seeds, deadline = range(first, first + 10**9), time.monotonic() + 60 * given.minutes
     if seeds is None:
         raise SystemExit("python -m fuzz: say --seeds or --minutes")
     report, console, done = Report(), Console(), 0
     lines = given.json.open("a") if given.json else None
     for start in range(0, len(seeds), _AT_ONCE):
-        batch = [Job(given.target, seed, given.limit) for seed in seeds[start : start + _AT_ONCE]]
+        batch = [Job(given.target, seed, given.limit, kind=given.kind) for seed in seeds[start : start + _AT_ONCE]]
         for number, verdict in pool.verdicts(batch, lambda: deadline is None or time.monotonic() < deadline):
             seed = batch[number].seed
             done = max(done, seed + 1)
             report.add(seed, verdict)
             if lines:
-                print(json.dumps({"seed": seed, "target": given.target, **verdict}), file=lines, flush=True)
+                print(
+                    json.dumps({"seed": seed, "target": given.target, "of": given.kind, **verdict}),
+                    file=lines,
+                    flush=True,
+                )
             if verdict["kind"] in check.FAULTS or report.total % 100 == 0:
                 console.print(f"{report.line()}; seed {seed}: {verdict['kind']}", markup=False, highlight=False)
         if deadline is not None and time.monotonic() >= deadline:
             break
     if given.minutes is not None:
-        given.state.write_text(json.dumps({**state, given.target: done}) + "\n")
+        given.state.write_text(json.dumps({**state, _next(given): done}) + "\n")
     report.show(console)
-    console.print(f"seeds {seeds[0]}:{done} on {given.target}")
+    console.print(f"seeds {seeds[0]}:{done} of {given.kind} on {given.target}")
     return int(report.faults + report.kinds[check.KILLED] > 0)
+
+
+def _next(given: argparse.Namespace) -> str:
+    """Where the file of states has the next seed."""
+    return given.target if given.kind == GRAPHS else f"{given.target} {given.kind}"
 
 
 def _shrink(given: argparse.Namespace, pool: Pool) -> int:
     """Make one case smaller, and write it."""
-    case: Case = load(Path(given.shrink)) if not given.shrink.isdigit() else draw(int(given.shrink), given.limit)
+    by_seed = given.shrink.isdigit()
+    case: Case = draw(int(given.shrink), given.limit, given.kind) if by_seed else load(Path(given.shrink))
     small, verdict = shrink(case, given.target, pool)
     if verdict["kind"] not in check.FAULTS:
         print(f"{given.shrink}: {verdict['kind']} {verdict['detail']}")

@@ -19,12 +19,18 @@ import numpy as np
 from . import reference
 from .case import Case
 from .cut import cut
-from .draw import FULL, draw
+from .draw import FULL, GRAPHS, draw
 
 OK, REFUSED, NOT_DRAWN, DISPUTED = "ok", "refused", "not drawn", "disputed"
 WRONG, INTERNAL, CRASH, HANG, KILLED = "wrong", "internal error", "crash", "hang", "killed"
 FAULTS = (WRONG, INTERNAL, CRASH, HANG)
-TARGETS = ("llvm", "opencl", "opencl-texture", "cuda")
+TARGETS = {
+    "llvm": "cpu",
+    "llvm-avx2": '{"kind": "llvm", "mcpu": "haswell", "num-cores": 2}',
+    "llvm-avx512": '{"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}',
+    **{name: name for name in ("opencl", "opencl-texture", "cuda")},
+}
+"""Name -> what `smartmem_tvm.target.parse_target` takes: this machine's CPU, others that it can stand for, and GPUs."""
 _INSTEAD = {
     ("opencl", "schedule"): "",
     ("opencl-texture", "schedule"): "textures",
@@ -74,12 +80,17 @@ class Job:
     seed: int = 0
     limit: int = FULL
     case: Case | None = None
+    kind: str = GRAPHS
+
+    def drawn(self) -> Case:
+        """The case."""
+        return self.case or draw(self.seed, self.limit, self.kind)
 
 
 def work(job: Job) -> dict:
     """`check` for a worker; a dictionary, which any process can read."""
     start = time.perf_counter()
-    case = job.case or draw(job.seed, job.limit)
+    case = job.drawn()
     with _heard() as noise:
         verdict = check(case, job.target)
     verdict.noise = " ".join(noise)[:300]
@@ -91,7 +102,7 @@ def work(job: Job) -> dict:
 def prepare(job: Job) -> bool:
     """The part of `work` that is ONNX Runtime's: if this crashes too, it is no fault of ours."""
     with contextlib.suppress(reference.Refused):
-        reference.expected(job.case or draw(job.seed, job.limit))
+        reference.expected(job.drawn())
     return True
 
 
@@ -140,7 +151,7 @@ def compile_and_run(case: Case, target: str) -> list[np.ndarray]:
     asked = {name: value for name, value in case.options.items() if value is not False}
     profiles = AnyCosts() if "layout" in asked else None
     options = smartmem_tvm.Options(**dict.fromkeys(off, False), **asked, profiles=profiles)
-    where = parse_target("cpu" if target == "llvm" else target)
+    where = parse_target(TARGETS[target])
     compiled = smartmem_tvm.compile(smartmem_tvm.from_onnx(case.model), where, options)
     return compiled.run(*case.inputs.values())
 

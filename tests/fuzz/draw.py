@@ -10,21 +10,40 @@ import numpy as np
 from .case import SWITCHES, Case
 from .drawing import Drawing, NotDrawn
 from .operators import TABLE
+from .single import draw_single
 
 SMALL, FULL = 2_000, 20_000  # the most elements of a tensor
 _LAID_OUT = 0.2  # of the graphs have their layouts planned
+GRAPHS, WINDOWS = "graphs", "windows"
+KINDS = (GRAPHS, WINDOWS)
+"""What is drawn: graphs of many operators, or single operators on windows with every attribute free."""
 
 
-def draw(seed: int, limit: int = FULL) -> Case:
+def draw(seed: int, limit: int = FULL, kind: str = GRAPHS) -> Case:
     """The case of a seed, the same with each call.
 
     Parameters
     ----------
     limit : int
         The most elements of a tensor; with less than `FULL`, graphs have fewer nodes too.
+    kind : str
+        One of `KINDS`.
     """
     rng = np.random.default_rng(seed)
     graph = Drawing(rng, opset=int(rng.integers(13, 23)), limit=limit)
+    refused = _graph(graph, limit) if kind == GRAPHS else draw_single(graph) or {}
+    model = graph.model(_outputs(graph))
+    inputs = {value.name: graph.inputs[value.name] for value in model.graph.input}
+    options = _options(rng)
+    # By numbers of its own, so that seeds go on meaning the graphs that they meant before.
+    if "layout" not in options and np.random.default_rng([seed, 1]).random() < _LAID_OUT:
+        options["layout"] = "fluid"
+    return Case(model, inputs, options, dict(refused))
+
+
+def _graph(graph: Drawing, limit: int) -> Counter[str]:
+    """Draw operators until there are enough; how many of each were refused meanwhile."""
+    rng = graph.rng
     wanted = 3 + min(57 if limit >= FULL else 12, int(rng.exponential(8.0 if limit >= FULL else 4.0)))
     refused: Counter[str] = Counter()
     # Each graph has its own preferences: a few operators often, others not at all (swarm testing: Groce, 2012).
@@ -38,14 +57,7 @@ def draw(seed: int, limit: int = FULL) -> Case:
             refused[name] += 1
         if _operators(graph) >= wanted:
             break
-    outputs = _outputs(graph)
-    model = graph.model(outputs)
-    inputs = {value.name: graph.inputs[value.name] for value in model.graph.input}
-    options = _options(rng)
-    # By numbers of its own, so that seeds go on meaning the graphs that they meant before.
-    if "layout" not in options and np.random.default_rng([seed, 1]).random() < _LAID_OUT:
-        options["layout"] = "fluid"
-    return Case(model, inputs, options, dict(refused))
+    return refused
 
 
 def _operators(graph: Drawing) -> int:

@@ -170,9 +170,9 @@ class Drawing:
             found = np.where(self.rng.random(shape) < 0.3, self.pick([np.inf, -np.inf, np.nan]), found).astype(dtype)
         return np.asarray(found, dtype)
 
-    def given(self, value: np.ndarray) -> str:
-        """A tensor with these numbers: an input, or a constant."""
-        if len(self.inputs) < 8 and self.chance(0.75):
+    def given(self, value: np.ndarray, inputs: float = 0.75) -> str:
+        """A tensor with these numbers: an input, so often, or a constant."""
+        if len(self.inputs) < 8 and self.chance(inputs):
             name = self._name("x")
             self.inputs[name] = self.values[name] = np.asarray(value)
             return name

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """BindChoices: what a choice between numbers reads is read before it."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 from tvm import s_tir, te, tirx
 
 from smartmem_tvm.ir.walk import collect, contains, loads
-from smartmem_tvm.transform import BindChoices
+from smartmem_tvm.transform import BindChoices, StoreBound
 
 N = 100
 
 
-def module(build) -> tvm.IRModule:
-    x, y = (te.placeholder((N,), "float32", name=name) for name in "xy")
+def module(build, dtype="float32") -> tvm.IRModule:
+    x, y = (te.placeholder((N,), dtype, name=name) for name in "xy")
     mask = te.placeholder((N,), "bool", name="mask")
     output = te.compute((N,), lambda i: build(x, y, mask, i))
     return tvm.IRModule({"main": te.create_prim_func([x, y, mask, output]).with_attr("global_symbol", "main")})
@@ -53,6 +54,18 @@ def test_nothing_is_bound_in_a_vector_that_is_taken_apart():
     mod = bound(schedule.mod)
     assert not contains(mod["main"].body, tirx.Bind)
     tvm.compile(mod, target="llvm")
+
+
+def test_vectors_of_bfloat16_are_chosen_without_names():
+    """What has a name is in memory, and a vector of bfloat16 in such memory TVM does not lower."""
+    schedule = s_tir.Schedule(module(lambda x, y, mask, i: tirx.Select(mask[i], x[i], y[i]), "bfloat16"))
+    schedule.vectorize(schedule.split(schedule.get_loops(schedule.get_sblock("compute"))[0], [None, 4])[1])
+    mod = StoreBound()(bound(schedule.mod))
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, N)).astype(ml_dtypes.bfloat16)
+    mask, out = rng.random(N) > 0.5, tvm.runtime.tensor(np.zeros(N, ml_dtypes.bfloat16))
+    tvm.compile(mod, target="llvm")["main"](*map(tvm.runtime.tensor, (x, y, mask)), out)
+    np.testing.assert_array_equal(out.numpy(), np.where(mask, x, y))
 
 
 def test_llvm_reads_whole_vectors():

@@ -136,3 +136,40 @@ def test_a_position_is_compared_once(monkeypatch):
 
     (few, once), (many, again) = guarded(2), guarded(14)
     assert once and again == once and many == 7 * few > 0
+
+
+def counted(rounded) -> tvm.IRModule:
+    """``out[i] = float(rounded(i))`` in vectors of four."""
+    out, i, j = tirx.decl_buffer((12,), "float32", "out"), tirx.Var("i", "int64"), tirx.Var("j", "int64")
+    four, vector = tirx.const(4, "int64"), tirx.ForKind.VECTORIZED
+    store = tirx.BufferStore(out, rounded(i * four + j).astype("float32"), [i * four + j])
+    body = tirx.For(j, tirx.const(0, "int64"), four, vector, store)
+    body = tirx.For(i, tirx.const(0, "int64"), tirx.const(3, "int64"), tirx.ForKind.SERIAL, body)
+    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
+    func = tirx.PrimFunc([out], root).with_attrs({"global_symbol": "main", "s_tir": True})
+    return tvm.IRModule({"main": func})
+
+
+def numbers(mod: tvm.IRModule) -> list[int]:
+    out = tvm.runtime.tensor(np.zeros(12, "float32"))
+    tvm.compile(mod, target="llvm")["main"](out)
+    return out.numpy().astype(int).tolist()
+
+
+def of_padding(i):
+    return tirx.truncdiv(tirx.const(1, "int64") - i * tirx.const(2, "int64"), tirx.const(2, "int64"))
+
+
+@pytest.mark.parametrize("by", [2, 3])
+@pytest.mark.parametrize("step", [-6, -2, 1, 4])
+@pytest.mark.parametrize("first", [-7, 1, 5])
+def test_lanes_are_rounded_towards_zero(first, step, by):
+    at = [first + step * i for i in range(12)]
+    number = lambda value: tirx.const(value, "int64")  # noqa: E731
+    for make, want in ((tirx.truncdiv, [int(n / by) for n in at]), (tirx.truncmod, [int(np.fmod(n, by)) for n in at])):
+        mod = counted(lambda i, make=make: make(number(first) + i * number(step), number(by)))
+        assert numbers(GuardDivisions()(mod)) == want
+
+
+def test_tvm_still_rounds_lanes_down():
+    assert numbers(counted(of_padding)) != [int((1 - 2 * i) / 2) for i in range(12)], "TVM is right by now"

@@ -15,9 +15,11 @@ from tvm.s_tir import SBlockRealize
 from ..ir.index_map import NotAnIndex, evaluate, is_if_then_else, variables
 from ..ir.kernel import substitute
 from ..ir.map_functions import map_functions
+from ..ir.vectorized import lanes_of
 from ..ir.walk import collect, contains
 
 _ROUNDED = (tirx.FloorDiv, tirx.FloorMod)
+_TRUNCATED = (tirx.Div, tirx.Mod)
 _ACCESSES = (ir.TensorLoad, tirx.BufferStore)
 _MOST_POINTS = 1 << 16  # at which two indices are compared; of larger spaces so many are drawn
 
@@ -39,6 +41,9 @@ class GuardDivisions:
     It does not look into truncated division, which is what code generators make of the others anyway. The pass asks it
     about every access with a shift, and compares; an access that comes out right stays as it is. For scheduled kernels,
     as the last of all passes over them.
+
+    The other way round, what is rounded towards zero in a vector, as the places that a pool's padding takes, is written
+    with ``//``: of ``truncdiv(1 - 2 * j, 2)`` over the lanes `j` TVM makes ``-j``, which is -1 and not 0 in the second.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -48,6 +53,7 @@ class GuardDivisions:
 
 def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """One PrimFunc; itself if TVM gets all of its accesses right."""
+    func = _without_truncated_lanes(func)
     if not contains(func.body, _ROUNDED, _is_shifted):
         return func
     space = _Space(func)
@@ -65,6 +71,31 @@ def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return space.truncated(division) if division in found else division
 
     return func.with_body(tvm_ffi.structural_map(func.body, (_ROUNDED, rewrite)))
+
+
+def _without_truncated_lanes(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same without quotients of lanes that are rounded towards zero, though they may be negative."""
+    loops = [loop for loop in collect(func.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    lanes = {lane for loop in loops for lane in lanes_of(loop)}
+    if not any(lanes & set(variables(each.a)) for loop in loops for each in collect(loop.body, _TRUNCATED)):
+        return func
+    analyzer = _Space(func).analyzer
+
+    def floored(division):
+        if not _is_whole(division) or not lanes & set(variables(division.a)):
+            return division
+        a, n, zero = division.a, division.b, tirx.const(0, division.a.ty.dtype)
+        quotient = tirx.floordiv(a, n)
+        if not analyzer.can_prove(a >= zero):
+            quotient = tirx.Select(a >= zero, quotient, zero - tirx.floordiv(zero - a, n))
+        return quotient if isinstance(division, tirx.Div) else a - quotient * n
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (_TRUNCATED, floored)))
+
+
+def _is_whole(division) -> bool:
+    """Whether it is a quotient, or what is left of one, of whole numbers and a positive constant."""
+    return isinstance(division.b, tirx.IntImm) and int(division.b) > 0 and not contains(division.a, ir.TensorLoad)
 
 
 def _is_shifted(division) -> bool:

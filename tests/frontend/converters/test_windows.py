@@ -52,3 +52,34 @@ def test_pools_that_leave_out_the_beginning_are_refused(agree, op_type):
     node = helper.make_node(op_type, ["x"], ["y"], kernel_shape=[1, 1], strides=[3, 4], auto_pad="SAME_UPPER")
     with pytest.raises(UserError, match="give pads"):
         agree(node, {"x": X[:, :, :3]})
+
+
+LARGE = {
+    "one axis": {"kernel_shape": [8, 2], "strides": [2, 1]},
+    "both axes, dilated": {"kernel_shape": [5, 4], "strides": [4, 3], "dilations": [2, 2]},
+    "padded": {"kernel_shape": [9, 3], "strides": [3, 2], "pads": [1, 0, 0, 1]},
+    "without padding": {"kernel_shape": [8, 7], "strides": [2, 2], "auto_pad": "VALID"},
+}
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize("case", LARGE)
+def test_a_window_larger_than_the_picture_sees_what_there_is(agree, op_type, case):
+    for counted in ({"count_include_pad": 0}, {"count_include_pad": 1}) if op_type == "AveragePool" else ({},):
+        agree(helper.make_node(op_type, ["x"], ["y"], **LARGE[case], **counted), {"x": X}, opset=22)
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+def test_a_window_too_large_for_any_result_is_refused(agree, op_type):
+    node = helper.make_node(op_type, ["x"], ["y"], kernel_shape=[9, 2], strides=[2, 2])
+    with pytest.raises(UserError, match="spans 9 places where there are 7 with the padding"):
+        agree(node, {"x": X})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "pads"), [(3, 3, (0, 0)), (3, 4, (1, 1)), (1, 3, (0, 0)), (8, 5, (0, 0))]
+)
+@pytest.mark.parametrize("p", [1, 2])
+def test_powers_of_a_last_window_that_is_not_whole(agree, kernel, strides, pads, p):
+    attributes = {"kernel_shape": [kernel], "strides": [strides], "pads": pads, "ceil_mode": 1, "p": p}
+    agree(helper.make_node("LpPool", ["x"], ["y"], **attributes), {"x": X[:, :, :, 0]}, opset=22)

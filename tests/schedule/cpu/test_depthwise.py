@@ -273,6 +273,49 @@ def test_a_weight_of_each_place_reads_no_other_one(check):
     check([x, k], output, reference, "Depthwise", params=PARAMS["one task"])
 
 
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "strides", "pads", "dilations"),
+    [
+        ((6, 10), (1, 4), (2, 3), (1, 1, 1, 0), (2, 2)),
+        ((7, 5), (3, 1), (2, 1), (1, 2, 0, 1), (1, 1)),
+        ((4, 4, 2), (3, 1, 2), (2, 2, 2), (1, 2, 1, 2, 0, 1), (2, 1, 1)),
+        ((1, 5, 6), (1, 2, 3), (3, 1, 3), (1, 0, 0, 0, 0, 1), (1, 1, 1)),
+    ],
+)
+def test_padding_where_the_window_does_not_move(check, sizes, kernel, strides, pads, dilations):
+    """A window of one place that steps over lines sees padding too: no range of lines and columns says where."""
+    rank, zero = len(sizes), tirx.const(0, "float32")
+    before, after = pads[:rank], pads[rank:]
+    x, k = te.placeholder((3, *sizes), name="x"), te.placeholder((3, *kernel), name="k")
+    whole = [n + a + b for n, a, b in zip(sizes, before, after)]
+    reach = [d * (n - 1) + 1 for d, n in zip(dilations, kernel)]
+
+    def padded(c, *at):
+        inside = tirx.all(*(tirx.all(y >= a, y < a + n) for y, a, n in zip(at, before, sizes)))
+        return tirx.if_then_else(inside, x[(c, *(y - a for y, a in zip(at, before)))], zero)
+
+    picture = te.compute((3, *whole), padded)
+    taps = [te.reduce_axis((0, n), "p") for n in kernel if n > 1]
+
+    def sum_at(c, *at):
+        moved, places = iter(taps), []
+        for y, stride, dilation, n in zip(at, strides, dilations, kernel):
+            places.append((y * stride, next(moved) * dilation if n > 1 else 0))
+        offsets = [tap for _, tap in places]
+        weight = k[(c, *(tap // d if n > 1 else 0 for tap, d, n in zip(offsets, dilations, kernel)))]
+        return te.sum(picture[(c, *(y + tap for y, tap in places))] * weight, taps)
+
+    def reference(x, k):
+        x = np.pad(x, [(0, 0), *zip(before, after)])
+        seen = np.lib.stride_tricks.sliding_window_view(x, reach, axis=tuple(range(1, rank + 1)))
+        seen = seen[(slice(None), *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))]
+        result, window = "xyz"[:rank], "pqr"[:rank]
+        return np.einsum(f"c{result}{window},c{window}->c{result}", seen, k)
+
+    shape = [(n - far) // s + 1 for n, far, s in zip(whole, reach, strides)]
+    check([x, k], te.compute((3, *shape), sum_at), reference, "Depthwise")
+
+
 def test_the_padded_picture_is_never_whole(check):
     text = check(*channels_first((1, 6, 20, 20, 3, 1, 1, 1)), "Depthwise").script()
     assert "PaddedInput" not in text and "band" in text

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that slide over a picture: convolutions, pools ..."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from tvm import relax
 
@@ -72,17 +75,79 @@ def max_pool(node: Node) -> relax.Expr | None:
 
 
 def _explicit(node: Node) -> Node:
-    """A pool with SAME_LOWER or SAME_UPPER as the pads that it means: TVM's converter rounds some of them otherwise."""
+    """A pool as it is meant where TVM counts otherwise: SAME_LOWER and SAME_UPPER, and windows larger than the picture.
+
+    ONNX counts windows by C's division, which rounds towards zero: there is one if less than a stride is missing.
+    """
+    node = _with_same_pads(node)
+    if node.attrs.get("ceil_mode", 0):
+        return node
+    axes = _axes(node)
+    gone = next((axis for axis in axes if axis.missing >= axis.stride), None)
+    if gone is not None:
+        raise ValueError(
+            f"its window spans {gone.reach} places where there are {gone.there} with the padding, which leaves no "
+            "result; make the window smaller"
+        )
+    if all(axis.missing <= 0 for axis in axes):
+        return node
+    kernel, dilations = list(node.attrs["kernel_shape"]), node.attrs.get("dilations", [1] * len(axes))
+    strides = [axis.stride for axis in axes]
+    for at, axis in enumerate(axes):
+        if axis.missing > 0:  # one window, of what is there: a mean is of no more
+            kernel[at], strides[at] = (axis.there - 1) // dilations[at] + 1, axis.there
+    return node.with_inputs(*node.inputs, kernel_shape=tuple(kernel), strides=tuple(strides))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis that a window moves along: places of the picture and around it, those of a window, and between two."""
+
+    size: int
+    before: int
+    after: int
+    reach: int
+    stride: int
+
+    @property
+    def there(self) -> int:
+        """Places, those of the padding too."""
+        return self.before + self.size + self.after
+
+    @property
+    def missing(self) -> int:
+        """Places that the first window would need more than there are."""
+        return self.reach - self.there
+
+    @property
+    def after_whole_windows(self) -> int:
+        """Places behind the picture with which the last window is whole that begins in the picture, rounded up."""
+        steps = -(-max(0, -self.missing) // self.stride)
+        steps -= steps * self.stride >= self.before + self.size
+        return self.after + max(0, steps * self.stride + self.missing)
+
+
+def _axes(node: Node) -> list[_Axis]:
+    """The axes of a pool that states its pads."""
+    sizes, kernel = shape_of(node.inputs[0])[2:], node.attrs["kernel_shape"]
+    rank, ones = len(sizes), [1] * len(sizes)
+    strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
+    pads = [0] * 2 * rank if node.text("auto_pad") == "VALID" else node.attrs.get("pads", [0] * 2 * rank)
+    reach = [(width - 1) * apart + 1 for width, apart in zip(kernel, dilations)]
+    return list(map(_Axis, sizes, pads[:rank], pads[rank:], reach, strides))
+
+
+def _with_pads(node: Node, before: Sequence[int], after: Sequence[int]) -> Node:
+    return node.with_inputs(*node.inputs, pads=(*before, *after), auto_pad=b"NOTSET")
+
+
+def _with_same_pads(node: Node) -> Node:
+    """With the pads of SAME_LOWER or SAME_UPPER: TVM's converter rounds some of them otherwise."""
     same = node.text("auto_pad", "NOTSET")
     if not same.startswith("SAME"):
         return node
-    spatial = shape_of(node.inputs[0])[2:]
-    ones, kernel = [1] * len(spatial), node.attrs["kernel_shape"]
-    strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
-    wanted = [
-        (-(-size // step) - 1) * step + (width - 1) * apart + 1 - size
-        for size, step, width, apart in zip(spatial, strides, kernel, dilations)
-    ]
+    axes = _axes(node.with_inputs(*node.inputs, auto_pad=b"VALID"))
+    wanted = [(-(-axis.size // axis.stride) - 1) * axis.stride + axis.reach - axis.size for axis in axes]
     if any(each < -1 for each in wanted):
         raise ValueError(
             "its auto_pad leaves out numbers at the beginning, as its strides are larger than its windows; "
@@ -90,19 +155,26 @@ def _explicit(node: Node) -> Node:
         )
     total = [max(0, each) for each in wanted]
     less, more = [each // 2 for each in total], [each - each // 2 for each in total]
-    pads = (*less, *more) if same == "SAME_UPPER" else (*more, *less)
-    return node.with_inputs(*node.inputs, pads=pads, auto_pad=b"NOTSET")
+    return _with_pads(node, *((less, more) if same == "SAME_UPPER" else (more, less)))
 
 
 def average_pool(node: Node) -> relax.Expr | None:
-    """AveragePool with SAME_LOWER or SAME_UPPER: see `_explicit`."""
+    """AveragePool with the pads of `_explicit`."""
     explicit = _explicit(node)
     return explicit.by_tvm() if explicit is not node else None
 
 
 def lp_pool(node: Node) -> relax.Expr | None:
-    """LpPool with the pads of `_explicit`; of halves in float32, as powers overflow where their root does not."""
+    """LpPool of whole windows, with the pads of `_explicit`; of halves in float32.
+
+    TVM's converter makes it of a mean, which it multiplies by all places of a window, where the mean of one that goes
+    beyond the padding, as ``ceil_mode`` has it, is of fewer. Powers of halves overflow where their root does not.
+    """
     explicit = _explicit(node)
+    if explicit.attrs.get("ceil_mode", 0):
+        axes = _axes(explicit)
+        explicit = _with_pads(explicit, [axis.before for axis in axes], [axis.after_whole_windows for axis in axes])
+        explicit = explicit.with_inputs(*explicit.inputs, ceil_mode=0)
     if dtype_of(node.inputs[0]) in ("float16", "bfloat16"):
         return in_float32(explicit)
     return explicit.by_tvm() if explicit is not node else None

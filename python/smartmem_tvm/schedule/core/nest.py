@@ -187,8 +187,8 @@ def power_of_two(most: int, size: int) -> int:
 
 
 def block(*statements) -> tirx.Stmt:
-    """Statements in order; None stands for nothing."""
-    flat = [s for s in statements if s is not None]
+    """Statements in order; None stands for nothing, and of nothing else comes a statement that does nothing."""
+    flat = [s for s in statements if s is not None] or [tirx.Evaluate(index(0))]
     return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
 
 

@@ -176,9 +176,10 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     load = _picture(reduction, maker)
     if load is None:
         return None
-    value, fill, inside = padding_of(maker, load) if maker is not None else (None, None, {})
     group = group_of(load, reduction.reduce, reduction.extents)
-    sides = _sides(reduction, load, inside, group)
+    moved = _moved(reduction, load, group)
+    value, fill, inside = padding_of(maker, moved) if maker is not None else (None, None, {})
+    sides = _sides(reduction, load, inside, moved)
     if sides is None or not _each_by_itself(reduction, load, sides, group):
         return None
     fastest = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)[-1]
@@ -219,9 +220,9 @@ def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneW
 
     None if it sees padding only, or something else than lines and columns decides what the picture is.
     """
-    value, fill, inside = padding_of(maker, image.load) if maker is not None else (None, None, {})
     dims = range(len(image.load.indices))[-2:]
-    if not set(inside) <= set(dims) or (maker is not None and has_select(value)):
+    value, fill, inside = padding_of(maker, dims) if maker is not None else (None, None, {})
+    if maker is not None and has_select(value):
         return None
     sides = [
         _side(reduction, image.load, dim, (var, stride), image.window, inside)
@@ -290,13 +291,18 @@ def _lines_and_columns(reduction: Reduction, maker: Stage | None) -> Reduction:
     return reduction
 
 
-def _sides(reduction: Reduction, load, inside: Mapping[int, tuple[int, int]], group: Group | None) -> list[Side] | None:
-    """The dimensions of the picture in which the window moves; None if it is no such window."""
+def _moved(reduction: Reduction, load, group: Group | None) -> list[int]:
+    """The dimensions of the picture in which the window moves."""
+    tapped = [dim for dim, at in enumerate(load.indices) if uses(at, reduction.reduce)]
+    return [dim for dim in tapped if group is None or dim != group.dim]
+
+
+def _sides(reduction: Reduction, load, inside: Mapping, dims: list[int]) -> list[Side] | None:
+    """What is to be known of these dimensions; None if it is no window in lines and columns."""
     walk, sides = Walk(reduction.extents), []
-    for dim, at in enumerate(load.indices):
+    for dim in dims:
+        at = load.indices[dim]
         taps, moved = uses(at, reduction.reduce), uses(at, reduction.spatial)
-        if not taps or (group is not None and dim == group.dim):
-            continue
         steps = [walk.step(at, v) for v in (*moved, *taps)]
         if len(moved) != 1 or any(step is None or step < 1 for step in steps):
             return None

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from tvm import ir, tirx
 
@@ -11,10 +13,14 @@ from ...ir.kernel import Stage
 from ...ir.walk import loads
 
 
-def padding_of(maker: Stage, load) -> tuple[object, object, dict[int, tuple[int, int]]]:
-    """The value of what is no padding, that of the padding, and the range of each dimension where there is none."""
+def padding_of(maker: Stage, moved: Collection[int]) -> tuple[object, object, dict[int, tuple[int, int]]]:
+    """The value of what is no padding, that of the padding, and the range of each dimension where there is none.
+
+    Of a picture that is padded in another dimension than those in `moved`, in which a window moves, all is value: who
+    copies lines and columns looks at no other range, as where a window of one place steps over what is padded.
+    """
     value, inside = maker.body.value, {}
-    if not is_if_then_else(value) or loads(value.args[2]):
+    if not is_if_then_else(value) or loads(value.args[2]) or variables(value.args[2]):
         return value, None, {}
     dims = {at: dim for dim, at in enumerate(maker.body.indices) if isinstance(at, ir.Var)}
     for condition in _conjuncts(value.args[0]):
@@ -24,8 +30,7 @@ def padding_of(maker: Stage, load) -> tuple[object, object, dict[int, tuple[int,
             return value, None, {}
         low, high = inside.get(dims[used[0]], found)
         inside[dims[used[0]]] = (max(low, found[0]), min(high, found[1]))
-    sliding = {dim for dim, at in enumerate(load.indices) if not isinstance(at, ir.Var)}
-    return (value.args[1], value.args[2], inside) if set(inside) <= sliding else (value, None, {})
+    return (value.args[1], value.args[2], inside) if set(inside) <= set(moved) else (value, None, {})
 
 
 def _conjuncts(condition) -> list:
