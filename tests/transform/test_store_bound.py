@@ -71,3 +71,28 @@ def test_the_place_of_an_extreme(name):
     x = np.stack([X, X[::-1]])
     (got,) = smartmem_tvm.compile(module(lambda v: getattr(op, name)(v, 1), (x.shape, "bfloat16"))).run(x)
     np.testing.assert_array_equal(got, getattr(x.astype("float32"), name)(1))
+
+
+@I.ir_module
+class InVectors:
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((6,), "bfloat16"), y: T.Buffer((6,), "float32")):
+        for i in T.vectorized(6):
+            half: T.let[T.bfloat16] = x[i]
+            whole: T.let[T.float32] = T.Cast("float32", half)
+            y[i] = whole + T.float32(1)
+
+
+def test_each_lane_of_a_vector_has_a_number_of_its_own():
+    after = StoreBound()(InVectors)
+    np.testing.assert_array_equal(result(after), X.astype("float32") + 1)
+
+
+@pytest.mark.parametrize("shapes", [((4, 1, 16), (8, 16), ()), ((2, 33), (2, 33), (33,)), ((7,), (3, 1), (1, 7))])
+def test_a_choice_of_what_is_read_at_several_places(shapes):
+    draw = np.random.default_rng(0)
+    mask, one, other = (draw.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
+    mask = mask > 0
+    kinds = [(mask.shape, "bool"), (one.shape, "bfloat16"), (other.shape, "bfloat16")]
+    (got,) = smartmem_tvm.compile(module(op.where, *kinds)).run(mask, one, other)
+    np.testing.assert_array_equal(got, np.where(mask, one, other))

@@ -30,7 +30,7 @@ class StoreBound:
 
     TVM 0.27 lowers bfloat16 to the integers of its bits, in the values that are stored but not in those that are named:
     there it casts the bits as if they were a number. Reductions of pairs, as argmax, name theirs. A code generator
-    keeps one element in a register.
+    keeps one element in a register. In a loop of vectors there is an element for each lane.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -43,17 +43,36 @@ def stored(func: tirx.PrimFunc) -> tirx.PrimFunc:
     named = [bind.var for bind in collect(func.body, tirx.Bind) if _reads_bfloat16(bind)]
     if not named:
         return func
-    buffers = {var: tirx.decl_buffer((1,), var.ty.dtype, var.name, scope="local") for var in named}
+    loops = _vector_loops(func.body)
+    places = {var: _place(var, loops.get(var)) for var in named}
 
     def unnamed(block: tirx.SeqStmt) -> tirx.SeqStmt:
-        return tirx.SeqStmt([part for each in block.seq for part in _parts(each, buffers)])
+        return tirx.SeqStmt([part for each in block.seq for part in _parts(each, places, loops)])
+
+    def allocated(loop: tirx.For) -> tirx.Stmt:
+        names = (var for var in named if var in loops and loops[var].loop_var.same_as(loop.loop_var))
+        own = [tirx.AllocBuffer(places[var][0]) for var in names]
+        return tirx.SeqStmt([*own, loop]) if own else loop
 
     body = tvm_ffi.structural_map(func.body, (tirx.SeqStmt, unnamed))
+    body = tvm_ffi.structural_map(body, (tirx.For, allocated))
 
     def load(var: tirx.Var):
-        return tirx.BufferLoad(buffers[var], [0]) if var in buffers else var
+        return tirx.BufferLoad(*places[var]) if var in places else var
 
     return func.with_body(tvm_ffi.structural_map(body, (tirx.Var, load)))
+
+
+def _vector_loops(body: tirx.Stmt) -> dict[tirx.Var, tirx.For]:
+    """The loop of vectors that gives a name, for each name that has one: there are as many numbers as lanes."""
+    loops = [loop for loop in collect(body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    return {bind.var: loop for loop in loops for bind in collect(loop.body, tirx.Bind)}
+
+
+def _place(var: tirx.Var, loop: tirx.For | None) -> tuple[tirx.Buffer, list]:
+    """Memory for what a name stands for, and the index there."""
+    count, index = (1, 0) if loop is None else (loop.extent, loop.loop_var - loop.min)
+    return tirx.decl_buffer((count,), var.ty.dtype, var.name, scope="local"), [index]
 
 
 def _reads_bfloat16(bind: tirx.Bind) -> bool:
@@ -61,8 +80,9 @@ def _reads_bfloat16(bind: tirx.Bind) -> bool:
     return any(str(getattr(each.ty, "dtype", "")) == _BFLOAT16 for each in numbers)
 
 
-def _parts(statement: tirx.Stmt, buffers: dict) -> list[tirx.Stmt]:
-    if not isinstance(statement, tirx.Bind) or statement.var not in buffers:
+def _parts(statement: tirx.Stmt, places: dict, loops: dict) -> list[tirx.Stmt]:
+    if not isinstance(statement, tirx.Bind) or statement.var not in places:
         return [statement]
-    buffer = buffers[statement.var]
-    return [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, statement.value, [0])]
+    buffer, index = places[statement.var]
+    stored = tirx.BufferStore(buffer, statement.value, index)
+    return [stored] if statement.var in loops else [tirx.AllocBuffer(buffer), stored]
