@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..runtime.device import describe
@@ -136,6 +137,8 @@ class Plan:
         The records of tuning that ours are compiled with.
     batch : int or None
         The first dimension of all inputs; None for that of the model.
+    values : mapping
+        Input name -> numbers, for inputs that have one value for good.
     """
 
     target: str
@@ -150,6 +153,7 @@ class Plan:
     profiles: Path | None = None
     records: Path | None = None
     batch: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def on_device(self) -> bool:
@@ -221,6 +225,7 @@ class Plan:
         common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed, "count_only": False}
         common |= {name: str(path) for name, path in self._files().items()}
         common |= {"batch": self.batch} if self.batch else {}
+        common |= {"values": dict(self.values)} if self.values else {}
         common |= {"streams": self.effort.streams} if self.serves else {}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
         if not network.compile_only and not self.on_device and not self.serves:

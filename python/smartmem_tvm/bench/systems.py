@@ -38,7 +38,8 @@ def prepare(request: dict):
     ----------
     request : dict
         ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
-        ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one;
+        ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one; ``values`` of
+        inputs, if there are any;
         ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build;
         ``target``: of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the
         files of ours.

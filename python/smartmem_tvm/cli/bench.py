@@ -18,7 +18,7 @@ from ..whole_file import check_output
 from . import argument_types
 from .argument_types import positive
 from .console import Result, step, table, tuning_text
-from .model import TARGET_HELP, add_threads, parse_shapes
+from .model import TARGET_HELP, add_threads, add_values, parse_shapes, parse_values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="DIR", default="models", help="where they are (default: models)")
     parser.add_argument("--large", action="store_true", help="of the suite only those that take up to 20 GB of memory")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME:SIZES", help="as for compile")
+    add_values(parser)
     group = parser.add_argument_group("measuring")
     group.add_argument("--target", default=CPU, help=TARGET_HELP)
     text = "what `smartmem profile` measured, for ours (default: $SMARTMEM_PROFILES if it is set, otherwise nothing)"
@@ -169,7 +170,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         require_matplotlib(Path(args.plot))
     _refuse_together(args)
     threads = thread_count(args.threads)
-    shapes = parse_shapes(args.shape)
+    shapes, values = parse_shapes(args.shape), parse_values(args.value)
     against = parse_systems(args.against, args.target)
     devices = devices_of([args.target, *(system.target for system in against)])
     effort = _effort(args, args.target in devices)
@@ -181,9 +182,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     files = (_given(args.profiles, "profile MODEL --profiles"), _given(args.records, _TUNE))
     for system in against:
         _given(system.records, _TUNE)
-    return Plan(
-        *(args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices, *files), args.batch
-    )
+    common = (args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices)
+    return Plan(*common, *files, args.batch, values)
 
 
 def _refuse_together(args: argparse.Namespace) -> None:

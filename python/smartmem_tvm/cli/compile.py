@@ -55,6 +55,7 @@ def execute(args: argparse.Namespace) -> Result:
     folder = check_destination(args.output, parse_target(args.target))
     model = read_model(args)
     limits = id_limits(model.proto)
+    values = {name: array.tolist() for name, array in model.values.items()}
     mod = import_model(args, model)
     del model  # and with it the weights that the module has in another form
     before = record_graph(mod)
@@ -66,6 +67,7 @@ def execute(args: argparse.Namespace) -> Result:
             {"name": name, "shape": list(shape), "dtype": dtype, "ids_below": limits.get(name)}
             for name, (shape, dtype) in input_spec(mod).items()
         ],
+        "values": values,
         "outputs": output_names(mod),
         "precision": args.precision,
         "kernels": cost.kernels,

@@ -45,7 +45,7 @@ _COMPILED = (
 
 def _for_a_folder(*more: str) -> Ignored:
     when, why, remedy = _COMPILED
-    return Ignored(when, tuple(dict.fromkeys(("shape", *COMPILATION, *more))), why, remedy)
+    return Ignored(when, tuple(dict.fromkeys(("shape", "value", *COMPILATION, *more))), why, remedy)
 
 
 def _of_action(name: str, *options: str, why: str) -> Ignored:
@@ -96,7 +96,7 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
     "opt": (
         Ignored(
             lambda args: args.list,
-            ("passes", "output", "print_module", "shape", "profiles", "records", "check", "simplify"),
+            ("passes", "output", "print_module", "shape", "value", "profiles", "records", "check", "simplify"),
             "--list only says what there is",
         ),
     ),

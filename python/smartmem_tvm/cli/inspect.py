@@ -38,7 +38,7 @@ def execute(args: argparse.Namespace) -> Result:
     check_files(folder, manifest)
     plan = memory(read_sources([args.folder]).models[0][2].get("memory") or {}, manifest)
     figures = ("planned_bytes", "live_bytes", "weight_bytes", "storages")
-    said = ("model", "target", "precision", "inputs", "outputs", "kernels", "tuning", "link")
+    said = ("model", "target", "precision", "inputs", "values", "outputs", "kernels", "tuning", "link")
     data = {
         "folder": args.folder,
         **{key: manifest.get(key) for key in said},
@@ -50,7 +50,9 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _render(console: Console, data: dict) -> None:
     rows = [("model", data["model"]), ("target", data["target"]), ("precision", data["precision"])]
-    rows += [("input", _tensor(each)) for each in data["inputs"]] + [("output", name) for name in data["outputs"]]
+    rows += [("input", _tensor(each)) for each in data["inputs"]]
+    rows += [("fixed input", f"{name} = {value}") for name, value in (data["values"] or {}).items()]
+    rows += [("output", name) for name in data["outputs"]]
     rows += [("kernels", data["kernels"])]
     rows += [("file", f"{name}, {size:,} bytes") for name, size in data["files"].items()]
     console.print(table(data["folder"], ("", ""), rows))

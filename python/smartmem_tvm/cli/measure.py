@@ -67,8 +67,8 @@ def execute(args: argparse.Namespace) -> Result:
     manifest = read_manifest(folder, elsewhere=True)
     require_whole_weights(folder, manifest)
     shapes = {each["name"]: tuple(each["shape"]) for each in manifest["inputs"]}
-    model = read_model(_model_file(args, manifest), shapes)
-    arrays = make_inputs(args, model.inputs, id_limits(model.proto))
+    model = read_model(_model_file(args, manifest), shapes, values=manifest.get("values"))
+    arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
     with step(f"Running {reference_name(model)}"):
         expected = run_reference(model, dict(zip(model.inputs, arrays)))
 

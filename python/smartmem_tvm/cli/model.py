@@ -17,6 +17,7 @@ from .console import step
 if TYPE_CHECKING:
     import numpy as np
     import tvm
+    from numpy.typing import ArrayLike
 
     from ..deploy.compiled import Compiled
     from ..frontend import Model
@@ -49,13 +50,13 @@ TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (def
 
 
 def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file, or a .pt2 file of torch.export.save") -> None:
-    """Add MODEL and ``--shape``."""
+    """Add MODEL, ``--shape`` and ``--value``."""
     parser.add_argument("model", metavar="MODEL", help=what)
     add_shapes(parser)
 
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:
-    """Add ``--shape``."""
+    """Add ``--shape`` and ``--value``."""
     parser.add_argument(
         "--shape",
         action="append",
@@ -63,6 +64,16 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:SIZES",
         help="shape of an input whose sizes the model leaves open, as in --shape x:1,3,224,224 (repeatable)",
     )
+    add_values(parser)
+
+
+def add_values(parser: argparse._ActionsContainer) -> None:
+    """Add ``--value``."""
+    text = (
+        "compile for one value of an input, which is no input then, as in --value sr=16000 (several numbers: "
+        "sizes=1,2,3; repeatable): an If that it decides keeps one branch"
+    )
+    parser.add_argument("--value", action="append", default=[], metavar="NAME=NUMBER", help=text)
 
 
 def add_threads(parser: argparse._ActionsContainer) -> None:
@@ -165,23 +176,63 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_values(texts: list[str]) -> dict[str, bool | int | float | list]:
+    """Numbers by input name from texts like ``sr=16000``, ``sizes=1,2,3`` or ``flag=true``.
+
+    Raises
+    ------
+    UserError
+        If a text has no ``=`` or something else than numbers after it, or a name comes twice.
+    """
+    values: dict[str, bool | int | float | list] = {}
+    for text in texts:
+        name, equals, numbers = text.rpartition("=")
+        try:
+            found = [_number(each) for each in numbers.split(",")]
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            raise UserError(f"--value {text} must be a name, = and a number, or several with commas: --value sr=16000.")
+        if name in values:
+            raise UserError(f"--value gives '{name}' twice; give each input one value.")
+        values[name] = found if len(found) > 1 else found[0]
+    return values
+
+
+def _number(text: str) -> bool | int | float:
+    truth = {"true": True, "false": False}.get(text.strip().lower())
+    if truth is not None:
+        return truth
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def read_model(args: argparse.Namespace) -> Model:
     """MODEL as a file: read once, for all that a command does with it."""
     from ..frontend import read_model
 
-    shapes = parse_shapes(args.shape)
+    shapes, values = parse_shapes(args.shape), parse_values(args.value)
     with step(f"Reading {args.model}"):
-        return read_model(args.model, shapes)
+        return read_model(args.model, shapes, values=values)
 
 
-def make_inputs(args: argparse.Namespace, spec: Spec, limits: Mapping[str, int]) -> list[np.ndarray]:
-    """Checked arrays in the order of the model's inputs: those of ``--input``, else random ones."""
+def make_inputs(
+    args: argparse.Namespace, spec: Spec, limits: Mapping[str, int], fixed: Mapping[str, ArrayLike]
+) -> list[np.ndarray]:
+    """Checked arrays in the order of the model's inputs: those of ``--input``, else random ones.
+
+    Those that have one value for good (`fixed`) may be in the file, with that value.
+    """
     from ..frontend import check_inputs
+    from ..frontend.fixed_inputs import without_fixed
     from ..frontend.inputs import as_stated, random_inputs, read_arrays
 
     if args.input is None:
         return check_inputs(spec, random_inputs(spec, limits, args.seed))
-    return check_inputs(spec, as_stated(spec, read_arrays(args.input, list(spec))))
+    given = without_fixed(read_arrays(args.input, list(spec)), fixed)
+    return check_inputs(spec, as_stated(spec, given))
 
 
 def import_model(args: argparse.Namespace, model: Model | None = None) -> tvm.IRModule:

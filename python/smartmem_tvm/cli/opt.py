@@ -184,8 +184,11 @@ def _read(args: argparse.Namespace) -> tvm.IRModule:
     path = Path(args.model)
     if path.suffix not in (_SCRIPT, _MODULE):
         return import_model(args)
-    if args.shape:
-        raise UserError(f"--shape is for ONNX files and torch's, and {path} has settled shapes: leave --shape out.")
+    for option in ("shape", "value"):
+        if getattr(args, option):
+            raise UserError(
+                f"--{option} is for ONNX files and torch's, and {path} has settled {option}s: leave --{option} out."
+            )
     with step(f"Reading {path}"):
         return read_module(path)
 

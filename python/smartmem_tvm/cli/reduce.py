@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace) -> Result:
     model = read_model(args)
     onnx_file.refuse_more_than_protobuf(model)
     args.rtol, _ = usual_tolerance(args, model.proto)
-    arrays = dict(zip(model.inputs, make_inputs(args, model.inputs, id_limits(model.proto))))
+    arrays = dict(zip(model.inputs, make_inputs(args, model.inputs, id_limits(model.proto), model.values)))
     model.weights.fill(model.proto)
     case, trials = Case(model.proto, arrays), Trials(args)
     try:

@@ -106,7 +106,7 @@ def _load(args: argparse.Namespace):
 
     with step(f"Loading {args.model}"):
         model = load(args.model, args.memory_budget)
-    return model, model.manifest["outputs"], make_inputs(args, model.inputs, model.limits)
+    return model, model.manifest["outputs"], make_inputs(args, model.inputs, model.limits, model.values)
 
 
 def _compile(args: argparse.Namespace):
@@ -116,7 +116,7 @@ def _compile(args: argparse.Namespace):
     model = read_model(args)
     mod = import_model(args, model)
     # Bad input is found before the compilation is paid for.
-    arrays = make_inputs(args, model.inputs, id_limits(model.proto))
+    arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
     del model  # and with it the weights that the module has in another form
     return compile_model(args, mod), output_names(mod), arrays
 

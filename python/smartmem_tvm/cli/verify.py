@@ -87,7 +87,7 @@ def execute(args: argparse.Namespace) -> Result:
 
     model = read_model(args)
     mod = import_model(args, model)  # first: ONNX Runtime crashes on some files that are refused here
-    arrays = make_inputs(args, model.inputs, id_limits(model.proto))
+    arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
     rtol, why = usual_tolerance(args, model.proto)
     reference = reference_name(model)
     with step(f"Running {reference}"):

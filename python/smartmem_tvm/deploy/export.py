@@ -63,6 +63,7 @@ _SHAPE = {
     "sha256": dict,
     "stream?": {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]},
     "model?": str,
+    "values?": dict,
     "precision?": str,
 }
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, PLAN}
@@ -92,6 +93,11 @@ class Loaded(Runnable):
     def limits(self) -> dict[str, int]:
         """Input name -> what its integers are below, where the model says so (`frontend.inputs.id_limits`)."""
         return {each["name"]: each["ids_below"] for each in self.manifest["inputs"] if each.get("ids_below")}
+
+    @property
+    def values(self) -> dict[str, bool | int | float | list]:
+        """Inputs of the file that are none here, as the model was compiled for one value: name -> numbers."""
+        return self.manifest.get("values", {})
 
     def set_memory_budget(self, budget: int | str | None) -> PreloadPlan:
         """Run within other bytes from now on, ``"60MB"`` say; None: as many as it takes to keep all weights.

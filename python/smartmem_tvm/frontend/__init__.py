@@ -6,6 +6,7 @@ The steps of `from_onnx`, one module each, in this order::
     torch_file  read a program of torch: `torch_onnx` makes an ONNX graph of it; `torch_sizes` knows its bounds, and
                 `torch_inference` what is none
     onnx_file   read the file: the graph now, its large weights (`weights`) when they are looked at
+    fixed_inputs  inputs that have one value for good become constants
     dimensions  give every input dimension a number; then onnx_file checks the graph
     prepare     the next three, with ONNX's libraries, in a process that `apart` has for them (`helper`, `forked`)
     functions   inline functions
@@ -17,14 +18,26 @@ The steps of `from_onnx`, one module each, in this order::
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 import onnx
+from numpy.typing import ArrayLike
 
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import baseline, control_flow, dimensions, fold, importer, onnx_file, operators, torch_file
+from smartmem_tvm.frontend import (
+    baseline,
+    control_flow,
+    dimensions,
+    fixed_inputs,
+    fold,
+    importer,
+    onnx_file,
+    operators,
+    torch_file,
+)
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import at_most, model_apart
 from smartmem_tvm.frontend.batch import rebatch
@@ -56,10 +69,11 @@ __all__ = [
 
 Source = str | PathLike | onnx.ModelProto
 Shapes = Mapping[str, Sequence[int]] | None
+Values = Mapping[str, ArrayLike] | None
 
 
 @one_at_a_time
-def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) -> Model:
+def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, values: Values = None) -> Model:
     """Read a model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
 
     Parameters
@@ -72,6 +86,9 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) 
         (``dim_param``) given for one input holds for every input that uses the name.
     batch : int, optional
         The first dimension of every input, which the model leaves open or has 1 in; see `frontend.batch.rebatch`.
+    values
+        Input name -> numbers, for inputs that have one value for good: they are inputs no longer, and the model has
+        the branches only that they take.
 
     Returns
     -------
@@ -84,10 +101,12 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) 
     ------
     UserError
         If the file is missing, truncated or neither ONNX nor a program of torch; if its external data is missing or
-        outside its folder; if the graph is empty or too new; if a dimension has no value; if `shapes` or `batch` does
-        not fit; if the weights take more than this machine's memory.
+        outside its folder; if the graph is empty or too new; if a dimension has no value; if `shapes`, `batch` or
+        `values` does not fit; if the weights take more than this machine's memory.
     """
     model = torch_file.read(Path(source)) if torch_file.is_of_torch(source) else onnx_file.read(source)
+    if values:
+        model = _fixed(model, values)
     if batch is not None:
         if model.program is not None:
             raise UserError(
@@ -95,6 +114,13 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None) 
             )
         rebatch(model.proto, batch, model.name)
     return bound(model, shapes)
+
+
+def _fixed(model: Model, values: Mapping[str, ArrayLike]) -> Model:
+    if model.program is not None:
+        raise UserError(f"{model.name}: a program of torch has its values in it; export it with those of --value.")
+    fixed = fixed_inputs.fix(model.proto, values, model.name)
+    return replace(model, proto=control_flow.take_branches(model.proto, model.name), values=fixed)
 
 
 def bound(model: Model, shapes: Shapes = None) -> Model:
@@ -107,12 +133,12 @@ def bound(model: Model, shapes: Shapes = None) -> Model:
 
 
 @one_at_a_time
-def load_onnx(source: Source | Model, shapes: Shapes = None) -> onnx.ModelProto:
+def load_onnx(source: Source | Model, shapes: Shapes = None, values: Values = None) -> onnx.ModelProto:
     """Read an ONNX model and make it complete, checked, statically shaped and free of shape arithmetic.
 
     Parameters
     ----------
-    source, shapes
+    source, shapes, values
         As in `read_model`, or what that returns.
 
     Returns
@@ -126,15 +152,15 @@ def load_onnx(source: Source | Model, shapes: Shapes = None) -> onnx.ModelProto:
     UserError
         As `read_model`; if the graph is broken; if the weights take 2 GiB or more, which no ONNX model can hold.
     """
-    model = _read(source, shapes)
+    model = _read(source, shapes, values)
     onnx_file.refuse_more_than_protobuf(model)
     proto = _prepare(model)
     model.weights.fill(proto)
     return proto
 
 
-def _read(source: Source | Model, shapes: Shapes) -> Model:
-    return source if isinstance(source, Model) else read_model(source, shapes)
+def _read(source: Source | Model, shapes: Shapes, values: Values) -> Model:
+    return source if isinstance(source, Model) else read_model(source, shapes, values=values)
 
 
 def _prepare(model: Model) -> onnx.ModelProto:
@@ -158,12 +184,12 @@ def _is_to_change(proto: onnx.ModelProto) -> bool:
 
 
 @one_at_a_time
-def from_onnx(source: Source | Model, shapes: Shapes = None):
+def from_onnx(source: Source | Model, shapes: Shapes = None, values: Values = None):
     """Convert an ONNX model to a Relax module.
 
     Parameters
     ----------
-    source, shapes
+    source, shapes, values
         As in `read_model`, or what that returns.
 
     Returns
@@ -179,7 +205,7 @@ def from_onnx(source: Source | Model, shapes: Shapes = None):
         As `read_model`; if the graph is broken; if the model uses operators that TVM cannot import (all are
         named); if the shape of a tensor depends on run-time data.
     """
-    model = _read(source, shapes)
+    model = _read(source, shapes, values)
     proto = _prepare(model)
     operators.refuse_unsupported(proto, model.name)
     with at_most(model.weights.room):
@@ -187,12 +213,12 @@ def from_onnx(source: Source | Model, shapes: Shapes = None):
 
 
 @one_at_a_time
-def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None):
+def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None, values: Values = None):
     """Convert an ONNX model with TVM's own importer, as someone without this package would.
 
     Parameters
     ----------
-    source, shapes
+    source, shapes, values
         As in `read_model`, or what that returns.
 
     Returns
@@ -200,5 +226,5 @@ def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None):
     tvm.IRModule
         What TVM's importer makes of the file; where it refuses the file, what `from_onnx` makes of it.
     """
-    model = _read(source, shapes)
+    model = _read(source, shapes, values)
     return baseline.import_as_tvm(model) or from_onnx(model)

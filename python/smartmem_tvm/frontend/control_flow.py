@@ -7,6 +7,8 @@ results. That is worth it where branches are small, and what keeps every shape s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 from onnx import helper
@@ -20,6 +22,30 @@ OWN_DOMAIN = "smartmem"
 _BRANCHES = ["then_branch", "else_branch"]
 
 
+def take_branches(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Return a model without each If whose condition is a constant of it: with the branch that it takes instead.
+
+    What is in the other branch, which may be of wrong sizes, is never looked at; weights that only it reads are gone.
+    """
+    if not any(node.op_type == "If" for node in model.graph.node):
+        return model
+    flat = flatten(model, name, {"If": take})
+    read = {each for node in flat.graph.node for each in walk.reads(node)} | {each.name for each in flat.graph.output}
+    kept = [tensor for tensor in flat.graph.initializer if tensor.name in read]
+    del flat.graph.initializer[:]
+    flat.graph.initializer.extend(kept)
+    return flat
+
+
+def take(at: Flattening, node: onnx.NodeProto) -> None:
+    """The branch of a known condition; an If whose condition is not known stays."""
+    condition = at.known(node.input[0])
+    if condition is None:
+        at.keep(node)
+    else:
+        _spliced(at, node, _BRANCHES[:1] if condition.any() else _BRANCHES[1:], _named)
+
+
 def resolve(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     """Return a model without loops, branches, sequences and optionals; the model itself if it has none.
 
@@ -30,8 +56,20 @@ def resolve(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     """
     if not any(node.op_type in RESOLVED for node in walk.nodes(model.graph)):
         return model
+    model = _take_all(model, name)
     flat = fold.fold_shape_arithmetic(flatten(model, name, HANDLERS))
     return flatten(flat, name, {"If": choose})
+
+
+def _take_all(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Take branches as long as folding what is in them shows the conditions of further ones, as those of shapes."""
+    while (taken := take_branches(model, name)) is not model and _count_ifs(taken) != _count_ifs(model):
+        model = fold.fold_shape_arithmetic(taken)
+    return model
+
+
+def _count_ifs(model: onnx.ModelProto) -> int:
+    return sum(node.op_type == "If" for node in walk.nodes(model.graph))
 
 
 def if_(at: Flattening, node: onnx.NodeProto) -> None:
@@ -41,10 +79,18 @@ def if_(at: Flattening, node: onnx.NodeProto) -> None:
     if condition is None and all(each.op_type == "Identity" for graph in branches.values() for each in graph.node):
         at.keep(node)
         return
-    taken = _BRANCHES if condition is None else _BRANCHES[:1] if condition.any() else _BRANCHES[1:]
+    if condition is None:
+        at.both_ways(node)
+        _spliced(at, node, _BRANCHES, _still_an_if)
+    else:
+        take(at, node)
+
+
+def _spliced(at: Flattening, node: onnx.NodeProto, taken: list[str], joined: Callable) -> None:
+    """The nodes of these branches in the place of an If, and what `joined` makes of their results."""
+    branches = {each.name: each.g for each in node.attribute}
     copies = [at.body(branches[name], 0, len(node.output)).copy(0, {}) for name in taken]
     results = [names for _, names in copies]
-    joined = _named if condition is not None else _still_an_if
     at.then([*(each for nodes, _ in copies for each in nodes), lambda: joined(at, node, results)])
 
 

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import evaluate
+from smartmem_tvm.frontend import evaluate, undecided
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.functions import types_of
 from smartmem_tvm.frontend.subgraphs import Body
@@ -61,9 +61,13 @@ def flatten(model: onnx.ModelProto, name: str, handlers: Mapping[str, Handler]) 
         flattening.run(flat.graph.node)
     except Refused as err:
         node = flattening.current
+        label = walk.node_label(node)
+        undecided.write(flat, flattening.undecided)
+        hint = undecided.remedy(flat, label, "")
         raise UserError(
-            f"{name}: operator {node.op_type} (node {walk.node_label(node)}) has no fixed form, {err}."
+            f"{name}: operator {node.op_type} (node {label}) has no fixed form, {err}{hint and f'; {hint}'}."
         ) from err
+    undecided.write(flat, flattening.undecided)
     del flat.graph.node[:]
     flat.graph.node.extend(flattening.nodes)
     flat.graph.initializer.extend(flattening.constants)
@@ -84,6 +88,8 @@ class Flattening:
         Sequence -> the names of its tensors; optional -> the same, a name, or None if it is empty.
     opset : int
         ONNX's version that the model states.
+    undecided : dict
+        Label of each If of which both branches are here -> the inputs that its condition depends on.
     """
 
     def __init__(self, model: onnx.ModelProto, handlers: Mapping[str, Handler]):
@@ -91,6 +97,7 @@ class Flattening:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.sequences: dict = {}
+        self.undecided: dict[str, list[str]] = {}
         self.opset = max(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
         self.current: onnx.NodeProto | None = None
         self._producers: dict[str, tuple[int, onnx.NodeProto]] = {}
@@ -142,6 +149,11 @@ class Flattening:
         self.constants.extend(body.constants)
         self._tensors.update({tensor.name: tensor for tensor in body.constants})
         return body
+
+    def both_ways(self, node: onnx.NodeProto) -> None:
+        """Say that both branches of an If are here."""
+        inputs = undecided.deciding_inputs(self._model, self._producers, node.input[0])
+        self.undecided[walk.node_label(node)] = inputs
 
     def spend(self, nodes: int) -> None:
         """Count nodes that a loop becomes."""

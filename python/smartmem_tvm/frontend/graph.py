@@ -52,6 +52,22 @@ def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         yield from each.node
 
 
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Tensors that a node reads, and those that the graphs inside of it take from outside, each once."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            names += _free(nested)
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _free(graph: onnx.GraphProto) -> list[str]:
+    own = {each.name for each in (*graph.input, *graph.initializer)}
+    own |= {name for node in graph.node for name in node.output}
+    used = [name for node in graph.node for name in reads(node)] + [each.name for each in graph.output]
+    return [name for name in used if name not in own]
+
+
 def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Yield each tensor stored in a graph: initializers, and tensors in the attributes of nodes."""
     for each in graphs(graph):

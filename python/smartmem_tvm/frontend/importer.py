@@ -5,7 +5,8 @@ import contextlib
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import evaluate
+from smartmem_tvm.frontend import evaluate, undecided
 from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.apart import model_apart
 from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
@@ -65,6 +66,7 @@ def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
     for node in walk.nodes(graph):
         node.name = walk.node_label(node)
         node.op_type = converter_name(node)  # TVM looks at the name alone, never at the domain
+    importer.remedy = partial(undecided.remedy, model)
     narrow = keep_in_bytes(model, importer.model_name)
     # Given, because TVM takes a size of 0 in the graph for one that is not known.
     importer._shape = {each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.input}
@@ -100,6 +102,7 @@ class _Importer(WeightsImporter):
         super().__init__(weights, dtypes={})
         self.model_name = model_name
         self._with_empty = with_empty
+        self.remedy: Callable[[str, str], str] = lambda label, usual: usual
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
         label = attrs["tvm_custom"]["name"]
@@ -116,7 +119,7 @@ class _Importer(WeightsImporter):
         except Exception as err:
             raise UserError(
                 f"{self.model_name}: operator {op_name} (node {label}) cannot be imported, {_cause(err, inputs)}; "
-                f"export the model in another way or simplify this node first."
+                f"{self.remedy(label, 'export the model in another way or simplify this node first')}."
             ) from err
         self._refuse_dynamic(result, op_name, label)
         self._refuse_huge(result, op_name, label)
@@ -176,14 +179,16 @@ class _Importer(WeightsImporter):
             dtypes[number] = None if name else dtypes[number]  # in bytes, whatever it is
         if reason := misfit(op_name, opset, dtypes):
             raise UserError(
-                f"{self.model_name}: operator {op_name} (node {label}) is wrong: {reason}; export it again."
+                f"{self.model_name}: operator {op_name} (node {label}) is wrong: {reason}; "
+                f"{self.remedy(label, 'export it again')}."
             )
 
     def _refuse_dynamic(self, result: relax.Expr, op_name: str, label: str) -> None:
         if op_name not in _AS_LONG_AS_IT_TAKES and not all(map(_is_static, _tensor_types(result.ty))):
             raise UserError(
                 f"{self.model_name}: the shape of what operator {op_name} (node {label}) computes depends "
-                f"on run-time data, and only static shapes are supported; remove the node from the export."
+                f"on run-time data, and only static shapes are supported; "
+                f"{self.remedy(label, 'remove the node from the export')}."
             )
 
     def _refuse_huge(self, result: relax.Expr, op_name: str, label: str) -> None:

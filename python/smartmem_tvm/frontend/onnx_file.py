@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -56,12 +56,15 @@ class Model:
         Their values, loaded when they are looked at.
     program : torch.export.ExportedProgram or None
         What torch's exporter has made the model of.
+    values : mapping
+        Inputs that are constants of `proto` since somebody gave them a value: name -> array.
     """
 
     name: str
     proto: onnx.ModelProto
     weights: Weights
     program: ExportedProgram | None = None
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def inputs(self) -> Spec:

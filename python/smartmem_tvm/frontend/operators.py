@@ -2,6 +2,7 @@
 """Which ONNX operators TVM's importer knows; names all that is left over at once."""
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import onnx
 from tvm.relax.frontend.onnx import onnx_frontend
@@ -9,6 +10,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from smartmem_tvm._version import TVM_PINS
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import undecided
 from smartmem_tvm.frontend.control_flow import RESOLVED
 from smartmem_tvm.frontend.converters import CONVERTERS
 from smartmem_tvm.frontend.prepare import Known
@@ -49,6 +51,12 @@ def unsupported_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
     return [(walk.operator_label(node), walk.node_label(node)) for node in walk.nodes(model.graph) if not known(node)]
 
 
+def _remedy(model: onnx.ModelProto, by_operator: Mapping[str, Sequence[str]]) -> str:
+    usual = "export the model without them or simplify these nodes first"
+    found = {undecided.remedy(model, label, usual) for labels in by_operator.values() for label in labels}
+    return found.pop() if len(found) == 1 else usual
+
+
 def refuse_unsupported(model: onnx.ModelProto, name: str) -> None:
     """Raise one UserError that names every unsupported operator with all its nodes, if there is any."""
     by_operator: dict[str, list[str]] = defaultdict(list)
@@ -60,5 +68,5 @@ def refuse_unsupported(model: onnx.ModelProto, name: str) -> None:
         )
         raise UserError(
             f"{name} uses operators that the ONNX importer of TVM {TVM_PINS['apache-tvm']} does not have: "
-            f"{listing}; export the model without them or simplify these nodes first."
+            f"{listing}; {_remedy(model, by_operator)}."
         )

@@ -14,26 +14,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ..frontend.graph import graphs
+from ..frontend.graph import graphs, reads
 from .case import Case, Evaluate
 
 _OF_SHAPES_ONLY = ("Shape", "Size")  # operators whose result does not depend on the numbers in their operand
-
-
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Tensors that a node reads, and those that the graphs inside of it take from outside, each once."""
-    names = list(node.input)
-    for attribute in node.attribute:
-        for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            names += _free(nested)
-    return [name for name in dict.fromkeys(names) if name]
-
-
-def _free(graph: onnx.GraphProto) -> list[str]:
-    own = {each.name for each in (*graph.input, *graph.initializer)}
-    own |= {name for node in graph.node for name in node.output}
-    used = [name for node in graph.node for name in reads(node)] + [each.name for each in graph.output]
-    return [name for name in used if name not in own]
 
 
 def part(case: Case, kept: Sequence[int], evaluate: Evaluate, outputs: Sequence[str] | None = None) -> Case | None:

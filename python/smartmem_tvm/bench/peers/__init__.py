@@ -28,7 +28,7 @@ def model_of(request: dict) -> Model:
     """
     from ...frontend import read_model
 
-    return read_model(request["path"], request["shapes"], request.get("batch"))
+    return read_model(request["path"], request["shapes"], request.get("batch"), request.get("values"))
 
 
 def complete_model(request: dict) -> onnx.ModelProto:
