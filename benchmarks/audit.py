@@ -158,7 +158,7 @@ def deviation_of_reference(path: Path, args: argparse.Namespace) -> float | None
 def run(path: Path, names: Sequence[str], effort, args: argparse.Namespace) -> dict[str, dict]:
     """Facts of the named systems on one file."""
     common = {"path": str(path), "shapes": {}, "threads": args.threads, "seed": 0, "options": {}}
-    requests = [{**common, "system": name, "count_only": False} for name in names]
+    requests = [{**common, "system": name} for name in names]
     return measure(requests, Method(prepare, largest_error, REFERENCE, effort, patience=args.timeout))
 
 

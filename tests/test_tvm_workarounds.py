@@ -466,3 +466,47 @@ class TestVectorBooleans:
     def test_with_it(self):
         found = code(self.mask(), TIR_PIPELINE)
         assert "convert_float4" not in found and "select(" in found
+
+
+SCATTER = """
+import sys
+import numpy as np
+from tvm import relax
+{before}
+builder = relax.BlockBuilder()
+x, i, u = (relax.Var(n, relax.TensorType([3, 4], d)) for n, d in (("x", "float32"), ("i", "int64"), ("u", "float32")))
+with builder.function("main", [x, i, u]):
+    with builder.dataflow():
+        result = builder.emit_output(builder.emit(relax.op.scatter_elements(x, i, u, axis=1)))
+    builder.emit_func_output(result)
+relax.build(builder.get(), "llvm")
+"""
+OPEN_BLOCK = """
+from tvm import relax
+{before}
+builder = relax.BlockBuilder()
+builder._begin_binding_block()
+{after}
+"""
+
+
+def said(code):
+    """What a process of its own writes on stderr, warnings of TVM's C++ included."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+
+
+def test_tvm_prints_a_line_for_each_scatter():
+    assert "Unknown pragma" in said(SCATTER.format(before=""))
+
+
+def test_scatters_are_silent():
+    assert "pragma" not in said(SCATTER.format(before="from smartmem_tvm import _tvm"))
+
+
+def test_tvm_prints_a_line_for_each_builder_with_an_open_block():
+    assert "remaining blocks" in said(OPEN_BLOCK.format(before="", after=""))
+
+
+def test_builders_whose_blocks_are_ended_are_silent():
+    before, after = "from smartmem_tvm._tvm import end_blocks", "end_blocks(builder)"
+    assert "remaining blocks" not in said(OPEN_BLOCK.format(before=before, after=after))

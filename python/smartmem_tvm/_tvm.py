@@ -2,8 +2,8 @@
 """The one place that knows which TVM this is; the version check comes before anything of TVM is used.
 
 Here is also what this TVM gets wrong for textures on OpenCL, each work-around with its reason. Of TVM only
-the pipelines that ``deploy/tvm_adreno.py`` puts under their names are replaced; `texture_tir_pipeline` composes TVM's
-own passes with ours. ``tests/test_tvm_workarounds.py`` fails when a
+the pipelines that ``deploy/tvm_adreno.py`` puts under their names are replaced, and `_seq_scope`;
+`texture_tir_pipeline` composes TVM's own passes with ours. ``tests/test_tvm_workarounds.py`` fails when a
 newer TVM makes one of them unnecessary.
 """
 
@@ -14,6 +14,8 @@ _problem = version_problem()
 if _problem is not None:
     raise ImportError(_problem)
 
+import contextlib
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +28,9 @@ from tvm.relax import vm_build
 from tvm.runtime import _ffi_api as module_api
 from tvm.s_tir.backend import adreno
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
+from tvm.script.ir_builder import tirx as ir_builder
 from tvm.tirx import compilation_pipeline
+from tvm.tirx.script.builder import utils as builder_utils
 from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
 
 import _smartmem_opencl
@@ -49,6 +53,28 @@ tvm_ffi.register_error("UserError", UserError)
 tvm_ffi.register_error("CheckError", CheckError)
 # Else Ctrl-C in a callback comes out as a RuntimeError without a message, which looks like that of a kernel.
 tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
+
+
+def _seq_scope() -> ir_builder.frame.AttrFrame:
+    """What holds several statements of a kernel of TVM's operators together, as scatters have them.
+
+    Work-around: TVM's is an attribute called like a pragma, and its code generator for CPUs prints a warning of each
+    that it does not know. Constants are folded by kernels that no pass of ours sees, so that it has to be here.
+    """
+    return ir_builder.attr(0, "smartmem_scope", builder_utils.StringImm("seq"))
+
+
+SEQ_SCOPE = builder_utils.seq_scope
+for _module in [each for each in sys.modules.values() if getattr(each, "seq_scope", None) is SEQ_SCOPE]:
+    _module.seq_scope = _seq_scope
+
+
+def end_blocks(builder: relax.BlockBuilder) -> None:
+    """End the blocks that an error has left open: TVM prints a warning when it deletes a builder that has some."""
+    with contextlib.suppress(Exception):  # there is none any more
+        while True:
+            builder._end_block()
+
 
 # Functions of which LLVM has no half form, and for which TVM's rules know no other: they are computed in float32. Else
 # code generation ends in "unknown intrinsic", also where TVM only folds a constant. Of two it has no vectors either.

@@ -13,7 +13,7 @@ SYSTEMS = "smartmem,smartmem@opencl,tvm-textures,tvm-textures-matmul,onnxruntime
 @pytest.fixture(scope="module")
 def measured(model_path):
     """What each system says of the attention model, and how far its results are from the right ones."""
-    common = {"path": str(model_path), "shapes": {}, "threads": 1, "seed": 0, "count_only": False}
+    common = {"path": str(model_path), "shapes": {}, "threads": 1, "seed": 0}
     made = {each.name: prepare({**common, **each.request()}) for each in parse_systems(SYSTEMS, "opencl-texture")}
     inputs = made["smartmem"].facts["inputs"]
     outputs = {name: system.feed(inputs) for name, system in made.items()}

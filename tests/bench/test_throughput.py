@@ -65,7 +65,7 @@ def served(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "small.onnx"
     onnx.save(network(), path)
     common = {"path": str(path), "shapes": {}, "threads": 1, "seed": 0, "streams": 2, "batch": 3}
-    more = {"options": {}, "count_only": False, "target": "cpu"}
+    more = {"options": {}, "target": "cpu"}
     ours = systems.prepare({**common, **more, "system": "smartmem"})
     inputs = ours.facts.pop("inputs")
     reference = systems.prepare({**common, "system": "onnxruntime"})

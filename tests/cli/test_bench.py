@@ -76,6 +76,22 @@ def test_a_suite_goes_on_after_a_failure_and_after_an_interruption(smartmem, mod
     assert measured == ["BROKEN", "ATTENTION"]
 
 
+def test_names_are_not_broken(monkeypatch, smartmem, model_path, tmp_path):
+    """Long ones get a table each; figures stay whole as well."""
+    facts = {"kernels": 123, "layout_kernels": 0, "latency_ms": {"median": 12345.678, "p10": 1.0, "p90": 2.0}}
+    facts |= {"bytes_moved": {"activations": 10**10}, "peak_mb": {"compile": 1e4, "run": 1e4}, "slow_share": 0.5}
+    found = {"systems": dict.fromkeys(["smartmem", "tvm-textures-matmul"], facts), "threads": 2, "in_turns": True}
+    monkeypatch.setattr(Plan, "_measure", lambda self, network: {**found, "machine": {}})
+    name = "a long name of a network.simplified.fp32 " * 2 + "end"
+    path = tmp_path / f"{name}.onnx"
+    path.write_bytes(model_path.read_bytes())
+    outcome = smartmem("bench", path, model_path, *QUICK)
+    assert outcome.code == 0 and name in outcome.out and "smartmem bench: attention" in outcome.out
+    lines = [line for line in outcome.out.splitlines() if "tvm-textures-matmul" in line and "12350.00" in line]
+    assert len(lines) == 2 and all("10000.0" in line and "50.0%" in line for line in lines)
+    assert name not in smartmem("bench", model_path, *QUICK).out
+
+
 def test_ours_are_compiled_with_the_profile_store(smartmem, model_path, tmp_path, monkeypatch):
     """And measured again when something is in it that was not."""
     store, output = tmp_path / "store.jsonl", tmp_path / "r.json"

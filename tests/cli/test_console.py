@@ -23,6 +23,18 @@ def test_table_folds_instead_of_cutting():
     assert name in letters.replace("─", "") and "…" not in letters
 
 
+def test_columns_that_are_not_broken(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "30")
+    name = "a_name_of_some_length"
+    rows = [(name, "12345", "words that may be broken")] * 2
+    shown = console.table("title", ("name", "MB moved", "why"), rows, numbers=(1,), whole=(0, 1))
+    console.emit(console.Result({}, render=lambda out: out.print(shown)), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(name in line and "12345" in line for line in lines) == 2
+    assert max(map(len, lines)) <= 50, "what may be broken is"
+    assert not any("MB moved" in line for line in lines), "and headings between words"
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True

@@ -191,3 +191,16 @@ def test_a_light_model_is_filled(weighted, tmp_path):
     onnx.save_model(light.strip(weighted, {"w": recipe}), path)
     filled = onnx.numpy_helper.to_array(load_onnx(path).graph.initializer[0])
     np.testing.assert_array_equal(filled, recipe.draw((64, 64)))
+
+
+@pytest.mark.parametrize("stated", ["nothing", "a type", "a rank"])
+def test_outputs_whose_shape_the_file_does_not_say(build, stated, assert_same):
+    """ONNX Runtime takes them."""
+    nodes = [helper.make_node("Flatten", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    model = build(nodes, {"x": ((2, "n", 2), "float32")}, {"y": ((None, None), "float32")})
+    kind = model.graph.output[0].type
+    if stated == "nothing":
+        model.graph.output[0].ClearField("type")
+    elif stated == "a type":
+        kind.tensor_type.ClearField("shape")
+    assert_same(model, from_onnx(model, {"x": (2, 3, 2)}))

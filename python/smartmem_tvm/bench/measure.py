@@ -57,7 +57,7 @@ def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
     ----------
     requests : sequence of dict
         One for each system, with its name under ``system``; the first one's facts bring the ``inputs`` for all.
-        Those with ``count_only`` are prepared but not run, those with ``untimed`` run once.
+        Those with ``untimed`` run once.
 
     Returns
     -------
@@ -105,7 +105,7 @@ class _Run:
                     self.outputs.pop(child.name, None)
 
     def _prepare(self, requests: Sequence[dict], stack: contextlib.ExitStack) -> list[Child]:
-        """Start systems and wait for their facts; those that are only counted end here."""
+        """Start systems and wait for their facts."""
         children = [Child(self.method.prepare, request, self.method.patience) for request in requests]
         for child in children:
             stack.callback(child.stop)
@@ -113,11 +113,7 @@ class _Run:
             facts = child.answer() or {}
             self.inputs = facts.pop("inputs", None) or self.inputs
             self.results[child.name] = facts
-        counted = {request["system"] for request in requests if request.get("count_only")}
-        for child in children:
-            if child.name in counted:
-                child.stop()
-        return [child for child in children if child.name not in counted or child.failure is not None]
+        return children
 
     def _time(self, children: Sequence[Child], untimed: Collection[str]) -> None:
         self._feed(children)

@@ -26,8 +26,6 @@ from .turns import RunEffort
 
 # Without schedules a run takes seconds, beside which no other technique is to be seen: ablated only by name.
 _ON_REQUEST = ("schedule",)
-# Fewer kernels are not always faster: its kernels are counted with and without, whichever is the default.
-_BOTH_WAYS = ("fuse_attention",)
 
 
 @dataclass(frozen=True)
@@ -222,16 +220,12 @@ class Plan:
         if not network.compile_only:
             wanted |= {system.name: system for system in self._compared(network) if system.name != SMARTMEM}
             wanted |= {name: SystemSpec(name, SMARTMEM, self.target, options) for _, name, options in self._steps()}
-        common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed, "count_only": False}
+        common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed}
         common |= {name: str(path) for name, path in self._files().items()}
         common |= {"batch": self.batch} if self.batch else {}
         common |= {"values": dict(self.values)} if self.values else {}
         common |= {"streams": self.effort.streams} if self.serves else {}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
-        if not network.compile_only and not self.on_device and not self.serves:
-            for options in ({name: not default} for name, default in switches().items() if name in _BOTH_WAYS):
-                counted = SystemSpec(_name(options), SMARTMEM, self.target, options)
-                requests.setdefault(counted.name, {**common, **counted.request(), "count_only": True})
         if self.on_device and ONNXRUNTIME in requests:
             requests[ONNXRUNTIME]["untimed"] = True  # it is here for its results: its threads would disturb the others
         return list(requests.values())

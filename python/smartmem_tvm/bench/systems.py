@@ -39,10 +39,8 @@ def prepare(request: dict):
     request : dict
         ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
         ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one; ``values`` of
-        inputs, if there are any;
-        ``options``: fields of `pipeline.Options` that differ from the default; ``count_only``: do not build;
-        ``target``: of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the
-        files of ours.
+        inputs, if there are any; ``options``: fields of `pipeline.Options` that differ from the default; ``target``:
+        of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the files of ours.
     """
     return _MAKERS.get(_kind(request), _smartmem)(request)
 
@@ -51,8 +49,8 @@ def _kind(request: dict) -> str:
     return request.get("kind", request["system"])
 
 
-def _smartmem(request: dict) -> TvmSystem | Counted:
-    from ..deploy.build import compile, optimize
+def _smartmem(request: dict) -> TvmSystem:
+    from ..deploy.build import compile
     from ..deploy.profile import open_store
     from ..deploy.tuned import open_tuned
     from ..frontend import check_inputs, input_spec
@@ -67,9 +65,6 @@ def _smartmem(request: dict) -> TvmSystem | Counted:
     files = {name: openers[name](path, target, request["threads"]) for name, path in given.items()}
     options = replace(Options(), **request["options"], **files)
     seconds, (mod, limits, nodes) = timed(lambda: _import(request))
-    if request["count_only"]:
-        with target:
-            return Counted(_costs(optimize(mod, options=options)))
     spec = input_spec(mod)
     arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
@@ -122,13 +117,6 @@ def _costs(graph) -> dict:
     from ..report import graph_cost
 
     return graph_cost(graph).as_dict()
-
-
-class Counted:
-    """A graph that is counted and not run."""
-
-    def __init__(self, facts: dict):
-        self.facts = facts
 
 
 class TvmSystem(System):

@@ -17,7 +17,7 @@ from ..tune.host import RECORDS_VARIABLE, STORE_VARIABLE, thread_count
 from ..whole_file import check_output
 from . import argument_types
 from .argument_types import positive
-from .console import Result, step, table, tuning_text
+from .console import Result, least_width, step, table, tuning_text
 from .model import TARGET_HELP, add_threads, add_values, parse_shapes, parse_values
 
 if TYPE_CHECKING:
@@ -227,16 +227,29 @@ def _given(file: str | None, remedy: str) -> Path | None:
     return Path(file) if file else None
 
 
+def _print_table(console: Console, title: str, titles: Sequence[str], models: Sequence[Sequence[tuple]]) -> None:
+    """One table; one for each model, under its name, where names and figures beside each other are too wide."""
+    numbers = range(2, len(titles))
+    lines = [line for each in models for line in each]
+    together = table(title, titles, lines, numbers=numbers, whole=range(len(titles)))
+    if least_width(console, together) <= console.width:
+        console.print(together)
+        return
+    for each in models:
+        rows = [line[1:] for line in each]
+        own = table(f"{title}: {each[0][0]}", titles[1:], rows, [n - 1 for n in numbers], range(len(titles) - 1))
+        console.print(own)
+
+
 def _render(console: Console, rows: list[dict]) -> None:
     from ..bench.columns import ABLATION_TITLES, ablation_cells, cells, columns_of, conditions, means, titles
     from ..bench.results import failures
 
     columns = columns_of(rows)
-    lines = [line for row in rows for line in cells(row, columns)]
-    console.print(table("smartmem bench", titles(columns), lines, numbers=range(2, 2 + len(columns))))
-    lines = [line for row in rows if "ablation" in row for line in ablation_cells(row)]
-    if lines:
-        console.print(table("ablation", ABLATION_TITLES, lines, numbers=range(2, len(ABLATION_TITLES))))
+    _print_table(console, "smartmem bench", titles(columns), [cells(row, columns) for row in rows])
+    steps = [ablation_cells(row) for row in rows if "ablation" in row]
+    if steps:
+        _print_table(console, "ablation", ABLATION_TITLES, steps)
     for sentence in [*means(rows), *(f"failed: {each}" for row in rows for each in failures(row))]:
         console.print(sentence)
     for sentence in conditions(rows):

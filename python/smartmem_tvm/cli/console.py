@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDTH = 120  # columns where there is no terminal to ask
+_WIDEST = 10_000  # columns of any table
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,12 @@ def _console() -> Console:
             raise  # to `main`; rich would end the process here
 
         def print(self, *objects, **options) -> None:
-            # A sentence is not broken, so that a command in it can be copied; tables fit the width.
+            # A sentence is not broken, so that a command in it can be copied; tables fit the width, if they can.
             sentence = all(isinstance(each, str) for each in objects)
+            usual = self.width
+            self.width = max([usual, *(least_width(self, each) for each in objects)])
             super().print(*objects, soft_wrap=sentence, **options)
+            self.width = usual
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
 
@@ -70,17 +74,43 @@ def _console() -> Console:
     return PipeConsole(width=width, markup=False, highlight=False, emoji=False)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[int] = ()) -> Table:
-    """A table in which nothing is cut off; the columns in `numbers` are aligned to the right."""
+def least_width(console: Console, shown: Any) -> int:
+    """Columns of the terminal that a table takes at least, as some of its columns are not to be broken."""
+    from rich.table import Table
+
+    if not isinstance(shown, Table) or not any(column.width for column in shown.columns):
+        return 0
+    return console.measure(shown, options=console.options.update(width=_WIDEST, max_width=_WIDEST)).minimum
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    numbers: Iterable[int] = (),
+    whole: Iterable[int] = (),
+) -> Table:
+    """A table in which nothing is cut off.
+
+    Parameters
+    ----------
+    numbers
+        Columns that are aligned to the right.
+    whole
+        Columns that are as wide as their longest word: the table is wider than the terminal if it must be.
+    """
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
 
     result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="bold")
-    right = set(numbers)
+    right, whole, rows = set(numbers), set(whole), [[str(cell) for cell in row] for row in rows]
     for index, column in enumerate(columns):
-        result.add_column(column, justify="right" if index in right else "left", overflow="fold")
+        cells = [*column.split(), *(row[index] for row in rows)]
+        least = max(map(cell_len, cells), default=None) if index in whole else None
+        result.add_column(column, justify="right" if index in right else "left", overflow="fold", width=least)
     for row in rows:
-        result.add_row(*(str(cell) for cell in row))
+        result.add_row(*row)
     return result
 
 

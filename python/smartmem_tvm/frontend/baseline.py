@@ -9,6 +9,7 @@ import warnings
 
 import tvm
 
+from smartmem_tvm._tvm import end_blocks
 from smartmem_tvm.frontend.importer import WeightsImporter
 from smartmem_tvm.frontend.onnx_file import Model
 
@@ -27,9 +28,11 @@ def import_as_tvm(model: Model) -> tvm.IRModule | None:
         None if TVM refuses the model.
     """
     opset = next((each.version for each in model.proto.opset_import if each.domain in ("", "ai.onnx")), 1)
+    importer = WeightsImporter(model.weights, "float32")
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            return WeightsImporter(model.weights, "float32").from_onnx(model.proto.graph, opset)
+            return importer.from_onnx(model.proto.graph, opset)
     except Exception:  # its converters raise whatever they meet
+        end_blocks(importer.bb)
         return None

@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
+from smartmem_tvm._tvm import end_blocks
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import evaluate, undecided
 from smartmem_tvm.frontend import graph as walk
@@ -214,8 +215,7 @@ class _Importer(WeightsImporter):
         try:
             yield
         except Exception as err:
-            with contextlib.suppress(Exception):
-                self.bb._end_block()
+            end_blocks(self.bb)
             if isinstance(err, UserError | _NoElements):
                 raise
             raise UserError(f"{self.model_name}: TVM's importer refuses the graph: {_reason(err)}.") from err

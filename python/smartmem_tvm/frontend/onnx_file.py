@@ -263,21 +263,23 @@ _FREE_INITIALIZERS = 4  # the version of ONNX's IR from which on an initializer 
 
 
 def _as_runtimes_read_it(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model that ONNX's checker takes as runtimes do; a copy where it differs.
+    """A copy that ONNX's checker takes as runtimes do.
 
     Operators that ONNX Runtime writes without their domain get it: the checker knows no others. Files of IR version 3
-    have initializers that are no inputs, which only the checker minds.
+    have initializers that are no inputs, and outputs need no shape or type, which their nodes say: only the checker
+    minds.
     """
-    strange = any(node.op_type in _WITHOUT_DOMAIN for node in walk.nodes(model.graph))
-    if not strange and model.ir_version >= _FREE_INITIALIZERS:
-        return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = max(model.ir_version, _FREE_INITIALIZERS)
-    if strange:
+    if any(node.op_type in _WITHOUT_DOMAIN for node in walk.nodes(model.graph)):
         copy.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     for node in walk.nodes(copy.graph):
         node.domain = "com.microsoft" if node.op_type in _WITHOUT_DOMAIN else node.domain
+    for value in copy.graph.output:
+        tensor = value.type.tensor_type
+        tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
+        tensor.shape.SetInParent()
     return copy
 
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from smartmem_tvm._tvm import end_blocks
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import torch_file
 from smartmem_tvm.frontend.spec import with_names
@@ -78,14 +79,12 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
 
 
 def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
-    from tvm.relax.frontend.torch import from_exported_program
-
     check_inference(program, _NAME)
     _refuse_symbolic(program)
     try:
         decomposed = program.run_decompositions()
         check_writes(decomposed.graph_signature, _NAME)
-        mod = from_exported_program(decomposed, unwrap_unit_return_tuple=True, run_ep_decomposition=False)
+        mod = _translated(decomposed)
     except UserError:
         raise
     except Exception as err:
@@ -93,6 +92,19 @@ def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
         raise UserError(f"TVM's importer refuses the torch program: {reason}; export it otherwise.") from err
     signature = program.graph_signature
     return with_names(mod, signature.user_inputs, signature.user_outputs)
+
+
+def _translated(program: ExportedProgram) -> tvm.IRModule:
+    """What TVM's ``from_exported_program`` makes of a program that is decomposed."""
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+    importer = ExportedProgramImporter()
+    options = {"keep_params_as_input": False, "no_bind_return_tuple": False, "custom_convert_map": None}
+    try:
+        return importer.from_exported_program(program, unwrap_unit_return_tuple=True, **options)
+    except Exception:
+        end_blocks(importer.block_builder)
+        raise
 
 
 def _refuse_symbolic(program: ExportedProgram) -> None:
