@@ -30,6 +30,7 @@ class Adder:
 
     def feed(self, inputs):
         self.inputs = inputs
+        time.sleep(self.request.get("first_seconds", 0))
         self._meet("feed")
         return [inputs["x"] + self.request.get("adds", 0)]
 

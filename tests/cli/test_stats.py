@@ -4,6 +4,8 @@
 import onnx
 import pytest
 
+from smartmem_tvm.cli import stats
+
 KEYS = {"model", "target", "threads", "onnx_nodes", "onnx_layout_nodes", "compile_seconds", "compile_steps", "peak_mb"}
 KEYS |= {"before_layouts"}
 SIDE = {"kernels", "kernels_in_graph", "layout_kernels", "layout_transitions", "bytes_moved"}
@@ -39,6 +41,29 @@ def test_run_measures_both(smartmem, model_path):
         assert set(data[side]) == SIDE | {"latency_ms", "slow_share", "slow_kernels", "of_roofline"}
         assert data[side]["kernels"] == data[side]["kernels_in_graph"]
     assert data["speedup"] == pytest.approx(data["tvm_default"]["latency_ms"] / data["smartmem"]["latency_ms"])
+    assert {name: each["runs"] for name, each in data["beside"].items()} == {"tvm-unscheduled": 3, "onnxruntime": 3}
+    assert all(each["latency_ms"] > 0 for each in data["beside"].values())
+
+
+def test_run_says_what_the_smaller_graph_brings(smartmem, model_path, monkeypatch):
+    found = {"tvm-unscheduled": {"latency_ms": 1e4, "runs": 1}, "onnxruntime": {"error": "It is too old."}}
+    asked = []
+
+    def latencies(prepare, requests, inputs, runs, patience):
+        asked.extend((requests, list(inputs), runs, patience))
+        return found
+
+    monkeypatch.setattr(stats, "latencies", latencies)
+    outcome = smartmem("stats", model_path, "--run", "--repeat", 2, "--threads", 1)
+    requests, inputs, runs, _ = asked
+    assert [each["system"] for each in requests] == ["tvm-unscheduled", "onnxruntime"]
+    assert (inputs, runs) == (["x"], 2)
+    assert "latency of TVM's default pipeline, ms" in outcome.out and "10000.0" in outcome.out
+    assert "No latency: It is too old." in outcome.out
+    assert "is worth" in outcome.out and "on mobile GPUs" in outcome.out
+    asked.clear()
+    assert smartmem("stats", model_path, "--run", "--repeat", 2, "--no-schedule").code == 0
+    assert [each["system"] for each in asked[0]] == ["onnxruntime"], "TVM's side has no schedules already"
 
 
 def test_options_change_the_figures(smartmem, model_path):
