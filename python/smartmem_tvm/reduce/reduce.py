@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
 
 from . import case as case_module
+from .branches import Path, inner_part, nested_graph, opened, paths
 from .case import Case, Evaluate
 from .cuts import bypasses, part, reaching
 from .numbers import numbers, simpler, sizes, smaller
@@ -28,7 +29,8 @@ def reduce_model(
     """Cut a model that fails down to one that still does, in which no node can be left out.
 
     Nodes are left out in runs, which cuts the graph at its outputs, at its inputs and in its middle; then outputs; then
-    nodes whose operand can take the place of their result. At last sizes are made smaller and numbers simpler.
+    nodes whose operand can take the place of their result. A node that holds graphs gives way to one of them, and in
+    graphs that stay nodes are left out as well. At last sizes are made smaller and numbers simpler.
 
     Parameters
     ----------
@@ -58,7 +60,8 @@ class _Reduction:
         self._seen: dict[bytes, bool] = {}
 
     def reduced(self, case: Case) -> Case:
-        case = self._as_often_as_it_helps(case, self._fewer_nodes, self._fewer_outputs, self._bypassed)
+        case = self._as_often_as_it_helps(case, self._fewer_nodes, self._fewer_outputs, self._bypassed, self._opened)
+        case = self._as_often_as_it_helps(case, self._fewer_inside, self._fewer_nodes)
         case = self._as_often_as_it_helps(case, self._smaller)
         return self._simpler(case)
 
@@ -104,6 +107,25 @@ class _Reduction:
         for number in reversed(range(len(case.model.graph.node))):
             case = self._first(case, bypasses(case, number, self._evaluate))
         return case
+
+    def _opened(self, case: Case) -> Case:
+        for number in reversed(range(len(case.model.graph.node))):
+            case = self._first(case, opened(case, number, self._evaluate))
+        return case
+
+    def _fewer_inside(self, case: Case) -> Case:
+        for path in list(paths(case.model.graph)):
+            case = self._fewer_in(case, path)
+        return case
+
+    def _fewer_in(self, case: Case, path: Path) -> Case:
+        everything = range(len(nested_graph(case.model.graph, path).node))
+
+        def only(some: Sequence[int]) -> Case | None:
+            return inner_part(case, path, some, self._evaluate)
+
+        kept = smallest(everything, lambda some: self._holds(only(some)))
+        return only(kept) if len(kept) < len(everything) else case
 
     def _smaller(self, case: Case) -> Case:
         for size in sizes(case):
