@@ -8,6 +8,7 @@ The modules, each of which knows those above it only::
     operators   how each operator is drawn, in one table
     draw        a seed -> a case
     reference   what ONNX Runtime computes, and how far rounding may move it
+    nested      branches and loops written out, and each way of the branches
     check       a case -> a verdict
     pool        many cases, in processes that may crash and hang
     shrink      a case that fails -> a smaller one that fails in the same way

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class Case:
     @property
     def operators(self) -> list[str]:
         """The operators of the graph, each once."""
-        return sorted({node.op_type for node in self.model.graph.node})
+        return sorted({node.op_type for node in all_nodes(self.model.graph)})
 
     def save(self, path: Path, **facts: str) -> None:
         """Write one file: the inputs are the default values of the model's inputs, options and facts its metadata."""
@@ -60,3 +61,26 @@ def load(path: Path) -> Case:
     model.graph.initializer.extend(values.values())
     facts = {entry.key: entry.value for entry in model.metadata_props}
     return Case(model, inputs, json.loads(facts.get("options", "{}")))
+
+
+def nested_graphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Branches of an If, the body of a loop."""
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of those in it."""
+    for node in graph.node:
+        yield node
+        for inner in nested_graphs(node):
+            yield from all_nodes(inner)
+
+
+def reads(node: onnx.NodeProto) -> set[str]:
+    """The tensors around a node that it reads, in graphs of its own too."""
+    found = {name for name in node.input if name}
+    for graph in nested_graphs(node):
+        inside = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        found |= {name for inner in graph.node for name in reads(inner)} | {value.name for value in graph.output}
+        found -= inside | {name for inner in graph.node for name in inner.output}
+    return found

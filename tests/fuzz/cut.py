@@ -8,7 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from . import reference
-from .case import Case
+from .case import Case, reads
 
 
 def cut(case: Case, outputs: list[str], inputs: list[str] = (), values: dict | None = None) -> Case:
@@ -18,7 +18,7 @@ def cut(case: Case, outputs: list[str], inputs: list[str] = (), values: dict | N
     for node in reversed(case.model.graph.node):
         if needed & (set(node.output) - set(inputs)):
             nodes.insert(0, node)
-            needed |= set(node.input)
+            needed |= reads(node)
     made = {name for node in nodes for name in node.output}
     stated = [tensor for tensor in case.model.graph.initializer if tensor.name in needed]
     names = [name for name in case.inputs if name in needed]

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from . import reference
+from .case import reads
 
 FLOATS = ("float32", "float64", "float16")
 INTEGERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
@@ -56,6 +57,7 @@ class Drawing:
         )
         self.empty = bool(rng.random() < 0.04)
         self.endless = bool(rng.random() < 0.04)
+        self.depth = 0  # of graphs in each other
         self._count = 0
 
     # Choices
@@ -209,15 +211,16 @@ class Drawing:
             raise NotDrawn(f"{op} is not in opset {self.opset}")
         names = [self._name("t") for _ in range(outputs)]
         node = helper.make_node(op, inputs, names, name=f"{op}_{names[0]}", **attributes)
-        for name, value in zip(names, self._compute(node), strict=True):
+        made = dict(zip(names, self._compute(node), strict=True))
+        for value in made.values():
             self._accept(op, value, large)
-            self.values[name] = value
+        self.values |= made
         self.nodes.append(node)
         self.readers.update(each for each in inputs if each)
         return names[0] if outputs == 1 else names
 
     def _compute(self, node: onnx.NodeProto) -> list[np.ndarray]:
-        used = {name: self.values[name] for name in node.input if name}
+        used = {name: self.values[name] for name in sorted(reads(node))}
         stated = [numpy_helper.from_array(value, name) for name, value in used.items() if name in self.constants]
         feeds = {name: value for name, value in used.items() if name not in self.constants}
         try:

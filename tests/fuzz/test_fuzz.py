@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import worker_jobs
-from fuzz import check, reference
-from fuzz.case import Case, load
+from fuzz import check, nested, reference
+from fuzz.case import Case, all_nodes, load, nested_graphs
 from fuzz.check import Verdict
 from fuzz.draw import SMALL, draw
 from fuzz.operators import TABLE
@@ -173,6 +173,47 @@ def test_crashes_and_hangs_are_verdicts():
         (answer,) = workers.map(getattr(worker_jobs, name), ["a"])
         workers.close()
         assert ended(answer)["kind"] == kind, answer
+
+
+CONTROLLED = (33, 40, 47, 94, 109)  # seeds with branches and loops
+
+
+def test_branches_and_loops_are_drawn():
+    """In each other, too, and with operators that only move numbers."""
+    drawn = [draw(seed, SMALL).model.graph for seed in range(200)]
+    found = {node.op_type for graph in drawn for node in all_nodes(graph)}
+    assert set(nested.CONTROL) <= found
+    outer = [node for graph in drawn for node in graph.node if node.op_type in nested.CONTROL]
+    inner = {each.op_type for node in outer for graph in nested_graphs(node) for each in all_nodes(graph)}
+    assert set(nested.CONTROL) & inner
+    assert {len(node.output) for node in outer if node.op_type == "If"} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("seed", CONTROLLED)
+def test_written_out_it_computes_the_same(seed):
+    drawn = draw(seed, SMALL)
+    assert set(drawn.operators) & set(nested.CONTROL)
+    for way in nested.ways(drawn):
+        plain = nested.written_out(way)
+        assert not set(plain.operators) & set(nested.CONTROL)
+        expected = reference.expected(plain)
+        assert not check.faults(way, reference.run(way.model, way.inputs), expected)
+
+
+def test_every_way_of_a_branch_is_run(monkeypatch):
+    x = np.array([1, -2], "f4")
+    then, other = (
+        helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [helper.make_tensor_value_info(op, 1, [2])])
+        for op in ("Neg", "Abs")
+    )
+    one = case([], {"c": np.array(True), "x": x}, {"y": 1})
+    one.model.graph.node.append(helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other))
+    right = {True: -x, False: abs(x)}
+    monkeypatch.setattr(check, "compile_and_run", lambda way, _: [right[bool(way.inputs["c"])]])
+    assert check.check(one).kind == check.OK
+    right[False] = x
+    assert check.check(one).kind == check.WRONG
+    assert [bool(way.inputs["c"]) for way in nested.ways(one)] == [True, False]
 
 
 class Suspicious:
