@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit wild
+.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit wild same-kernels
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -251,6 +251,12 @@ fuzz: $(VENV)/installed-dev
 INPUTS ?= 10000
 fuzz-readers: $(VENV)/installed-dev
 	$(TEST_ENV) $(BIN)/python tests/fuzz_readers/run.py --inputs $(INPUTS)
+
+# Whether the kernels of this working tree are those of another revision: hashes and decisions of 20 networks on nine
+# targets, without a device. It goes on where it stopped; NETWORKS and TARGETS are names with commas (scripts/same_kernels.py).
+BASE ?= main
+same-kernels: $(VENV)/installed-dev
+	$(TEST_ENV) $(BIN)/python scripts/same_kernels.py $(BASE) --jobs $(JOBS) --networks "$(NETWORKS)" --targets "$(TARGETS)"
 
 # A wheel for PyPI, dist/*.whl, with the native libraries inside. auditwheel gives it the tag of the oldest Linux that has
 # what they need, which the compiler decides: GCC 12 of Debian 12 makes manylinux_2_35.
