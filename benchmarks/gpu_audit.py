@@ -162,11 +162,7 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
         del exact, expected
     row: dict = {"seconds": {}, "errors": {}, "milliseconds": {}, "failed": {}}
     runs: dict[str, Callable] = {}
-    # All who wait for their turn hold the door together, so that nobody begins to compile meanwhile.
-    lock, door = (os.open(f"{args.output}.{each}", os.O_CREAT | os.O_RDWR) for each in ("lock", "door"))
-    fcntl.flock(door, fcntl.LOCK_EX)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    fcntl.flock(door, fcntl.LOCK_UN)
+    turn = Turn(args.output)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"{name}.onnx")
         if args.ours:
@@ -178,12 +174,27 @@ def measure(name: str, batch: int, args: argparse.Namespace) -> dict:
     for system in args.torch:
         with attempt(row, f"torch {system}", args.limit), torch.no_grad(), tried_alone(tried):
             runs[f"torch {system}"] = theirs(module, given, system, row, error)
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    fcntl.flock(door, fcntl.LOCK_SH)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    turn.take()
     with torch.no_grad():
         row["milliseconds"] = in_turns(runs)
     return {**row, "device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": date.today().isoformat()}
+
+
+class Turn:
+    """Who compiles, beside others, and who is timed, alone: processes that write into one file."""
+
+    def __init__(self, output: Path):
+        # All who wait for their turn hold the door together, so that nobody begins to compile meanwhile.
+        self._lock, self._door = (os.open(f"{output}.{each}", os.O_CREAT | os.O_RDWR) for each in ("lock", "door"))
+        fcntl.flock(self._door, fcntl.LOCK_EX)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        fcntl.flock(self._door, fcntl.LOCK_UN)
+
+    def take(self) -> None:
+        """Wait until nobody compiles, and keep it so until this process ends."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        fcntl.flock(self._door, fcntl.LOCK_SH)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
 
 
 class OutOfTime(BaseException):

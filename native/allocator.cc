@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device_api.h"
+#include "recording.h"
 #include "register.h"
 
 namespace smartmem::opencl {
@@ -133,6 +134,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       // Textures that a kernel's host code allocates for itself; the shape is (width, height, depth).
       .def_packed("device_api.opencl.alloc_nd",
                   [](tvm::ffi::PackedArgs args, tvm::ffi::Any* result) {
+                    if (Recording* recording = Recording::Current()) recording->Spoil();
                     const int device = args[1].cast<int>();
                     const auto* image = static_cast<const int64_t*>(args[6].cast<void*>());
                     const int64_t texel_bits = args[7].cast<int64_t>();

@@ -182,6 +182,7 @@ enum ClConstant : cl_uint {
   X(14, cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void*, cl_int*))                \
   X(96, cl_mem, clCreateImage,                                                                    \
     (cl_context, cl_bitfield, const cl_image_format*, const cl_image_desc*, void*, cl_int*))      \
+  X(17, cl_int, clRetainMemObject, (cl_mem))                                                      \
   X(18, cl_int, clReleaseMemObject, (cl_mem))                                                     \
   X(48, cl_int, clEnqueueReadBuffer,                                                              \
     (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void*, cl_uint, const cl_event*,          \

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory.h"
+#include "recording.h"
 
 namespace smartmem::opencl {
 namespace {
@@ -113,6 +114,7 @@ void Copy(const DLTensor& from_tensor, const DLTensor& to_tensor, void* stream_h
     TVM_FFI_THROW(ValueError) << "OpenCL copies whole tensors: make both contiguous first.";
   }
   if (bytes == 0) return;
+  if (Recording* recording = Recording::Current()) recording->Spoil();
   const End from(from_tensor), to(to_tensor);
   const DLDevice place = from.memory != nullptr ? from_tensor.device : to_tensor.device;
   Stream& stream = GetStream(place.device_id, stream_handle);

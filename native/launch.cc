@@ -39,6 +39,7 @@ struct Launcher::Argument {
   };
   size_t bytes;
   uint64_t id;
+  bool is_object;
 };
 
 Launcher::Launcher(tvm::ffi::ObjectPtr<ClModule> module, const FunctionInfo& info)
@@ -121,6 +122,7 @@ void Launcher::Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vect
     object.memory = memory == nullptr ? nullptr : memory->handle();
     object.id = memory == nullptr ? 0 : memory->id();
     object.bytes = sizeof(cl_mem);
+    object.is_object = true;
     arguments->push_back(object);
     if (i >= kernel.roles.size() || kernel.roles[i] != Role::kBuffer) continue;
     begin.id = memory == nullptr ? 0 : memory->begin();
@@ -131,13 +133,17 @@ void Launcher::Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vect
   arguments->insert(arguments->end(), begins.begin(), begins.end());
 }
 
+DeviceKernel::Set Launcher::NewSet(Device& device, const DeviceKernel& kernel) const {
+  cl_int code = CL_SUCCESS;
+  DeviceKernel::Set fresh{Kernel(Cl().clCreateKernel(kernel.program.get(), name_.c_str(), &code))};
+  device.Check(code, "clCreateKernel of " + name_);
+  return fresh;
+}
+
 DeviceKernel::Set& Launcher::Free(Device& device, DeviceKernel* kernel) const {
   if (!kernel->sets.back().is_set) return kernel->sets.back();
   if (kernel->sets.size() == kMostSets) return kernel->sets[kernel->oldest++ % kMostSets];
-  cl_int code = CL_SUCCESS;
-  DeviceKernel::Set fresh{Kernel(Cl().clCreateKernel(kernel->program.get(), name_.c_str(), &code))};
-  device.Check(code, "clCreateKernel of " + name_);
-  kernel->sets.push_back(std::move(fresh));
+  kernel->sets.push_back(NewSet(device, *kernel));
   return kernel->sets.back();
 }
 
@@ -158,9 +164,7 @@ void Launcher::SetArguments(DeviceKernel::Set* set, const std::vector<Argument>&
   set->is_set = true;
 }
 
-cl_kernel Launcher::With(Device& device, DeviceKernel* kernel, const TVMFFIAny* args) const {
-  thread_local std::vector<Argument> wanted;
-  Read(*kernel, args, &wanted);
+cl_kernel Launcher::With(Device& device, DeviceKernel* kernel, const std::vector<Argument>& wanted) const {
   const auto same = [](uint64_t id, const Argument& argument) { return id == argument.id; };
   for (const DeviceKernel::Set& set : kernel->sets) {
     if (set.is_set && std::equal(set.arguments.begin(), set.arguments.end(), wanted.begin(), wanted.end(), same)) {
@@ -170,6 +174,21 @@ cl_kernel Launcher::With(Device& device, DeviceKernel* kernel, const TVMFFIAny* 
   DeviceKernel::Set& set = Free(device, kernel);
   SetArguments(&set, wanted);
   return set.kernel.get();
+}
+
+void Launcher::Note(Device& device, const DeviceKernel& kernel, const std::vector<Argument>& arguments,
+                    const Sizes& sizes, Recording* recording) const {
+  DeviceKernel::Set set = NewSet(device, kernel);
+  SetArguments(&set, arguments);
+  RecordedLaunch launch = {name_, std::move(set.kernel), {}, dimensions_};
+  for (const Argument& each : arguments) {
+    if (!each.is_object || each.memory == nullptr) continue;
+    Check(Cl().clRetainMemObject(each.memory), "clRetainMemObject");
+    launch.objects.emplace_back(each.memory);
+  }
+  std::copy_n(sizes.global, 3, launch.global);
+  std::copy_n(sizes.local, 3, launch.local);
+  recording->Add(std::move(launch));
 }
 
 std::string Launcher::LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const {
@@ -198,7 +217,10 @@ void Launcher::operator()(tvm::ffi::PackedArgs packed, tvm::ffi::Any*) {
   DeviceKernel& on_device = KernelOn(device.index);
   std::lock_guard<std::mutex> lock(on_device.mutex);
   const auto hold = stream.Hold();
-  cl_kernel kernel = With(device, &on_device, args);
+  thread_local std::vector<Argument> wanted;
+  Read(on_device, args, &wanted);
+  if (Recording* recording = Recording::Current()) [[unlikely]] Note(device, on_device, wanted, sizes, recording);
+  cl_kernel kernel = With(device, &on_device, wanted);
   const cl_int code = Cl().clEnqueueNDRangeKernel(stream.queue(), kernel, dimensions_, nullptr, sizes.global,
                                                   sizes.local, 0, nullptr, nullptr);
   if (code != CL_SUCCESS) [[unlikely]] device.Check(code, LaunchError(code, device, kernel, sizes));

@@ -12,6 +12,7 @@
 #include "function_info.h"
 #include "memory.h"
 #include "module.h"
+#include "recording.h"
 
 namespace smartmem::opencl {
 
@@ -30,9 +31,13 @@ class Launcher {
   Sizes SizesOf(const TVMFFIAny* extents, bool* empty) const;
   struct Argument;
   // A kernel object with these arguments; throws if they do not fit.
-  cl_kernel With(Device& device, DeviceKernel* kernel, const TVMFFIAny* args) const;
+  cl_kernel With(Device& device, DeviceKernel* kernel, const std::vector<Argument>& wanted) const;
+  // The same launch with a kernel object that nobody else sets arguments of.
+  void Note(Device& device, const DeviceKernel& kernel, const std::vector<Argument>& arguments, const Sizes& sizes,
+            Recording* recording) const;
   void Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vector<Argument>* arguments) const;
   void SetArguments(DeviceKernel::Set* set, const std::vector<Argument>& wanted) const;
+  DeviceKernel::Set NewSet(Device& device, const DeviceKernel& kernel) const;
   DeviceKernel::Set& Free(Device& device, DeviceKernel* kernel) const;
   Argument NumberAt(size_t index, const TVMFFIAny& value) const;
   const Memory* MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const;

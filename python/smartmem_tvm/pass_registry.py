@@ -284,7 +284,7 @@ _ENTRIES = (
     ),
     _ours(transform.OwnStorages),
     _ours(transform.FitStorages),
-    _ours(transform.CaptureGraphs),
+    _ours(transform.CaptureGraphs, make=lambda _, target: transform.CaptureGraphs(target), needs_target=True),
     # TVM's.
     _of_tvm("DecomposeOpsForInference"),
     _of_tvm("CanonicalizeBindings"),

@@ -18,7 +18,7 @@ from .module_file import write_module
 from .options import Options
 from .output_check import OutputCheck
 from .pass_registry import make_pass
-from .target import has_half_arithmetic, has_half_storage, has_textures, is_cpu, is_cuda, is_gpu, model_of
+from .target import has_half_arithmetic, has_half_storage, has_textures, is_cpu, is_cuda, is_gpu, model_of, runs_ours
 from .tvm_lock import one_at_a_time
 
 __all__ = [
@@ -80,8 +80,13 @@ def _cuda(target: tvm.target.Target | None) -> bool:
     return target is not None and is_cuda(target)
 
 
-def _not_cuda(target: tvm.target.Target | None) -> bool:
-    return not _cuda(target)
+def _recorded(target: tvm.target.Target | None) -> bool:
+    """Whether runs of kernels are recorded: by CUDA, and for OpenCL by this package's runtime."""
+    return target is not None and (is_cuda(target) or runs_ours(target))
+
+
+def _not_recorded(target: tvm.target.Target | None) -> bool:
+    return not _recorded(target)
 
 
 def _textures(target: tvm.target.Target | None) -> bool:
@@ -263,11 +268,11 @@ PHASES = (
         _gpu,
     ),
     # TVM's lowering, without RewriteDataflowReshape: no layout operator is left for it.
-    Phase("lower", (*_PLAN_MEMORY, *_FINISH), _not_cuda),
+    Phase("lower", (*_PLAN_MEMORY, *_FINISH), _not_recorded),
     # Which tensors stay where they are is known when memory is planned, and no longer seen when it is lowered.
-    Phase("plan_memory", _PLAN_MEMORY, _cuda),
-    Phase("cuda_graph", ("capture-graphs",), _cuda),
-    Phase("finish", _FINISH, _cuda),
+    Phase("plan_memory", _PLAN_MEMORY, _recorded),
+    Phase("cuda_graph", ("capture-graphs",), _recorded),
+    Phase("finish", _FINISH, _recorded),
 )
 _FIRST_OF_LOWERING = "schedule"
 

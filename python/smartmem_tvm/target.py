@@ -370,6 +370,11 @@ def is_elsewhere(target: tvm.target.Target) -> bool:
     return bool(triple) and triple.partition("-")[0] != platform.machine()
 
 
+def runs_ours(target: tvm.target.Target) -> bool:
+    """Whether OpenCL kernels for `target` run with this package's runtime: on a phone it may be TVM's."""
+    return is_opencl(target) and not is_elsewhere(target) and not model_of(target)
+
+
 def _problem(kind: str) -> str:
     """Why nothing runs on devices of a kind, empty if something may."""
     _smartmem_opencl.load()  # where this package is on the path and not installed, TVM has not done that

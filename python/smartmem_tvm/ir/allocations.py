@@ -13,6 +13,13 @@ from .aliases import Aliases
 from .sizes import data_bytes
 
 ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
+PART = "vm.builtin.smartmem_part"
+"""The function of this package's runtime for OpenCL that remembers where a tensor begins in its storage."""
+
+
+def part(tensor: relax.Var) -> ir.Call:
+    """The call of `PART` for a tensor that begins within its data."""
+    return relax.Call(relax.ExternFunc(PART), [tensor], ty_args=[tensor.ty])
 
 
 @dataclass(eq=False)

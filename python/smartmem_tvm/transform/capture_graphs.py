@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA graphs: runs of kernels that are recorded once and launched as a whole from then on."""
+"""CUDA graphs, and what takes their place on OpenCL: runs of kernels that are recorded once and launched as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tvm
+import tvm_ffi
 from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
-from ..ir.allocations import is_launch
+from ..ir.allocations import PART, is_launch, part
 from ..ir.functions import public_functions
 from ..ir.walk import collect
+from ..target import is_opencl
 
 RECORD = "vm.builtin.cuda_graph.run_or_capture"
+_MOVES = ir.Op.get("relax.memory.ensure_zero_offset")
+_REPLAYED = {
+    RECORD: "vm.builtin.smartmem_replay.run",
+    "vm.builtin.cuda_graph.get_cached_alloc": "vm.builtin.smartmem_replay.allocate",
+}
+"""TVM's functions -> those of this package's runtime for OpenCL."""
 
 
 @module_pass(opt_level=0, name="CaptureGraphs")
@@ -39,7 +47,18 @@ class CaptureGraphs:
     -----
     To be run after ``StaticPlanBlockMemory`` and before memory is lowered any further. Parameters of a function beyond
     its attribute ``num_input`` are taken for weights, of which every call passes the same.
+
+    For OpenCL on this machine the runtime of this package has functions of the same kind (``native/replay.cc``): the
+    virtual machine runs the kernels twice, and from then on they are launched without it.
+
+    Parameters
+    ----------
+    target : tvm.target.Target, optional
+        What is compiled for, CUDA by default.
     """
+
+    def __init__(self, target: tvm.target.Target | None = None):
+        self.replayed = target is not None and is_opencl(target)
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass, which is one of TVM's and asks for a permission of its own."""
@@ -47,7 +66,34 @@ class CaptureGraphs:
         if any(_allocates(func) if isinstance(func, tirx.PrimFunc) else _calls_library(func) for func in functions):
             return mod
         with tvm.transform.PassContext(config={"relax.backend.use_cuda_graph": True}):
-            return relax.transform.RewriteCUDAGraph()(mod)
+            if not self.replayed:
+                return relax.transform.RewriteCUDAGraph()(mod)
+            # TVM's pass knows of its own operator that it moves a tensor which stays.
+            captured = relax.transform.RewriteCUDAGraph()(_mapped(mod, ir.Call, _as_operator))
+        return _mapped(_mapped(captured, ir.Call, _as_part), relax.ExternFunc, _replayed)
+
+
+def _mapped(mod: IRModule, kind: type, change: Callable) -> IRModule:
+    """With `change` of all nodes of a kind in the place of them, in functions of the graph."""
+    new = mod.clone()
+    for gvar, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            new.update_func(gvar, tvm_ffi.structural_map(func, (kind, change)))
+    return new
+
+
+def _replayed(extern: relax.ExternFunc) -> relax.ExternFunc:
+    name = str(extern.global_symbol)
+    return relax.ExternFunc(_REPLAYED[name], extern.ty) if name in _REPLAYED else extern
+
+
+def _as_operator(call: ir.Call) -> ir.Call:
+    is_part = isinstance(call.op, relax.ExternFunc) and call.op.global_symbol == PART
+    return relax.BlockBuilder().normalize(relax.op.memory.ensure_zero_offset(call.args[0])) if is_part else call
+
+
+def _as_part(call: ir.Call) -> ir.Call:
+    return part(call.args[0]) if call.op == _MOVES else call
 
 
 def _allocates(func: tirx.PrimFunc) -> bool:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import ir, relax
 
-from ..ir.allocations import Allocation, allocations
+from ..ir.allocations import Allocation, allocations, part
 from ..ir.sizes import ARENA, HELD
 from ..planner.arena import Arena, Block
 from ..planner.arena_search import plan_arena
-from ..target import is_cpu, is_cuda, is_elsewhere, is_opencl, model_of
+from ..target import is_cpu, is_cuda, runs_ours
 
 _MEMORY = relax.op.memory
 _log = logging.getLogger(__name__)
@@ -95,14 +95,10 @@ class _Device:
     largest: int | None = None
 
 
-def _part(tensor: relax.Var) -> ir.Call:
-    return relax.Call(relax.ExternFunc("vm.builtin.smartmem_part"), [tensor], ty_args=[tensor.ty])
-
-
 # TVM's allocator, and kernels in turn, hold to 64 bytes on CPUs, which is a line of cache, and CUDA's allocator to 256.
 # OpenCL's kernels need no more than 128, the length of a double16: they get the same places as CUDA's.
 _CPU, _CUDA = (_Device(alignment, _MEMORY.ensure_zero_offset) for alignment in (64, 256))
-_OPENCL = _Device(256, _part)
+_OPENCL = _Device(256, part)
 
 
 def _device(target: tvm.target.Target | None) -> _Device | None:
@@ -111,8 +107,7 @@ def _device(target: tvm.target.Target | None) -> _Device | None:
         return _CPU
     if is_cuda(target):
         return _CUDA
-    here = is_opencl(target) and not is_elsewhere(target) and not model_of(target)
-    return replace(_OPENCL, largest=_largest_buffer()) if here else None
+    return replace(_OPENCL, largest=_largest_buffer()) if runs_ours(target) else None
 
 
 def _largest_buffer() -> int | None:

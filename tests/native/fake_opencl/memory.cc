@@ -136,6 +136,12 @@ FAKE_EXPORT cl_mem clCreateImage(cl_context context, cl_bitfield flags,
   });
 }
 
+FAKE_EXPORT cl_int clRetainMemObject(cl_mem memory) {
+  return Call(__func__, [&] { ++Find<Memory>(memory)->references; });
+}
+
 FAKE_EXPORT cl_int clReleaseMemObject(cl_mem memory) {
-  return Call(__func__, [&] { Release<Memory>(memory); });
+  return Call(__func__, [&] {
+    if (--Find<Memory>(memory)->references == 0) Release<Memory>(memory);
+  });
 }

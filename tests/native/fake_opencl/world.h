@@ -99,6 +99,7 @@ struct Memory : Object {
   std::shared_ptr<Context> context;
   std::shared_ptr<Storage> storage;
   size_t bytes = 0;  // of a buffer
+  int references = 1;
   uint8_t* data() const { return storage->bytes.get(); }
   bool image = false;
   cl_image_format format{};

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of kernels whose tensors stay where they are (transform/capture_graphs.py): the virtual machine makes their launches
+// twice, and from then on they are made without it. What vm.builtin.cuda_graph.* of TVM's are for CUDA.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/tensor.h>
+#include <tvm/runtime/vm/vm.h>
+
+#include <map>
+#include <memory>
+
+#include "device_api.h"
+#include "recording.h"
+#include "register.h"
+
+namespace smartmem::opencl {
+namespace {
+
+using tvm::ffi::Any;
+using tvm::ffi::AnyView;
+using tvm::ffi::Array;
+using tvm::ffi::ObjectRef;
+using tvm::runtime::vm::VirtualMachine;
+
+// What an entry of a function was called with, what it returned, and its launches.
+struct Run {
+  Array<Any> arguments;  // kept, so that no other tensor gets the place of one of them
+  Any result;
+  std::unique_ptr<Recording> recording;
+};
+
+bool Same(const Array<Any>& one, const Array<Any>& other) {
+  if (one.size() != other.size()) return false;
+  for (size_t i = 0; i < one.size(); ++i) {
+    if (one[i].same_as(other[i])) continue;
+    const auto *a = one[i].as<tvm::ffi::TensorObj>(), *b = other[i].as<tvm::ffi::TensorObj>();
+    if (a == nullptr || b == nullptr || a->data != b->data) return false;
+  }
+  return true;
+}
+
+// Of one virtual machine, which runs on one thread at a time.
+class ReplayNode : public tvm::runtime::vm::VMExtensionNode {
+ public:
+  Any Allocated(VirtualMachine* machine, const ObjectRef& function, int64_t entry) {
+    auto known = allocated_.find(entry);
+    if (known == allocated_.end()) known = allocated_.emplace(entry, Called(machine, function, {})).first;
+    return known->second;
+  }
+
+  Any RunOrReplay(VirtualMachine* machine, const ObjectRef& function, const Array<Any>& arguments, int64_t entry) {
+    Run& run = runs_[entry];
+    Stream& stream = CurrentStream(machine->devices.at(0).device_id);
+    const bool again = run.result != nullptr && Same(run.arguments, arguments);
+    // A stream that keeps times is asked for those of single kernels.
+    if (!again || stream.profiling()) {
+      run = Run{arguments, Called(machine, function, arguments), nullptr};
+    } else if (run.recording == nullptr) {
+      auto recording = std::make_unique<Recording>();
+      {
+        const Recording::Scope scope(recording.get());
+        run.result = Called(machine, function, arguments);
+      }
+      run.recording = std::move(recording);
+    } else if (run.recording->whole()) {
+      run.recording->Launch(stream);
+    } else {
+      run.result = Called(machine, function, arguments);
+    }
+    return run.result;
+  }
+
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("smartmem.opencl.Replay", ReplayNode, tvm::runtime::vm::VMExtensionNode);
+
+ private:
+  static Any Called(VirtualMachine* machine, const ObjectRef& function, const Array<Any>& arguments) {
+    const std::vector<AnyView> views(arguments.begin(), arguments.end());
+    Any result;
+    machine->InvokeClosurePacked(
+        function, tvm::ffi::PackedArgs(views.data(), static_cast<int32_t>(views.size())), &result);
+    return result;
+  }
+
+  std::map<int64_t, Any> allocated_;
+  std::map<int64_t, Run> runs_;
+};
+
+class Replay : public tvm::runtime::vm::VMExtension {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Replay, tvm::runtime::vm::VMExtension, ReplayNode);
+  static Replay Create() { return Replay(tvm::ffi::make_object<ReplayNode>()); }
+};
+
+ReplayNode* ReplayOf(VirtualMachine* machine) {
+  return const_cast<ReplayNode*>(machine->GetOrCreateExtension<Replay>().operator->());
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  if (!FirstOpenCL()) return;
+  tvm::ffi::reflection::GlobalDef()
+      .def_packed("vm.builtin.smartmem_replay.run",
+                  [](tvm::ffi::PackedArgs args, Any* result) {
+                    auto* machine = VirtualMachine::GetContextPtr(args[0]);
+                    *result = ReplayOf(machine)->RunOrReplay(machine, args[1].cast<ObjectRef>(),
+                                                             args[2].cast<Array<Any>>(), args[3].cast<int64_t>());
+                  })
+      .def_packed("vm.builtin.smartmem_replay.allocate", [](tvm::ffi::PackedArgs args, Any* result) {
+        auto* machine = VirtualMachine::GetContextPtr(args[0]);
+        *result = ReplayOf(machine)->Allocated(machine, args[1].cast<ObjectRef>(), args[2].cast<int64_t>());
+      });
+}
+
+}  // namespace
+}  // namespace smartmem::opencl
