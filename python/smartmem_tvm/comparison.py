@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
+from math import log10
+
+import ml_dtypes
 import numpy as np
+
+_AS_FAR = 2.0  # times as far from the exact numbers as the reference is, two ways to round are no fault of either
+_PLAUSIBLE = 10.0  # times what the same operators lose in the model's own types, a reference loses by rounding alone
 
 
 def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float, reference: str = "ONNX Runtime") -> dict:
@@ -26,3 +32,68 @@ def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float, ref
     relative = error / largest if largest else (np.inf if error else 0.0)
     ok = bool(np.array_equal(got, expected)) if exact else error <= atol + rtol * largest
     return {**facts, "ok": ok, "max_abs_err": error, "max_rel_err": relative}
+
+
+def judge_difference(
+    errors: dict,
+    got: np.ndarray,
+    expected: np.ndarray,
+    exact: np.ndarray,
+    rough: np.ndarray,
+    allowed: tuple[float, float],
+    strict: bool = False,
+) -> dict:
+    """Say of an output that differs from the reference's which of the two is off, by a third implementation.
+
+    The output is right if it is within what is allowed of the numbers of the third implementation, in float64 or in the
+    model's types (quantized numbers are rounded to whole ones there as the model says), whatever the reference says;
+    and no worse than the reference if that is as far from float64 and the model itself loses as many digits: then the
+    third implementation, computing in the model's own types, is as far from it too.
+
+    Parameters
+    ----------
+    errors : dict
+        What `compare` found.
+    exact, rough : numpy.ndarray
+        What the third computes in float64, or in whole numbers, and in the model's types.
+    allowed : tuple of float
+        Relative and absolute.
+    strict : bool
+        Being no worse than the reference is not enough.
+
+    Returns
+    -------
+    dict
+        `errors`; if the output is right, or no worse, with ``ok``, a ``reason``, and ``exact``: how far the ``output``
+        and the ``reference`` are from the exact numbers, relative to the largest of them, and ``digits_lost``.
+    """
+    if errors["ok"] or not got.shape == expected.shape == exact.shape == rough.shape or got.dtype != expected.dtype:
+        return errors
+    mine, theirs, own = (_away(each, exact) for each in (got, expected, rough))
+    largest = float(np.max(np.abs(exact.astype(np.float64)), initial=0.0))
+    rtol, atol = (0.0, 0.0) if exact.dtype.kind in "biu" else allowed
+    right = min(mine, _away(got, rough)) <= rtol + (atol / largest if largest else 0.0)
+    rounds = got.dtype.kind not in "biu" or got.dtype.itemsize == 1  # bytes are quantized numbers, others indices
+    alike = rounds and np.isfinite(theirs) and mine <= _AS_FAR * theirs and theirs <= _PLAUSIBLE * own
+    if not right and (strict or not alike):
+        return errors
+    digits, lost = _digits(got.dtype), 0.0
+    if digits and mine:
+        lost = min(max(digits + log10(mine), 0.0), digits)
+    far = f"{mine:.1e} from the exact numbers, ONNX Runtime {theirs:.1e}"
+    word = "right" if right else "no worse"
+    reason = f"{word}: {far}" + (f"; {lost:.1f} of {digits:.1f} digits lost" if digits else "")
+    facts = {"output": mine, "reference": theirs, "digits_lost": round(lost, 1)}
+    return {**errors, "ok": True, "reason": reason, "exact": facts}
+
+
+def _away(array: np.ndarray, exact: np.ndarray) -> float:
+    """The largest error, relative to the largest magnitude of `exact`."""
+    return compare(array.astype(np.float64), exact.astype(np.float64), 0.0, 0.0)["max_rel_err"]
+
+
+def _digits(dtype: np.dtype) -> float:
+    """Decimal digits of a floating type; 0 for others."""
+    if dtype.kind in "biu":
+        return 0.0
+    return -log10(float(ml_dtypes.finfo(dtype).eps) / 2)

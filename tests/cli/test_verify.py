@@ -11,6 +11,7 @@ from onnx import helper
 from smartmem_tvm import light
 from smartmem_tvm.cli.verify import usual_tolerance
 from smartmem_tvm.deploy.compiled import Compiled
+from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import read_model, run_onnxruntime
 from torch_stand_in import SAVED, Program, Tensor, install
 
@@ -86,6 +87,7 @@ def test_model_that_onnxruntime_refuses(smartmem, model_path, monkeypatch):
         raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED")
 
     monkeypatch.setattr("onnxruntime.InferenceSession", refuse)
+    monkeypatch.setattr("smartmem_tvm.frontend.helper.serving", True)  # a fork of this process has what was set
     outcome = smartmem("verify", model_path)
     assert outcome.code == 2
     assert f"ONNX Runtime cannot run {model_path}" in outcome.err and "NOT_IMPLEMENTED" in outcome.err
@@ -147,3 +149,106 @@ def test_infinite_errors_are_null_in_json(smartmem, model_path, monkeypatch):
     outcome = smartmem("verify", model_path, "--json")
     assert outcome.code == 1
     assert outcome.data["max_abs_err"] is None and outcome.data["outputs"]["y"]["max_rel_err"] is None
+
+
+def cancelling(path):
+    """A sum whose terms are 100,000 times as large as it is: float32 loses four digits, in any order."""
+    random = np.random.default_rng(3)
+    weight = random.standard_normal((1, 2048)).astype("float32") * 1e5
+    weight = np.concatenate([weight, -weight + random.standard_normal((1, 2048)).astype("float32")], axis=1)
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["xx"], axis=1),
+        helper.make_node("Mul", ["xx", "w"], ["p"]),
+        helper.make_node("ReduceSum", ["p", "axes"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    kept = [onnx.numpy_helper.from_array(each, name) for each, name in ((weight, "w"), (np.array([1]), "axes"))]
+    graph = helper.make_graph(nodes, "g", [value("x", 1, [8, 2048])], [value("y", 1, [8, 1])], kept)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_digits_that_any_order_of_a_sum_loses_are_named(smartmem, tmp_path):
+    path = cancelling(tmp_path / "m.onnx")
+    outcome = smartmem("verify", path, "--json")
+    assert outcome.code == 0, outcome.out
+    exact = outcome.data["outputs"]["y"]["exact"]
+    assert exact["output"] > 1e-4 and exact["output"] <= 2 * exact["reference"] and exact["digits_lost"] > 3
+    outcome = smartmem("verify", path)
+    text = " ".join(outcome.out.split())
+    assert outcome.code == 0 and "no worse" in text and "of 7.2 digits lost" in text and "Right within" in text
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.01, 1)])
+def test_a_reference_that_saturates_is_not_believed(smartmem, model_path, monkeypatch, factor, code):
+    """It is off by 1 %: what is right passes, and what is off otherwise does not."""
+    import smartmem_tvm.frontend as frontend
+
+    def saturated(model, arrays):
+        return [y * np.float32(0.99) for y in run_onnxruntime(model, arrays)]
+
+    run = Compiled.run
+    monkeypatch.setattr(frontend, "run_reference", saturated)
+    monkeypatch.setattr(Compiled, "run", lambda self, *inputs: [y * np.float32(factor) for y in run(self, *inputs)])
+    outcome = smartmem("verify", model_path, "--json")
+    assert outcome.code == code, outcome.out
+    assert ("exact" in outcome.data["outputs"]["y"]) == (code == 0)
+
+
+def test_a_quantized_product_is_right_as_onnx_rounds_it(smartmem, tmp_path, monkeypatch):
+    """In float64 other numbers may be halfway between two whole ones."""
+    import smartmem_tvm.frontend as frontend
+
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"]),
+        helper.make_node("Cast", ["i"], ["c"], to=1),
+        helper.make_node("Mul", ["c", "s"], ["y"]),
+    ]
+    value, random = helper.make_tensor_value_info, np.random.default_rng(0)
+    kept = [onnx.numpy_helper.from_array(random.integers(-128, 128, (64, 32)).astype("int8"), "w")]
+    graph = helper.make_graph(nodes, "g", [value("x", 1, [2, 9, 64])], [value("y", 1, [2, 9, 32])], kept)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    assert smartmem("verify", tmp_path / "m.onnx").code == 0
+    monkeypatch.setattr(
+        frontend, "run_reference", lambda *given: [y * np.float32(0.8) for y in run_onnxruntime(*given)]
+    )
+    outcome = smartmem("verify", tmp_path / "m.onnx", "--json")
+    assert outcome.code == 0 and outcome.data["outputs"]["y"]["reason"].startswith("right"), outcome.out
+
+
+def test_a_crash_of_onnxruntime_is_a_refusal(smartmem, tmp_path):
+    """A division that overflows is a signal to its process."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Div", ["a", "b"], ["y"])],
+        "g",
+        [value("a", 7, [2]), value("b", 7, [2])],
+        [value("y", 7, [2])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    np.savez(tmp_path / "i.npz", a=np.full(2, -(2**63)), b=np.full(2, -1))
+    outcome = smartmem("verify", tmp_path / "m.onnx", "--input", tmp_path / "i.npz")
+    assert outcome.code == 2 and "ONNX Runtime cannot run" in outcome.err and "it ended with -8" in outcome.err
+
+
+def test_a_branch_that_does_not_fit_is_left_to_the_users_file(tmp_path):
+    """With its sizes fixed ONNX Runtime refuses the graph, of which it would never take that branch."""
+    value = helper.make_tensor_value_info
+
+    def branch(weight):
+        node = helper.make_node("MatMul", ["x", weight], [weight + "y"])
+        return helper.make_graph([node], weight, [], [value(weight + "y", 1, ["n", 2])])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("three"), else_branch=branch("five"))
+    kept = [onnx.numpy_helper.from_array(np.ones((n, 2), "float32"), name) for n, name in ((3, "three"), (5, "five"))]
+    graph = helper.make_graph(
+        [node], "g", [value("x", 1, ["n", "k"]), value("c", 9, [])], [value("y", 1, ["n", 2])], kept
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    arrays = {"x": np.ones((4, 3), "float32"), "c": np.array(True)}
+    (found,) = run_onnxruntime(read_model(tmp_path / "m.onnx", {"x": (4, 3)}), arrays)
+    assert np.array_equal(found, np.full((4, 2), 3))
+    with pytest.raises(UserError, match="ONNX Runtime cannot run"):  # a model in memory has no file
+        run_onnxruntime(read_model(model, {"x": (4, 3)}), arrays)

@@ -44,7 +44,13 @@ from smartmem_tvm.frontend.batch import rebatch
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.operators import unsupported_operators
 from smartmem_tvm.frontend.prepare import changed
-from smartmem_tvm.frontend.reference import onnxruntime_session, reference_name, run_onnxruntime, run_reference
+from smartmem_tvm.frontend.reference import (
+    onnxruntime_session,
+    reference_name,
+    run_exactly,
+    run_onnxruntime,
+    run_reference,
+)
 from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
 from smartmem_tvm.frontend.torch_program import from_torch
 from smartmem_tvm.frontend.torch_sizes import check_sizes
@@ -62,6 +68,7 @@ __all__ = [
     "output_names",
     "read_model",
     "reference_name",
+    "run_exactly",
     "run_onnxruntime",
     "run_reference",
     "unsupported_operators",

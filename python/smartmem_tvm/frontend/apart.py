@@ -50,7 +50,7 @@ def _of_bytes(function: Callable, model: bytes, arguments: tuple) -> bytes:
     return function(onnx.ModelProto.FromString(model), *arguments).SerializeToString()
 
 
-def apart(function: Callable, *arguments, seconds: float, memory: int) -> Any:
+def apart(function: Callable, *arguments, seconds: float, memory: int | None) -> Any:
     """Return what a function returns in a process of its own, a fork of `helper`.
 
     On a system without forks, and in a program that is no Python interpreter, it is called here.
@@ -61,8 +61,8 @@ def apart(function: Callable, *arguments, seconds: float, memory: int) -> Any:
         Of a module that imports nothing of TVM; its arguments and what it returns are picklable.
     seconds : float
         After which it is stopped.
-    memory : int
-        Bytes that it may take.
+    memory : int, optional
+        Bytes that it may take; None: as many as there are.
 
     Raises
     ------

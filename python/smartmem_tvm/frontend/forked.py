@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 import faulthandler
+import mmap
 import os
 import pickle
 import signal
+import struct
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 from smartmem_tvm.errors import UserError
 
 _PAUSE_SECONDS = 0.002
+_ALIGNMENT = 64  # bytes; vector instructions count on it
 _VALUE, _REFUSED, _FAILED, _NO_MEMORY = range(4)
 
 
@@ -32,8 +35,37 @@ def file_in_memory() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
+def write(content: object, file: IO[bytes]) -> None:
+    """Write an object into an empty file, its arrays where `read` finds them without a copy."""
+    arrays: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(content, protocol=5, buffer_callback=arrays.append)
+    raws = [each.raw() for each in arrays]
+    sizes = struct.pack(f"<{len(raws) + 2}Q", len(raws), len(head), *(raw.nbytes for raw in raws))
+    for part in (sizes, head, *raws):
+        file.write(part)
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+    file.flush()
+
+
+def read(file: IO[bytes]) -> Any:
+    """What `write` wrote; arrays are views of the file's pages, of which a write makes copies of its own."""
+    pages = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    count, head = struct.unpack_from("<2Q", pages)
+    sizes = (head, *struct.unpack_from(f"<{count}Q", pages, 16))
+    at, parts = -(-8 * (count + 2) // _ALIGNMENT) * _ALIGNMENT, []
+    for size in sizes:
+        parts.append(memoryview(pages)[at : at + size])
+        at += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
 def run_forked(
-    function: Callable, arguments: tuple, seconds: float, memory: int, answer: IO[bytes], wanted: Callable[[], bool]
+    function: Callable,
+    arguments: tuple,
+    seconds: float,
+    memory: int | None,
+    answer: IO[bytes],
+    wanted: Callable[[], bool],
 ) -> None:
     """Call a function for what it returns, which is written into a file; see `outcome`.
 
@@ -41,7 +73,7 @@ def run_forked(
     ----------
     seconds : float
         After which it is stopped.
-    memory : int
+    memory : int, optional
         Bytes that it may take, beyond those of this process.
     answer : file
         Gets what came of it.
@@ -73,8 +105,7 @@ def outcome(answer: IO[bytes]) -> Any:
     RuntimeError
         With the traceback of any other error of the function.
     """
-    answer.seek(0)
-    kind, value = pickle.load(answer)
+    kind, value = read(answer)
     if kind == _REFUSED:
         raise UserError(value)
     if kind == _FAILED:
@@ -84,7 +115,7 @@ def outcome(answer: IO[bytes]) -> Any:
     return value
 
 
-def _run(function: Callable, arguments: tuple, memory: int, answer: IO[bytes]) -> None:
+def _run(function: Callable, arguments: tuple, memory: int | None, answer: IO[bytes]) -> None:
     """Ends the process, without what others have registered for its end."""
     import resource
 
@@ -93,10 +124,9 @@ def _run(function: Callable, arguments: tuple, memory: int, answer: IO[bytes]) -
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with at_most(memory):
+        with at_most(memory) if memory is not None else nullcontext():
             found = _called(function, arguments)
-        pickle.dump(found, answer)
-        answer.flush()
+        write(found, answer)
         status = 0
     finally:
         os._exit(status)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import pickle
 import select
 import signal
 import socket
@@ -28,7 +27,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from smartmem_tvm.frontend.forked import Stopped, file_in_memory, outcome, run_forked
+from smartmem_tvm.frontend.forked import Stopped, file_in_memory, outcome, read, run_forked, write
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ sys.modules[package.__name__] = package
 from smartmem_tvm.frontend.helper import serve
 serve(int(sys.argv[1]))
 """
-_IMPORTS = ("onnx.reference", "onnxruntime", "smartmem_tvm.frontend.control_flow", "smartmem_tvm.frontend.prepare")
+_IMPORTS = ("onnx.reference", "onnxruntime", "smartmem_tvm.frontend.prepare", "smartmem_tvm.frontend.reference_run")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _TRIES = 2  # the system may have killed the helper for its memory
 
@@ -78,7 +77,7 @@ _helper: _Helper | None = None
 _lock = threading.Lock()  # of `_helper` and its socket
 
 
-def ask(function: Callable, arguments: tuple, seconds: float, memory: int) -> Any:
+def ask(function: Callable, arguments: tuple, seconds: float, memory: int | None) -> Any:
     """What a function returns in a fork of the helper, or of this process if it is one.
 
     Parameters
@@ -102,9 +101,7 @@ def ask(function: Callable, arguments: tuple, seconds: float, memory: int) -> An
             run_forked(function, arguments, seconds, memory, answer, lambda: True)
             return outcome(answer)
         with file_in_memory() as work:
-            pickle.dump((function, arguments, seconds, memory), work)
-            work.flush()
-            del arguments
+            write((function, arguments, seconds, memory), work)
             said = _done(work.fileno(), answer.fileno())
         if said:
             raise Stopped(said)
@@ -191,8 +188,7 @@ def _attend(work: int, answer: int, status: int) -> None:
         client = socket.socket(fileno=status)
         try:
             with os.fdopen(work, "rb") as file:
-                file.seek(0)
-                given = pickle.load(file)
+                given = read(file)
             with os.fdopen(answer, "w+b") as found:
                 run_forked(*given, found, lambda: not select.select([client], [], [], 0)[0])
             client.sendall(_WELL.encode())

@@ -58,6 +58,8 @@ class Model:
         What torch's exporter has made the model of.
     values : mapping
         Inputs that are constants of `proto` since somebody gave them a value: name -> array.
+    path : Path or None
+        The file that it is, as any other program reads it.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Model:
     weights: Weights
     program: ExportedProgram | None = None
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    path: Path | None = None
 
     @property
     def inputs(self) -> Spec:
@@ -106,7 +109,7 @@ def read(source: str | PathLike | onnx.ModelProto) -> Model:
     refuse_more_than_memory(weights, name)
     proto = light.without_data(given, weights)
     _complete(proto, folder, recipes, weights, name)
-    return Model(name, proto, weights)
+    return Model(name, proto, weights, path=None if in_memory or recipes else Path(source))
 
 
 def _large(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

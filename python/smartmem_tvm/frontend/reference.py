@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -12,6 +13,8 @@ import onnx
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import reference_run
+from smartmem_tvm.frontend.apart import Stopped, apart
 from smartmem_tvm.frontend.onnx_file import Model, one_line
 from smartmem_tvm.frontend.torch_reference import run_torch
 from smartmem_tvm.frontend.without_bfloat16 import has_bfloat16, without_bfloat16
@@ -19,6 +22,9 @@ from smartmem_tvm.frontend.without_bfloat16 import has_bfloat16, without_bfloat1
 if TYPE_CHECKING:
     import onnxruntime
 
+_log = logging.getLogger(__name__)
+
+_SECONDS = 3600  # of an inference
 _QUIET = 4  # ONNX Runtime's level "fatal"
 # Of these the numbers depend on the threads: each takes a scale for its share of the batch.
 _BY_THREADS = frozenset(("DynamicQuantizeLSTM",))
@@ -65,29 +71,73 @@ def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = F
 
 
 def run_onnxruntime(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return what ONNX Runtime computes, in little memory (see `onnxruntime_session`, ``lean``).
+    """Return what ONNX Runtime computes, in a process of its own and in little memory (`reference_run`).
 
     What is bfloat16 in a model it computes in float32; the outputs that are bfloat16 are rounded to it at the end.
+    Where it refuses the model with its sizes fixed, it is given the file as it is.
 
     Raises
     ------
     UserError
-        If ONNX Runtime refuses the model or the input.
+        If ONNX Runtime refuses the model or the input, or crashes.
     """
     wide = has_bfloat16(model.proto)
-    threads = 1 if any(node.op_type in _BY_THREADS for node in walk.nodes(model.proto.graph)) else None
-    session = onnxruntime_session(without_bfloat16(model) if wide else model, threads, lean=True)
+    given = {name: array.astype(np.float32) if _is_bfloat16(array) else array for name, array in arrays.items()}
+    graph = _graph_of(without_bfloat16(model) if wide else model)
+    threads = 1 if any(node.op_type in _BY_THREADS for node in walk.nodes(model.proto.graph)) else 0
     try:
-        given = {name: array.astype(np.float32) if _is_bfloat16(array) else array for name, array in arrays.items()}
-        outputs = session.run(None, given)
-    except Exception as err:
-        raise _refusal(model, err) from err
+        outputs = _apart(reference_run.run_graph, *graph, given, threads)
+    except (Stopped, UserError, RuntimeError) as err:
+        outputs = None if wide else _by_file(model, given, threads)
+        if outputs is None:
+            raise _refusal(model, err) from err
     stated = [value.type.tensor_type.elem_type for value in model.proto.graph.output]
     bfloat16 = onnx.TensorProto.BFLOAT16
     return [
         array.astype(ml_dtypes.bfloat16) if kind == bfloat16 else array
         for array, kind in zip(outputs, stated, strict=True)
     ]
+
+
+def run_exactly(model: Model, arrays: Mapping[str, np.ndarray]) -> tuple[list, list] | None:
+    """Return what ONNX's own implementation computes, in doubles and in the model's types; None if it cannot.
+
+    It is slow, and has no operators of other domains. What it cannot compute in doubles it does in the model's types.
+    """
+    found = []
+    for in_doubles in (False, True):
+        try:
+            found.insert(0, _apart(reference_run.run_plainly, *_graph_of(model), dict(arrays), in_doubles))
+        except (Stopped, UserError, RuntimeError) as err:
+            _log.info("ONNX's implementation does not compute %s: %s", model.name, one_line(err))
+            if not found:
+                return None
+    return found[0], found[-1]
+
+
+def _apart(function: Callable, *arguments) -> list[np.ndarray]:
+    return apart(function, *arguments, seconds=_SECONDS, memory=None)
+
+
+def _by_file(model: Model, arrays: Mapping[str, np.ndarray], threads: int) -> list[np.ndarray] | None:
+    if model.path is None:
+        return None
+    try:
+        return _apart(reference_run.run_file, str(model.path), {**arrays, **model.values}, threads)
+    except (Stopped, UserError, RuntimeError) as err:
+        _log.info("ONNX Runtime refuses the file as it is, too: %s", one_line(err))
+        return None
+
+
+def _graph_of(model: Model) -> tuple[bytes, dict]:
+    """A model for another process: its graph, and its weights or where they are."""
+    proto, names = _with_external_weights(model)
+    weights = {}
+    for name in names:
+        weight = model.weights.all[name]
+        there = weight.place and (str(weight.place[0]), str(weight.dtype), weight.place[1], weight.shape)
+        weights[name] = there or model.weights.array(name)
+    return proto.SerializeToString(), weights
 
 
 def _is_bfloat16(array: np.ndarray) -> bool:

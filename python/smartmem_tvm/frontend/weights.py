@@ -31,11 +31,14 @@ class Weight:
         Of its values.
     load
         Reads, maps or draws the values.
+    place : tuple, optional
+        The file that has them, and the byte at which they begin there.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     load: Callable[[], tvm.runtime.Tensor]
+    place: tuple[Path, int] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -116,7 +119,7 @@ def mapped(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> 
         array = np.memmap(path, dtype, "c", offset, shape) if prod(shape) else np.empty(shape, dtype)
         return as_tensor(array)
 
-    return Weight(shape, dtype, load)
+    return Weight(shape, dtype, load, (path, offset))
 
 
 def stored(tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype) -> Weight:

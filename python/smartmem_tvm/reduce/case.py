@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-_QUIET = 4  # ONNX Runtime's level "fatal"
+from ..frontend.exact_onnxruntime import session_options
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,7 @@ def _run(case: Case, names: Sequence[str]) -> dict[str, np.ndarray]:
     model.CopyFrom(case.model)
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options = session_options(onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     taken = {each.name for each in session.get_inputs()}
     feeds = {name: array for name, array in case.arrays.items() if name in taken}
