@@ -41,10 +41,13 @@ def reference(model: onnx.ModelProto, inputs: dict, threads: int = 0) -> list[np
     return [np.asarray(each) for each in session.run(None, inputs)]
 
 
-def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0, threads=0, least=1e-30) -> None:
-    """Compare; integers must be equal, floats within a tolerance of the largest, or of `least` if that is more."""
+def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0, threads=0, least=1e-30, wanted=None) -> None:
+    """Compare; integers must be equal, floats within a tolerance of the largest, or of `least` if that is more.
+
+    `wanted` is what a definition says, in numpy, where ONNX Runtime has no kernel.
+    """
     model = model_of(nodes, inputs, outputs, constants, opset)
-    wanted = reference(model, inputs, threads)
+    wanted = reference(model, inputs, threads) if wanted is None else wanted
     for value, array in zip(model.graph.output, wanted):
         value.type.tensor_type.shape.SetInParent()
         value.type.tensor_type.shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=size) for size in array.shape)
@@ -54,6 +57,14 @@ def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0, threa
             np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(np.abs(want).max(initial=0), least))
         else:
             np.testing.assert_array_equal(got, want)
+
+
+def check_contrib(op, inputs, outputs, constants=None, names=None, tolerance=3e-6, wanted=None, opset=21, **attributes):
+    """One operator of ONNX Runtime's; an input called ``_`` is left out, and they are in their order by default."""
+    names = names.split() if names else [*inputs, *(constants or {})]
+    names = ["" if name == "_" else name for name in names]
+    node = helper.make_node(op, names, list(outputs), domain=RUNTIME, **attributes)
+    check([node], inputs, outputs, constants, opset, tolerance, threads=1, wanted=wanted)
 
 
 def integers(random: np.random.Generator, dtype: str, shape=()) -> np.ndarray:

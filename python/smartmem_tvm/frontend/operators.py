@@ -13,6 +13,7 @@ from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend import undecided
 from smartmem_tvm.frontend.control_flow import RESOLVED
 from smartmem_tvm.frontend.converters import CONVERTERS
+from smartmem_tvm.frontend.converters.contrib_refused import reason
 from smartmem_tvm.frontend.prepare import Known
 
 # TVM finds a converter by the operator's name alone. These names of its table mean operators of the domain
@@ -62,11 +63,14 @@ def refuse_unsupported(model: onnx.ModelProto, name: str) -> None:
     by_operator: dict[str, list[str]] = defaultdict(list)
     for operator, node in unsupported_operators(model):
         by_operator[operator].append(node)
-    if by_operator:
-        listing = "; ".join(
-            f"{each} ({', '.join(dict.fromkeys(nodes))})" for each, nodes in sorted(by_operator.items())
-        )
-        raise UserError(
-            f"{name} uses operators that the ONNX importer of TVM {TVM_PINS['apache-tvm']} does not have: "
-            f"{listing}; {_remedy(model, by_operator)}."
-        )
+    if not by_operator:
+        return
+    listing = "; ".join(
+        f"{each} ({', '.join(dict.fromkeys(nodes))})" + (f": {why}" if (why := reason(each)) else "")
+        for each, nodes in sorted(by_operator.items())
+    )
+    remedy = "" if all(map(reason, by_operator)) else f"; {_remedy(model, by_operator)}"
+    raise UserError(
+        f"{name} uses operators that the ONNX importer of TVM {TVM_PINS['apache-tvm']} does not have: "
+        f"{listing}{remedy}."
+    )

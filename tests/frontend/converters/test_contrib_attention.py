@@ -4,7 +4,7 @@ import pytest
 from onnx import helper
 
 import smartmem_tvm as sm
-from against_onnxruntime import RUNTIME, check, model_of
+from against_onnxruntime import RUNTIME, check, model_of, reference
 
 BATCH, ROWS, HEADS, SIZE = 2, 5, 4, 8
 WIDTH = HEADS * SIZE
@@ -84,8 +84,10 @@ def test_multi_head_attention(names):
 
 
 def test_multi_head_attention_of_heads():
+    """Of which nothing is added to: a bias is the queries' then."""
     arrays = {"q": APART["q"], "k": _floats(BATCH, HEADS, KEYS, SIZE), "v": _floats(BATCH, HEADS, KEYS, SIZE, seed=1)}
     _check("MultiHeadAttention", "q k v", arrays, num_heads=HEADS)
+    _check("MultiHeadAttention", "q k v b", arrays | {"b": _floats(3 * WIDTH)}, num_heads=HEADS)
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
@@ -174,10 +176,51 @@ def test_group_query_attention_of_one_tensor_and_with_a_bias():
     _check("GroupQueryAttention", names, arrays, ["total", *TABLES], "y key value", do_rotary=1, **options)
 
 
+SINKS = {"sink": {}, "smooth": {"smooth_softmax": 1}, "sink, cap and window": {"softcap": 3.0, "local_window_size": 2}}
+
+
+@pytest.mark.parametrize("kind", [*SINKS, "not causal"])
+@pytest.mark.parametrize("cache", CACHES)
+def test_sinks_and_rows_that_look_ahead(cache, kind):
+    rows, before, total, lengths = CACHES[cache]
+    arrays = _grouped(len(lengths), rows, before, total, lengths) | {"sinks": _floats(HEADS)}
+    names = (
+        ("q k v pk pv" if before else "q k v _ _") + " lengths total _ _ _ _ " + ("sinks" if "sink" in kind else "_")
+    )
+    options = {"num_heads": HEADS, "kv_num_heads": GROUPS, **SINKS.get(kind, {"causal": 0})}
+    _check("GroupQueryAttention", names, arrays, ["total", "lengths"], "y key value", **options)
+
+
+@pytest.mark.parametrize("epsilons", [{}, {"qk_norm_epsilon": 0.1}, {"q_norm_epsilon": 0.2, "k_norm_epsilon": 0.3}])
+def test_normalized_queries_and_keys_are_those_of_nodes_before(epsilons):
+    """ONNX Runtime has no kernel for it on a CPU: the same network in nodes is what it is compared with."""
+    arrays = _grouped(2, 5, 0, 5, [4, 4]) | {"qn": _floats(LARGE, seed=8), "kn": _floats(LARGE, seed=9)}
+    both = epsilons.get("qk_norm_epsilon", 1e-6)
+
+    def normalized(name, heads, key):
+        x = arrays[name].reshape(2, 5, heads, LARGE).astype("float64")
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilons.get(f"{key}_norm_epsilon", both)) * arrays[f"{key}n"]
+        return x.reshape(arrays[name].shape).astype("float32")
+
+    plain = arrays | {"q": normalized("q", HEADS, "q"), "k": normalized("k", GROUPS, "k")}
+    options, results = {"num_heads": HEADS, "kv_num_heads": GROUPS}, {"y": "float32"}
+    names = ["q", "k", "v", "", "", "lengths", "total"]
+    inputs = {name: plain[name] for name in (*"qkv", "lengths")}
+    node = helper.make_node("GroupQueryAttention", names, ["y"], domain=RUNTIME, **options)
+    wanted = reference(model_of([node], inputs, results, {"total": arrays["total"]}), inputs)
+    node = helper.make_node(
+        "GroupQueryAttention", [*names, *[""] * 7, "qn", "kn"], ["y"], domain=RUNTIME, **options, **epsilons
+    )
+    constants = {name: arrays[name] for name in ("total", "qn", "kn")}
+    check([node], inputs | {name: arrays[name] for name in "qk"}, results, constants, tolerance=CLOSE, wanted=wanted)
+
+
 @pytest.mark.parametrize(
     ("attributes", "constants", "reason"),
     [
-        ({"smooth_softmax": 1}, ["total"], "smooth_softmax"),
+        ({"sliding_window_cache": 1}, ["total"], "sliding_window_cache is 1"),
+        ({"k_quant_type": "PER_TENSOR"}, ["total"], "k_quant_type is PER_TENSOR"),
+        ({"of_tomorrow": 1}, ["total"], "of_tomorrow is one that this version does not know"),
         ({}, [], "total_sequence_length is known at run time only"),
     ],
 )

@@ -54,8 +54,8 @@ def test_operators_of_two_tensors(dtype):
 
 
 def test_what_has_no_converter_is_refused_by_name():
-    node = helper.make_node("QAttention", ["x", "x", "x", "x"], ["y"], domain=RUNTIME, name="quantized", num_heads=1)
-    with pytest.raises(sm.UserError, match=r"com\.microsoft\.QAttention \(quantized\)"):
+    node = helper.make_node("BeamSearch", ["x", "x", "x", "x"], ["y"], domain=RUNTIME, name="quantized")
+    with pytest.raises(sm.UserError, match=r"com\.microsoft\.BeamSearch \(quantized\)"):
         sm.from_onnx(model_of([node], {"x": np.zeros((2, 2), "float32")}, {"y": ("float32", (2, 2))}))
 
 

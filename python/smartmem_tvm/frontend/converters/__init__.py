@@ -17,6 +17,16 @@ from smartmem_tvm.frontend.converters import (
     contrib,
     contrib_attention,
     contrib_bits,
+    contrib_channels_last,
+    contrib_decoder,
+    contrib_experts,
+    contrib_gates,
+    contrib_movement,
+    contrib_norms,
+    contrib_packed,
+    contrib_positions,
+    contrib_products,
+    contrib_quantized,
     contrib_rotary,
     detection,
     elementwise,
@@ -34,6 +44,7 @@ from smartmem_tvm.frontend.converters import (
     signal,
     windows,
 )
+from smartmem_tvm.frontend.converters.contrib_parts import guarded
 from smartmem_tvm.frontend.converters.node import Node
 
 __all__ = ["CONVERTERS", "Node"]
@@ -48,6 +59,16 @@ _FAMILIES = (
     contrib,
     contrib_attention,
     contrib_bits,
+    contrib_channels_last,
+    contrib_decoder,
+    contrib_experts,
+    contrib_gates,
+    contrib_movement,
+    contrib_norms,
+    contrib_packed,
+    contrib_positions,
+    contrib_products,
+    contrib_quantized,
     contrib_rotary,
     detection,
     elementwise,
@@ -66,4 +87,4 @@ _FAMILIES = (
     windows,
 )
 
-CONVERTERS = {name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()}
+CONVERTERS = {name: guarded(name, convert) for family in _FAMILIES for name, convert in family.CONVERTERS.items()}

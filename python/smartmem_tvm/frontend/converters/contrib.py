@@ -6,6 +6,8 @@ Each becomes the plain operators that it was made of, so that the passes see wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from tvm import relax
 
@@ -86,30 +88,46 @@ def simplified_layer_normalization(node: Node) -> relax.Expr:
 
 
 def embed_layer_normalization(node: Node) -> relax.Expr:
-    """com.microsoft.EmbedLayerNormalization: rows of tables for words, places and segments, summed and normalized.
+    """com.microsoft.EmbedLayerNormalization: rows of tables for words, places and segments, summed and normalized."""
+    ids, segments, words, places, segment_table, gamma, beta, mask, position_ids = (node.input(at) for at in range(9))
+    tables = [
+        None if table is None else lambda indices, table=table: node.call("Gather", table, indices, axis=0)
+        for table in (words, places, segment_table)
+    ]
+    return embedded(node, ids, segments, tables, gamma, beta, mask, position_ids)
 
-    Also gives how many numbers of each row of the mask are 1, and the sum.
+
+def embedded(
+    node: Node,
+    ids: relax.Expr,
+    segments: relax.Expr | None,
+    tables: list[Callable[[relax.Expr], relax.Expr] | None],
+    gamma: relax.Expr,
+    beta: relax.Expr,
+    mask: relax.Expr | None,
+    position_ids: relax.Expr | None,
+) -> relax.Expr:
+    """The normalized sum of rows, how many numbers of each row of the mask are 1, and the sum.
+
+    Parameters
+    ----------
+    tables
+        From indices to the rows of words, places and segments.
     """
-    ids, segments, words, places, segment_table, gamma, beta = node.inputs[:7]
-    mask, position_ids = node.input(7), node.input(8)
+    words, places, kinds = tables
     batch, length = shape_of(ids)
     if position_ids is None:
         position_ids = constant(np.arange(length).reshape(1, length), "int32")
-    total = node.emit(relax.op.add(_rows(node, words, ids), _rows(node, places, position_ids)))
+    total = node.emit(relax.op.add(words(ids), places(position_ids)))
     if segments is not None:
-        total = node.emit(relax.op.add(total, _rows(node, segment_table, segments)))
-    epsilon = node.attrs.get("epsilon", 1e-12)
-    result = node.call("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)
+        total = node.emit(relax.op.add(total, kinds(segments)))
+    result = node.call("LayerNormalization", total, gamma, beta, axis=-1, epsilon=node.attrs.get("epsilon", 1e-12))
     if mask is None:
         count = constant(np.zeros(batch), "int32")
     else:
         ones = node.emit(relax.op.astype(relax.op.equal(mask, constant(1, dtype_of(mask))), "int32"))
         count = node.emit(relax.op.sum(ones, 1))
-    return relax.Tuple([result, count, total][: max(node.outputs, 2)])
-
-
-def _rows(node: Node, table: relax.Expr, indices: relax.Expr) -> relax.Expr:
-    return node.call("Gather", table, indices, axis=0)
+    return relax.Tuple([result, count, total][: node.outputs]) if node.outputs > 1 else result
 
 
 def fused_mat_mul(node: Node) -> relax.Expr:
@@ -146,11 +164,13 @@ _ACTIVATIONS = {
     "Relu": (),
     "Sigmoid": (),
     "Softplus": (),
+    "Softsign": (),
     "Tanh": (),
+    "ThresholdedRelu": ("alpha",),
 }
 
 
-def _activated(node: Node, x: relax.Expr, numbers: tuple[float, ...]) -> relax.Expr:
+def activated(node: Node, x: relax.Expr, numbers: tuple[float, ...]) -> relax.Expr:
     """What the attribute ``activation`` makes of a result."""
     name = node.text("activation")
     if name not in _ACTIVATIONS:
@@ -165,14 +185,14 @@ def fused_gemm(node: Node) -> relax.Expr:
     """com.microsoft.FusedGemm: Gemm and an activation."""
     kept = {key: node.attrs[key] for key in ("alpha", "beta", "transA", "transB") if key in node.attrs}
     numbers = [node.attrs[key] for key in ("activation_alpha", "activation_beta") if key in node.attrs]
-    return _activated(node, node.call("Gemm", *node.inputs, **kept), tuple(numbers))
+    return activated(node, node.call("Gemm", *node.inputs, **kept), tuple(numbers))
 
 
 def fused_conv(node: Node) -> relax.Expr:
     """com.microsoft.FusedConv: Conv, the sum with a fourth input, and an activation."""
     kept = {key: value for key, value in node.attrs.items() if not key.startswith(("activation", "tvm_custom"))}
     result = _plus(node, node.call("Conv", *node.inputs[:3], **kept), node.input(3))
-    return _activated(node, result, tuple(node.attrs.get("activation_params", ())))
+    return activated(node, result, tuple(node.attrs.get("activation_params", ())))
 
 
 CONVERTERS = {

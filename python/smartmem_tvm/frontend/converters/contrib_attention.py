@@ -9,6 +9,7 @@ All become a product, a softmax and a product, over heads::
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from tvm import relax
@@ -23,22 +24,37 @@ _Bias = relax.Expr | None
 def attention(node: Node) -> relax.Expr:
     """com.microsoft.Attention: the projections of queries, keys and values are part of it."""
     x, weights, bias, mask, past, score_bias = (node.input(position) for position in range(6))
-    if node.attrs.get("past_present_share_buffer", 0) or node.input(6) is not None:
+    if node.input(6) is not None:
+        raise ValueError("its past and its present share a buffer, and here each tensor has its own")
+    product = node.emit(relax.op.matmul(x, weights))
+    product = product if bias is None else node.emit(relax.op.add(product, bias))
+    sizes = list(node.attrs.get("qkv_hidden_sizes", [shape_of(weights)[1] // 3] * 3))
+    return attention_of(node, product, sizes, mask, past, score_bias)
+
+
+def attention_of(
+    node: Node, product: relax.Expr, sizes: Sequence[int], mask: _Bias, past: _Bias, score_bias: _Bias
+) -> relax.Expr:
+    """Attention behind its projections, [batch, rows, queries and keys and values], whose widths are `sizes`.
+
+    Parameters
+    ----------
+    past
+        [2, batch, heads, keys, size]: keys and values that come before the new ones.
+    """
+    if node.attrs.get("past_present_share_buffer", 0):
         raise ValueError("its past and its present share a buffer, and here each tensor has its own")
     if node.attrs.get("do_rotary", 0):
         raise ValueError("it rotates without tables (do_rotary); export RotaryEmbedding nodes instead")
-    sizes = list(node.attrs.get("qkv_hidden_sizes", [shape_of(weights)[1] // 3] * 3))
-    product = node.emit(relax.op.matmul(x, weights))
-    product = product if bias is None else node.emit(relax.op.add(product, bias))
     ends = [sizes[0], sizes[0] + sizes[1]]
     parts = node.emit(relax.op.split(product, ends, 2))
-    query, key, value = (_heads(node, node.emit(parts[at]), node.attrs["num_heads"]) for at in range(3))
+    query, key, value = (heads_of(node, node.emit(parts[at]), node.attrs["num_heads"]) for at in range(3))
     before = 0 if past is None else shape_of(past)[3]
     if past is not None:
         old = node.emit(relax.op.split(past, 2, 0))
         old = [node.emit(relax.op.squeeze(node.emit(old[at]), 0)) for at in range(2)]
         key, value = (node.emit(relax.op.concat(pair, 2)) for pair in zip(old, (key, value)))
-    result = _attend(node, query, key, value, _masks(node, query, key, mask, score_bias, before))
+    result = attend(node, query, key, value, _masks(node, query, key, mask, score_bias, before))
     if node.outputs == 1:
         return result
     return relax.Tuple([result, node.emit(relax.op.stack([key, value], 0))])
@@ -51,17 +67,20 @@ def multi_head_attention(node: Node) -> relax.Expr:
         raise ValueError("its past and its present share a buffer, and here each tensor has its own")
     if node.outputs > 3:
         raise ValueError("its scores are asked for (output 3), which stay on chip")
-    query, key, value = _unpacked(node, bias)
+    query, key, value = unpacked(node, bias, [node.input(at) for at in range(3)])
     before = 0 if past_key is None else shape_of(past_key)[2]
     if past_key is not None:
         key, value = (node.emit(relax.op.concat(pair, 2)) for pair in ((past_key, key), (past_value, value)))
-    result = _attend(node, query, key, value, _masks(node, query, key, mask, score_bias, before))
+    result = attend(node, query, key, value, _masks(node, query, key, mask, score_bias, before))
     return result if node.outputs == 1 else relax.Tuple([result, key, value][: node.outputs])
 
 
-def _unpacked(node: Node, bias: _Bias) -> list[relax.Expr]:
-    """Heads of queries, keys and values, from one, two or three tensors."""
-    query, key, value = (node.input(at) for at in range(3))
+def unpacked(node: Node, bias: _Bias, given: Sequence[relax.Expr | None]) -> list[relax.Expr]:
+    """Heads of queries, keys and values, from one, two or three tensors.
+
+    Of keys and values that are heads already, as those of another sequence, nothing is added to.
+    """
+    query, key, value = given
     heads = node.attrs["num_heads"]
     if key is None:  # [batch, rows, heads, 3, size]
         tensors = _apart(node, query, 3)
@@ -70,10 +89,18 @@ def _unpacked(node: Node, bias: _Bias) -> list[relax.Expr]:
     else:
         tensors = [query, key, value]
     if bias is not None:
-        widths = [shape_of(each)[-1] for each in tensors]
-        biases = node.emit(relax.op.split(bias, [widths[0], widths[0] + widths[1]], 0))
-        tensors = [node.emit(relax.op.add(each, node.emit(biases[at]))) for at, each in enumerate(tensors)]
-    return [_heads(node, each, heads) for each in tensors]
+        tensors = _with_biases(node, tensors, bias)
+    return [heads_of(node, each, heads) for each in tensors]
+
+
+def _with_biases(node: Node, tensors: list[relax.Expr], bias: relax.Expr) -> list[relax.Expr]:
+    """Each with its part of a bias, if it has no heads yet."""
+    widths = [shape_of(each)[-1] * (shape_of(each)[1] if len(shape_of(each)) == 4 else 1) for each in tensors]
+    biases = node.emit(relax.op.split(bias, [widths[0], widths[0] + widths[1]], 0))
+    return [
+        each if len(shape_of(each)) == 4 else node.emit(relax.op.add(each, node.emit(biases[at])))
+        for at, each in enumerate(tensors)
+    ]
 
 
 def _apart(node: Node, packed: relax.Expr, count: int) -> list[relax.Expr]:
@@ -83,7 +110,7 @@ def _apart(node: Node, packed: relax.Expr, count: int) -> list[relax.Expr]:
     return [node.emit(relax.op.reshape(node.emit(parts[at]), (batch, rows, heads * size))) for at in range(count)]
 
 
-def _heads(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
+def heads_of(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
     """[batch, rows, heads * size] as [batch, heads, rows, size]; what has four dimensions is that already."""
     if len(shape_of(x)) == 4:
         return x
@@ -101,7 +128,7 @@ def _masks(node: Node, query: relax.Expr, key: relax.Expr, mask: _Bias, score_bi
     terms = [score_bias]
     if mask is not None:
         filtered = node.attrs.get("mask_filter_value", -10000.0)
-        kept = _kept(node, mask, shape_of(query)[0], keys)
+        kept = kept_keys(node, mask, shape_of(query)[0], keys)
         terms.append(node.emit(relax.op.where(kept, constant(0, dtype), constant(filtered, dtype))))
     if node.attrs.get("unidirectional", 0) and rows > 1:
         if rows + before != keys:
@@ -115,7 +142,7 @@ def _masks(node: Node, query: relax.Expr, key: relax.Expr, mask: _Bias, score_bi
     return total
 
 
-def _kept(node: Node, mask: relax.Expr, batch: int, keys: int) -> relax.Expr:
+def kept_keys(node: Node, mask: relax.Expr, batch: int, keys: int) -> relax.Expr:
     """Which keys count, for [batch, heads, rows, keys].
 
     The mask has a number for each key, or for each row and key, or says where the keys of each batch end, or where they
@@ -138,10 +165,22 @@ def _kept(node: Node, mask: relax.Expr, batch: int, keys: int) -> relax.Expr:
     return node.emit(relax.op.greater(mask, constant(0, dtype_of(mask))))
 
 
-def _attend(
-    node: Node, query: relax.Expr, key: relax.Expr, value: relax.Expr, bias: _Bias, softcap: float = 0
+def attend(
+    node: Node,
+    query: relax.Expr,
+    key: relax.Expr,
+    value: relax.Expr,
+    bias: _Bias,
+    softcap: float = 0,
+    sink: relax.Expr | None = None,
 ) -> relax.Expr:
-    """``softmax(query @ key^T * scale + bias) @ value`` as [batch, rows, heads * size]."""
+    """``softmax(query @ key^T * scale + bias) @ value`` as [batch, rows, heads * size].
+
+    Parameters
+    ----------
+    sink
+        For each head the score of a key without a value.
+    """
     batch, heads, rows, size = shape_of(query)
     key, value = (_repeated(node, each, heads) for each in (key, value))
     dtype = dtype_of(query)
@@ -152,9 +191,19 @@ def _attend(
         small = node.emit(relax.op.tanh(relax.op.divide(scores, constant(softcap, dtype))))
         scores = node.emit(relax.op.multiply(small, constant(softcap, dtype)))
     scores = scores if bias is None else node.emit(relax.op.add(scores, bias))
-    weighted = node.emit(relax.op.matmul(node.emit(relax.op.nn.softmax(scores, -1)), value))
+    shares = _shares(node, scores, sink)
+    weighted = node.emit(relax.op.matmul(shares, value))
     rows_first = node.emit(relax.op.permute_dims(weighted, (0, 2, 1, 3)))
     return node.emit(relax.op.reshape(rows_first, (batch, rows, heads * shape_of(value)[3])))
+
+
+def _shares(node: Node, scores: relax.Expr, sink: relax.Expr | None) -> relax.Expr:
+    if sink is None:
+        return node.emit(relax.op.nn.softmax(scores, -1))
+    batch, heads, rows, keys = shape_of(scores)
+    column = node.emit(relax.op.broadcast_to(node.reshape(sink, (1, heads, 1, 1)), (batch, heads, rows, 1)))
+    shares = node.emit(relax.op.nn.softmax(node.emit(relax.op.concat([scores, column], 3)), -1))
+    return node.emit(relax.op.strided_slice(shares, [3], [0], [keys]))
 
 
 def _repeated(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
@@ -167,15 +216,10 @@ def _repeated(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
     return node.emit(relax.op.reshape(x, (batch, heads, rows, size)))
 
 
-# Attributes and inputs of GroupQueryAttention without a kernel here -> their value that means nothing.
-_REFUSED_ATTRIBUTES = {"smooth_softmax": (0, -1), "kv_cache_bit_width": (0,), "qk_output": (0,)}
-_REFUSED_INPUTS = {11: "head_sink", 12: "k_scale", 13: "v_scale"}
-
-
 def group_query_attention(node: Node) -> relax.Expr:
     """com.microsoft.GroupQueryAttention: rows see what is before them, by ``seqlens_k``; keys are kept rotated."""
     _refuse_variants(node)
-    query, key, value = _grouped(node)
+    query, key, value = _normalized(node, _grouped(node))
     past_key, past_value, lengths, total = (node.input(at) for at in (3, 4, 5, 6))
     total = node.constant(6)
     if total is None:
@@ -190,20 +234,29 @@ def group_query_attention(node: Node) -> relax.Expr:
     bias = _causal(node, past, rows, shape_of(key)[2], dtype_of(query))
     if node.input(10) is not None:
         bias = node.emit(relax.op.add(bias, _widened(node, node.inputs[10], shape_of(key)[2])))
-    result = _attend(node, query, key, value, bias, node.attrs.get("softcap", 0.0))
+    sink = node.input(11)
+    if sink is None and node.attrs.get("smooth_softmax", 0) > 0:
+        sink = constant(np.zeros(node.attrs["num_heads"]), dtype_of(query))
+    result = attend(node, query, key, value, bias, node.attrs.get("softcap", 0.0), sink)
     return result if node.outputs == 1 else relax.Tuple([result, key, value][: node.outputs])
 
 
 def _refuse_variants(node: Node) -> None:
-    for name, nothing in _REFUSED_ATTRIBUTES.items():
-        if node.attrs.get(name, nothing[0]) not in nothing:
-            raise ValueError(f"its attribute {name} asks for a kind of attention that has no kernels here")
-    for position, name in _REFUSED_INPUTS.items():
-        if node.input(position) is not None:
-            raise ValueError(f"its input {name} asks for a kind of attention that has no kernels here")
     for name in ("k_quant_type", "v_quant_type"):
         if node.text(name, "NONE") != "NONE":
             raise ValueError(f"its attribute {name} asks for a quantized cache, which has no kernels here")
+
+
+def _normalized(node: Node, tensors: list[relax.Expr]) -> list[relax.Expr]:
+    """Queries and keys divided by the root mean square of each head, if there are weights for it."""
+    query, key, value = tensors
+    both = node.attrs.get("qk_norm_epsilon", 1e-6)
+    for_query, for_key = (node.attrs.get(f"{name}_norm_epsilon", both) for name in "qk")
+    if node.input(14) is not None:
+        query = node.call("RMSNormalization", query, node.inputs[14], axis=-1, epsilon=for_query)
+    if node.input(15) is not None:
+        key = node.call("RMSNormalization", key, node.inputs[15], axis=-1, epsilon=for_key)
+    return [query, key, value]
 
 
 def _grouped(node: Node) -> list[relax.Expr]:
@@ -214,14 +267,18 @@ def _grouped(node: Node) -> list[relax.Expr]:
         size = shape_of(query)[2] // (heads + 2 * own)
         parts = node.emit(relax.op.split(query, [heads * size, (heads + own) * size], 2))
         query, key, value = (node.emit(parts[at]) for at in range(3))
-    return [_heads(node, query, heads), _heads(node, key, own), _heads(node, value, own)]
+    return [heads_of(node, query, heads), heads_of(node, key, own), heads_of(node, value, own)]
 
 
 def _causal(node: Node, past: relax.Expr, rows: int, keys: int, dtype: str) -> relax.Expr:
     """[batch, 1, rows, keys] to add: the lowest number where a row looks ahead, or behind its window."""
     own = relax.op.add(past, constant(np.arange(rows).reshape(1, 1, rows, 1), "int32"))
     ahead = node.emit(relax.op.subtract(constant(np.arange(keys).reshape(1, 1, 1, keys), "int32"), own))
-    seen = relax.op.less_equal(ahead, constant(0, "int32"))
+    if node.attrs.get("causal", 1):
+        seen = relax.op.less_equal(ahead, constant(0, "int32"))
+    else:  # all of the batch's own keys
+        after = constant(np.arange(rows)[::-1].reshape(1, 1, rows, 1), "int32")
+        seen = relax.op.less_equal(ahead, after)
     window = node.attrs.get("local_window_size", -1)
     if window > 0:
         seen = relax.op.logical_and(seen, relax.op.greater(ahead, constant(-window, "int32")))

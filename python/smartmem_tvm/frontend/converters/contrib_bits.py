@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of
+from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
+from smartmem_tvm.narrow import is_integer
 
 
 def mat_mul_n_bits(node: Node) -> relax.Expr:
@@ -20,18 +21,18 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
     columns, width = node.attrs["N"], node.attrs["K"]
     bits, block = node.attrs.get("bits", 4), node.attrs["block_size"]
     blocks = -(-width // block)
-    codes = _unpacked(packed.reshape(columns, -1), bits, blocks * block).reshape(columns, blocks, block)
+    codes = unpacked(packed.reshape(columns, -1), bits, blocks * block).reshape(columns, blocks, block)
     if points is None:
         points = np.full((columns, blocks), 2 ** (bits - 1))
     elif points.dtype == np.uint8:
-        points = _unpacked(points.reshape(columns, -1), bits, blocks)
+        points = unpacked(points.reshape(columns, -1), bits, blocks)
     points, scales = (each.reshape(columns, blocks, 1).astype("float32") for each in (points, scales))
     values = ((codes.astype("float32") - points) * scales).reshape(columns, -1)[:, :width]
     product = node.emit(relax.op.matmul(x, constant(np.ascontiguousarray(values.T), dtype_of(x))))
     return product if bias is None else relax.op.add(product, bias)
 
 
-def _unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     """The first `count` numbers of each row of bytes; the first of a byte is in its lowest bits."""
     if bits not in (2, 4, 8):
         raise ValueError(f"its weights have {bits} bits, and 2, 4 and 8 are known")
@@ -39,4 +40,94 @@ def _unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     return ((packed[:, :, None] >> shifts) & (2**bits - 1)).reshape(len(packed), -1)[:, :count]
 
 
-CONVERTERS = {"com.microsoft.MatMulNBits": mat_mul_n_bits}
+# What the sixteen codes of MatMulBnb4 stand for (Dettmers et al., QLoRA, appendix E; bitsandbytes for FP4).
+_FP4 = np.array([0, 5.208333333e-03, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25], "float32")
+_NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635)
+_NF4 += (-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725)
+_NF4 += (0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
+_CODES = {0: np.concatenate([_FP4, -_FP4]), 1: np.array(_NF4, "float32")}
+
+
+def mat_mul_bnb4(node: Node) -> relax.Expr:
+    """com.microsoft.MatMulBnb4: the right side in blocks of codes of four bits, high ones first."""
+    packed, largest = node.constant(1), node.constant(2)
+    if packed is None or largest is None:
+        raise ValueError("its weights or their scales are known at run time only; make them constants")
+    kind, columns, width = node.attrs["quant_type"], node.attrs["N"], node.attrs["K"]
+    if kind not in _CODES:
+        raise ValueError(f"its quant_type is {kind}, and known are 0 (FP4) and 1 (NF4)")
+    codes = np.stack([packed.reshape(-1) >> 4, packed.reshape(-1) & 15], 1).reshape(-1)[: columns * width]
+    scales = np.repeat(largest.reshape(-1).astype("float32"), node.attrs["block_size"])[: columns * width]
+    values = (_CODES[kind][codes] * scales).reshape(columns, width)
+    values = values.T if node.attrs.get("transB", 1) else values
+    x = node.inputs[0]
+    return relax.op.matmul(x, constant(np.ascontiguousarray(values), dtype_of(x)))
+
+
+def gather_block_quantized(node: Node) -> relax.Expr:
+    """com.microsoft.GatherBlockQuantized: rows of integers, which are floats once they are looked up."""
+    data, indices, scales, zeros = (node.input(at) for at in range(4))
+    kind, rank = node.type_of(0), len(shape_of(data))
+    if not is_integer(kind):
+        raise ValueError(f"its data are {kind}, and known are integers of two, four and eight bits")
+    axis, along = (node.attrs.get(name, usual) % rank for name, usual in (("gather_axis", 0), ("quantize_axis", 1)))
+    bits, block = node.attrs.get("bits", 4) if kind == "uint8" else 8, node.attrs.get("block_size", 128)
+    size, parts = shape_of(data)[axis], 8 // bits
+    turned = node.emit(
+        relax.op.where(_below(node, indices, 0), node.emit(relax.op.add(indices, _like(indices, size))), indices)
+    )
+    places = node.emit(relax.op.floor_divide(turned, _like(indices, block))) if axis == along else turned
+    taken = [_taken(node, data, turned, axis, parts), _taken(node, scales, places, axis, 1)]
+    behind = along + (len(shape_of(indices)) - 1 if along > axis else 0)
+    if zeros is None:
+        points = constant(2 ** (bits - 1) if kind == "uint8" else 0, "int32")
+    else:
+        points = _taken(node, zeros, places, axis, parts)
+        points = _first(node, points, len(shape_of(points)) - 1, shape_of(taken[1])[-1])
+    if axis != along:
+        wanted = shape_of(taken[0])[behind]
+        taken[1] = _spread(node, taken[1], behind, block, wanted)
+        points = points if zeros is None else _spread(node, points, behind, block, wanted)
+    difference = node.emit(relax.op.subtract(astype(node, taken[0], "int32"), astype(node, points, "int32")))
+    result = node.emit(relax.op.multiply(astype(node, difference, dtype_of(scales)), taken[1]))
+    shape = shape_of(result)
+    known = node.emit(relax.op.logical_and(_below(node, turned, size), relax.op.logical_not(_below(node, turned, 0))))
+    shape = [size if axis <= at < axis + len(shape_of(indices)) else 1 for at, size in enumerate(shape)]
+    known = node.emit(relax.op.reshape(known, shape))
+    return relax.op.where(known, result, constant(0, dtype_of(result)))
+
+
+def _like(x: relax.Expr, number: int) -> relax.Expr:
+    return constant(number, dtype_of(x))
+
+
+def _below(node: Node, x: relax.Expr, number: int) -> relax.Expr:
+    return node.emit(relax.op.less(x, _like(x, number)))
+
+
+def _taken(node: Node, x: relax.Expr, places: relax.Expr, axis: int, parts: int) -> relax.Expr:
+    """What lies at some places of an axis, each byte as its `parts` numbers, the lowest bits first."""
+    found = node.emit(relax.op.take(x, places, axis, mode="clip"))
+    if parts == 1:
+        return found
+    bits, shape = 8 // parts, shape_of(found)
+    shifts = constant(np.arange(0, 8, bits), "int32")
+    wide = node.emit(relax.op.reshape(astype(node, found, "int32"), (*shape, 1)))
+    codes = relax.op.bitwise_and(node.emit(relax.op.right_shift(wide, shifts)), constant(2**bits - 1, "int32"))
+    return node.emit(relax.op.reshape(node.emit(codes), (*shape[:-1], shape[-1] * parts)))
+
+
+def _first(node: Node, x: relax.Expr, axis: int, count: int) -> relax.Expr:
+    return x if shape_of(x)[axis] == count else node.emit(relax.op.strided_slice(x, [axis], [0], [count]))
+
+
+def _spread(node: Node, x: relax.Expr, axis: int, block: int, count: int) -> relax.Expr:
+    """A number of each block for all of its places."""
+    return _first(node, node.emit(relax.op.repeat(x, block, axis)), axis, count)
+
+
+CONVERTERS = {
+    "com.microsoft.GatherBlockQuantized": gather_block_quantized,
+    "com.microsoft.MatMulBnb4": mat_mul_bnb4,
+    "com.microsoft.MatMulNBits": mat_mul_n_bits,
+}

@@ -33,16 +33,17 @@ def qlinear_mat_mul(node: Node) -> relax.Expr:
 def mat_mul_integer_to_float(node: Node) -> relax.Expr:
     """com.microsoft.MatMulIntegerToFloat: the sums times both scales, plus a bias."""
     a, b, a_scale, b_scale = node.inputs[:4]
-    return _scaled_product(node, (a, a_scale, node.input(4)), (b, b_scale, node.input(5)), node.input(6))
+    return scaled_product(node, (a, a_scale, node.input(4)), (b, b_scale, node.input(5)), node.input(6))
 
 
 def dynamic_quantize_mat_mul(node: Node) -> relax.Expr:
     """com.microsoft.DynamicQuantizeMatMul: the left side is quantized by what it holds."""
     a, a_scale, a_zero = dynamically_quantized(node, node.inputs[0])
-    return _scaled_product(node, (a, a_scale, a_zero), (node.inputs[1], node.inputs[2], node.input(3)), node.input(4))
+    return scaled_product(node, (a, a_scale, a_zero), (node.inputs[1], node.inputs[2], node.input(3)), node.input(4))
 
 
-def _scaled_product(node: Node, left: tuple, right: tuple, bias: relax.Expr | None) -> relax.Expr:
+def scaled_product(node: Node, left: tuple, right: tuple, bias: relax.Expr | None) -> relax.Expr:
+    """A product of bytes in units of both scales, with a bias; each side is (numbers, scale, zero point)."""
     (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
     sums = node.emit(relax.op.astype(_product(node, a, b, a_zero, b_zero), dtype_of(a_scale)))
     scale = node.apply("multiply", _of_rows(node, a, a_scale), _of_columns(node, b, b_scale))

@@ -7,9 +7,11 @@ ONNX Runtime rounds some of them in another order, so that a few numbers in ten 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from tvm import relax, tirx
 
+from smartmem_tvm.frontend.converters.contrib_channels_last import channels_first, channels_last
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 from smartmem_tvm.frontend.converters.quantization import centred, dequantized, ratio, saturated
 
@@ -54,27 +56,25 @@ def _leaky_relu(node: Node, values: list[relax.Expr]) -> relax.Expr:
     return relax.op.where(relax.op.less(x, constant(0, "float32")), node.emit(relax.op.multiply(x, slope)), x)
 
 
+_POOL = ("kernel_shape", "strides", "pads", "auto_pad", "ceil_mode", "count_include_pad")
+
+
 def _average_pool(node: Node, values: list[relax.Expr]) -> relax.Expr:
     (x,) = values
-    if len(shape_of(x)) != 4 or node.attrs.get("channels_last", 0) or node.text("auto_pad", "NOTSET") != "NOTSET":
-        raise ValueError("it is computed for pictures with their channels first and explicit pads only")
-    return relax.op.nn.avg_pool2d(
-        x,
-        list(node.attrs["kernel_shape"]),
-        list(node.attrs.get("strides", (1, 1))),
-        list(node.attrs.get("pads", (0,) * 4)),
-        ceil_mode=bool(node.attrs.get("ceil_mode", 0)),
-        count_include_pad=bool(node.attrs.get("count_include_pad", 0)),
-    )
+    kept, last = {key: node.attrs[key] for key in _POOL if key in node.attrs}, node.attrs.get("channels_last", 0)
+    result = node.call("AveragePool", channels_first(node, x) if last else x, **kept)
+    return channels_last(node, result) if last else result
 
 
 def _softmax(node: Node, values: list[relax.Expr]) -> relax.Expr:
+    """Along an axis; in an opset before 13 all axes from it on count as one."""
     (x,) = values
-    rank = len(shape_of(x))
-    axis = node.attrs.get("axis", -1) % rank
-    if node.attrs.get("opset", 13) < 13 and axis != rank - 1:
-        raise ValueError("it is of an opset before 13 and not along the last axis, where axes count as one")
-    return relax.op.nn.softmax(x, axis)
+    shape = shape_of(x)
+    axis = node.attrs.get("axis", -1) % len(shape)
+    if node.attrs.get("opset", 13) >= 13:
+        return relax.op.nn.softmax(x, axis)
+    flat = node.emit(relax.op.reshape(x, (*shape[:axis], prod(shape[axis:]))))
+    return relax.op.reshape(node.emit(relax.op.nn.softmax(flat, -1)), shape)
 
 
 def global_average_pool(node: Node) -> relax.Expr:

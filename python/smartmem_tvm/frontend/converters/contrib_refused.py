@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of ONNX Runtime's own domains that have no converter, and what to do about each."""
+
+from __future__ import annotations
+
+# Why, with the remedy -> operators of com.microsoft.
+_REASONS = {
+    "it runs a decoder in a loop until a text ends; export the decoder alone and search in your program": (
+        "BeamSearch GreedySearch Sampling WhisperBeamSearch BifurcationDetector NGramRepeatBlock"
+        " SpeculativePrefixCommit"
+    ),
+    "it is about texts; do that before the model": (
+        "Tokenizer MurmurHash3 WordConvEmbedding NGramHashMapping VarlenNGramHashMapping"
+    ),
+    "how much it gives depends on numbers, and shapes are static; do that outside of the model": (
+        "Unique DynamicTimeWarping RemovePadding GatherPacked MoEPacked"
+    ),
+    "its keys and values are in pages that a server shares out; export the model with past and present as tensors": (
+        "PagedAttention SparsePagedAttention PackedSparseAttentionIndexer PackedSparseAttentionIndexerMerge"
+        " SparseAttentionIndexer DynamicSparseAttention SparseAttention"
+    ),
+    "its weights are packed for the processor that wrote the file; export the model before that step": (
+        "MatMulFpQ4 MatMulPacked MatMulNBitsMlp MatMulNBitsQkv MatMulNBitsQLoRA MatMulBlockQuantizedFp4Weight"
+        " MatMulBlockQuantizedFp8Weight GemmFloat8 QuantizeBFP DequantizeBFP"
+    ),
+    "its matrices are in the order of one kind of GPU; quantize the model for CPUs": (
+        "QOrderedAttention QOrderedGelu QOrderedLayerNormalization QOrderedLongformerAttention QOrderedMatMul"
+        " QuantizeWithOrder DequantizeWithOrder"
+    ),
+    "it holds a program that another compiler made; export the model without an execution provider's context": (
+        "EPContext Snpe"
+    ),
+    "it is a fusion of ONNX Runtime's for GPUs; export the model without its optimizer (optimize_model), or for CPUs": (
+        "DecoderAttention LongformerAttention RMSNormRotary RouterGateUpProj MoEGroupRouter"
+    ),
+    "it is a fusion of ONNX Runtime's of one family of networks; export the model without its optimizer": (
+        "AttnLSTM CausalConvWithState ConvStateReplay CropAndResize EngramGate GatedDeltaNet GatedDeltaNetStateReplay"
+        " HyperConnectionLowRankMix HyperConnectionPostMix HyperConnectionPreMix LinearAttention LinearAttentionGate"
+        " Mamba2Verify VarlenCausalConvWithState MaxpoolWithMask"
+    ),
+    "one of its matrices is sparse; make it dense": "SparseToDenseMatMul",
+}
+
+# Whole domains -> the same.
+_DOMAINS = {
+    "ai.onnx.ml": "it belongs to a model of tables (trees, vectors, categories), which is no network; run it in ONNX"
+    " Runtime before or after the network",
+    "com.microsoft.nchwc": "ONNX Runtime saved this file in the order of its own kernels for one processor; save it"
+    " with the level ORT_ENABLE_EXTENDED, or take the file from before",
+    "com.ms.internal.nhwc": "ONNX Runtime saved this file after it had shared it out to a device; take the file from"
+    " before",
+}
+
+REFUSED = {f"com.microsoft.{name}": why for why, names in _REASONS.items() for name in names.split()}
+
+
+def reason(label: str) -> str | None:
+    """Why an operator is refused and what to do, None if it is none of these.
+
+    Parameters
+    ----------
+    label : str
+        Its domain and its name, as ``com.microsoft.BeamSearch``.
+    """
+    return REFUSED.get(label, _DOMAINS.get(label.rpartition(".")[0]))
