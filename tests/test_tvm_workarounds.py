@@ -481,6 +481,17 @@ with builder.function("main", [x, i, u]):
     builder.emit_func_output(result)
 relax.build(builder.get(), "llvm")
 """
+TAKE = """
+from tvm import relax
+{before}
+builder = relax.BlockBuilder()
+x = relax.Var("x", relax.TensorType([3, 4, 5], "float32"))
+with builder.function("main", [x]):
+    with builder.dataflow():
+        result = builder.emit_output(relax.op.take(x, relax.const([[0, 3], [1, 2]], "int64"), axis=1))
+    builder.emit_func_output(result)
+relax.transform.LegalizeOps()(builder.get())
+"""
 OPEN_BLOCK = """
 from tvm import relax
 {before}
@@ -501,6 +512,14 @@ def test_tvm_prints_a_line_for_each_scatter():
 
 def test_scatters_are_silent():
     assert "pragma" not in said(SCATTER.format(before="from smartmem_tvm import _tvm"))
+
+
+def test_tvm_prints_a_line_for_each_take_by_constants():
+    assert "Fast mode segfaults" in said(TAKE.format(before=""))
+
+
+def test_takes_by_constants_are_silent():
+    assert said(TAKE.format(before="from smartmem_tvm import _tvm")) == ""
 
 
 def test_tvm_prints_a_line_for_each_builder_with_an_open_block():

@@ -85,6 +85,8 @@ def _line(row: Row) -> tuple:
 def _result(row: Row) -> str:
     if row["verdict"] != "right":
         return f"**{row['verdict']}**"
+    if "exact" in row:
+        return row["exact"]
     if row.get("reference_deviation"):
         return f"by rounding: ONNX Runtime is {row['reference_deviation']:.0e} from itself"
     return f"right, {row['deviation']:.0e}"

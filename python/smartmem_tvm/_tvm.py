@@ -2,7 +2,7 @@
 """The one place that knows which TVM this is; the version check comes before anything of TVM is used.
 
 Here is also what this TVM gets wrong for textures on OpenCL, each work-around with its reason. Of TVM only
-the pipelines that ``deploy/tvm_adreno.py`` puts under their names are replaced, and `_seq_scope`;
+the pipelines that ``deploy/tvm_adreno.py`` puts under their names are replaced, `_seq_scope` and `_take`;
 `texture_tir_pipeline` composes TVM's own passes with ours. ``tests/test_tvm_workarounds.py`` fails when a
 newer TVM makes one of them unnecessary.
 """
@@ -23,7 +23,7 @@ from functools import lru_cache
 
 import tvm
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax, te, tirx
 from tvm.relax import vm_build
 from tvm.runtime import _ffi_api as module_api
 from tvm.s_tir.backend import adreno
@@ -67,6 +67,32 @@ def _seq_scope() -> ir_builder.frame.AttrFrame:
 SEQ_SCOPE = builder_utils.seq_scope
 for _module in [each for each in sys.modules.values() if getattr(each, "seq_scope", None) is SEQ_SCOPE]:
     _module.seq_scope = _seq_scope
+
+
+_legalize_take = ir.Op.get("relax.take").get_attr("FLegalize")
+
+
+def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """The kernel of a ``take`` that does not look at its indices.
+
+    Work-around: TVM's makes the same one, and prints a warning of each, also where all indices are known and inside.
+    """
+    data, indices = call.args
+    if call.attrs.mode != "fast" or call.attrs.axis is None or not isinstance(indices.ty, relax.TensorType):
+        return _legalize_take(builder, call)
+    return builder.call_te(_taken, data, indices, int(call.attrs.axis), primfunc_name_hint="take")
+
+
+def _taken(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
+    """Elements of an axis, by indices of any rank that take its place."""
+    axis, last = axis % data.ndim, axis % data.ndim + indices.ndim
+    shape = [*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]]
+    return te.compute(
+        shape, lambda *at: data(*at[:axis], indices(*at[axis:last]), *at[last:]), name="T_take", tag="injective"
+    )
+
+
+ir.register_op_attr("relax.take", "FLegalize", _take, level=11)  # TVM's own is of level 10
 
 
 def end_blocks(builder: relax.BlockBuilder) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops.op_stft import STFT
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.exact_onnxruntime import session_options
@@ -67,6 +68,18 @@ def _run(model: bytes | str, options: onnxruntime.SessionOptions, arrays: Mappin
         raise UserError(str(error)) from error
 
 
+class _Stft(STFT):
+    """Takes a signal of real numbers without an axis for their only part, as ONNX Runtime does."""
+
+    op_domain = ""
+
+    def _run(self, signal, *others, **attributes):
+        return super()._run(signal[..., None] if signal.ndim == 2 else signal, *others, **attributes)
+
+
+_Stft.__name__ = STFT.__name__  # by which the evaluator finds it
+
+
 def run_plainly(model: bytes, weights: Weights, arrays: Mapping[str, np.ndarray], in_doubles: bool) -> list[np.ndarray]:
     """What ONNX's own implementation computes, operator by operator in numpy.
 
@@ -83,7 +96,7 @@ def run_plainly(model: bytes, weights: Weights, arrays: Mapping[str, np.ndarray]
         proto = widen(proto, SHORT, onnx.TensorProto.DOUBLE)
         arrays = {name: _double(array) for name, array in arrays.items()}
     with np.errstate(all="ignore"):
-        return [np.asarray(each) for each in ReferenceEvaluator(proto).run(None, dict(arrays))]
+        return [np.asarray(each) for each in ReferenceEvaluator(proto, new_ops=[_Stft]).run(None, dict(arrays))]
 
 
 def _double(array: np.ndarray) -> np.ndarray:

@@ -49,6 +49,13 @@ def test_a_short_time_transform_is_onnxruntimes(build, assert_same, signal):
     assert_same(model, from_onnx(model), tolerance=1e-5)
 
 
+def test_a_window_known_at_run_time_only(build, assert_same):
+    nodes = [helper.make_node("Abs", ["w"], ["window"]), helper.make_node("STFT", ["x", "step", "window"], ["y"])]
+    inputs = {"x": ((2, 20, 1), "float32"), "w": ((8,), "float32")}
+    model = build(nodes, inputs, {"y": ((2, 5, 5, 2), "float32")}, {"step": np.array(3)})
+    assert_same(model, from_onnx(model), tolerance=1e-5)
+
+
 def test_a_transform_whose_matrix_would_not_fit_is_refused(build):
     with pytest.raises(UserError, match=r"DFT.*100000 numbers is too long"):
         from_onnx(_dft(build, (1, 100000, 1), (1, 100000, 2)))

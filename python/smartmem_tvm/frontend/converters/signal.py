@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te
 
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 
@@ -36,7 +36,7 @@ def dft(node: Node) -> relax.Expr:
 
 
 def stft(node: Node) -> relax.Expr:
-    """STFT: windows of the signal by one ``take``, then one product with the transform (and the window).
+    """STFT: overlapping windows of the signal, then one product with the transform, which has the window in it if known.
 
     A signal [batch, length] is one of real numbers, as ONNX Runtime takes it; ONNX has [batch, length, 1 or 2].
     """
@@ -53,13 +53,21 @@ def stft(node: Node) -> relax.Expr:
         raise ValueError(f"its frames of {length} are longer than the signal of {signal}")
     frames = (signal - length) // step + 1
     matrix = _matrix(length, parts, length, False, bool(node.attrs.get("onesided", 1)), dtype_of(x))
-    places = (np.arange(frames) * step)[:, None] + np.arange(length)
-    taken = node.emit(relax.op.take(x, constant(places, "int64"), 1))  # [batch, frames, length, parts]
-    if window is not None:
-        taken = node.emit(relax.op.multiply(taken, node.emit(relax.op.reshape(window, [length, 1]))))
-    flat = node.emit(relax.op.reshape(taken, [batch * frames, length * parts]))
+    known = node.constant(2)
+    if known is not None:
+        matrix *= known.reshape(length, 1, 1, 1).astype(matrix.dtype)
+    framed = node.emit(node.bb.call_te(_framed, x, frames, length, step, primfunc_name_hint="frames"))
+    if window is not None and known is None:
+        framed = node.emit(relax.op.multiply(framed, node.emit(relax.op.reshape(window, [length, 1]))))
+    flat = node.emit(relax.op.reshape(framed, [batch * frames, length * parts]))
     result = node.emit(relax.op.matmul(flat, constant(matrix.reshape(length * parts, -1), dtype_of(x))))
     return relax.op.reshape(result, [batch, frames, *matrix.shape[2:]])
+
+
+def _framed(x: te.Tensor, frames: int, length: int, step: int) -> te.Tensor:
+    """Overlapping windows [batch, frames, length, parts] of a signal [batch, samples, parts]."""
+    shape = (x.shape[0], frames, length, x.shape[2])
+    return te.compute(shape, lambda batch, frame, place, part: x[batch, frame * step + place, part], name="frames")
 
 
 def _axis(node: Node) -> int:
