@@ -36,7 +36,7 @@ def dft(node: Node) -> relax.Expr:
 
 
 def stft(node: Node) -> relax.Expr:
-    """STFT: overlapping windows of the signal, then one product with the transform, which has the window in it if known.
+    """STFT: overlapping windows of the signal, then one product with the transform, and with the window if it is known.
 
     A signal [batch, length] is one of real numbers, as ONNX Runtime takes it; ONNX has [batch, length, 1 or 2].
     """
