@@ -105,6 +105,12 @@ def test_an_output_that_is_not_what_the_file_says_is_refused(build, dtype, shape
         from_onnx(model)
 
 
+def test_an_output_with_empty_sizes_has_those_of_its_node(build, assert_same):
+    node = helper.make_node("Reshape", ["x", "target"], ["y"])
+    model = build([node], {"x": ((6,), FLOATS)}, {"y": ((), FLOATS)}, {"target": np.array([2, 3])})
+    assert_same(model, from_onnx(model))
+
+
 def test_names_may_have_several_lines(build):
     import smartmem_tvm as sm
 

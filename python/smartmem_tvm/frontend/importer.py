@@ -230,14 +230,17 @@ def _tensor_types(ty: tvm.ir.Type) -> Iterator[relax.TensorType]:
 
 
 def _refuse_other_type(result: relax.Expr, value: onnx.ValueInfoProto, model: str) -> None:
-    """Refuse an output that is not what the file says it is: either the file or a converter is wrong."""
+    """Refuse an output that is not what the file says it is: either the file or a converter is wrong.
+
+    Sizes that are empty say nothing: exporters leave them so where they know none, and ONNX Runtime takes it.
+    """
     kind = value.type.tensor_type
     if not isinstance(result.ty, relax.TensorType) or not kind.elem_type:
         return
     stated = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
     sizes = kind.shape.dim
     found = [int(size) if isinstance(size, tvm.tirx.IntImm) else "?" for size in result.ty.shape]
-    same_shape = not kind.HasField("shape") or (
+    same_shape = not sizes or (
         len(sizes) == len(found)
         and all(
             size == "?" or not dim.HasField("dim_value") or dim.dim_value in (-1, size)
