@@ -7,12 +7,16 @@
         for r in the reduction: acc[i, j] = combine(acc[i, j], term(i, j, r))
         out = finish(acc)
 
+A long sum of floats is one of partial sums: a number that is added to one a thousand times as large loses three digits.
+
 What slides need not overlap: any single reduction has this form, its reduction iterators are the window.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tvm import tirx
 
@@ -29,6 +33,9 @@ from .tile import column_tiles
 
 _NEAR = 4  # elements: neighbours at most this far apart still share most cache lines (strided pooling)
 _UNROLLED = 8  # steps of the innermost reduction loop that are written out
+# Terms of a partial sum, and of a sum that has some. Means of 76,800 numbers in [1, 2) are off by 8.6e-6 as one sum
+# and by 5.6e-7 so, in 0.99x of the time (240 x 320 x 16, one thread of AVX-512, 2026-11-27).
+_PART, _LONG = 256, 1024
 
 
 @dataclass(frozen=True)
@@ -179,31 +186,67 @@ class _Emitter:
                 height, lambda i: self.scope.vectors(width, self.params.lanes, lambda j: body(i, j)), "i", UNROLL
             )
 
-        start = each(lambda i, j: store(acc, r.init, i * width + j))
-        total = self._reduce(
-            lambda at: each(
-                lambda i, j: store(
-                    acc,
-                    r.combine(acc[i * width + j], substitute(r.term, {**point(i, j), **at})),
-                    i * width + j,
-                )
-            )
-        )
+        def start(sums) -> tirx.Stmt:
+            return each(lambda i, j: store(sums, r.init, i * width + j))
+
+        def add(sums, term) -> tirx.Stmt:
+            return each(lambda i, j: store(sums, r.combine(sums[i * width + j], term(i, j)), i * width + j))
+
+        def terms(sums, at: dict) -> tirx.Stmt:
+            return add(sums, lambda i, j: substitute(r.term, {**point(i, j), **at}))
+
+        begin = start(acc)
+        if self._is_long_sum(acc):
+            part = scratch([height * width], acc.ty.dtype, "part")
+            gather = add(acc, lambda i, j: part[i * width + j])
+            total = self._parts(lambda nest: block(start(part), nest, gather), lambda at: terms(part, at))
+            total = allocate([part], total)
+        else:
+            total = self._reduce(lambda at: terms(acc, at))
         if not branches(r.finish):
-            return allocate([acc], block(start, total, each(lambda i, j: r.store(acc[i * width + j], point(i, j)))))
+            return allocate([acc], block(begin, total, each(lambda i, j: r.store(acc[i * width + j], point(i, j)))))
         done = scratch([height, width], acc.ty.dtype, "done")
         spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
         finish = self.scope.loop(
             height,
             lambda i: self.scope.loop(width, lambda j: self.scope.simplify(r.store(done[i, j], point(i, j))), "j"),
         )
-        return allocate([acc, done], block(start, total, spill, finish))
+        return allocate([acc, done], block(begin, total, spill, finish))
+
+    def _is_long_sum(self, acc) -> bool:
+        r = self.reduction
+        floats = str(acc.ty.dtype).startswith("float")
+        return (
+            floats and prod(r.extents[v] for v in r.reduce) >= _LONG and isinstance(r.combine(acc[0], acc[0]), tirx.Add)
+        )
+
+    def _parts(self, around: Callable, body: Callable) -> tirx.Stmt:
+        """Loops over all terms; the inner ones, of `_PART` terms at most, are a partial sum, which `around` takes."""
+        vars_, extents = self.reduction.reduce, self.reduction.extents
+        kept = len(vars_)
+        while kept and prod(extents[v] for v in vars_[kept - 1 :]) <= _PART:
+            kept -= 1
+        outer, inner = vars_[:kept], vars_[kept:]
+        if inner:
+            return self._nest(outer, lambda at: around(self._nest(inner, lambda more: body({**at, **more}))))
+        *outer, last = outer
+        length, count = extents[last], -(-extents[last] // _PART)
+
+        def piece(at: dict, number) -> tirx.Stmt:
+            first = number * index(_PART)
+            size = _PART if length % _PART == 0 else tirx.min(index(_PART), index(length) - first)
+            return around(self.scope.loop(size, lambda k: body({**at, last: first + k}), "r", most=_PART))
+
+        return self._nest(outer, lambda at: self.scope.loop(count, lambda number: piece(at, number), "part"))
 
     def _reduce(self, body) -> tirx.Stmt:
-        vars_, extents = self.reduction.reduce, self.reduction.extents
+        return self._nest(self.reduction.reduce, body)
+
+    def _nest(self, vars_: Sequence, body: Callable) -> tirx.Stmt:
+        extents, reduced = self.reduction.extents, self.reduction.reduce
 
         def kind(var):
-            return UNROLL if var.same_as(vars_[-1]) and extents[var] <= self.choice.unrolled else SERIAL
+            return UNROLL if var.same_as(reduced[-1]) and extents[var] <= self.choice.unrolled else SERIAL
 
         return self.scope.nest(vars_, extents, body, kind=kind)
 
