@@ -15,9 +15,11 @@ if _problem is not None:
     raise ImportError(_problem)
 
 import contextlib
+import os
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
@@ -93,6 +95,31 @@ def _taken(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
 
 
 ir.register_op_attr("relax.take", "FLegalize", _take, level=11)  # TVM's own is of level 10
+
+_LINE = re.compile(rb"^\[[\d:]+\] /\S+: Warning: ")
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Leave out what TVM's C++ warns of on stderr meanwhile, and nothing else that is written there.
+
+    For TVM's own graph of a model, of which it says how it could be written better (powers, fast modes), once for each
+    kernel: nobody here can.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+            written.seek(0)
+            for line in written:
+                if not _LINE.match(line):
+                    os.write(2, line)
 
 
 def end_blocks(builder: relax.BlockBuilder) -> None:

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem stats``: the object that the README's figures come from."""
 
+import subprocess
+import sys
+
+import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from smartmem_tvm.cli import stats
 
@@ -102,3 +107,18 @@ def test_the_file_is_read_once_for_all(smartmem, model_path, monkeypatch):
     monkeypatch.setattr(onnx, "load_model", lambda *args, **kwargs: reads.append(args) or load(*args, **kwargs))
     assert smartmem("stats", model_path, "--json").code == 0
     assert len(reads) == 1
+
+
+def test_what_tvm_says_of_its_own_graph_is_left_out(tmp_path):
+    """A cube, of which TVM's C++ prints a warning; what else is on stderr stays."""
+    nodes = [helper.make_node("Pow", ["x", "three"], ["y"])]
+    tensors = [helper.make_tensor_value_info(name, 1, [2, 3]) for name in "xy"]
+    three = numpy_helper.from_array(np.array(3, "float32"), "three")
+    graph = helper.make_graph(nodes, "g", tensors[:1], tensors[1:], [three])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    command = [sys.executable, "-m", "smartmem_tvm", "stats", str(tmp_path / "m.onnx"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    code = "import os\nfrom smartmem_tvm._tvm import without_warnings\nwith without_warnings():\n"
+    code += "    os.write(2, b'[20:48:14] /a/b.cc:1: Warning: no\\nsomething\\n')"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == "something\n"

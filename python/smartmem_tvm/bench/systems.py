@@ -91,6 +91,7 @@ def _import(request: dict) -> tuple:
 
 
 def _tvm(request: dict) -> TvmSystem:
+    from .._tvm import without_warnings
     from ..deploy.build import compile_baseline
     from ..deploy.tvm_pipelines import compile_tvm
     from ..frontend import from_onnx_as_tvm
@@ -99,9 +100,12 @@ def _tvm(request: dict) -> TvmSystem:
     _set_threads(request["threads"])
     seconds, mod = timed(lambda: from_onnx_as_tvm(model_of(request)))
     kind, target, streams = _kind(request), parse_target(request.get("target")), request.get("streams", 1)
-    if kind in (TEXTURES, TEXTURES_MATMUL):
-        return TvmSystem(compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-")), seconds, {}, streams=streams)
-    return TvmSystem(compile_baseline(mod, target, schedule=kind == "tvm"), seconds, {}, streams=streams)
+    with without_warnings():
+        if kind in (TEXTURES, TEXTURES_MATMUL):
+            compiled = compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-"))
+        else:
+            compiled = compile_baseline(mod, target, schedule=kind == "tvm")
+    return TvmSystem(compiled, seconds, {}, streams=streams)
 
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:

@@ -125,18 +125,20 @@ def _count_launches(sides: dict[str, dict], compiled: dict, arrays: list) -> Non
 
 
 def _default_graph(args: argparse.Namespace, mod):
+    from .._tvm import without_warnings
     from ..pipeline import BASELINE_PHASES, Options, run_phases
     from ..target import parse_target
 
-    with step("TVM's default passes"), parse_target(args.target), _tvm_refuses(args):
+    with without_warnings(), step("TVM's default passes"), parse_target(args.target), _tvm_refuses(args):
         return run_phases(mod, BASELINE_PHASES, Options())
 
 
 def _compile_default(args: argparse.Namespace, mod):
+    from .._tvm import without_warnings
     from ..deploy.build import compile_baseline
     from ..target import parse_target
 
-    with step("Compiling TVM's default graph"), _tvm_refuses(args):
+    with without_warnings(), step("Compiling TVM's default graph"), _tvm_refuses(args):
         return compile_baseline(mod, parse_target(args.target), schedule=options(args).schedule)
 
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from smartmem_tvm.frontend import from_onnx
+
 X = np.random.default_rng(0).uniform(-3, 3, (4, 6))
 
 
@@ -135,3 +137,14 @@ def test_zero_by_zero_is_no_number(agree):
 def test_celu_of_a_scalar_is_one(agree):
     for x in (np.array(-0.7, "float32"), np.array([-3, 200, np.inf, np.nan], "float32")):
         agree(_one("Celu", alpha=0.5), {"x": x})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("exponent", [3, 4])
+def test_cubes_are_products(agree, build, operators, dtype, exponent):
+    x = np.random.default_rng(0).uniform(-3, 3, (2, 5)).astype(dtype)
+    power = {"p": np.array(exponent, dtype)}
+    agree(helper.make_node("Pow", ["x", "p"], ["y"]), {"x": x}, power, tolerance=1e-6)
+    tensor = (x.shape, dtype)
+    model = build([helper.make_node("Pow", ["x", "p"], ["y"])], {"x": tensor}, {"y": tensor}, power)
+    assert operators(from_onnx(model)) == ["multiply", "multiply"]

@@ -18,13 +18,16 @@ def power(node: Node) -> relax.Expr | None:
     """Pow of integers, of bfloat16, or of two types; the result has the type of the base.
 
     TVM's operator wants one type of floating point. A known exponent of integers is a product, exact in all bits; else
-    it goes through float64, as in ONNX Runtime.
+    it goes through float64, as in ONNX Runtime. The cube of a GELU is a product, too: TVM warns of
+    each power by 3 and more.
     """
     base, exponent = node.inputs
     dtype, other = dtype_of(base), dtype_of(exponent)
+    value = node.constant(1)
+    if dtype == other and dtype in ("float32", "float64") and value is not None and value.ndim == 0 and value in (3, 4):
+        return _to_the(node, base, int(value), base)
     if dtype == other and dtype in ("float16", "float32", "float64"):
         return None
-    value = node.constant(1)
     if "int" in dtype and value is not None and value.ndim == 0 and value in range(_MOST_PRODUCTS):
         return _to_the(node, base, int(value), base if value else relax.op.full_like(base, constant(1, dtype)))
     working = "float32" if _fits_float32(dtype) and _fits_float32(other) else "float64"
