@@ -103,7 +103,7 @@ _LINE = re.compile(rb"^\[[\d:]+\] /\S+: Warning: ")
 def without_warnings() -> Iterator[None]:
     """Leave out what TVM's C++ warns of on stderr meanwhile, and nothing else that is written there.
 
-    For TVM's own graph of a model, of which it says how it could be written better (powers, fast modes), once for each
+    For TVM's own graph of a model, of which it says how it could be written better (powers), once for each
     kernel: nobody here can.
     """
     sys.stderr.flush()
