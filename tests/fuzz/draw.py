@@ -10,13 +10,16 @@ import numpy as np
 from .case import SWITCHES, Case
 from .drawing import Drawing, NotDrawn
 from .operators import TABLE
+from .operators.layers import LAYERS
 from .single import draw_single
 
 SMALL, FULL = 2_000, 20_000  # the most elements of a tensor
 _LAID_OUT = 0.2  # of the graphs have their layouts planned
-GRAPHS, WINDOWS = "graphs", "windows"
-KINDS = (GRAPHS, WINDOWS)
-"""What is drawn: graphs of many operators, or single operators on windows with every attribute free."""
+GRAPHS, WINDOWS, UNITS = "graphs", "windows", "units"
+KINDS = (GRAPHS, WINDOWS, UNITS)
+"""What is drawn: graphs of many operators; single operators on windows with every attribute free; graphs of few
+operators and layers, most of whose dimensions are 1."""
+_UNITS = 0.6  # of the dimensions of the last kind are 1, besides those that any graph has
 
 
 def draw(seed: int, limit: int = FULL, kind: str = GRAPHS) -> Case:
@@ -30,8 +33,17 @@ def draw(seed: int, limit: int = FULL, kind: str = GRAPHS) -> Case:
         One of `KINDS`.
     """
     rng = np.random.default_rng(seed)
-    graph = Drawing(rng, opset=int(rng.integers(13, 23)), limit=limit)
-    refused = _graph(graph, limit) if kind == GRAPHS else draw_single(graph) or {}
+    opset = int(rng.integers(13, 23))
+    if kind == UNITS and rng.random() < 0.4:
+        opset = 23  # the first with Attention
+    graph = Drawing(rng, opset, limit, _UNITS if kind == UNITS else 0.0)
+    refused: Counter[str] = Counter()
+    if kind == WINDOWS:
+        draw_single(graph)
+    elif kind == UNITS:
+        refused = _graph(graph, TABLE | LAYERS, graph.between(1, 4))
+    else:
+        refused = _graph(graph, TABLE, _wanted(rng, limit))
     model = graph.model(_outputs(graph))
     inputs = {value.name: graph.inputs[value.name] for value in model.graph.input}
     options = _options(rng)
@@ -41,18 +53,21 @@ def draw(seed: int, limit: int = FULL, kind: str = GRAPHS) -> Case:
     return Case(model, inputs, options, dict(refused))
 
 
-def _graph(graph: Drawing, limit: int) -> Counter[str]:
+def _wanted(rng: np.random.Generator, limit: int) -> int:
+    return 3 + min(57 if limit >= FULL else 12, int(rng.exponential(8.0 if limit >= FULL else 4.0)))
+
+
+def _graph(graph: Drawing, table: dict, wanted: int) -> Counter[str]:
     """Draw operators until there are enough; how many of each were refused meanwhile."""
     rng = graph.rng
-    wanted = 3 + min(57 if limit >= FULL else 12, int(rng.exponential(8.0 if limit >= FULL else 4.0)))
     refused: Counter[str] = Counter()
     # Each graph has its own preferences: a few operators often, others not at all (swarm testing: Groce, 2012).
-    names = list(TABLE)
-    likely = np.array([TABLE[name][1] for name in names]) * rng.lognormal(0.0, 1.0, len(names))
+    names = list(table)
+    likely = np.array([table[name][1] for name in names]) * rng.lognormal(0.0, 1.0, len(names))
     for _ in range(20 * wanted):
         name = names[int(rng.choice(len(names), p=likely / likely.sum()))]
         try:
-            TABLE[name][0](graph)
+            table[name][0](graph)
         except NotDrawn:
             refused[name] += 1
         if _operators(graph) >= wanted:

@@ -36,6 +36,8 @@ class Drawing:
     opset : int
     limit : int
         The most elements of a tensor.
+    units : float
+        How often a dimension is 1, whatever else it might be.
     values : dict
         Name of a tensor -> what is in it.
     inputs, constants : dict
@@ -45,8 +47,8 @@ class Drawing:
         How many nodes read a tensor.
     """
 
-    def __init__(self, rng: np.random.Generator, opset: int, limit: int):
-        self.rng, self.opset, self.limit = rng, opset, limit
+    def __init__(self, rng: np.random.Generator, opset: int, limit: int, units: float = 0.0):
+        self.rng, self.opset, self.limit, self.units = rng, opset, limit, units
         self.values: dict[str, np.ndarray] = {}
         self.inputs: dict[str, np.ndarray] = {}
         self.constants: dict[str, np.ndarray] = {}
@@ -91,6 +93,8 @@ class Drawing:
         """A dimension."""
         if self.empty and self.chance(0.1):
             return 0
+        if self.units and self.chance(self.units):
+            return 1
         return int(self.rng.choice(SIZES, p=_LIKELY / _LIKELY.sum()))
 
     def shape(self, low: int = 0, high: int = 6) -> tuple[int, ...]:

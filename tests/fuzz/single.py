@@ -167,7 +167,7 @@ def conv_transpose(g: Drawing) -> str:
     strides, dilations = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
     if g.chance(0.4):
         attributes["output_padding"] = [g.between(0, max(s, d) - 1) for s, d in zip(strides, dilations)]
-    if g.chance(0.2) and "pads" not in attributes:
+    if g.chance(0.5) and "pads" not in attributes:
         reach = [d * (k - 1) + 1 for k, d in zip(attributes["kernel_shape"], dilations)]
         whole = [s * (n - 1) + r for s, n, r in zip(strides, value.shape[2:], reach)]
         attributes["output_shape"] = [max(1, n - g.between(0, 3)) for n in whole]
@@ -221,7 +221,8 @@ def max_unpool(g: Drawing) -> str:
     attributes = _window(g, g.values[x].shape[2:], pool=True, dilated=False)
     attributes.pop("auto_pad", None)
     y, where = g.node("MaxPool", [x], 2, **attributes)
-    return g.node("MaxUnpool", [y, where, g.constant(g.values[x].shape, "int64")], **attributes)
+    stated = [g.constant(g.values[x].shape, "int64")] if g.chance(0.2) else []
+    return g.node("MaxUnpool", [y, where, *stated], **attributes)
 
 
 @_single(1.5)

@@ -13,7 +13,7 @@ import worker_jobs
 from fuzz import check, nested, reference
 from fuzz.case import Case, all_nodes, load, nested_graphs
 from fuzz.check import Verdict
-from fuzz.draw import SMALL, draw
+from fuzz.draw import SMALL, UNITS, WINDOWS, draw
 from fuzz.operators import TABLE
 from fuzz.pool import Pool, ended
 from fuzz.report import Report
@@ -21,7 +21,7 @@ from fuzz.shrink import shrink
 from smartmem_tvm.executor.workers import Workers
 
 CORPUS = sorted(Path(__file__).parent.joinpath("corpus").glob("*.onnx"))
-GRAPHS, PARTS = 200, 10
+GRAPHS, OTHERS, PARTS = 200, 60, 10
 
 
 def target_of(path: Path) -> str:
@@ -47,11 +47,21 @@ def test_corpus(path, corpus):
 @pytest.mark.parametrize("part", range(PARTS))
 def test_small_graphs(part):
     """Random graphs, always the same ones: `make fuzz` takes others."""
-    seeds = range(part * GRAPHS // PARTS, (part + 1) * GRAPHS // PARTS)
-    verdicts = {seed: check.check(draw(seed, SMALL)) for seed in seeds}
+    all_right({seed: draw(seed, SMALL) for seed in range(part * GRAPHS // PARTS, (part + 1) * GRAPHS // PARTS)})
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("kind", [WINDOWS, UNITS])
+def test_small_cases_of_other_kinds(kind, part):
+    """Single operators on windows, and what has dimensions of 1."""
+    all_right({seed: draw(seed, SMALL, kind) for seed in range(part * OTHERS // PARTS, (part + 1) * OTHERS // PARTS)})
+
+
+def all_right(cases):
+    verdicts = {seed: check.check(case) for seed, case in cases.items()}
     faults = {seed: verdict for seed, verdict in verdicts.items() if verdict.kind in check.FAULTS}
     assert not faults, faults
-    assert sum(verdict.kind == check.OK for verdict in verdicts.values()) >= 0.7 * len(seeds)
+    assert sum(verdict.kind == check.OK for verdict in verdicts.values()) >= 0.7 * len(cases)
 
 
 def case(nodes, inputs, outputs, constants=()):
@@ -86,6 +96,39 @@ def test_ranks_types_and_sizes_are_all_drawn():
     assert {"float32", "float64", "float16", "int32", "int64", "bool", "uint8"} <= {str(v.dtype) for v in values}
     assert {0, 1, 2, 3, 13, 17} <= {n for value in values for n in value.shape}
     assert len(TABLE) > 50
+
+
+def test_windows_have_every_attribute():
+    """Each one free: also none, uneven ones, kernels that are larger than the picture, results of one place."""
+    nodes, large, single, uneven, ranks = {}, 0, 0, 0, set()
+    for seed in range(400):
+        drawn = draw(seed, SMALL, WINDOWS)
+        sizes = {each.name: [d.dim_value for d in each.type.tensor_type.shape.dim] for each in drawn.model.graph.input}
+        results = [[d.dim_value for d in each.type.tensor_type.shape.dim] for each in drawn.model.graph.output]
+        single += any(len(shape) > 2 and set(shape[2:]) == {1} for shape in results)
+        for node in drawn.model.graph.node:
+            attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+            nodes.setdefault(node.op_type, set()).update(attributes)
+            pads, kernel = attributes.get("pads", []), attributes.get("kernel_shape", [])
+            uneven += node.op_type == "Conv" and pads[: len(pads) // 2] != pads[len(pads) // 2 :]
+            ranks.add(len(kernel))
+            picture = sizes.get(node.input[0], ())[2:] if node.input else ()
+            large += any(k > n for k, n in zip(kernel, picture))
+    window = {"kernel_shape", "strides", "dilations", "pads", "auto_pad"}
+    assert {"group"} | window <= nodes["Conv"]
+    assert {"group", "output_padding", "output_shape"} | window <= nodes["ConvTranspose"]
+    assert {"ceil_mode", "storage_order"} | window <= nodes["MaxPool"]
+    assert {"ceil_mode", "count_include_pad"} | window <= nodes["AveragePool"]
+    assert {"ceil_mode", "p"} | window <= nodes["LpPool"]
+    assert {"ConvInteger", "QLinearConv", "MaxUnpool", "Col2Im", "GlobalMaxPool"} <= nodes.keys()
+    assert {1, 2, 3} <= ranks and large > 20 and single > 20 and uneven > 20
+
+
+def test_most_dimensions_of_the_kind_of_units_are_one():
+    cases = [draw(seed, SMALL, UNITS) for seed in range(150)]
+    sizes = [n for each in cases for value in each.inputs.values() for n in value.shape]
+    assert sizes.count(1) > 0.5 * len(sizes)
+    assert {"LSTM", "GRU", "RNN", "Attention", "MatMul", "Softmax"} <= {op for each in cases for op in each.operators}
 
 
 def test_one_wrong_number_is_found():

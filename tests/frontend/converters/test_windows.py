@@ -36,6 +36,12 @@ def test_the_first_of_equal_maxima_counts(agree):
     agree(node, {"x": np.ones((1, 2, 4, 4), "float32")}, tolerance=0)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_no_maximum_is_in_the_padding(agree, dtype):
+    node = helper.make_node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2], pads=[1, 1, 1, 1], dilations=[2, 1])
+    agree(node, {"x": np.full((1, 2, 4, 4), np.iinfo(dtype).min, dtype)}, tolerance=0)
+
+
 def test_space_to_depth_by_columns(agree):
     node = helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")
     agree(node, {"x": X[:, :, :6]}, opset=28, tolerance=0, by_reference=True)
@@ -65,8 +71,13 @@ LARGE = {
 @pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
 @pytest.mark.parametrize("case", LARGE)
 def test_a_window_larger_than_the_picture_sees_what_there_is(agree, op_type, case):
-    for counted in ({"count_include_pad": 0}, {"count_include_pad": 1}) if op_type == "AveragePool" else ({},):
-        agree(helper.make_node(op_type, ["x"], ["y"], **LARGE[case], **counted), {"x": X}, opset=22)
+    agree(helper.make_node(op_type, ["x"], ["y"], **LARGE[case]), {"x": X}, opset=22)
+
+
+def test_how_much_padding_counts_in_a_mean_of_all_there_is_is_refused(agree):
+    node = helper.make_node("AveragePool", ["x"], ["y"], **LARGE["padded"], count_include_pad=1)
+    with pytest.raises(UserError, match="count_include_pad, or give more pads"):
+        agree(node, {"x": X}, opset=22)
 
 
 @pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])

@@ -51,7 +51,9 @@ def max_pool(node: Node) -> relax.Expr | None:
         for count, step, size, apart in zip(result, strides, kernel, dilations)
     ]
     after = [max(0, far - front - size) for far, front, size in zip(reach, before, spatial)]
-    lowest = -np.inf if "float" in dtype else np.iinfo(dtype).min
+    # Below all numbers: of integers in another type, as the smallest is a number like others.
+    lowest = -np.inf if "float" in dtype else int(np.iinfo(dtype).min) - 1
+    x = x if "float" in dtype else node.emit(relax.op.astype(x, "int32"))
     widths = [0, 0, 0, 0, *(each for pair in zip(before, after) for each in pair)]
     padded = node.emit(relax.op.nn.pad(x, widths, "constant", lowest))
     axes, parts, places = list(range(2, 2 + len(spatial))), [], []
@@ -91,6 +93,11 @@ def _explicit(node: Node) -> Node:
         )
     if all(axis.missing <= 0 for axis in axes):
         return node
+    if node.attrs.get("count_include_pad", 0):
+        raise ValueError(
+            "its window is larger than the picture with its padding, and implementations disagree on how many places "
+            "count then; leave out count_include_pad, or give more pads"
+        )
     kernel, dilations = list(node.attrs["kernel_shape"]), node.attrs.get("dilations", [1] * len(axes))
     strides = [axis.stride for axis in axes]
     for at, axis in enumerate(axes):
