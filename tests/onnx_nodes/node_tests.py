@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs ONNX's own tests of its operators (``onnx.backend.test``) through this package.
 
-    python tests/onnx_nodes/node_tests.py [-k PART_OF_A_NAME] [--frozen] [--write] [--workers 2]
+    python tests/onnx_nodes/node_tests.py [-k PATTERN] [--frozen] [--cpu haswell] [--write] [--workers 2]
 
 Each test is a model of one operator (or of the function that defines it) with inputs and outputs. Its outputs must
 have the very dtypes and shapes, and the values within the test's own tolerance. ``--frozen`` turns shape-like inputs
 (integers of rank 0 or 1) into initializers first, as exporters write them: many operators have static shapes only then.
+``--cpu`` compiles for another CPU than this one, by LLVM's name of it, which this one must be able to stand for.
 ``--write`` writes ``known.json``: every test that does not pass with the refusal it gets.
 """
 
@@ -15,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import sys
 import warnings
 from collections import Counter
@@ -46,26 +48,29 @@ def tests() -> dict:
         return {test.name: test for test in load_model_tests(kind="node")}
 
 
-def judge(job: tuple[str, str]) -> tuple[str, str]:
+def judge(job: tuple[str, str, str | None]) -> tuple[str, str]:
     """Run one test.
 
     Parameters
     ----------
-    job : (str, str)
-        The test's name and the mode, one of `MODES`.
+    job : (str, str, str or None)
+        The test's name; the mode, one of `MODES`; the CPU, None for this one.
 
     Returns
     -------
     (str, str)
         ``pass``, ``wrong``, ``refused`` or ``internal``; and why.
     """
+    import tvm
+
     import smartmem_tvm as sm
 
     test, mode = tests()[job[0]], job[1]
+    target = {"kind": "llvm", "mcpu": job[2], "num-cores": 2} if job[2] else None
     given, want = ([_array(each) for each in part] for part in test.data_sets[0])
     model, given = freeze(test.model, given) if mode == "frozen" else (test.model, given)
     try:
-        got = sm.compile(sm.from_onnx(model)).run(*given)
+        got = sm.compile(sm.from_onnx(model), target and tvm.target.Target(target)).run(*given)
     except sm.UserError as error:
         return "refused", str(error)
     except Exception as error:
@@ -130,12 +135,14 @@ def difference(got: list, want: list, rtol: float, atol: float) -> str:
     return ""
 
 
-def run_all(names: list[str], mode: str, workers: int, each=lambda name, result: None) -> dict[str, tuple[str, str]]:
+def run_all(
+    names: list[str], mode: str, workers: int, each=lambda name, result: None, cpu: str | None = None
+) -> dict[str, tuple[str, str]]:
     """Run tests in processes of their own, so that a crash or an endless loop is a result too."""
     os.environ.setdefault("TVM_NUM_THREADS", "1")
     with contextlib.closing(Workers(workers, PATIENCE, imports=("smartmem_tvm.deploy", "node_tests"))) as pool:
         results = {}
-        for number, answer in pool.as_done(judge, [(name, mode) for name in names]):
+        for number, answer in pool.as_done(judge, [(name, mode, cpu) for name in names]):
             results[names[number]] = ("crash", answer.error) if answer.error else tuple(answer.value)
             each(names[number], results[names[number]])
     return {name: results[name] for name in names}
@@ -144,17 +151,18 @@ def run_all(names: list[str], mode: str, workers: int, each=lambda name, result:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-k", default="", help="only tests whose names contain this")
+    parser.add_argument("-k", default="", help="only tests whose names match this expression, in any case")
     parser.add_argument("--frozen", action="store_true")
+    parser.add_argument("--cpu", help="LLVM's name of another CPU than this one")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--write", action="store_true", help=f"write {KNOWN.name}, both modes")
     parser.add_argument("--json", help="write all results to this file")
     arguments = parser.parse_args()
-    names = [name for name in tests() if arguments.k in name]
+    names = [name for name in tests() if re.search(arguments.k, name, re.IGNORECASE)]
     known, failed, results = {}, 0, {}
     for mode in MODES if arguments.write else ["frozen" if arguments.frozen else "strict"]:
         changed = [name for name in names if name not in results or is_frozen(name)]
-        results = {**results, **run_all(changed, mode, arguments.workers, _show)}
+        results = {**results, **run_all(changed, mode, arguments.workers, _show, arguments.cpu)}
         print(f"{mode}: {len(results)} tests,", dict(Counter(status for status, _ in results.values())))
         known[mode] = {name: list(result) for name, result in results.items() if result[0] != "pass"}
         failed += sum(status not in ("pass", "refused") for status, _ in results.values())

@@ -44,6 +44,7 @@ def _layer(build, op, optional=(), lengths=None, outputs=None, **attributes):
     [
         pytest.param("RNN", (), {}, id="rnn"),
         pytest.param("RNN", ("bias", "initial"), {"direction": "reverse", "activations": ["Relu"]}, id="rnn relu"),
+        pytest.param("RNN", (), {"activations": ["Tanh", "Tanh"]}, id="rnn, the default as its schema has it"),
         pytest.param("GRU", ("bias", "initial"), {"direction": "bidirectional"}, id="gru"),
         pytest.param("GRU", ("bias", "initial"), {"linear_before_reset": 1}, id="gru, reset after the product"),
         pytest.param("GRU", (), {"linear_before_reset": 1, "direction": "reverse"}, id="gru without a bias"),

@@ -158,6 +158,8 @@ def _activations(node: Node, cell: Cell, directions: int) -> list[list[Function]
     """The functions of each direction."""
     each = len(cell.activations)
     names = [name.decode() for name in node.attrs.get("activations", ())] or list(cell.activations) * directions
+    if directions == 1 and len(names) == 2 * each and names[:each] == names[each:]:
+        names = names[:each]  # the default of RNN's schema has those of two directions, and tools write it out
     if len(names) != each * directions:
         raise ValueError(f"it has {len(names)} activations where {each * directions} belong")
     found = functions(names, node.attrs.get("activation_alpha", ()), node.attrs.get("activation_beta", ()))

@@ -82,8 +82,6 @@ def _explicit(node: Node) -> Node:
     ONNX counts windows by C's division, which rounds towards zero: there is one if less than a stride is missing.
     """
     node = _with_same_pads(node)
-    if node.attrs.get("ceil_mode", 0):
-        return node
     axes = _axes(node)
     gone = next((axis for axis in axes if axis.missing >= axis.stride), None)
     if gone is not None:
@@ -91,7 +89,7 @@ def _explicit(node: Node) -> Node:
             f"its window spans {gone.reach} places where there are {gone.there} with the padding, which leaves no "
             "result; make the window smaller"
         )
-    if all(axis.missing <= 0 for axis in axes):
+    if node.attrs.get("ceil_mode", 0) or all(axis.missing <= 0 for axis in axes):
         return node
     if node.attrs.get("count_include_pad", 0):
         raise ValueError(
