@@ -56,8 +56,8 @@ def test_nothing_is_bound_in_a_vector_that_is_taken_apart():
     tvm.compile(mod, target="llvm")
 
 
-def test_vectors_of_bfloat16_are_chosen_without_names():
-    """What has a name is in memory, and a vector of bfloat16 in such memory TVM does not lower."""
+def test_vectors_of_bfloat16_are_chosen_right():
+    """What has a name is in memory: `StoreBound` has an element there for each lane."""
     schedule = s_tir.Schedule(module(lambda x, y, mask, i: tirx.Select(mask[i], x[i], y[i]), "bfloat16"))
     schedule.vectorize(schedule.split(schedule.get_loops(schedule.get_sblock("compute"))[0], [None, 4])[1])
     mod = StoreBound()(bound(schedule.mod))

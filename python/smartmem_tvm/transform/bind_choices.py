@@ -11,7 +11,7 @@ from ..ir.blends import is_blend
 from ..ir.index_map import is_if_then_else
 from ..ir.map_functions import map_functions
 from ..ir.vectorized import without_bindings
-from ..ir.walk import contains, loads
+from ..ir.walk import contains
 from ..target import on_cpu
 
 
@@ -31,9 +31,6 @@ class BindChoices:
     TVM makes a branch of a select that reads memory, for a condition may say what can be read. LLVM reads what is
     behind a branch under a mask, or makes no vectors of the loop: a mask on scores took four times as long. So this is
     done for selects that are sure to be no such thing (`ir.blends`), in kernels that are scheduled.
-
-    Refuses (leaves as it is) a choice between numbers of bfloat16: `StoreBound` puts what has a name into memory of one
-    element, of which TVM's lowering of bfloat16 makes no vector.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -52,15 +49,9 @@ def _bound(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, bound)))
 
 
-def _of_bfloat16(select: tirx.Select) -> bool:
-    return any(
-        str(load.ty.dtype) == "bfloat16" for each in (select.true_value, select.false_value) for load in loads(each)
-    )
-
-
 def _stored(store: tirx.BufferStore) -> tirx.Stmt:
-    """A store after what its choices read; as it is if some of that is read only under a condition, or bfloat16."""
-    if contains(store.value, ir.Call, is_if_then_else) or contains(store.value, tirx.Select, _of_bfloat16):
+    """A store after what its choices read; as it is if some of that is read only under a condition."""
+    if contains(store.value, ir.Call, is_if_then_else):
         return store
     lines: list[tirx.Bind] = []
 
