@@ -7,7 +7,7 @@ results. That is worth it where branches are small, and what keeps every shape s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -169,8 +169,9 @@ def loop(at: Flattening, node: onnx.NodeProto) -> None:
 
 def scan(at: Flattening, node: onnx.NodeProto) -> None:
     """As many copies of the body as the scanned axis is long."""
-    if at.opset < 9:
-        raise Refused("it is of an opset before 9; convert the model to a newer one")
+    if at.opset < 9 and not any(each.name == "scan_input_axes" for each in node.attribute):
+        _scan_of_a_batch(at, node)
+        return
     inputs = _attribute(node, "num_scan_inputs").i
     if not 0 < inputs <= len(node.input):
         raise Refused(f"its num_scan_inputs is {inputs}, and it has {len(node.input)} inputs; export the model again")
@@ -210,7 +211,29 @@ def scan(at: Flattening, node: onnx.NodeProto) -> None:
     iterate(0, states)
 
 
-def _stacked(at: Flattening, tensors: list[str], axis: int, name: str) -> list[onnx.NodeProto]:
+def _scan_of_a_batch(at: Flattening, node: onnx.NodeProto) -> None:
+    """Before opset 9 there is a batch: a Scan as it is now for each of it, along what is then the first axis."""
+    lengths, *tensors = node.input
+    if lengths:
+        raise Refused("it has lengths of sequences; leave them out")
+    inputs, states = _attribute(node, "num_scan_inputs").i, len(tensors) - _attribute(node, "num_scan_inputs").i
+    turns = next((list(each.ints) for each in node.attribute if each.name == "directions"), [0] * inputs)
+    batch = at.shape(tensors[-1], "scanned input")[0]
+    body, made, found = _attribute(node, "body").g, [], []
+    for number in range(batch):
+        place = at.constant(np.array(number))
+        parts = [at.node("Gather", [each, place], axis=0) for each in tensors]
+        found.append([at.name(f"part{each}") if name else "" for each, name in enumerate(node.output)])
+        stated = {"num_scan_inputs": inputs, "scan_input_axes": [0] * inputs, "scan_input_directions": turns}
+        of_one = helper.make_node("Scan", [name for _, name in parts], found[-1], body=body, **stated)
+        of_one.name = walk.node_label(node)
+        made += [*(part for part, _ in parts), of_one]
+    if states < 0 or not batch:
+        raise Refused(f"it scans {inputs} of {len(tensors)} inputs, for a batch of {batch}; export the model again")
+    at.then([*made, *(each for names, name in zip(zip(*found), node.output) for each in _stacked(at, names, 0, name))])
+
+
+def _stacked(at: Flattening, tensors: Sequence[str], axis: int, name: str) -> list[onnx.NodeProto]:
     """Nodes that put tensors side by side along a new axis."""
     if not name:
         return []

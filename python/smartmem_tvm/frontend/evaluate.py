@@ -17,6 +17,7 @@ from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.exact_onnxruntime import session_options
 from smartmem_tvm.frontend.functions import Types, opset_of, types_of
 from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
+from smartmem_tvm.frontend.old_versions import is_old
 from smartmem_tvm.light import has_data
 
 LARGEST = 2**20  # numbers in a tensor; shape arithmetic and masks have fewer
@@ -134,7 +135,9 @@ def _evaluate(node: onnx.NodeProto, values: Values, types: Types, opset: int) ->
         [numpy_helper.from_array(array, name) for name, array in values.items()],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
-    for run in (_by_onnxruntime, _by_reference):
+    # ONNX's own implementation takes some old forms for new ones.
+    runs = (_by_onnxruntime,) if is_old(node.op_type, opset) else (_by_onnxruntime, _by_reference)
+    for run in runs:
         with warnings.catch_warnings(), contextlib.suppress(Exception):  # whatever they raise
             warnings.simplefilter("ignore")
             results = dict(zip(names, map(np.asarray, run(model)), strict=True))

@@ -24,10 +24,12 @@ from smartmem_tvm.frontend.apart import model_apart
 from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
+from smartmem_tvm.frontend.converters.old_forms import newest_form
 from smartmem_tvm.frontend.functions import copy_of, opset_of
 from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 from smartmem_tvm.frontend.operand_types import misfit
 from smartmem_tvm.frontend.operators import converter_name
+from smartmem_tvm.frontend.sparse import dense
 from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.weights import Weights
 
@@ -131,6 +133,9 @@ class _Importer(WeightsImporter):
         return result
 
     def _convert(self, node: Node) -> relax.Expr:
+        node = newest_form(node)
+        if not isinstance(node, Node):
+            return node
         convert = CONVERTERS.get(node.op)
         result = convert(node) if convert else None
         return super()._convert_operator(node.op, node.inputs, node.attrs, node.opset) if result is None else result
@@ -143,9 +148,8 @@ class _Importer(WeightsImporter):
 
     def _parse_attr(self, attr_proto):
         # A list without elements, of which TVM makes an error, says what no list says.
-        return super()._parse_attr(
-            [each for each in attr_proto if each.type not in _LISTS or len(get_attribute_value(each))]
-        )
+        kept = [each for each in attr_proto if each.type not in _LISTS or len(get_attribute_value(each))]
+        return super()._parse_attr([dense(each) for each in kept])
 
     def _sanitize_name(self, name):
         return super()._sanitize_name(re.sub(r"\s", "_", name))

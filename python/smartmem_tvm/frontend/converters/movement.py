@@ -60,6 +60,8 @@ def pad(node: Node) -> relax.Expr | None:
         pads = node.inputs[1].value.numpy()
     if pads is not None and not np.any(pads):
         return node.inputs[0]
+    if node.text("mode", "constant") == "wrap" and pads is not None:
+        return _wrapped(node, pads)
     value = node.input(2)
     if value is None or pads is None or isinstance(value, GenericConst) or node.text("mode", "constant") != "constant":
         return None
@@ -70,6 +72,17 @@ def pad(node: Node) -> relax.Expr | None:
     cut = tuple(slice(max(0, -first), size - max(0, -last)) for (first, last), size in zip(widths, border.shape))
     zeros = node.emit(node.with_inputs(x, node.inputs[1], None, node.input(3)).by_tvm())
     return relax.op.where(constant(border[cut], "bool"), value, zeros)
+
+
+def _wrapped(node: Node, pads) -> relax.Expr:
+    """Pad with the numbers of the other side: TVM's operator knows no such mode."""
+    x, axes = node.inputs[0], node.constant(3)
+    axes = range(len(shape_of(x))) if axes is None else axes
+    for axis, (first, last) in zip(axes, np.asarray(pads).reshape(2, -1).T):
+        size = shape_of(x)[axis]
+        if first or last:
+            x = node.emit(relax.op.take(x, constant(np.arange(-first, size + last) % size, "int64"), int(axis)))
+    return x
 
 
 def one_hot(node: Node) -> relax.Expr | None:
@@ -154,7 +167,23 @@ def one_axis(node: Node) -> relax.Expr | None:
     return node.with_inputs(node.inputs[0], constant(axes.reshape(1), "int64")).by_tvm()
 
 
+def compress(node: Node) -> relax.Expr:
+    """Compress by a mask that is known: the elements that it leaves."""
+    mask = node.constant(1)
+    if mask is None:
+        raise ValueError("its condition decides the shape, and is known only at run time; make it an initializer")
+    x, axis = node.inputs[0], node.attrs.get("axis")
+    if axis is None:
+        x, axis = node.reshape(x, [-1]), 0
+    places = np.flatnonzero(mask)
+    size = shape_of(x)[axis]
+    if places.size and places[-1] >= size:
+        raise ValueError(f"it takes element {places[-1]} from an axis of size {size}")
+    return relax.op.take(x, constant(places, "int64"), axis)
+
+
 CONVERTERS = {
+    "Compress": compress,
     "Concat": concat,
     "EyeLike": eye_like,
     "Gather": gather,
