@@ -138,3 +138,7 @@ case("CumSum CumProd", f(3, 4), stated(1, "i8"))
 case("CumSum", f(3, 4), stated(-1, "i4"), exclusive=1, reverse=1)
 case("EyeLike", f(3, 4), k=1)
 case("EyeLike", f(3, 4), dtype=int(TensorProto.INT32))
+SQUARE = f(3, 3), f(3)  # whose sizes do not tell one axis from the other
+case("Add", *SQUARE, last=6, want=lambda x, y: x + y[:, None], broadcast=1, axis=0)
+case("And", *(each > 0 for each in SQUARE), last=1, want=lambda x, y: x & y[:, None], broadcast=1, axis=0)
+case("PRelu", f(2, 3, 3), SQUARE[1], last=6, want=lambda x, s: np.where(x < 0, x * s[:, None], x))

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from onnx_versions.cases import case, f, i64, stated
+from onnx_versions.cases import NEWEST, case, f, i64, stated
 
 CONSUMED = {"consumed_inputs": [0]}
 X = f(4, 5)
@@ -96,7 +96,11 @@ for mode in ("nearest", "linear"):
     case("Upsample", f(1, 2, 3, 4), first=7, last=7, mode=mode, scales=[1.0, 1.0, 2.0, 3.0])
     case("Upsample", f(1, 2, 3, 4), stated([1, 1, 2, 3]), first=9, last=9, mode=mode)
     case("Resize", f(1, 2, 3, 4), stated([1, 1, 2, 1.5]), last=10, mode=mode)
-    case("Resize", f(1, 2, 3, 4), stated([1, 1, 0.6, 0.5]), last=10, mode=mode)
-    case("Resize", f(1, 2, 3, 4), None, stated([1, 1, 2, 1.5]), first=11, mode=mode)
-    case("Resize", f(1, 2, 3, 4), None, None, i64(1, 2, 5, 7), first=11, mode=mode)
+    case("Resize", f(1, 2, 7, 9), stated([1, 1, 0.6, 0.7]), last=10, mode=mode)
+    case("Resize", f(1, 2, 7, 9), stated([1, 1, 0.6, 1.7]), last=10, mode=mode)
+    for last, roi in ((11, stated([])), (NEWEST, None)):
+        first = 11 if last == 11 else 13
+        none = roi  # in version 11 no input may be left out, but it may be empty
+        case("Resize", f(1, 2, 3, 4), roi, stated([1, 1, 2, 1.5]), first=first, last=last, mode=mode)
+        case("Resize", f(1, 2, 3, 4), roi, none, i64(1, 2, 5, 7), first=first, last=last, mode=mode)
 case("Resize", f(1, 2, 3, 4), None, None, i64(5, 7), first=18, axes=[2, 3], mode="cubic")

@@ -27,7 +27,8 @@ from onnx_versions.cases import NEWEST, Case, all_cases, withdrawn
 from smartmem_tvm.executor.workers import Workers
 
 KNOWN = Path(__file__).with_name("known.json")
-PATIENCE = 60.0  # seconds for one case
+PATIENCE = 600.0  # seconds for the cases of one model
+TOGETHER = 30  # cases in a model
 RUNTIME, NUMPY, NEW = "ONNX Runtime", "numpy", "its newest version"
 OTHER = "ONNX's own implementation, not as ONNX Runtime"
 
@@ -97,29 +98,59 @@ def cases() -> dict[str, tuple[Case, int]]:
     return {name: (case, opset) for name, case, opset in all_cases() if (case.op, opset) not in gone}
 
 
-def judge(name: str) -> tuple[str, str]:
-    """Run one case.
+def judge(names: list[str]) -> dict[str, tuple[str, str]]:
+    """Run cases of one opset: as one model if they are imported, each alone if anything of that is not right.
 
     Returns
     -------
-    (str, str)
-        ``pass`` and who said what is right; or ``wrong``, ``refused``, ``internal``, ``unknown`` and why.
+    dict
+        Name -> ``pass`` and who said what is right; or ``wrong``, ``refused``, ``internal``, ``unknown`` and why.
     """
+    found = {name: _imported(name) for name in names}
+    together = {name: cases()[name][0] for name in names if found[name][0] == "pass" and cases()[name][0].graph is None}
+    right = set()
+    with contextlib.suppress(Exception):  # whatever it is, each alone says it again
+        right = {name for name, why in _run_together(together, cases()[names[0]][1]).items() if not why}
+    alone = [name for name in names if found[name][0] == "pass" and name not in right]
+    return found | {name: judge_alone(name) for name in alone}
+
+
+def _imported(name: str) -> tuple[str, str]:
     import smartmem_tvm as sm
 
     case, opset = cases()[name]
     try:
         want, who = right(case, opset)
-        model = stated(case, opset, want)
-    except Unknown:
-        want, who, model = [], "", case.model(opset)
-    except Exception as error:
-        return "broken", f"{type(error).__name__}: {error}"[:300]
+    except Unknown as error:
+        return "unknown", str(error)
     try:
-        mod = sm.from_onnx(model)
-        if not want:
-            return "unknown", "it is taken, and nobody says what is right"
-        got = sm.compile(mod).run(*case.feeds.values())
+        sm.from_onnx(stated(case, opset, want))
+    except sm.UserError as error:
+        return "refused", str(error)
+    except Exception as error:
+        return "internal", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return "pass", who
+
+
+def _run_together(together: dict[str, Case], opset: int) -> dict[str, str]:
+    """What is wrong with each case of a model of all."""
+    import smartmem_tvm as sm
+    from onnx_versions.joined import joined
+
+    model, feeds, wanted = joined(together, opset)
+    got = iter(sm.compile(sm.from_onnx(model)).run(**feeds))
+    return {name: difference([next(got) for _ in want], want) for name, want in wanted.items()}
+
+
+def judge_alone(name: str) -> tuple[str, str]:
+    """Run one case, as `judge` does."""
+    import smartmem_tvm as sm
+
+    case, opset = cases()[name]
+    want, who = right(case, opset)
+    model = stated(case, opset, want)
+    try:
+        got = sm.compile(sm.from_onnx(model)).run(*case.feeds.values())
     except sm.UserError as error:
         return "refused", str(error)
     except Exception as error:
@@ -144,15 +175,25 @@ def difference(got: list, want: list) -> str:
     return ""
 
 
+def groups(names: list[str]) -> list[list[str]]:
+    """Cases that are compiled together."""
+    of_opset: dict[int, list[str]] = {}
+    for name in names:
+        of_opset.setdefault(cases()[name][1], []).append(name)
+    return [part[i : i + TOGETHER] for part in of_opset.values() for i in range(0, len(part), TOGETHER)]
+
+
 def run_all(names: list[str], workers: int, each=lambda name, result: None) -> dict[str, tuple[str, str]]:
     """Run cases in processes of their own, so that a crash or an endless loop is a result too."""
     os.environ.setdefault("TVM_NUM_THREADS", "1")
     imports = ("smartmem_tvm.deploy", "onnxruntime", "onnx_versions.versions")
+    jobs, results = groups(names), {}
     with contextlib.closing(Workers(workers, PATIENCE, imports=imports)) as pool:
-        results = {}
-        for number, answer in pool.as_done(judge, names):
-            results[names[number]] = ("crash", answer.error) if answer.error else tuple(answer.value)
-            each(names[number], results[names[number]])
+        for number, answer in pool.as_done(judge, jobs):
+            found = dict.fromkeys(jobs[number], ("crash", answer.error)) if answer.error else answer.value
+            for name, result in found.items():
+                results[name] = tuple(result)
+                each(name, results[name])
     return {name: results[name] for name in names}
 
 

@@ -43,7 +43,7 @@ class Axis:
     end: float = 1.0
 
 
-def resize(node: Node) -> relax.Expr | None:
+def resize(node: Node) -> relax.Expr:
     """Resize, in all forms whose sizes are known."""
     x, mode = node.inputs[0], node.text("mode", "nearest")
     coordinates = node.text("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
@@ -62,7 +62,8 @@ def resize(node: Node) -> relax.Expr | None:
         and all(axis.size == axis.result for axis in axes[:2])
         and (coordinates != "align_corners" or all(axis.result > 1 for axis in axes[2:]))
     ):
-        return None
+        # Version 11 leaves out no input; those without numbers say nothing.
+        return node.with_inputs(x, *(_said(node, position) for position in range(1, 4))).by_tvm()
     dtype = dtype_of(x)
     if mode != "nearest" and not dtype.startswith(("float", "bfloat")):
         raise ValueError(f"its mode is {mode} and its numbers are {dtype}; convert them to float32 first")
@@ -77,7 +78,7 @@ def resize(node: Node) -> relax.Expr | None:
             beyond = (places < 0) | (places > axis.size - 1)
             outside = outside | beyond.reshape([-1 if each is axis else 1 for each in axes])
         if mode == "nearest":
-            index = np.clip(_ROUND[node.text("nearest_mode", "round_prefer_floor")](places), 0, axis.size - 1)
+            index = np.clip(_ROUND[_nearest_mode(node, axis)](places), 0, axis.size - 1)
             result = node.emit(relax.op.take(result, constant(index, "int64"), axis.number))
         else:
             result = _product(node, result, axis.number, _matrix(node, axis, places, mode).astype(working))
@@ -85,6 +86,18 @@ def resize(node: Node) -> relax.Expr | None:
         value = constant(node.attrs.get("extrapolation_value", 0.0), working)
         result = node.emit(relax.op.where(constant(outside, "bool"), value, result))
     return result if working == dtype else node.emit(relax.op.astype(result, dtype))
+
+
+def _said(node: Node, position: int) -> relax.Expr | None:
+    value = node.constant(position)
+    return node.input(position) if value is None or value.size else None
+
+
+def _nearest_mode(node: Node, axis: Axis) -> str:
+    """In version 10, which does not say, ONNX Runtime's: the next number if there become fewer, else the last one."""
+    if node.opset > 10:
+        return node.text("nearest_mode", "round_prefer_floor")
+    return "floor" if axis.scale >= 1 else "ceil"
 
 
 def _stays(axis: Axis) -> bool:
@@ -99,8 +112,7 @@ def upsample(node: Node) -> relax.Expr:
     attrs = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
     attrs["mode"] = node.attrs.get("mode", b"nearest")
     same = Node(node.bb, "Resize", [node.inputs[0], None, constant(scales, "float32")], attrs, 13, 1)
-    result = resize(same)
-    return same.by_tvm() if result is None else result
+    return resize(same)
 
 
 def _axes(node: Node) -> list[Axis]:
