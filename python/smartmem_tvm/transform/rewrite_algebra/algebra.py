@@ -70,7 +70,8 @@ class AlgebraGraph:
             args = tuple(self._leaf(var) for var in variables(binding.value))
             node = AlgebraNode(OPAQUE, args, None, facts or TermFacts((), "object"), self._fresh())
         node.binding, node.source = binding, binding.var
-        node.pinned = not isinstance(binding.var, relax.DataflowVar)
+        # What a cast makes known, sizes, is read by types, of which nothing is seen here.
+        node.pinned = not isinstance(binding.var, relax.DataflowVar) or isinstance(binding, relax.MatchCast)
         for arg in args:
             arg.readers[node] = None
         self._by_expr[binding.var] = node
