@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from smartmem_tvm.frontend.spec import more_than_most
+from smartmem_tvm.frontend.most_numbers import more_than_most
 
 
 def dense(attribute: onnx.AttributeProto) -> onnx.AttributeProto:

@@ -9,7 +9,8 @@ import pytest
 from onnx import helper
 
 import smartmem_tvm as sm
-from smartmem_tvm.frontend.converters.old_forms import OLD
+from smartmem_tvm.frontend.converters.old_forms import RENEW
+from smartmem_tvm.frontend.old_versions import ENDED
 from smartmem_tvm.pipeline import Options
 
 NUMBERS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
@@ -196,9 +197,11 @@ def test_many_old_forms(opset, seed):
     check(opset, 100 + seed, rounds=5)
 
 
-def test_the_oldest_form_comes_first():
-    assert all(list(rules) == sorted(rules, key=lambda rule: rule[0]) for rules in OLD.values())
-    assert all(onnx.defs.has(op, before) or op == "Upsample" for op, rules in OLD.items() for before, _ in rules)
+def test_each_form_that_ended_has_a_version():
+    assert {op: len(rules) for op, rules in RENEW.items()} == {op: len(numbers) for op, numbers in ENDED.items()}
+    assert all(list(numbers) == sorted(numbers) for numbers in ENDED.values())
+    since = {(each.name, each.since_version) for each in onnx.defs.get_all_schemas_with_history() if each.domain == ""}
+    assert all((op, before) in since for op, numbers in ENDED.items() for before in numbers)
 
 
 def one(op, opset, inputs, *, outputs=1, **attrs):

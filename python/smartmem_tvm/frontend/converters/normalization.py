@@ -64,8 +64,6 @@ def rms_normalization(node: Node) -> relax.Expr | None:
 
 def batch_normalization(node: Node) -> relax.Expr | None:
     """BatchNormalization in training mode: by the mean and variance of the batch, with the running ones as results."""
-    if not node.attrs.get("spatial", 1):
-        raise ValueError("its attribute spatial is 0, which is not supported")
     if node.opset < 14 and node.outputs > 1 and not node.attrs.get("is_test", 0):
         raise ValueError("it is in training mode; export the model for inference")
     if not node.attrs.get("training_mode", 0):
