@@ -261,6 +261,7 @@ class Flattening:
     def _inferred(self) -> dict[str, list[int]]:
         part = onnx.ModelProto()
         part.CopyFrom(self._model)
+        part.ir_version = max(4, part.ir_version)  # before, ONNX looks at no initializer that is no input
         del part.graph.node[:], part.graph.output[:], part.graph.value_info[:]
         part.graph.node.extend(self.nodes)
         part.graph.initializer.extend(self.constants)
