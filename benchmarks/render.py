@@ -16,6 +16,7 @@ from pages import (
     accuracy,
     audit,
     compile_time,
+    contrib_operators,
     counters,
     gpu,
     gpu_audit,
@@ -63,7 +64,10 @@ PAGES = {
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
         Part("docs/cpu.md", "aarch64 tiles", aarch64_tiles.page),
     ),
-    "frontend": (Part("docs/frontend.md", "torch doors", torch_doors.figures),),
+    "frontend": (
+        Part("docs/frontend.md", "torch doors", torch_doors.figures),
+        Part("docs/frontend.md", "contrib", contrib_operators.page),
+    ),
     "gpu": (
         Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),
         Part("docs/gpu.md", "gpu audit", gpu_audit.page),

@@ -57,6 +57,16 @@ def test_scaled_products(left, right, columns):
     run("DynamicQuantizeMatMul", "a b sb zb bias", floats, float_result, domain=RUNTIME)
 
 
+@pytest.mark.parametrize(("left", "right"), [("int16", "int16"), ("uint16", "uint16"), ("uint16", "int16")])
+def test_products_of_sixteen_bits(left, right):
+    """By their definition: ONNX Runtime's kernel takes int16 alone."""
+    random = np.random.default_rng(0)
+    a, b = integers(random, left, (2, 5, 13)) // 256, integers(random, right, (13, 7)) // 256
+    to = "uint32" if left == right == "uint16" else "int32"
+    node = helper.make_node("MatMulInteger16", ["a", "b"], ["y"], domain=RUNTIME)
+    check([node], {"a": a, "b": b}, {"y": to}, wanted=[(a.astype("int64") @ b.astype("int64")).astype(to)])
+
+
 CONVOLUTIONS = [
     {"kernel_shape": [3, 3], "pads": [1, 0, 1, 2], "strides": [2, 1]},
     {"kernel_shape": [2, 3], "group": 2, "dilations": [2, 1]},

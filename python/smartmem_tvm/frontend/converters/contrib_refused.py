@@ -5,7 +5,8 @@ from __future__ import annotations
 
 # Why, with the remedy -> operators of com.microsoft.
 _REASONS = {
-    "it runs a decoder in a loop until a text ends; export the decoder alone and search in your program": (
+    "it runs a decoder in a loop until a text ends, or is a part of such a loop; export the decoder alone and search in"
+    " your program": (
         "BeamSearch GreedySearch Sampling WhisperBeamSearch BifurcationDetector NGramRepeatBlock"
         " SpeculativePrefixCommit"
     ),
@@ -13,15 +14,18 @@ _REASONS = {
         "Tokenizer MurmurHash3 WordConvEmbedding NGramHashMapping VarlenNGramHashMapping"
     ),
     "how much it gives depends on numbers, and shapes are static; do that outside of the model": (
-        "Unique DynamicTimeWarping RemovePadding GatherPacked MoEPacked"
+        "Unique DynamicTimeWarping RemovePadding"
     ),
     "its keys and values are in pages that a server shares out; export the model with past and present as tensors": (
-        "PagedAttention SparsePagedAttention PackedSparseAttentionIndexer PackedSparseAttentionIndexerMerge"
-        " SparseAttentionIndexer DynamicSparseAttention SparseAttention"
+        "PagedAttention SparsePagedAttention"
     ),
-    "its weights are packed for the processor that wrote the file; export the model before that step": (
-        "MatMulFpQ4 MatMulPacked MatMulNBitsMlp MatMulNBitsQkv MatMulNBitsQLoRA MatMulBlockQuantizedFp4Weight"
-        " MatMulBlockQuantizedFp8Weight GemmFloat8 QuantizeBFP DequantizeBFP"
+    "what it attends to is a list of blocks; export the model with dense attention (GroupQueryAttention)": (
+        "SparseAttention DynamicSparseAttention SparseAttentionIndexer PackedSparseAttentionIndexer"
+        " PackedSparseAttentionIndexerMerge LongformerAttention"
+    ),
+    "its weights are packed in a format of ONNX Runtime's kernels; quantize the model to MatMulNBits, or to QDQ": (
+        "MatMulFpQ4 MatMulPacked GatherPacked MoEPacked MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight"
+        " GemmFloat8 QuantizeBFP DequantizeBFP"
     ),
     "its matrices are in the order of one kind of GPU; quantize the model for CPUs": (
         "QOrderedAttention QOrderedGelu QOrderedLayerNormalization QOrderedLongformerAttention QOrderedMatMul"
@@ -30,13 +34,12 @@ _REASONS = {
     "it holds a program that another compiler made; export the model without an execution provider's context": (
         "EPContext Snpe"
     ),
-    "it is a fusion of ONNX Runtime's for GPUs; export the model without its optimizer (optimize_model), or for CPUs": (
-        "DecoderAttention LongformerAttention RMSNormRotary RouterGateUpProj MoEGroupRouter"
-    ),
-    "it is a fusion of ONNX Runtime's of one family of networks; export the model without its optimizer": (
-        "AttnLSTM CausalConvWithState ConvStateReplay CropAndResize EngramGate GatedDeltaNet GatedDeltaNetStateReplay"
-        " HyperConnectionLowRankMix HyperConnectionPostMix HyperConnectionPreMix LinearAttention LinearAttentionGate"
-        " Mamba2Verify VarlenCausalConvWithState MaxpoolWithMask"
+    "it is a fusion of ONNX Runtime's for one family of networks; export the model without its optimizer of"
+    " transformers, or without this fusion": (
+        "AttnLSTM CausalConvWithState ConvStateReplay CropAndResize DecoderAttention EngramGate GatedDeltaNet"
+        " GatedDeltaNetStateReplay HyperConnectionLowRankMix HyperConnectionPostMix HyperConnectionPreMix"
+        " LinearAttention LinearAttentionGate Mamba2Verify MatMulNBitsMlp MatMulNBitsQLoRA MatMulNBitsQkv"
+        " MaxpoolWithMask MoEGroupRouter RMSNormRotary RouterGateUpProj VarlenCausalConvWithState"
     ),
     "one of its matrices is sparse; make it dense": "SparseToDenseMatMul",
 }
