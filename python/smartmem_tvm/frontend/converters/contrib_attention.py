@@ -46,6 +46,10 @@ def attention_of(
         raise ValueError("its past and its present share a buffer, and here each tensor has its own")
     if node.attrs.get("do_rotary", 0):
         raise ValueError("it rotates without tables (do_rotary); export RotaryEmbedding nodes instead")
+    if node.outputs > 1 and sizes[1] != sizes[2]:
+        raise ValueError(
+            f"its present is asked for, of keys of {sizes[1]} and values of {sizes[2]}: they are one tensor"
+        )
     ends = [sizes[0], sizes[0] + sizes[1]]
     parts = node.emit(relax.op.split(product, ends, 2))
     query, key, value = (heads_of(node, node.emit(parts[at]), node.attrs["num_heads"]) for at in range(3))
@@ -218,7 +222,6 @@ def _repeated(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
 
 def group_query_attention(node: Node) -> relax.Expr:
     """com.microsoft.GroupQueryAttention: rows see what is before them, by ``seqlens_k``; keys are kept rotated."""
-    _refuse_variants(node)
     query, key, value = _normalized(node, _grouped(node))
     past_key, past_value, lengths, total = (node.input(at) for at in (3, 4, 5, 6))
     total = node.constant(6)
@@ -239,12 +242,6 @@ def group_query_attention(node: Node) -> relax.Expr:
         sink = constant(np.zeros(node.attrs["num_heads"]), dtype_of(query))
     result = attend(node, query, key, value, bias, node.attrs.get("softcap", 0.0), sink)
     return result if node.outputs == 1 else relax.Tuple([result, key, value][: node.outputs])
-
-
-def _refuse_variants(node: Node) -> None:
-    for name in ("k_quant_type", "v_quant_type"):
-        if node.text(name, "NONE") != "NONE":
-            raise ValueError(f"its attribute {name} asks for a quantized cache, which has no kernels here")
 
 
 def _normalized(node: Node, tensors: list[relax.Expr]) -> list[relax.Expr]:

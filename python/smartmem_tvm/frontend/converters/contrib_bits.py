@@ -12,9 +12,7 @@ from smartmem_tvm.narrow import is_integer
 
 def mat_mul_n_bits(node: Node) -> relax.Expr:
     """com.microsoft.MatMulNBits: columns of the right side in blocks, each with a scale and a zero point."""
-    x, packed, scales, zeros, order, bias = (node.input(at) for at in range(6))
-    if order is not None:
-        raise ValueError("its groups are in an order of their own (g_idx), which has no kernels here")
+    x, packed, scales, zeros, _, bias = (node.input(at) for at in range(6))
     packed, scales, points = (node.constant(at) for at in (1, 2, 3))
     if packed is None or scales is None or (zeros is not None and points is None):
         raise ValueError("its weights, scales or zero points are known at run time only; make them constants")

@@ -86,16 +86,6 @@ def _larger(work, at, row, pivot):
     return tirx.And(row > pivot, tirx.abs(work[(at, row, pivot)]) > tirx.abs(work[(at, pivot, pivot)]))
 
 
-def _signal(node: Node) -> relax.Expr:
-    dimensions, onesided, normalized = (node.attrs.get(key, usual) for key, usual in _TRANSFORM.items())
-    if (dimensions, onesided, normalized) != (1, 1, 0):
-        raise ValueError("its signal has several dimensions, or it is normalized or two-sided; use DFT nodes instead")
-    return node.inputs[0]
-
-
-_TRANSFORM = {"signal_ndim": 1, "onesided": 1, "normalized": 0}
-
-
 def _transform(node: Node, x: relax.Expr, inverse: int) -> relax.Expr:
     axis = constant(np.array(-2), "int64")
     return node.call("DFT", x, None, axis, axis=-2, onesided=1, inverse=inverse)
@@ -103,13 +93,13 @@ def _transform(node: Node, x: relax.Expr, inverse: int) -> relax.Expr:
 
 def rfft(node: Node) -> relax.Expr:
     """com.microsoft.Rfft: the last axis becomes half of a spectrum and the two parts of its numbers."""
-    x = _signal(node)
+    x = node.inputs[0]
     return _transform(node, node.emit(relax.op.reshape(x, (*shape_of(x), 1))), 0)
 
 
 def irfft(node: Node) -> relax.Expr:
     """com.microsoft.Irfft: the real signal of half of a spectrum."""
-    result = _transform(node, _signal(node), 1)
+    result = _transform(node, node.inputs[0], 1)
     return relax.op.reshape(result, shape_of(result)[:-1])
 
 

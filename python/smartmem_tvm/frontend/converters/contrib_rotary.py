@@ -19,8 +19,6 @@ def rotary_embedding(node: Node) -> relax.Expr:
 def _of_heads(node: Node, rows_of_tables: list[relax.Expr]) -> relax.Expr:
     """The first input turned, whether its heads are an axis or not."""
     x = node.inputs[0]
-    if node.attrs.get("scale", 1.0) != 1 or node.attrs.get("is_packed_batching", 0):
-        raise ValueError("its attribute scale is not 1 or its batches are packed, which has no kernels here")
     tables = *rows_of_tables, bool(node.attrs.get("interleaved", 0))
     if len(shape_of(x)) == 4:
         return turned_by(node, x, *tables)

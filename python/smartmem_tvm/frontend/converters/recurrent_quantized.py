@@ -105,7 +105,7 @@ def _scratch(layer: Layer) -> dict:
     return {
         "extremes": ((2, directions, LANES), "float32"),
         "quantization": ((2, directions), "float32"),
-        "integers": ((directions, layer.batch, layer.blocks * LANES), "int16"),
+        "integers": ((directions, layer.batch, layer.blocks * LANES), "float32"),
     }
 
 
@@ -126,7 +126,7 @@ def _quantize(layer: Layer, step: ir.Expr, buffers: dict) -> None:
         point = quantization[(_POINT, direction)]
         # As ONNX Runtime does: bounds, then the nearest integer, ties to even.
         scaled = tirx.nearbyint(tirx.min(tirx.max(scaled, -point), tirx.const(255, "float32") - point))
-        store(integers, at, scaled.astype("int32").astype("int16"))
+        store(integers, at, scaled)
 
 
 def _extremes(layer: Layer, buffers: dict, step: ir.Expr, direction: ir.Expr, lane: ir.Expr) -> None:
@@ -163,18 +163,22 @@ def _parameters(extremes, quantization, direction: ir.Expr) -> None:
 
 
 def _multiply(unit: Unit, gates: range, operand: Callable[[object], object]) -> None:
-    """Sums of integers, which are exact; then in units of both scales."""
-    buffers, sums = unit.buffers, registers(len(gates), "int32")
+    """Sums of integers, then in units of both scales.
+
+    They are kept in floats, which hold them exactly up to 2^24, that of some 500 products: CPUs multiply and add floats
+    at once, and 32-bit integers in four steps.
+    """
+    buffers, sums = unit.buffers, registers(len(gates), "float32")
     for at in range(len(gates)):
-        store(sums, (at,), tirx.const(0, "int32"))
+        store(sums, (at,), tirx.const(0, "float32"))
     with loop(unit.layer.hidden) as k, unrolled(len(gates)) as g:
-        state = buffers["integers"][(unit.direction, unit.sequence, k)].astype("int32")
-        weight = buffers["r"][(unit.direction, unit.block, k, g + gates.start, unit.lane)].astype("int32")
+        state = buffers["integers"][(unit.direction, unit.sequence, k)]
+        weight = buffers["r"][(unit.direction, unit.block, k, g + gates.start, unit.lane)].astype("float32")
         store(sums, (g,), sums[g] + state * weight)
     for at, gate in enumerate(gates):
         scale = buffers["quantization"][(_SCALE, unit.direction)]
         scale *= buffers["rs"][(unit.direction, gate, unit.at[-1])]
-        unit.set_sum(gate, unit.sum(gate) + sums[at].astype("float32") * scale)
+        unit.set_sum(gate, unit.sum(gate) + sums[at] * scale)
 
 
 _CELL = replace(CELLS["LSTM"], scratch=_scratch, before=_quantize, multiply=_multiply)
