@@ -67,7 +67,7 @@ def attention(draw: Draw) -> Drawn:
     inputs = {"x": draw.floats(batch, rows, width), "w": draw.floats(width, total), "b": draw.floats(total)}
     inputs["mask"] = draw.mask(batch, rows, keys, "ends", "both", "keys", "rows")
     inputs["past"] = None if before is None else draw.floats(2, batch, heads, before, size)
-    inputs["scores"] = draw.scores(batch, heads, rows, keys)
+    inputs["scores"] = None if before is not None else draw.scores(batch, heads, rows, keys)  # one of them only
     attributes = {"num_heads": heads, **draw.some(unidirectional=1, scale=0.4, mask_filter_value=-77.0)}
     attributes |= {} if values == size else {"qkv_hidden_sizes": [heads * size, heads * size, heads * values]}
     present = before is not None or draw.one(values == size, False)

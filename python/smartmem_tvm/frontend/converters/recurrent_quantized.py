@@ -79,15 +79,24 @@ def _projected(node: Node, rows: tuple[int, ...], bias: relax.Expr | None) -> re
     x, (steps, batch, width) = node.inputs[0], shape_of(node.inputs[0])
     w, scale = _weights(node, 1, 8, rows)
     x, x_scale, x_zero = dynamically_quantized(node, x, _counted(node, x))
-    flat = node.emit(relax.op.reshape(centred(node, x, x_zero), (steps * batch, width)))
-    by_input = node.emit(relax.op.permute_dims(node.astype(w, "int32"), [1, 0, 2, 3]))
-    by_input = node.emit(relax.op.reshape(by_input, (width, prod(rows))))
-    sums = node.emit(relax.op.matmul(flat, by_input, out_dtype="int32"))
+    x = node.emit(relax.op.astype(centred(node, x, x_zero), "float32"))
+    flat = node.emit(relax.op.reshape(x, (steps * batch, width)))
+    by_input = _by_input(node, w, (width, prod(rows)))
+    sums = node.emit(relax.op.matmul(flat, by_input))  # of integers: see `_multiply`
     scale = node.emit(relax.op.multiply(node.reshape(scale, (prod(rows),)), x_scale))
-    result = node.emit(relax.op.multiply(node.emit(relax.op.astype(sums, "float32")), scale))
+    result = node.emit(relax.op.multiply(sums, scale))
     result = whole_vectors(node, result, (steps * batch * rows[0], *rows[1:]))
     result = node.emit(relax.op.reshape(result, (steps, batch, *rows[:2], shape_of(result)[-1])))
     return result if bias is None else node.emit(relax.op.add(result, bias))
+
+
+def _by_input(node: Node, w: relax.Expr, shape: tuple[int, int]) -> relax.Expr:
+    """[from, directions * gates * units] as floats, of a constant a constant."""
+    known = value_of(w)
+    if known is not None:
+        return constant(np.ascontiguousarray(known.transpose(1, 0, 2, 3)).reshape(shape), "float32")
+    turned = node.emit(relax.op.permute_dims(w, [1, 0, 2, 3]))
+    return node.emit(relax.op.reshape(node.emit(relax.op.astype(turned, "float32")), shape))
 
 
 def _counted(node: Node, x: relax.Expr) -> relax.Expr:
