@@ -195,10 +195,12 @@ def test_cost_of_values():
         "strided load": only_node(lambda x: op.reshape(x, (3, 8)), (4, 6)),
         "add": only_node(op.add, (4, 6), (4, 6)),
         "exp": only_node(op.exp, (4, 6)),
+        "shift": only_node(op.left_shift, ((4, 6), "uint32"), ((4, 6), "uint32")),
+        "gather": only_node(lambda x, i: op.take(x, i, 0), (4, 6), ((5,), "int64")),
     }
     costs = {name: cost(node.kernel.last.body) for name, node in values.items()}
     assert costs["load"] == costs["strided load"] == 0
-    assert costs["add"] == 1
+    assert costs["add"] == costs["shift"] == costs["gather"] == 1
     assert costs["exp"] >= 10 * costs["add"]
 
 

@@ -49,6 +49,13 @@ ARITHMETIC = {
     "negative": lambda a, _: op.negative(a),
     "sqrt": lambda a, _: op.sqrt(a),
     "rsqrt": lambda a, _: op.rsqrt(a),
+    "less": lambda a, b: op.less(a, b),
+    "less_equal": lambda a, b: op.less_equal(a, b),
+    "greater": lambda a, b: op.greater(a, b),
+    "greater_equal": lambda a, b: op.greater_equal(a, b),
+    "equal": lambda a, b: op.equal(a, op.reshape(op.permute_dims(a), (13, 11, 3))),
+    "not_equal": lambda a, b: op.not_equal(a, b),
+    "where": lambda a, b: op.where(op.less(a, b), b, a),
 }
 MOVES = {
     "reshape": lambda a, _: op.reshape(a, (11, 39)),
@@ -56,11 +63,15 @@ MOVES = {
     "squeeze": lambda a, _: op.squeeze(op.expand_dims(a, [1])),
     "flatten": lambda a, _: op.flatten(a),
     "permute_dims": lambda a, _: op.permute_dims(a, [2, 0, 1]),
+    "sliced": lambda a, _: op.strided_slice(a, [0, 2], [1, 2], [3, 11]),
+    "sliced in steps": lambda a, _: op.strided_slice(a, [0, 1], [1, 0], [12, 10], [3, 4]),
+    "sliced past the end": lambda a, _: op.strided_slice(a, [1], [4], [1000]),
     "reversed": lambda a, _: op.permute_dims(a),
 }
 CASES = [
-    *((name, dtype) for name in ARITHMETIC for dtype in FLOATS),
+    *((name, dtype) for name in ARITHMETIC if name != "not_equal" for dtype in FLOATS),
     *((name, dtype) for name in ("add", "subtract", "multiply") for dtype in INTEGERS),
+    *((name, dtype) for name in ("less", "equal", "not_equal", "where") for dtype in INTEGERS),
     *((name, "float32") for name in MOVES),
     ("permute_dims", "int8"),
 ]
@@ -91,12 +102,28 @@ def test_a_chain_of_constants_beside_an_input():
 @pytest.mark.parametrize(
     "build, left",
     [
+        (lambda x: op.strided_slice(relax.const([1.0, 2.0]), [0], [1], [-3], [-1]), "relax.strided_slice"),
         (lambda x: op.exp(relax.const([1.0, 2.0])), "relax.exp"),
         (lambda x: op.divide(relax.const([7, -7], "int32"), relax.const([2, 2], "int32")), "relax.divide"),
         (lambda x: op.add(relax.const([1.0], "bfloat16"), relax.const([3.0], "bfloat16")), "relax.add"),
         (lambda x: op.add(x, relax.const([3.0])), "relax.add"),
     ],
-    ids=["not correctly rounded", "integers truncate", "bfloat16", "an input"],
+    ids=["backwards", "not correctly rounded", "integers truncate", "bfloat16", "an input"],
 )
 def test_what_is_left_to_a_kernel(build, left):
     assert calls(FoldConstants()(module(build, (2,)))) == [left]
+
+
+def test_an_index_from_the_end_that_is_constant():
+    """As exporters write it: below zero, the size of the axis is added, which they read off a shape."""
+
+    def build(x):
+        size = op.strided_slice(op.shape_to_tensor(relax.ShapeExpr([3, 5])), [0], [1], [2])
+        index = relax.const([-1, 2], "int64")
+        return op.take(x, op.where(op.less(index, relax.const(0, "int64")), op.add(index, size), index), 1)
+
+    mod = FoldConstants()(module(build, (3, 5)))
+    assert calls(mod) == ["relax.take"]
+    (taken,) = (each.value for each in bindings(mod) if isinstance(each.value, ir.Call))
+    index = taken.args[1] if isinstance(taken.args[1], ir.Constant) else None
+    assert index is None or np.array_equal(index.value.numpy(), [4, 2])

@@ -30,6 +30,7 @@ CHEAP = 8
 # store the tensor once than to work out where each element comes from (Swin, with its rolled windows, has 6).
 MOST_DIVISIONS = 8
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
+_OF_BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.BitwiseNot, tirx.LShift, tirx.RShift)
 _CHEAP_CALLS = ("if_then_else", "fabs", "reinterpret", "isnan")
 
 
@@ -137,9 +138,13 @@ def reduction_dims(kernel: Kernel) -> dict[str, tuple[int, ...]]:
 
 
 def cost(expr) -> int:
-    """Rough number of arithmetic operations of a value; a transcendental function counts as 20, an index nothing."""
-    operations = collect_outside(expr, _ARITHMETIC, skip=ir.TensorLoad)
-    return len(operations) + _TRANSCENDENTAL_COST * transcendental_calls(expr)
+    """Rough number of arithmetic operations of a value; a transcendental function counts as 20, an index nothing.
+
+    What is read to know where something else is read counts as one.
+    """
+    operations = collect_outside(expr, (*_ARITHMETIC, *_OF_BITS), skip=ir.TensorLoad)
+    outermost = collect_outside(expr, ir.TensorLoad, skip=ir.TensorLoad)
+    return len(operations) + len(loads(expr)) - len(outermost) + _TRANSCENDENTAL_COST * transcendental_calls(expr)
 
 
 def transcendental_calls(expr) -> int:

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from tvm import ir, tirx
 
-from ..ir.compose import MOST_REPEATED, can_reindex, reads_once
+from ..ir.compose import MOST_REPEATED, can_reindex, may_inline, nests_too_deep, reads_once
 from ..ir.graph import MOST_INPUTS, Graph, Node, too_wide
 from ..ir.index_map import division_count, variables
 from ..ir.kernel import Kernel, emit, shape_of
@@ -165,6 +165,8 @@ class FusionCheck:
             decision = self._refuse_reader(node, reader, len(readers), once)
             if decision is not None:
                 return decision
+        if len(readers) > 1 and sum(len(stage.loads) for stage in node.kernel.stages) > MOST_LOADS:
+            return FusionDecision(False, f"each reader would read more than {MOST_LOADS} operands for it once more")
         if len(readers) > 1 and not _moves_fewer_bytes(node, len(readers)):
             return FusionDecision(
                 False, f"reading its operands in {len(readers)} kernels moves more bytes than storing it"
@@ -182,6 +184,13 @@ class FusionCheck:
             return FusionDecision(False, f"{name} has no functional form: {reader.reason}")
         if _calls(node) and _calls(reader) + _calls(node) > MOST_CALLS:
             return FusionDecision(False, f"{name} calls enough functions per element already")
+        buffer, last = reader.kernel.inputs[position(reader, node.var)], node.kernel.last
+        reading = reader.kernel.readers(buffer)
+        if any(nests_too_deep(last, stage) for stage in reading):
+            return FusionDecision(False, f"{name} would read at places that are read, and those again, too often")
+        # LLVM refuses vectors of what TVM makes of truth values that stay inside of a kernel.
+        if str(node.kernel.outputs[0].dtype) == "bool" and not may_inline(last, reading, buffer):
+            return FusionDecision(False, f"{name} reads its truth values too often")
         first, second = self.type_of(node), self.type_of(reader)
         if TABLE_3[first, second].verdict is FusionVerdict.NEVER and movement(node.kernel) is None:
             return _never(first, second)

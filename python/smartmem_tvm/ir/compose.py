@@ -11,7 +11,7 @@ the reduction runs over the consumer's own index space and computes element ``g(
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import tvm_ffi
@@ -21,9 +21,14 @@ from .check_maps import check_rewritten
 from .index_map import is_identity, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .strength_reduction import Simplifier
+from .walk import loads
 
 # A value read n times is written out n times when it is inlined; past this many loads it keeps a stage of its own.
-_MAX_COPIED_LOADS = 64
+_MAX_COPIED_LOADS = 32
+
+# Readings one inside of another's index that are written as one expression: TVM simplifies such an index in time that
+# multiplies with each: ten times as long to generate code for (1.4 s for five, AMD Zen 5, 2026-11-27).
+MOST_NESTED = 4
 
 # Several maps into one tensor count as one reading of it if together they repeat hardly any element.
 MOST_REPEATED = 9 / 8
@@ -169,11 +174,29 @@ def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Ke
     out = producer.outputs[0]
     stages = [replace_loads(s, buffer, lambda indices: out[tuple(indices)]) for s in consumer.stages]
     kept = list(producer.stages)
-    if inline_output and _loads_when_inlined(stages, kept[-1]) <= _MAX_COPIED_LOADS:
+    if inline_output and may_inline(kept[-1], stages):
         last = kept.pop()
         stages = [inline(s, last) if _reads(s, out) else s for s in stages]
     inputs = [b for b in consumer.inputs if not b.same_as(buffer)]
     return tidy(Kernel((*inputs, *producer.inputs), consumer.outputs, (*kept, *stages)))
+
+
+def may_inline(stage: Stage, readers: Sequence[Stage], buffer=None) -> bool:
+    """Whether what a pointwise stage computes may be written out wherever it is read.
+
+    What is read several times is computed once otherwise: expressions are trees here, and would double with each link
+    of a chain.
+
+    Parameters
+    ----------
+    buffer : optional
+        What `readers` read it as; by default what it is written to.
+    """
+    buffer = stage.outputs[0] if buffer is None else buffer
+    reading = [each for each in readers if _reads(each, buffer)]
+    copies = sum(load.source.same_as(buffer) for reader in reading for load in reader.loads)
+    copied = copies * len(stage.loads) if copies > 1 else 0
+    return copied <= _MAX_COPIED_LOADS and not any(nests_too_deep(stage, each) for each in reading)
 
 
 def _reads(stage: Stage, buffer) -> bool:
@@ -237,7 +260,7 @@ def _may_collapse(stage: Stage, readers: list[Stage]) -> bool:
         return True
     if any(r.reduction for r in readers):
         return False
-    return _loads_when_inlined(readers, stage) <= _MAX_COPIED_LOADS
+    return may_inline(stage, readers)
 
 
 def _is_copy(stage: Stage) -> bool:
@@ -245,10 +268,19 @@ def _is_copy(stage: Stage) -> bool:
     return isinstance(value, ir.TensorLoad) and is_identity(value.indices, stage.spatial, stage.extents)
 
 
-def _loads_when_inlined(readers: list[Stage], stage: Stage) -> int:
-    """Loads that the copies of a pointwise stage would add to its readers; none if it is read once."""
-    copies = sum(load.source.same_as(stage.outputs[0]) for reader in readers for load in reader.loads)
-    return copies * len(stage.loads) if copies > 1 else 0
+def nests_too_deep(stage: Stage, reader: Stage) -> bool:
+    """Whether a value, written where a reader reads it, is read at places that are read, and so on, too often."""
+    deepest = nested_loads(stage.body)
+    return deepest > 1 and deepest - 1 + nested_loads(reader.body) > MOST_NESTED
+
+
+def nested_loads(root) -> int:
+    """How many loads there are in a row, each in an index of the next one."""
+    depths: list[int] = []
+    for load in loads(root):  # those in its indices come right before it
+        inside = sum(len(loads(index)) for index in load.indices)
+        depths.append(1 + max(depths[len(depths) - inside :], default=0) if inside else 1)
+    return max(depths, default=0)
 
 
 def single_map(stage: Stage, buffer):

@@ -30,7 +30,7 @@ from .index_map import (
     unflatten,
     variables,
 )
-from .walk import collect
+from .walk import collect, contains
 
 # Maps are compared by value on spaces up to this size; on larger ones a doubtful simplification is not made.
 _LARGEST_SPACE = 1 << 22
@@ -211,6 +211,8 @@ class Simplifier:
         return tirx.BufferLoad(load.source, self.indices(load.indices, load.source.shape))
 
     def _select(self, select):
+        if contains(select.condition, tirx.Select):
+            return select  # a choice by chosen numbers, which took long and says nothing of indices
         condition = self._simplified(select.condition)
         if isinstance(condition, tirx.IntImm):
             return select.true_value if int(condition) else select.false_value

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.block import as_constant, operator
@@ -18,7 +18,8 @@ _FLOATS = ("float16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMBERS = (*_FLOATS, *_INTEGERS)
 
-# Operator -> the types that it is computed for, and how. Correctly rounded functions only: numpy's exp is not LLVM's.
+# Operator -> the types of its numbers, and how it is computed. Correctly rounded functions only: numpy's exp is not
+# LLVM's.
 _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable]] = MappingProxyType(
     {
         "add": (_NUMBERS, np.add),
@@ -28,15 +29,24 @@ _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable]] = MappingProxyType(
         "negative": (_FLOATS, np.negative),
         "sqrt": (_FLOATS, np.sqrt),
         "rsqrt": (_FLOATS, lambda x: np.divide(x.dtype.type(1), np.sqrt(x))),
+        # Indices from the end: exporters write them out at each place that reads at constant ones.
+        "less": (_NUMBERS, np.less),
+        "less_equal": (_NUMBERS, np.less_equal),
+        "greater": (_NUMBERS, np.greater),
+        "greater_equal": (_NUMBERS, np.greater_equal),
+        "equal": (_NUMBERS, np.equal),
+        "not_equal": (_INTEGERS, np.not_equal),  # TVM's takes NaN for equal to itself
+        "where": (_NUMBERS, np.where),
     }
 )
 # What moves numbers: the shape of the result says where to.
 _RESHAPED = ("reshape", "expand_dims", "squeeze", "flatten")
+_MOVED = ("permute_dims", "strided_slice")
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FoldConstants")
 class FoldConstants:
-    """Write the results of arithmetic, reshapes and transpositions of constants as constants.
+    """Write the results of arithmetic, comparisons and movements of constants as constants.
 
     Before::
 
@@ -60,9 +70,12 @@ class _Folded(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         name = operator(call)
-        if name not in (*_COMPUTED, *_RESHAPED, "permute_dims") or not is_static(call.ty):
+        if name == "shape_to_tensor":
+            return _shape(call)
+        if name not in (*_COMPUTED, *_RESHAPED, *_MOVED) or not is_static(call.ty):
             return call
-        operands = [self._known(arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
+        tensors = [arg for arg in call.args if isinstance(getattr(arg, "ty", None), relax.TensorType)]
+        operands = [self._known(arg) for arg in tensors]
         if any(each is None for each in operands):
             return call
         result = _result(name, call, operands)
@@ -80,11 +93,42 @@ def _result(name: str, call: relax.Call, operands: list[np.ndarray]) -> np.ndarr
     """What an operator makes of arrays, None where that is left to a kernel."""
     dtype, shape = str(call.ty.dtype.dtype), tuple(int(size) for size in call.ty.shape)
     types, compute = _COMPUTED.get(name, ((*_NUMBERS, "bool"), None))
-    if dtype not in types or any(str(each.dtype) != dtype for each in operands):
+    numbers = operands[1:] if name == "where" else operands
+    if any(str(each.dtype) not in types or each.dtype != numbers[0].dtype for each in numbers):
         return None
     if name == "permute_dims":
         return np.transpose(operands[0], call.attrs.axes and [int(axis) for axis in call.attrs.axes])
+    if name == "strided_slice":
+        return _sliced(call, operands[0], shape)
     if compute is None:
         return operands[0].reshape(shape)
     with np.errstate(all="ignore"):  # infinities and what wraps around are results like others
-        return np.asarray(compute(*operands))
+        result = np.asarray(compute(*operands))
+    return result if str(result.dtype) == dtype else None
+
+
+def _sliced(call: relax.Call, tensor: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A part that steps forwards between places counted from the beginning; None for others, which TVM knows."""
+    given = [_integers(arg) for arg in call.args[1:]]
+    if any(each is None for each in given):
+        return None
+    axes, begins, ends, *steps = given
+    places = [slice(None)] * tensor.ndim
+    for axis, begin, end, step in zip(axes, begins, ends, steps[0] if steps else [1] * len(axes), strict=True):
+        if not (0 <= axis < tensor.ndim and 0 <= begin <= end and step > 0):
+            return None
+        places[axis] = slice(begin, end, step)
+    part = tensor[tuple(places)]
+    return part if part.shape == shape else None
+
+
+def _integers(numbers: relax.Expr) -> list[int] | None:
+    known = isinstance(numbers, ir.Tuple) and all(isinstance(each, tirx.IntImm) for each in numbers.fields)
+    return [int(each) for each in numbers.fields] if known else None
+
+
+def _shape(call: relax.Call) -> relax.Expr:
+    """The sizes of a shape as a constant, if they are known."""
+    sizes = getattr(call.args[0].ty, "values", None)  # of `shape_of` as well
+    known = sizes is not None and all(isinstance(size, tirx.IntImm) for size in sizes)
+    return as_constant(np.array([int(size) for size in sizes], "int64")) if known else call

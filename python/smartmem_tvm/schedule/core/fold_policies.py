@@ -15,7 +15,7 @@ from math import prod
 import tvm_ffi
 from tvm import tirx
 
-from ...ir.compose import fold
+from ...ir.compose import fold, nests_too_deep
 from ...ir.kernel import Kernel, Stage
 from ...ir.recent import Recent
 from .expressions import has_costly_call, has_select, size
@@ -34,7 +34,10 @@ def in_proportion(stage: Stage, readers: list[Stage]) -> bool:
 
     For windows on a GPU: it has more arithmetic than memory, and a padded copy would be a kernel of its own.
     """
-    return all(size(stage.body.value) * len(_reads(stage, r)) + size(r.body) <= LARGEST for r in readers)
+    return all(
+        size(stage.body.value) * len(_reads(stage, r)) + size(r.body) <= LARGEST and not nests_too_deep(stage, r)
+        for r in readers
+    )
 
 
 def costly_once(stage: Stage, readers: list[Stage]) -> bool:

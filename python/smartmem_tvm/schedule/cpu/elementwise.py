@@ -118,11 +118,13 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
 def _crossed(stage: Stage, extents, outer, inner) -> list | None:
     """Outer iterators (fused) along which some operand is contiguous that is not contiguous along the inner loop."""
     walk = Walk(extents)
-    for load in loads(stage.body):
-        strides = {v: walk.stride(load.source, load.indices, v) for v in (*outer, *inner)}
-        along = [v for v in outer if strides[v] == 1]
-        if along and inner and strides[inner[-1]] not in (0, 1) and extents[along[0]] >= 4:
-            return along[:1]
+    for load in loads(stage.body) if inner else ():
+        offset = walk.offset(load.source, load.indices)
+        if walk.step(offset, inner[-1]) in (0, 1):
+            continue  # most are: no other iterator is looked at
+        along = next((v for v in outer if walk.step(offset, v) == 1), None)
+        if along is not None and extents[along] >= 4:
+            return [along]
     return None
 
 
