@@ -57,7 +57,10 @@ PAGES = {
         Part("docs/audit.md", "audit zen5", audit.figures_zen5),
         Part("docs/audit.md", "operators", operator_speed.figures),
     ),
-    "compile_time": (Part("docs/compile_time.md", "compile time", compile_time.page),),
+    "compile_time": (
+        Part("docs/compile_time.md", "compile time", compile_time.page),
+        Part("docs/compile_time.md", "compile time by nodes", compile_time.by_nodes),
+    ),
     "cpu": (
         Part("docs/cpu.md", "peers", peers.figures),
         Part("docs/cpu.md", "throughput", throughput.figures),

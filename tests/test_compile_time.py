@@ -8,6 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from smartmem_tvm.pipeline import phases_of
@@ -17,6 +18,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 PAGE = (ROOT / "docs" / "compile_time.md").read_text(encoding="utf-8")
 RENDER = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "compile_time.py"))
 MEASURE = runpy.run_path(str(ROOT / "benchmarks" / "compile_time.py"))
+BY_NODES = runpy.run_path(str(ROOT / "benchmarks" / "compile_nodes.py"))
+NODES = json.loads((ROOT / "benchmarks" / RENDER["NODES"]).read_text(encoding="utf-8"))
 CPU = json.loads((ROOT / "benchmarks" / RENDER["FILES"]["CPU"]).read_text(encoding="utf-8"))
 
 
@@ -46,6 +49,27 @@ def test_every_phase_has_a_place_in_the_chart():
     known = {phase for _, phases in RENDER["GROUPS"].values() for phase in phases}
     assert set(CPU["networks"][0]["seconds"]) <= known
     assert sum(RENDER["grouped"](CPU["networks"][0])) == pytest.approx(RENDER["total"](CPU["networks"][0]))
+
+
+def test_time_grows_no_faster_than_nodes():
+    networks = NODES["networks"].values()
+    for kind in ("layers", "steps"):
+        found = sorted((each for name, each in NODES["networks"].items() if name.startswith(kind)), key=_nodes)
+        assert len(found) >= 2 and found[-1]["nodes"] > 3.5 * found[0]["nodes"]
+        each = [RENDER["per_node"](network) for network in found]
+        assert max(each) < 1.5 * min(each)
+    assert all(str(network["nodes"]) in PAGE for network in networks)
+
+
+def _nodes(network: dict) -> int:
+    return network["nodes"]
+
+
+@pytest.mark.parametrize("kind", ["layers", "steps"])
+def test_the_networks_are_as_deep_as_one_likes(kind):
+    small, large = (BY_NODES[kind](depth) for depth in (1, 3))
+    onnx.checker.check_model(large, full_check=True)
+    assert len(large.graph.node) - 1 == pytest.approx(3 * (len(small.graph.node) - 1), abs=2)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 from rendering import HERE, chart, content, save, table
 
 CHART = HERE / "compile_time.svg"
+NODES = "compile_nodes.json"
 FILES = {"CPU": "compile_time.json", "CUDA": "compile_time_cuda.json"}
 # From the bottom of the chart to its top, as told apart by colour-blind readers too (Okabe and Ito): what is named,
 # and the phases in it.
@@ -99,3 +100,31 @@ def page() -> str:
         if (HERE / name).exists():
             parts += [f"### {title}", figures(content(name))]
     return "\n\n".join(parts)
+
+
+def by_nodes() -> str:
+    """One row for each network of compile_nodes.py: milliseconds of each phase for a node."""
+    found = content(NODES)
+    networks = found["networks"]
+    phases = list(dict.fromkeys(phase for each in networks.values() for phase in each["seconds"]))
+    shown = [name for name in phases if any(per_node(each, name) >= 0.1 for each in networks.values())]
+    lines = [
+        (
+            name,
+            each["nodes"],
+            each["kernels"],
+            f"**{per_node(each):.1f}**",
+            *(f"{per_node(each, p):.2f}" for p in shown),
+        )
+        for name, each in sorted(networks.items(), key=lambda item: (item[0].split()[0], item[1]["nodes"]))
+    ]
+    titles = ("ms of the processor for a node", "nodes", "kernels", "all", *shown)
+    machine, dates = found["machine"], sorted({each["date"] for each in networks.values()})
+    where_ = f"{machine['cpu']}, {machine['os']}; apache-tvm {machine['apache-tvm']}; {', '.join(dates)}."
+    return f"{table(titles, lines)}\n\nOne process for each network, on {where_}"
+
+
+def per_node(network: dict, phase: str | None = None) -> float:
+    """Milliseconds of a phase, or of all, for each node."""
+    seconds = network["seconds"]
+    return 1000 * (sum(seconds.values()) if phase is None else seconds.get(phase, 0.0)) / network["nodes"]

@@ -26,8 +26,8 @@ from .walk import loads
 # A value read n times is written out n times when it is inlined; past this many loads it keeps a stage of its own.
 _MAX_COPIED_LOADS = 32
 
-# Readings one inside of another's index that are written as one expression: TVM simplifies such an index in time that
-# multiplies with each: ten times as long to generate code for (1.4 s for five, AMD Zen 5, 2026-11-27).
+# Loads in a row, each in an index of the next, that are written as one expression. One more takes TVM ten times as
+# long: 1.4 s of code generation for five, on an Intel Xeon, 2026-11-27.
 MOST_NESTED = 4
 
 # Several maps into one tensor count as one reading of it if together they repeat hardly any element.
