@@ -9,7 +9,9 @@ both the fused kernel and its parts. Otherwise this cost model decides; it also 
 2. a value with several readers is computed in each of them only if that moves no more bytes than storing it, a kernel
    launch being worth `LAUNCH_BYTES`;
 3. a kernel holds at most `MOST_LOADS` operands per element (registers), `MOST_LOCAL_BYTES` of an intermediate result
-   at once (local memory), `MOST_CALLS` function calls per element and indices of `MOST_DIVISIONS` divisions.
+   at once (local memory), `MOST_CALLS` function calls per element and indices of `MOST_DIVISIONS` divisions;
+4. expressions are trees: a value of more than `MOST_LOADS` operands is written out in no second reader, and loads are
+   nested, each in an index of the next, no deeper than `compose.MOST_NESTED`.
 """
 
 from __future__ import annotations
