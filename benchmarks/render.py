@@ -25,6 +25,7 @@ from pages import (
     memory_budget,
     memory_plan,
     opencl,
+    opencl_cuda,
     operator_speed,
     overview,
     peers,
@@ -92,7 +93,10 @@ PAGES = {
         Part("docs/memory_plan.md", "memory plan", memory_plan.figures),
         Part("docs/memory_plan.md", "resident memory", resident_memory.figures),
     ),
-    "opencl": (Part("docs/opencl.md", "opencl figures", opencl.page),),
+    "opencl": (
+        Part("docs/opencl.md", "opencl figures", opencl.page),
+        Part("docs/opencl.md", "opencl and cuda", opencl_cuda.page),
+    ),
     "precision": (Part("docs/precision.md", "", precision.page),),
     "textures": (Part("docs/textures.md", "texture figures", lambda: textures.page(rows(textures.RESULTS))),),
     "tuning": (

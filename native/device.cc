@@ -67,8 +67,8 @@ void ReadImageLimits(Device* device) {
   device->image2d_height = DeviceNumber<size_t>(device->id, CL_DEVICE_IMAGE2D_MAX_HEIGHT);
   device->image_array_depth = DeviceNumber<size_t>(device->id, CL_DEVICE_IMAGE_MAX_ARRAY_SIZE);
   device->image_pitch_pixels = DeviceNumber<cl_uint>(device->id, CL_DEVICE_IMAGE_PITCH_ALIGNMENT);
-  device->image_from_buffer =
-      device->HasExtension("cl_khr_image2d_from_buffer") && device->image_pitch_pixels != 0;
+  device->image_from_buffer = device->HasExtension("cl_khr_image2d_from_buffer") &&
+                              device->image_pitch_pixels != 0 && Environment("SMARTMEM_OPENCL_SHARED_IMAGES") != "0";
 }
 
 std::unique_ptr<Device> ReadDevice(cl_platform_id platform, cl_device_id id) {

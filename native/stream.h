@@ -17,7 +17,6 @@ class Stream {
   cl_command_queue queue() const;
   std::shared_lock<std::shared_mutex> Hold() { return std::shared_lock(mutex_); }
   Device& device() { return device_; }
-  bool profiling() const { return active_ != plain_.get(); }
 
   void Finish();
 

@@ -55,7 +55,7 @@ class Options:
         What `SliceWeights` counts with, by default `memory_budget`: with less, slices are narrower.
         `deploy.build.compile` takes less where there is no plan otherwise.
     cuda_graph : bool
-        Run `CaptureGraphs`; of no effect on other targets than CUDA.
+        Run `CaptureGraphs`; of no effect on other targets than CUDA, and OpenCL on this machine.
     dump_dir : str or None
         Write the module after each phase to ``<dump_dir>/<nn>_<phase>.py``, to be read, and ``.json``, for
         `smartmem opt` (see `module_file`).

@@ -41,6 +41,10 @@ def test_latency_kernels_determinism_and_outputs(smartmem, compiled, address, ta
     assert found.code == 0, found.err
     data = found.data
     assert data["device"]["kind"] == kind and data["device"]["name"] and data["device"]["server"]["tvm"]
+    launches = None if kind == "cpu" else 2
+    assert data["launches"] == launches and (data["host_us_per_launch"] or 0) * (launches or 0) == pytest.approx(
+        (data["host_ms"] or 0) * 1e3
+    )
     assert data["threads"] is None if kind == "opencl" else data["threads"] >= 1
     latency = data["latency_ms"]
     assert 0 < latency["min"] <= latency["p10"] <= latency["median"] <= latency["p99"] <= latency["max"]

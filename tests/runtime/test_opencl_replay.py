@@ -66,4 +66,3 @@ def with_other_weights():
 @pytest.mark.device
 def test_what_is_called_with_other_weights_is_not_replayed():
     assert max(run_with_pocl(with_other_weights).value) < 1e-4
-

@@ -160,6 +160,11 @@ def _render(console: Console, data: dict) -> None:
         f"{data['key']}).\n"
         f"{data['replays']} runs on the same input {'agree' if data['deterministic'] else 'DIFFER'}, bit by bit."
     )
+    if data["host_ms"] is not None:
+        console.print(
+            f"The host hands its {data['launches']} launches over in {data['host_ms']:.2f} ms, "
+            f"{data['host_us_per_launch']:.1f} us each."
+        )
     if data["kernels_exceed"]:
         console.print(_exceeding(data))
     if "layers" in data:

@@ -38,7 +38,7 @@ TECHNIQUES = {
     "textures": "keep all tensors in buffers on targets with textures",
     "layout": "keep the dimensions of tensors in buffers in the model's order",
     "arena": "leave the memory of tensors to TVM's planner",
-    "cuda_graph": "launch kernels one by one on CUDA",
+    "cuda_graph": "have the virtual machine launch kernels one by one, on CUDA and OpenCL",
 }
 
 

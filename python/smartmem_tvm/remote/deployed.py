@@ -54,7 +54,7 @@ class Deployed:
             self.explanation["launched"]
         target = Target(self.manifest["target"])
         check_machine(self.manifest["host"], session)
-        self.device = session.device(device_kind(target))
+        self.device, self._cpu = session.device(device_kind(target)), session.device("cpu")
         code = load_library(session, folder / self.manifest["library"], target)
         weights = map_weights(folder / WEIGHTS, self.manifest["weights"])
         self.machine = Machine(code, weights, self.device, textures=has_textures(target))
@@ -67,6 +67,16 @@ class Deployed:
         """What each of some inferences took there, one after the other; no time of the network is in it."""
         tensors = self.machine.tensors(arrays)
         return self.machine.timed(tensors, warm_up + runs)[warm_up:]
+
+    def host_seconds(self, arrays: Sequence[np.ndarray], runs: int) -> float:
+        """Median of what the call of an inference takes there until it returns, when a GPU may be at work still."""
+        tensors = self.machine.tensors(arrays)
+        clock = self.machine.time_evaluator("main", self._cpu, number=1, repeat=1)
+        found = []
+        for _ in range(runs):
+            found += clock(*tensors).results
+            self.device.sync()  # a full queue would have the next call wait
+        return median(found)
 
     def kernel_seconds(self) -> dict[str, float]:
         """Kernel -> median seconds of a launch by itself, on random data."""

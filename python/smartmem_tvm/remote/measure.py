@@ -19,6 +19,7 @@ from .devices import inspect
 from .session import Session
 
 PERCENTILES = (10, 50, 90, 99)
+_HANDED_OVER = 20  # inferences, whose launches are timed on the host
 _EXCESS = 1.1  # of the median: clocks and caches differ by that much between a kernel alone and one among others
 
 
@@ -51,7 +52,8 @@ def measure(
     -------
     dict
         ``address``, ``key``, ``device``: facts of the device; ``threads`` of a CPU; ``latency_ms``: ``median``,
-        ``p10`` ..., ``runs``; ``deterministic``; ``replays``; with `kernels` ``kernels``: ``kernel``, ``launches``,
+        ``p10`` ..., ``runs``; ``deterministic``; ``replays``; of a GPU ``host_ms``, when a call returns, and
+        ``launches`` and ``host_us_per_launch`` of it, otherwise None; with `kernels` ``kernels``: ``kernel``, ``launches``,
         ``seconds`` of all of them, ``share`` of the sum, ``layout`` (it only moves data) of each, the slowest first,
         ``kernels_ms``, their sum, ``kernels_exceed`` (`exceeds`), and ``layout_share``.
     list of numpy.ndarray
@@ -68,12 +70,22 @@ def measure(
         "latency_ms": percentiles(model.seconds(arrays, warm_up, runs)),
         "replays": len(outputs),
         "deterministic": len({_digest(each) for each in outputs}) == 1,
+        **host_times(model, arrays, device["kind"]),
     }
     if kernels:
         facts |= shares(model.explanation["launched"], model.kernel_seconds())
         facts["kernels_ms"] = sum(each["seconds"] for each in facts["kernels"]) * 1e3
         facts["kernels_exceed"] = exceeds(facts["kernels_ms"], facts["latency_ms"])
     return facts, outputs[0]
+
+
+def host_times(model: Deployed, arrays: Sequence[np.ndarray], kind: str) -> dict:
+    """What the host takes to hand an inference over to a GPU, which may be slower than the GPU itself."""
+    if kind == "cpu":
+        return {"host_ms": None, "launches": None, "host_us_per_launch": None}
+    seconds = model.host_seconds(arrays, _HANDED_OVER)
+    launches = sum(each["launches"] for each in model.explanation["launched"])
+    return {"host_ms": seconds * 1e3, "launches": launches, "host_us_per_launch": seconds * 1e6 / max(1, launches)}
 
 
 def device_facts(session: Session, model: Deployed) -> dict:

@@ -15,6 +15,7 @@ import tvm
 from ..deploy.compiled import Compiled
 from ..schedule.schedule_kernels import LIBRARY
 from ..target import is_gpu
+from .opencl import every_launch
 
 
 @dataclass
@@ -79,9 +80,10 @@ def kernel_times(compiled: Compiled, inputs: Sequence[np.ndarray], rounds: int =
     main, tensors = vm["main"], vm.tensors(inputs)
     main(*tensors)
     watches = [_Watch(vm.device, _clock(compiled)) for _ in range(rounds)]
-    for watch in watches:
-        vm.set_instrument(watch)
-        main(*tensors)
+    with every_launch():
+        for watch in watches:
+            vm.set_instrument(watch)
+            main(*tensors)
     times = {
         name: KernelTime(launches, median(watch.seconds[name] for watch in watches))
         for name, launches in watches[0].launches.items()

@@ -6,6 +6,8 @@ TVM's own interface (``tvm.opencl(0)``, the virtual machine, RPC) needs none of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,21 @@ import tvm
 import _smartmem_opencl
 
 from ..errors import UserError
+
+
+@contextmanager
+def every_launch() -> Iterator[None]:
+    """Have the virtual machine make all launches of this thread meanwhile, for whoever looks at each of them.
+
+    Otherwise it makes those of kernels whose tensors stay where they are twice, and they are repeated from then on.
+    """
+    switch = tvm.get_global_func("smartmem.opencl.replay", allow_missing=True)
+    before = switch(False) if switch is not None else True
+    try:
+        yield
+    finally:
+        if switch is not None:
+            switch(before)
 
 
 @dataclass(frozen=True)
