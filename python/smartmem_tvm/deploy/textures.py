@@ -51,7 +51,7 @@ def build_textures(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExec
     UserError
         If a texture, or a kernel that writes one, breaks a rule of `CheckTextures`.
     """
-    to_machine = [phase for phase in lower_phases(target) if phase.name == "lower"]
+    to_machine = [phase for phase in lower_phases(target) if phase.name in ("lower", "plan_memory", "finish")]
     with target:
         mod = run_phases(CheckTextures()(ScheduleTexels()(mod)), to_machine, Options())
         return relax.build(mod, target, relax_pipeline=None, tir_pipeline=TIR_PIPELINE)
