@@ -18,6 +18,7 @@ import tvm
 from smartmem_tvm.frontend.onnx_file import LARGE, Model
 from smartmem_tvm.frontend.torch_exporter import export
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
+from smartmem_tvm.frontend.torch_operators import with_simple_operators
 from smartmem_tvm.frontend.torch_reductions import with_narrow_results
 from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
 
@@ -51,10 +52,11 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
         What torch's exporter raises, of many kinds, if it does not know an operator.
     """
     check_inference(program, name)
-    attempts = (_with_plain_attention,) if _has_unknown_attention(program) else (_as_it_is, _with_plain_attention)
+    simple = with_simple_operators(program)
+    attempts = (_with_plain_attention,) if _has_unknown_attention(simple) else (_as_it_is, _with_plain_attention)
     for number, prepare in enumerate(attempts, 1):
         try:
-            exported = export(with_narrow_results(prepare(program)))
+            exported = export(with_narrow_results(prepare(simple)))
             model = _read(exported, name, keep)
             _require_stated_types(program, model.proto)
         except Exception as error:

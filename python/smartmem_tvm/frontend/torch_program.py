@@ -14,6 +14,7 @@ from smartmem_tvm.frontend import torch_file
 from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
+from smartmem_tvm.frontend.torch_operators import with_simple_operators
 from smartmem_tvm.tvm_lock import one_at_a_time
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
     check_inference(program, _NAME)
     _refuse_symbolic(program)
     try:
-        decomposed = program.run_decompositions()
+        decomposed = with_simple_operators(program).run_decompositions()
         check_writes(decomposed.graph_signature, _NAME)
         mod = _translated(decomposed)
     except UserError:

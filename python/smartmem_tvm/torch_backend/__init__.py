@@ -9,6 +9,7 @@ The modules::
     counts    what became of the graphs, and how often they were called
     request   the options of ``torch.compile``
     refusals  what a graph is left to torch for
+    memory    what was refused before, in this process
     program   a graph of torch -> a program that `smartmem_tvm.from_torch` takes, weights inside or as inputs
     snapshot  whether weights are still those that were compiled in
     kernels   a compiled program, called with tensors of torch that share their memory with TVM

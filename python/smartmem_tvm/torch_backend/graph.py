@@ -15,6 +15,7 @@ from ..errors import UserError, reason_of
 from ..tvm_lock import one_at_a_time
 from .counts import count, left_to_torch
 from .kernels import Kernels
+from .memory import recall, remember, signature_of
 from .program import read_program
 from .refusals import NotFunctional, Refusal, check_program, strange_tensors, training
 from .request import Request
@@ -129,19 +130,21 @@ class Graph:
         return self._make(inputs)
 
     def _make(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
-        try:
-            made = self._compiled(inputs)
-            self._functional = True
-            count("compiled")
-            return made
-        except NotFunctional as error:
-            if not self._functional:
-                raise
-            reason = str(error)
-        except Exception as error:  # whatever torch's exporter, TVM or this package have against it
-            reason = str(error) if isinstance(error, Refusal | UserError) else reason_of(error)
-            _logger.debug("why a graph is left to torch", exc_info=True)
-        left_to_torch(reason)
+        signature = signature_of(self._graph, inputs, self._weights, self._functional, self._request)
+        refusal = recall(signature)
+        if refusal is None:
+            try:
+                made = self._compiled(inputs)
+                self._functional = True
+                count("compiled")
+                return made
+            except Exception as error:  # whatever torch's exporter, TVM or this package have against it
+                refusal = _as_refusal(error)
+                _logger.debug("why a graph is left to torch", exc_info=True)
+            remember(signature, refusal)
+        if isinstance(refusal, NotFunctional) and not self._functional:
+            raise type(refusal)(*refusal.args)
+        left_to_torch(str(refusal))
         return None
 
     @one_at_a_time
@@ -150,6 +153,12 @@ class Graph:
         program = read_program(self._graph, inputs, self._weights)
         check_program(program.exported)
         return Kernels(program, self._request, _device(inputs)), snapshot
+
+
+def _as_refusal(error: Exception) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    return Refusal(str(error) if isinstance(error, UserError) else reason_of(error))
 
 
 def _left(graph: torch.fx.GraphModule, reason: str) -> Callable:

@@ -21,7 +21,7 @@ def running(node: Node) -> relax.Expr:
     reverse = bool(node.attrs.get("reverse", 0))
     x = node.emit(relax.op.flip(x, axis % rank)) if reverse else x
     exclusive = bool(node.attrs.get("exclusive", 0))
-    result = node.emit(_RUNNING[node.op](x, axis % rank, exclusive=exclusive))
+    result = node.emit(_RUNNING[node.op.rpartition(".")[2]](x, axis % rank, exclusive=exclusive))
     return relax.op.flip(result, axis % rank) if reverse else result
 
 
@@ -44,4 +44,9 @@ def reverse_sequence(node: Node) -> relax.Expr:
     return node.bb.emit_te(reverse, *node.inputs, primfunc_name_hint="reverse_sequence")
 
 
-CONVERTERS = {"CumProd": running, "CumSum": running, "ReverseSequence": reverse_sequence}
+CONVERTERS = {
+    "CumProd": running,
+    "CumSum": running,
+    "ReverseSequence": reverse_sequence,
+    "smartmem.CumProd": running,  # of `torch_scans`
+}

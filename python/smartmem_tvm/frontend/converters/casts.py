@@ -147,6 +147,7 @@ def bit_cast(node: Node) -> relax.Expr:
 
 CONVERTERS = {
     "BitCast": bit_cast,
+    "smartmem.BitCast": bit_cast,  # of `torch_bits`
     "Cast": cast,
     "CastLike": cast_like,
 }

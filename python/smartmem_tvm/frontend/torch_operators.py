@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of torch written with simpler ones: those that no importer knows, or that torch itself takes apart badly.
+
+A form is a function of torch: it takes what the operator takes and returns what it returns, in the same types. torch
+traces it, so that both ways, its own exporter and TVM's importer, see nothing else. One file for each family, whose
+table ``FORMS`` maps the name of an overload to the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from smartmem_tvm.frontend import torch_bits, torch_experts, torch_layers, torch_scans, torch_search, torch_sorts
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+FORMS: dict[str, Callable] = {
+    name: form
+    for family in (torch_bits, torch_experts, torch_layers, torch_scans, torch_search, torch_sorts)
+    for name, form in family.FORMS.items()
+}
+
+
+def with_simple_operators(program: ExportedProgram) -> ExportedProgram:
+    """Replace the operators that have a form.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        Is not changed.
+
+    Returns
+    -------
+    torch.export.ExportedProgram
+        `program` itself where there is no such operator.
+    """
+    found = {node.target: FORMS[str(node.target)] for node in _calls(program) if str(node.target) in FORMS}
+    return program.run_decompositions(found) if found else program
+
+
+def _calls(program: ExportedProgram) -> Iterator[Node]:
+    for module in program.graph_module.modules():  # also the branches of a condition and bodies of loops
+        yield from (node for node in module.graph.nodes if node.op == "call_function")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sorting as torch sorts: equal numbers keep their order, and what is no number is the greatest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from smartmem_tvm.frontend.torch_bits import view_as
+
+if TYPE_CHECKING:
+    import torch
+
+
+def sort(values: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """``torch.sort``, stable whether that is asked for or not."""
+    import torch
+
+    if values.dtype == torch.bool:
+        found, places = sort(values.to(torch.uint8), dim, descending)
+        return found.to(torch.bool), places
+    plain = torch.ops.aten.sort.default
+    if not values.is_floating_point() or values.ndim == 0:
+        return plain(values, dim, descending)
+    places = plain(_in_order(values), dim, descending)[1]
+    return values.gather(dim, places), places
+
+
+def _in_order(values: torch.Tensor) -> torch.Tensor:
+    """Integers in the order of floats: TVM compares floats, and what is no number stays between any of them."""
+    import torch
+
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    dtype, bits, infinity = (
+        (torch.int32, 31, 0x7F800000) if wide.dtype == torch.float32 else (torch.int64, 63, 0x7FF0000000000000)
+    )
+    number = view_as(wide, dtype)
+    size = number & (2**bits - 1)
+    signed = torch.where(number < 0, -size, size)  # both zeros are one number
+    return torch.where(size > infinity, 2**bits - 1, signed)
+
+
+def stable_sort(
+    values: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``torch.sort(stable=...)``."""
+    return sort(values, dim, descending)
+
+
+def argsort(values: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
+    """``torch.argsort``."""
+    return sort(values, dim, descending)[1]
+
+
+def stable_argsort(values: torch.Tensor, *, stable: bool, dim: int = -1, descending: bool = False) -> torch.Tensor:
+    """``torch.argsort(stable=...)``."""
+    return sort(values, dim, descending)[1]
+
+
+FORMS = {
+    "aten.argsort.default": argsort,
+    "aten.argsort.stable": stable_argsort,
+    "aten.sort.default": sort,
+    "aten.sort.stable": stable_sort,
+}
