@@ -138,6 +138,7 @@ def _write_named(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> bool:
 def _refuse_open(graph: onnx.GraphProto, named: Mapping[str, int], name: str) -> None:
     """Refuse inputs with dimensions still open, all in one error that says what to type."""
     problems, remedies, example = [], [], size_names.example(_open_names(graph), named)
+    in_python: dict[str, tuple[int, ...]] = {}
     for value in graph.input:
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
@@ -152,10 +153,11 @@ def _refuse_open(graph: onnx.GraphProto, named: Mapping[str, int], name: str) ->
         if not all(map(_is_fixed, tensor.shape.dim)):
             sizes = [dim.dim_value if _is_fixed(dim) else example.get(dim.dim_param, 1) for dim in tensor.shape.dim]
             remedies.append(f"--shape {value.name}:{','.join(map(str, sizes))}")
+            in_python[value.name] = tuple(sizes)
     if problems:
         raise UserError(
             f"{name} leaves input sizes open, and kernels are compiled for fixed ones: "
-            f"{', '.join(problems)}; give them, for example {' '.join(remedies)}."
+            f"{', '.join(problems)}; give them, for example {' '.join(remedies)}{f' (in Python shapes={in_python})' * bool(in_python)}."
         )
 
 

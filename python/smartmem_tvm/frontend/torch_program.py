@@ -15,6 +15,7 @@ from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
 from smartmem_tvm.frontend.torch_operators import with_simple_operators
+from smartmem_tvm.frontend.torch_sizes import with_fixed_sizes
 from smartmem_tvm.tvm_lock import one_at_a_time
 
 if TYPE_CHECKING:
@@ -61,27 +62,26 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
         raise UserError(f"from_torch takes what torch.export.export returns, not {type(exported_program).__name__}.")
     if importlib.util.find_spec("onnxscript") is None:
         _log.warning("torch's exporter needs onnxscript (`pip install onnxscript`): TVM's leaves more kernels.")
-        return _by_tvm(exported_program)
+        return _by_tvm(exported_program, shapes)
     try:
         model = model_of(exported_program, _NAME)
     except UserError:
         raise
     except Exception as error:  # of many kinds
         _log.info("torch's exporter is of no use here: %s.", cause_of(error))
-        return _by_tvm(exported_program)
+        return _by_tvm(exported_program, shapes)
     model = bound(model, shapes)
     try:
         return from_onnx(model)
     except UserError as error:
-        if exported_program.range_constraints:
-            raise  # TVM's importer gives no numbers to open sizes
         _log.info("What torch's exporter writes is refused: %s", error)
-        return _by_tvm(exported_program)
+        return _by_tvm(exported_program, shapes)
 
 
-def _by_tvm(program: ExportedProgram) -> tvm.IRModule:
+def _by_tvm(program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None) -> tvm.IRModule:
     check_inference(program, _NAME)
-    _refuse_symbolic(program)
+    if program.range_constraints:
+        program = with_fixed_sizes(program, shapes or {}, _NAME)  # TVM's importer gives no numbers to open ones
     try:
         decomposed = with_simple_operators(program).run_decompositions()
         check_writes(decomposed.graph_signature, _NAME)
@@ -102,17 +102,28 @@ def _translated(program: ExportedProgram) -> tvm.IRModule:
     importer = ExportedProgramImporter()
     options = {"keep_params_as_input": False, "no_bind_return_tuple": False, "custom_convert_map": None}
     try:
-        return importer.from_exported_program(program, unwrap_unit_return_tuple=True, **options)
+        mod = importer.from_exported_program(program, unwrap_unit_return_tuple=True, **options)
     except Exception:
         end_blocks(importer.block_builder)
         raise
+    _refuse_other_types(importer.env)
+    return mod
 
 
-def _refuse_symbolic(program: ExportedProgram) -> None:
-    """Refuse dynamic shapes: kernels are compiled for fixed sizes, and TVM's importer binds none."""
-    if program.range_constraints:
-        symbols = ", ".join(sorted(map(str, program.range_constraints)))
-        raise UserError(
-            f"The torch program has dynamic sizes ({symbols}), and kernels are compiled for fixed ones; "
-            f"export it without dynamic_shapes."
-        )
+def _refuse_other_types(values: Mapping) -> None:
+    """Refuse what TVM's importer makes of another type or shape than torch, at any place of the program."""
+    for node, value in values.items():
+        stated, ty = node.meta.get("val"), getattr(value, "ty", None)
+        if not hasattr(stated, "dtype") or getattr(ty, "dtype", None) is None:
+            continue  # several results, which are looked at one by one; a number
+        wanted = str(stated.dtype).removeprefix("torch."), [int(size) for size in stated.shape]
+        found = str(ty.dtype.dtype), [int(size) for size in getattr(ty.shape, "values", wanted[1])]
+        if found != wanted:
+            raise UserError(
+                f"TVM's importer refuses the torch program: '{node.name}' ({node.target}) becomes {_text(*found)}, and "
+                f"is {_text(*wanted)} in torch; write it in another way."
+            )
+
+
+def _text(dtype: str, shape: Sequence[int]) -> str:
+    return f"{'x'.join(map(str, shape)) or 'a single number'} of {dtype}"
