@@ -62,7 +62,11 @@ REFUSED = {
     "too large": (patches, {"x": (1, 3, 800, 24)}, "exported for 8 to 320"),
     "not twice": (pairs, {"x": (12,), "y": (5,)}, r"is 12, and must be 2\*s\d+"),
     "not twice, by TVM": (pairs_by_tvm, {"x": (12,), "y": (5,)}, r"is 12, and must be 2\*s\d+"),
-    "none": (pairs, None, r"for example --shape x:\d+ --shape y:\d+ \(in Python shapes={'x': \(\d+,\), 'y': \(\d+,\)}\)"),
+    "none": (
+        pairs,
+        None,
+        r"for example --shape x:\d+ --shape y:\d+ \(in Python shapes={'x': \(\d+,\), 'y': \(\d+,\)}\)",
+    ),
     "none, by TVM": (pairs_by_tvm, None, r"\(in Python shapes={'x': \(\d+,\), 'y': \(\d+,\)}\)"),
 }
 

@@ -154,10 +154,11 @@ def _refuse_open(graph: onnx.GraphProto, named: Mapping[str, int], name: str) ->
             sizes = [dim.dim_value if _is_fixed(dim) else example.get(dim.dim_param, 1) for dim in tensor.shape.dim]
             remedies.append(f"--shape {value.name}:{','.join(map(str, sizes))}")
             in_python[value.name] = tuple(sizes)
+    python = f" (in Python shapes={in_python})" if in_python else ""
     if problems:
         raise UserError(
             f"{name} leaves input sizes open, and kernels are compiled for fixed ones: "
-            f"{', '.join(problems)}; give them, for example {' '.join(remedies)}{f' (in Python shapes={in_python})' * bool(in_python)}."
+            f"{', '.join(problems)}; give them, for example {' '.join(remedies)}{python}."
         )
 
 

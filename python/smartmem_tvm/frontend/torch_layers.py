@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers that torch computes by one operator in inference, its "fast path", taken apart as the modules write them."""
+"""Layers that torch computes by one operator in inference, its "fast path", taken apart as the modules write them."""
 
 from __future__ import annotations
 

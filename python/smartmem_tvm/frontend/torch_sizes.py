@@ -84,10 +84,14 @@ def _bound_inputs(program: ExportedProgram, shapes: Mapping[str, Sequence[int]],
     tensors = [
         (node.name, node.meta["val"])
         for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs and _is_tensor(node.meta["val"])
+        if node.op == "placeholder"
+        and node.name in program.graph_signature.user_inputs
+        and _is_tensor(node.meta["val"])
     ]
     infos = [
-        helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(_dtype(value)), list(map(_size, value.shape)))
+        helper.make_tensor_value_info(
+            key, helper.np_dtype_to_tensor_dtype(_dtype(value)), list(map(_size, value.shape))
+        )
         for key, value in tensors
     ]
     model = helper.make_model(helper.make_graph([], "sizes", infos, []))

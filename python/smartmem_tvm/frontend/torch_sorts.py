@@ -12,14 +12,23 @@ if TYPE_CHECKING:
 
 
 def sort(values: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """``torch.sort``, stable whether that is asked for or not."""
+    """``torch.sort``, stable whether that is asked for or not; of integers it is the operator itself."""
     import torch
 
-    if values.dtype == torch.bool:
-        found, places = sort(values.to(torch.uint8), dim, descending)
-        return found.to(torch.bool), places
+    is_known = values.dtype != torch.bool and not values.is_floating_point()
+    return NotImplemented if is_known else _sorted(values, dim, descending)
+
+
+def _sorted(values: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    import torch
+
     plain = torch.ops.aten.sort.default
-    if not values.is_floating_point() or values.ndim == 0:
+    if values.dtype == torch.bool:
+        found, places = plain(values.to(torch.uint8), dim, descending)
+        return found.to(torch.bool), places
+    if values.ndim == 0:
+        return values.clone(), torch.zeros((), dtype=torch.int64)
+    if not values.is_floating_point():
         return plain(values, dim, descending)
     places = plain(_in_order(values), dim, descending)[1]
     return values.gather(dim, places), places
@@ -43,17 +52,17 @@ def stable_sort(
     values: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``torch.sort(stable=...)``."""
-    return sort(values, dim, descending)
+    return _sorted(values, dim, descending)
 
 
 def argsort(values: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
     """``torch.argsort``."""
-    return sort(values, dim, descending)[1]
+    return _sorted(values, dim, descending)[1]
 
 
 def stable_argsort(values: torch.Tensor, *, stable: bool, dim: int = -1, descending: bool = False) -> torch.Tensor:
     """``torch.argsort(stable=...)``."""
-    return sort(values, dim, descending)[1]
+    return _sorted(values, dim, descending)[1]
 
 
 FORMS = {

@@ -56,7 +56,9 @@ def _of_graph(graph: torch.fx.GraphModule) -> list:
             target = ""
         elif node.op in ("get_attr", "call_module"):
             target = _of_value(_attribute(graph, node.target))
-        args, options = map_aggregate((node.args, node.kwargs), lambda each: numbers.get(each, each) if _is_node(each) else each)
+        args, options = map_aggregate(
+            (node.args, node.kwargs), lambda each: numbers.get(each, each) if _is_node(each) else each
+        )
         return node.op, target, args, options
 
     return [of(node) for node in graph.graph.nodes]
