@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from smartmem_tvm import torch_backend
-from smartmem_tvm.torch_backend import counts
+from smartmem_tvm.torch_backend import counts, graph, memory, program
 
 
 @pytest.fixture(autouse=True)
@@ -352,3 +352,33 @@ def test_another_device_than_the_tensors_are_on():
     mine = compiled(module, target="opencl")
     same(mine(x), module(x))
     assert counts().compiled == 1
+
+
+class Refused(nn.Module):
+    """Nobody translates its operator."""
+
+    def __init__(self, size=8):
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+
+    def forward(self, x):
+        return torch.special.i1(self.linear(x))
+
+
+def test_what_is_refused_is_not_tried_again(monkeypatch):
+    memory.forget()
+    tried = []
+    monkeypatch.setattr(graph, "read_program", lambda *given: tried.append(1) or program.read_program(*given))
+    for module in (Refused().eval(), Refused().eval(), Refused(4).eval()):
+        torch._dynamo.reset()
+        mine, x = compiled(module), torch.randn(3, module.linear.in_features)
+        for _ in range(2):
+            same(mine(x), module(x))
+    assert len(tried) == 2, "once for each graph, whatever its weights, and again for other sizes"
+    assert counts().eager == 3 and counts().eager_calls == 6
+
+
+def test_a_layer_and_its_fast_path():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    found = agrees(layer, torch.randn(2, 5, 16))
+    assert found.compiled and not found.eager
