@@ -42,10 +42,10 @@ class Masked(nn.Module):
         return self.layer(x, **self.masks)
 
 
-def agrees(function, *given, rtol=2e-5):
+def agrees(function, *given, rtol=2e-5, strict=False):
     whole = Program(function).eval()
     with torch.no_grad():
-        wanted, program = whole(*given), torch.export.export(whole, given)
+        wanted, program = whole(*given), torch.export.export(whole, given, strict=strict)
     found = sm.compile(sm.from_torch(program)).run(*map(as_array, given))
     for got, want in zip(found, map(as_array, wanted), strict=True):
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
@@ -136,9 +136,9 @@ def test_the_fast_path_of_a_layer(mask, norm_first, activation):
 
     masked, x = Masked(layer, src_mask=pairs, src_key_padding_mask=keys), torch.randn(2, 5, 16)
     with torch.no_grad():
-        program = torch.export.export(Program(masked).eval(), (x,))
+        program = torch.export.export(Program(masked).eval(), (x,), strict=True)
         assert any("encoder_layer_fwd" in str(node.target) for node in program.graph.nodes)
-    agrees(masked, x, rtol=1e-4)
+    agrees(masked, x, rtol=1e-4, strict=True)
 
 
 def test_an_encoder_with_padding():
