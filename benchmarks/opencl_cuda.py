@@ -4,7 +4,7 @@
     python benchmarks/opencl_cuda.py --jobs 8      # benchmarks/opencl_cuda.json; goes on where it stopped
 
 Weights are random, and the networks are timm's; float32, one picture. Errors are against torch in float64, on the same
-weights and inputs, relative to the largest output. Networks are compiled side by side and timed one at a time. "Host"
+weights and inputs, relative to the largest output. Networks are compiled side by side and timed one at a time. "host"
 is when the call returns, at which launches are handed over, and not when they are done.
 """
 

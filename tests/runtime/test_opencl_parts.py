@@ -51,7 +51,7 @@ def inferences(times: int):
 def test_an_arena_is_one_object_whose_arguments_are_set_once():
     """What an inference makes and calls: the arena and the result in the first one, launches alone at last.
 
-    The second one notes all launches but the first and the last, whose tensors do not stay: kernel objects of their own.
+    The second one notes all launches but the first and the last, whose tensors do not stay, with kernels of their own.
     In the third one there is a second result: the virtual machine holds one until the next is there.
     """
     (first, second, third, *others), held, arena, planned, left = run_with_fake(inferences, 6).value
