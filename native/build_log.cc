@@ -11,7 +11,7 @@ namespace smartmem::opencl {
 namespace {
 
 constexpr size_t kMostLog = 4000;      // characters
-constexpr size_t kMostWidth = 160;     // of a source line
+constexpr size_t kMostWidth = 600;     // of a source line: a kernel's first one is long
 constexpr size_t kMostErrors = 4;      // whose lines are shown
 
 std::vector<std::string> Lines(const std::string& text) {

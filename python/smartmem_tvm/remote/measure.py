@@ -52,10 +52,10 @@ def measure(
     -------
     dict
         ``address``, ``key``, ``device``: facts of the device; ``threads`` of a CPU; ``latency_ms``: ``median``,
-        ``p10`` ..., ``runs``; ``deterministic``; ``replays``; of a GPU ``host_ms``, when a call returns, and
-        ``launches`` and ``host_us_per_launch`` of it, otherwise None; with `kernels` ``kernels``: ``kernel``, ``launches``,
-        ``seconds`` of all of them, ``share`` of the sum, ``layout`` (it only moves data) of each, the slowest first,
-        ``kernels_ms``, their sum, ``kernels_exceed`` (`exceeds`), and ``layout_share``.
+        ``p10`` ..., ``runs``; ``deterministic``; ``replays``; of a GPU ``host_ms``, when a call returns, its
+        ``launches`` and ``host_us_per_launch``, otherwise None; with `kernels` ``kernels``: ``kernel``,
+        ``launches``, ``seconds`` of all of them, ``share`` of the sum, ``layout`` (it only moves data) of
+        each, the slowest first, ``kernels_ms``, their sum, ``kernels_exceed`` (`exceeds`), and ``layout_share``.
     list of numpy.ndarray
         The outputs.
     """
