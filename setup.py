@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent
 FACTS = runpy.run_path(str(ROOT / "python" / "smartmem_tvm" / "_version.py"))
 NATIVE = runpy.run_path(str(ROOT / "native" / "build.py"))
 README = ROOT / "README.md"
-WITHOUT = {"opencl": "OpenCL", "stream": "streaming of weights"}  # a library that was not built, and what then lacks
+# A library that was not built, and what then lacks.
+WITHOUT = {"opencl": "OpenCL", "stream": "streaming of weights", "threads": "threads of its own"}
 
 
 class BuildNative(Command):

@@ -23,7 +23,11 @@ NATIVE = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(NATIVE.parent / "python" / "smartmem_tvm" / "_version.py"))
 LIBRARY = Path("smartmem_tvm", "lib", "opencl.so")
 # Where each library goes, and which folder here its sources are in.
-LIBRARIES = {LIBRARY: ".", LIBRARY.with_name("stream.so"): "stream"}
+LIBRARIES = {
+    LIBRARY: ".",
+    LIBRARY.with_name("stream.so"): "stream",
+    LIBRARY.with_name("threads.so"): "threads",
+}
 FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread"]
 
 

@@ -104,7 +104,7 @@ def test_the_wheel_has_the_libraries_and_is_for_any_python(distributions, tmp_pa
     wheel = distributions["wheel"]
     assert wheel.name.startswith(f"smartmem_tvm-{__version__}-py3-none-linux_")
     libraries = {name for name in zipfile.ZipFile(wheel).namelist() if "/lib/" in name}
-    assert libraries == {"smartmem_tvm/lib/opencl.so", "smartmem_tvm/lib/stream.so"}
+    assert libraries == {f"smartmem_tvm/lib/{name}.so" for name in ("opencl", "stream", "threads")}
     said = run(sys.executable, "-m", "auditwheel", "show", wheel, cwd=tmp_path)
     assert re.search(r'platform tag: "manylinux_2_\d+_', " ".join(said.split()))
 

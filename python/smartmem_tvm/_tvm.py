@@ -46,6 +46,10 @@ from smartmem_tvm._tvm_kernels import (
     in_single,
 )
 from smartmem_tvm.errors import CheckError, UserError
+from smartmem_tvm.thread_pool import use_own_threads
+
+# What is opened or compiled from here on runs its loops on them.
+use_own_threads()
 
 # A module that is generated for OpenCL while TVM has no device can never run.
 _smartmem_opencl.load()

@@ -645,5 +645,5 @@ def test_both_libraries_are_installed(tmp_path):
     command.build_lib = str(tmp_path)
     folder = tmp_path / "smartmem_tvm" / "lib"
     outputs = command.get_outputs()
-    assert outputs[:2] == [str(folder / name) for name in ("opencl.so", "stream.so")]
+    assert outputs[:3] == [str(folder / name) for name in ("opencl.so", "stream.so", "threads.so")]
     assert str(tmp_path / "smartmem_tvm" / "native" / "run" / "CMakeLists.txt") in outputs
