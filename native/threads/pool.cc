@@ -4,6 +4,9 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
+#include <algorithm>
+#include <utility>
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
@@ -11,9 +14,11 @@
 namespace smartmem::threads {
 namespace {
 
-// A worker looks for the next loop so long before it sleeps: kernels of one inference are that far apart, and waking it
-// takes the system 5 us and more. It is short beside a slice of time: who spins through one is put to sleep.
-constexpr auto kLooking = std::chrono::microseconds(100);
+// A worker looks for the next loop so long before it sleeps: kernels of one inference are less far apart, and to wake it
+// takes the system 5 us and more. Where other processes want its core it looks for a shorter time: what it spends on
+// looking, it lacks when there is work.
+constexpr Clock::duration kLookingMost = std::chrono::microseconds(1000), kLookingLeast = std::chrono::microseconds(20);
+constexpr auto kInterrupted = std::chrono::microseconds(100);  // between two looks: something else has run
 // The calling thread looks so long whether the others are done: beyond that one of them sleeps.
 constexpr auto kWaiting = std::chrono::microseconds(50);
 constexpr int kLooks = 32;  // between two looks at the clock
@@ -28,16 +33,19 @@ void Pause() {
 #endif
 }
 
-// Look again and again, for so long at most; whether it came true.
+// Look again and again, for so long at most; whether it came true. `interrupted`: something else ran meanwhile.
 template <typename Condition>
-bool Spin(Clock::duration most, Condition done) {
-  const auto end = Clock::now() + most;
+bool Spin(Clock::duration most, Condition done, bool* interrupted) {
+  auto now = Clock::now();
+  const auto end = now + most;
   do {
     for (int look = 0; look < kLooks; ++look) {
       if (done()) return true;
       Pause();
     }
-  } while (Clock::now() < end);
+    const auto before = std::exchange(now, Clock::now());
+    *interrupted |= now - before > kInterrupted;
+  } while (now < end);
   return false;
 }
 
@@ -98,6 +106,7 @@ void Pool::Tasks(int first, int count, uint32_t turn) {
 // Do a task that nobody has begun. Whoever comes late, with an older turn, finds a newer one and takes nothing.
 bool Pool::Take(int task, uint32_t turn) {
   uint32_t before = turn - 1;
+  if (taken_[task].turn.load(std::memory_order_relaxed) != before) return false;  // leaves its line of cache where it is
   if (!taken_[task].turn.compare_exchange_strong(before, turn, std::memory_order_acq_rel)) return false;
   Do(task);
   return true;
@@ -113,7 +122,8 @@ void Pool::Do(int task) {
 }
 
 void Pool::Await() {
-  if (Spin(kWaiting, [this] { return left_.load(std::memory_order_acquire) == 0; })) return;
+  bool interrupted = false;
+  if (Spin(kWaiting, [this] { return left_.load(std::memory_order_acquire) == 0; }, &interrupted)) return;
   awaited_.store(true);
   for (int left = left_.load(); left != 0; left = left_.load()) left_.wait(left);
   awaited_.store(false);
@@ -123,8 +133,12 @@ void Pool::Work(int number) {
   uint32_t seen = 0;
   is_worker = true;
   auto is_new = [this, &seen] { return turn_.load(std::memory_order_acquire) != seen; };
+  Clock::duration looking = kLookingMost;
   while (true) {
-    if (!Spin(kLooking, is_new)) {
+    bool interrupted = false;
+    const bool found = Spin(looking, is_new, &interrupted);
+    looking = interrupted ? std::max(looking / 4, kLookingLeast) : std::min(looking * 2, kLookingMost);
+    if (!found) {
       asleep_.fetch_add(1);
       while (!is_new()) turn_.wait(seen);
       asleep_.fetch_sub(1);
