@@ -36,9 +36,9 @@ def test_sixteen_threads_import_compile_save_load_and_run(tmp_path):
 @pytest.mark.slow
 def test_sixteen_threads_for_a_minute(tmp_path):
     server = Server(tmp_path)
-    server.run(16, seconds=60)
+    server.run(16, seconds=60, at_least=3)
     assert not server.errors, f"{len(server.errors)} of {server.done}: {server.errors[0]}"
-    assert min(server.done.values()) > 16
+    assert sum(server.done.values()) >= 48 and len(server.done) == 3  # how many more says how busy the machine is
 
 
 def test_sixteen_threads_import_the_package():
