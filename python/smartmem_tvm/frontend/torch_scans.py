@@ -50,7 +50,17 @@ def truth(name: str) -> Callable:
     return form
 
 
+def nansum(
+    x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """``torch.nansum``: whole numbers are all numbers."""
+    import torch
+
+    return NotImplemented if x.is_floating_point() else torch.sum(x, dim, keepdim, dtype=dtype)
+
+
 FORMS = {
+    "aten.nansum.default": nansum,
     "aten.amax.default": extremum("amax"),
     "aten.amin.default": extremum("amin"),
     "aten.cumprod.default": cumprod,
