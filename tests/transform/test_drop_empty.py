@@ -32,6 +32,7 @@ def test_before_and_after():
 
 CASES = {
     "a result": (empty_slice, [(3, 4)], lambda x: x[:, 5:9]),
+    "its shape": (lambda x: op.shape_to_tensor(op.shape_of(x)), [(3, 0)], lambda x: np.array([3, 0])),
     "an input": (lambda x: op.tanh(x), [(2, 0)], lambda x: x),
     "concat": (lambda x: op.concat([x, empty_slice(x), x], 1), [(3, 4)], lambda x: np.concatenate([x, x], 1)),
     "sum": (lambda x: op.sum(x, 1), [(3, 0)], lambda x: x.sum(1)),

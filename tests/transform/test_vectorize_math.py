@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import ir, te, tirx
+from tvm import ir, relax, te, tirx
 
-from helpers import legal, op, run
+import smartmem_tvm
+from helpers import legal, module, op, run
 from smartmem_tvm.ir.index_map import function_name
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.transform import VectorizeMath
@@ -173,3 +174,21 @@ def test_what_a_condition_decides_about_is_not_computed_before_it():
 def test_other_functions_stay():
     before = legal(op.sqrt, (4,))
     ir.assert_structural_equal(vectorized(before), before)
+
+
+def test_nothing_is_bound_where_tvm_takes_a_loop_apart():
+    """There is no vector of atanh: what its operand reads several times would be bound in a loop that is no more."""
+    data = np.random.default_rng(0).standard_normal((32, 1, 3, 4)).astype("float32")
+
+    def build(weights, bias):
+        total = op.add(op.nn.conv2d(relax.const(data), weights), bias)
+        return op.atanh(op.multiply(op.tanh(op.subtract(total, op.tanh(total))), relax.const(0.9, "float32")))
+
+    given = [
+        np.random.default_rng(1).standard_normal(shape).astype("float32") for shape in ((3, 1, 3, 3), (1, 3, 1, 1))
+    ]
+    mod = module(build, *((each.shape, "float32") for each in given))
+    (got,) = smartmem_tvm.compile(mod).run(*given)
+    windows = np.lib.stride_tricks.sliding_window_view(data[:, 0], (3, 3), axis=(1, 2)).astype("float64")
+    total = np.einsum("nyxij,oij->noyx", windows, given[0][:, 0]) + given[1]
+    np.testing.assert_allclose(got, np.arctanh(0.9 * np.tanh(total - np.tanh(total))), atol=2e-6)

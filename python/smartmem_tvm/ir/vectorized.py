@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlockRealize
 
@@ -41,15 +43,20 @@ def _without_vectors(loop: tirx.For) -> list[ir.Call]:
     return [call for call in calls if has_no_vector(call, loop.loop_var)]
 
 
-def without_bindings(func: tirx.PrimFunc) -> set:
+def without_bindings(func: tirx.PrimFunc, but: Callable[[ir.Call], bool] = lambda call: False) -> set:
     """Stores before which nothing may be bound: TVM takes them out of a vectorized loop, for a function like asinh.
 
     What is bound in the loop then is not there.
+
+    Parameters
+    ----------
+    but : callable
+        The calls that will be none any more.
     """
     found: set = set()
     for loop in collect(func.body, tirx.For):
-        vectorized = loop.kind == tirx.ForKind.VECTORIZED
-        if vectorized and any(not call.op.same_as(_REINTERPRET) for call in _without_vectors(loop)):
+        calls = _without_vectors(loop) if loop.kind == tirx.ForKind.VECTORIZED else []
+        if any(not call.op.same_as(_REINTERPRET) and not but(call) for call in calls):
             found.update(stores(loop))
     return found
 

@@ -15,6 +15,7 @@ from tvm import ir, te, tirx, topi
 from ..ir.index_map import is_if_then_else
 from ..ir.kernel import parse, substitute
 from ..ir.map_functions import map_functions
+from ..ir.vectorized import without_bindings
 from ..ir.walk import collect, contains
 from ..target import on_cpu
 
@@ -104,14 +105,23 @@ class VectorizeMath:
 
 def _approximated(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if "tirx.is_scheduled" in (func.attrs or {}):
-        body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, _stored))
+        apart = without_bindings(func, _has_formula)
+        body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda store: _stored(store, store in apart)))
     else:
         body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _stored(store: tirx.BufferStore) -> tirx.Stmt:
-    """A store after the variables that formulas read several times: code does not grow where functions are nested."""
+def _has_formula(call: ir.Call) -> bool:
+    return getattr(call.op, "name", "") in APPROXIMATIONS and str(call.args[0].ty.dtype) == "float32"
+
+
+def _stored(store: tirx.BufferStore, apart: bool) -> tirx.Stmt:
+    """A store after the variables that formulas read several times: code does not grow where functions are nested.
+
+    Without variables where TVM takes the store out of its loop (`apart`), and where a condition decides what is
+    computed.
+    """
     lines: list[tirx.Bind] = []
 
     def bind(name: str, value):
@@ -121,8 +131,7 @@ def _stored(store: tirx.BufferStore) -> tirx.Stmt:
         lines.append(tirx.Bind(var, value))
         return var
 
-    # What a condition decides about may not be computed before it.
-    lazy = contains(store.value, ir.Call, is_if_then_else)
+    lazy = apart or contains(store.value, ir.Call, is_if_then_else)
     value = tvm_ffi.structural_map(store.value, (ir.Call, lambda call: _approximate(call, None if lazy else bind)))
     if value.same_as(store.value):
         return store
@@ -132,7 +141,7 @@ def _stored(store: tirx.BufferStore) -> tirx.Stmt:
 
 def _approximate(call, bind: Callable | None = None):
     name = getattr(call.op, "name", "")
-    if name not in APPROXIMATIONS or str(call.args[0].ty.dtype) != "float32":
+    if not _has_formula(call):
         return call
     if bind is None and len(collect(call, ir.Expr)) > _LARGEST:
         return call
