@@ -229,26 +229,29 @@ def tidy(kernel: Kernel) -> Kernel:
 
 def _merge_equal_reductions(kernel: Kernel) -> Kernel:
     """Read the first of several reductions that compute the same."""
-    for number, stage in enumerate(kernel.stages):
-        own = stage.outputs[0]
-        first = next((s.outputs[0] for s in kernel.stages[:number] if _computes_the_same(s, stage)), None)
+    alike: dict[tuple, list[Stage]] = {}
+    for stage in kernel.stages:
+        if not (len(stage.outputs) == 1 and stage.reduction and stage.init is not None):
+            continue
+        own, others = stage.outputs[0], alike.setdefault(_form(stage), [])
+        first = next((each.outputs[0] for each in others if _computes_the_same(each, stage)), None)
         if first is not None and not any(own.same_as(o) for o in kernel.outputs):
             return _merge_equal_reductions(_drop_dead(merge_equal(kernel, first, own)))
+        others.append(stage)
     return kernel
 
 
+def _form(reduction: Stage) -> tuple:
+    """What is the same of reductions that compute the same, and quickly compared."""
+    iters = tuple((int(it.iter_type), reduction.extents[it.var]) for it in reduction.iters)
+    return str(reduction.outputs[0].dtype), shape_of(reduction.outputs[0]), iters
+
+
 def _computes_the_same(first: Stage, second: Stage) -> bool:
-    """Whether two reductions are the same but for the names of their iterators and results."""
-    sides = (first, second)
-    if not all(len(s.outputs) == 1 and s.reduction and s.init is not None for s in sides):
-        return False
-    forms = [
-        (s.outputs[0].dtype, shape_of(s.outputs[0]), [(it.iter_type, s.extents[it.var]) for it in s.iters])
-        for s in sides
-    ]
-    names = {b.var: a.var for a, b in zip(first.iters, second.iters, strict=False)}
+    """Whether two reductions of one `_form` are the same but for the names of their iterators and results."""
+    names = {b.var: a.var for a, b in zip(first.iters, second.iters, strict=True)}
     names |= {second.outputs[0]: first.outputs[0]}
-    return forms[0] == forms[1] and tvm_ffi.structural_equal(
+    return tvm_ffi.structural_equal(
         [first.body, first.init], [substitute(each, names) for each in (second.body, second.init)]
     )
 

@@ -56,6 +56,11 @@ class FuseRows:
         return rewrite_graphs(mod, lambda graph: fuse_rows(graph, self.prices))
 
 
+# Nodes of a group. Norms and softmax have ten at most; the written out steps of a recurrent layer are all one group, and
+# the time of fusing and scheduling it grows with the cube of its nodes: 21 steps of an LSTM took minutes.
+_MOST_MEMBERS = 40
+
+
 def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
     """Rewrite `graph` in place; returns one decision per group."""
     log, behind = [], _behind_statistics(graph)
@@ -115,12 +120,15 @@ def _is_row_statistic(node: Node) -> bool:
 
 
 def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
-    """The largest group of rows that ends in `sink`, readers before producers; just ``[sink]`` if there is none."""
+    """The largest group of rows, of `_MOST_MEMBERS` at most, that ends in `sink`, readers before producers.
+
+    Just ``[sink]`` if there is none.
+    """
     last = sink.kernel.last
     axes: dict = {var: axis for axis, var in enumerate(last.spatial) if last.extents[var] > 1}
     group, rows = [sink], None
     frontier = _producers(graph, sink)
-    while frontier:
+    while frontier and len(group) < _MOST_MEMBERS:
         candidate = frontier.pop(0)
         readers = graph.readers(candidate.var)
         if candidate not in behind or candidate in group or not set(readers) <= set(group):
