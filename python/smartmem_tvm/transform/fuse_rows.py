@@ -56,8 +56,8 @@ class FuseRows:
         return rewrite_graphs(mod, lambda graph: fuse_rows(graph, self.prices))
 
 
-# Nodes of a group. Norms and softmax have ten at most. Steps of a recurrent layer that are written out are one group, and
-# the time of fusing and scheduling it grows with the cube of its nodes: 21 steps of an LSTM took minutes.
+# Nodes of a group. Norms and softmax have ten at most. Steps of a recurrent layer that are written out are one group,
+# and the time of fusing and scheduling it grows with the cube of its nodes: 21 steps of an LSTM took minutes.
 _MOST_MEMBERS = 40
 
 
