@@ -49,13 +49,19 @@ def main() -> int:
         try:
             stage(request, row)
         except UserError as error:
-            row |= {"verdict": "refused", "sentence": str(error)}
+            row |= {"verdict": "refused", "sentence": _without_folder(str(error), request)}
         except Exception as error:  # whatever it is belongs into the row
-            row |= {"verdict": "internal error", "sentence": f"{type(error).__name__}: {error}"[:400]}
+            text = f"{type(error).__name__}: {error}"[:400]
+            row |= {"verdict": "internal error", "sentence": _without_folder(text, request)}
         if row.get("verdict") not in (None, "right"):
             break
     _write(place, {key: value for key, value in row.items() if not key.startswith("_") and key != "stage"})
     return 0
+
+
+def _without_folder(sentence: str, request: dict) -> str:
+    """A sentence in which the file has its name alone: where it lies is this machine's business."""
+    return sentence.replace(request["path"], Path(request["path"]).name)
 
 
 def _write(place: Path, row: Mapping) -> None:
