@@ -9,8 +9,11 @@ import pytest
 from server_threads import Server
 from smartmem_tvm.tvm_lock import one_at_a_time
 
+# The package itself comes first, as in any program: while a thread ends the import of a package Python has it out of
+# ``sys.modules`` for a moment (``importlib._bootstrap._load_unlocked``), where another thread may look for it.
 _IMPORTS = """
 import sys, threading
+import smartmem_tvm
 sys.setswitchinterval(1e-6)
 start, errors = threading.Barrier(16), []
 names = ["smartmem_tvm.frontend", "smartmem_tvm.deploy.build", "smartmem_tvm.deploy.export", "smartmem_tvm.pipeline"]

@@ -109,6 +109,53 @@ def test_sorts(descending):
     agrees(function, *given)
 
 
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("length", [1, 7, 8])
+def test_running_extremes(name, length):
+    torch.manual_seed(0)
+    draw = (torch.randn(3, length, 5) * 2).round()  # with equal numbers
+    floats = draw.clone()
+    floats[0, length // 2, 1], floats[1, 0, 2], floats[2, :, 3] = NAN, INF, NAN
+    given = [floats, floats.double(), floats.half(), floats.bfloat16(), draw.long(), draw.to(torch.int8), draw > 0]
+
+    def function(*given):
+        found = [getattr(torch, name)(x, dim) for x in given for dim in (1, -1)]
+        return [part for each in found for part in each]
+
+    agrees(function, *given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_angles_of_any_two_numbers(dtype):
+    each = torch.tensor([0.0, -0.0, 1, -1, INF, -INF, NAN, 2.5, -1e-30]).to(dtype)
+    agrees(torch.atan2, *torch.meshgrid(each, each, indexing="ij"), rtol=1e-2 if dtype.itemsize == 2 else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+def test_angles_of_whole_numbers(dtype):
+    y, x = torch.meshgrid(torch.arange(-3, 4), torch.arange(-3, 4), indexing="ij")
+    agrees(lambda y, x: (torch.atan2(y, x), torch.arctan2(y, x[:1].float())), y.to(dtype), x.to(dtype))
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "nearest", "midpoint"])
+@pytest.mark.parametrize("quantile", [torch.quantile, torch.nanquantile])
+def test_quantiles(quantile, interpolation):
+    torch.manual_seed(0)
+    x, several, options = torch.randn(3, 8), torch.tensor([0.0, 0.25, 0.77, 1.0]), {"interpolation": interpolation}
+    x[0, 3], x[1], x[2, 2] = NAN, NAN, INF
+
+    def function(x):
+        return (
+            quantile(x, 0.3, dim=1, **options),
+            quantile(x, several, dim=0, **options),
+            quantile(x, 0.6, keepdim=True, **options),
+            quantile(x, several, dim=-1, keepdim=True, **options),
+            quantile(x.double(), several.double(), keepdim=True, **options),
+        )
+
+    agrees(function, x)
+
+
 BITS = ["float32", "int32", "uint8", "float64", "int16", "int64", "float16", "bfloat16", "int8"]
 
 

@@ -20,6 +20,9 @@ FUNCTIONS = {
     "prod": lambda x: (x.prod(), x.prod(0)),
     "cumsum": lambda x: x.cumsum(0),
     "cumprod": lambda x: x.cumprod(1),
+    "cummax": lambda x: (*x.cummax(1), *x.cummin(0)),
+    "atan2": lambda x: (torch.atan2(x, x.T.reshape(3, 4)), torch.atan2(x * 0, -x)),
+    "quantile": lambda x: (x.quantile(0.3, 1), x.nanquantile(0.8)),
     "mean": lambda x: (x.mean(), x.mean(1, keepdim=True)),
     "any": lambda x: (x.any(), x.any(1), torch.any(x, dim=(0, 1))),
     "all": lambda x: (x.all(), x.all(0), torch.all(x, dim=(0, 1))),
@@ -102,3 +105,25 @@ def test_each_type_that_is_asked_for(name, dtype):
     narrow = dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)
     dtypes = [each for each in taken(function) if not (narrow and each.is_floating_point)]  # of which C says nothing
     agrees(function, dtypes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_numbers_become_whole_before_they_are_added_or_multiplied(dtype):
+    x = torch.tensor([[1.5, -2, 3], [2.25, 1, -1]]).to(dtype)
+
+    def function(x):
+        return [
+            each
+            for of in (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64)
+            for each in (
+                x.abs().sum(dtype=of),
+                x.abs().prod(1, dtype=of),
+                x.abs().cumsum(0, dtype=of),
+                x.abs().cumprod(1, dtype=of),
+            )
+        ]
+
+    found = sm.compile(sm.from_torch(torch.export.export(Program(lambda x: tuple(function(x))), (x,)))).run(as_array(x))
+    for got, want in zip(found, function(x), strict=True):
+        assert got.dtype == want.numpy().dtype
+        np.testing.assert_array_equal(got, want.numpy())

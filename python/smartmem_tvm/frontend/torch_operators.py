@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from smartmem_tvm.frontend import torch_bits, torch_experts, torch_layers, torch_scans, torch_search, torch_sorts
+from smartmem_tvm.frontend import (
+    torch_angles,
+    torch_bits,
+    torch_experts,
+    torch_layers,
+    torch_quantiles,
+    torch_scans,
+    torch_search,
+    torch_sorts,
+)
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -19,7 +28,16 @@ if TYPE_CHECKING:
 
 FORMS: dict[str, Callable] = {
     name: form
-    for family in (torch_bits, torch_experts, torch_layers, torch_scans, torch_search, torch_sorts)
+    for family in (
+        torch_angles,
+        torch_bits,
+        torch_experts,
+        torch_layers,
+        torch_quantiles,
+        torch_scans,
+        torch_search,
+        torch_sorts,
+    )
     for name, form in family.FORMS.items()
 }
 
@@ -37,8 +55,13 @@ def with_simple_operators(program: ExportedProgram) -> ExportedProgram:
     torch.export.ExportedProgram
         `program` itself where there is no such operator.
     """
-    found = {node.target: FORMS[str(node.target)] for node in _calls(program) if str(node.target) in FORMS}
+    found = {node.target: form for node in _calls(program) if (form := _form(node))}
     return program.run_decompositions(found) if found else program
+
+
+def _form(node: Node) -> Callable | None:
+    name = str(node.target)
+    return FORMS.get(name) or (torch_scans.STATED.get(name) if node.kwargs.get("dtype") is not None else None)
 
 
 def _calls(program: ExportedProgram) -> Iterator[Node]:

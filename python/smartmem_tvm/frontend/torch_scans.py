@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +20,8 @@ def cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> t
         dtype = x.dtype if x.is_floating_point() else torch.int64
     if x.ndim == 0:
         return x.to(dtype)
+    if dtype == torch.bool:
+        return cumprod(x.to(dtype), dim) != 0
     wide = torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else torch.int64
     x, axis = x.to(dtype).to(wide), torch.full((), dim % x.ndim)
     found = torch.onnx.ops.symbolic(CUMULATED_PRODUCT, (x, axis), dtype=wide, shape=x.shape, version=1)
@@ -59,10 +61,75 @@ def nansum(
     return NotImplemented if x.is_floating_point() else torch.sum(x, dim, keepdim, dtype=dtype)
 
 
+def running_extremum(name: str) -> Callable:
+    """``torch.cummax`` and ``torch.cummin``, with the place of the last of equal numbers.
+
+    In steps that double: after each of them, an element knows those of twice as many places before it.
+    """
+
+    def form(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        if x.ndim == 0:
+            return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+        if not isinstance(x.shape[dim], int):
+            return NotImplemented
+        values = x.to(_comparable(x.dtype)).movedim(dim, -1)
+        places, step = torch.arange(x.shape[dim], device=x.device).expand(values.shape), 1
+        while step < x.shape[dim]:
+            before, later = values[..., :-step], values[..., step:]
+            stays = later >= before if name == "cummax" else later <= before
+            if values.is_floating_point():
+                stays = stays | later.isnan()  # before any number
+            values = torch.cat([values[..., :step], torch.where(stays, later, before)], -1)
+            places = torch.cat([places[..., :step], torch.where(stays, places[..., step:], places[..., :-step])], -1)
+            step *= 2
+        return values.movedim(-1, dim).to(x.dtype), places.movedim(-1, dim)
+
+    return form
+
+
+def _comparable(dtype: torch.dtype) -> torch.dtype:
+    import torch
+
+    return {torch.bool: torch.uint8, torch.float16: torch.float32, torch.bfloat16: torch.float32}.get(dtype, dtype)
+
+
+def in_stated_type(name: str) -> Callable:
+    """A sum or product for which a type is asked: numbers are of that type before, and truth values after it too."""
+
+    def form(x: torch.Tensor, *args: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+        import torch
+
+        if dtype is None:  # another call of the program
+            return NotImplemented
+        function, x = getattr(torch, name), x.to(dtype)
+        if dtype == torch.bool:
+            return function(x.to(torch.int64), *args) != 0
+        if dtype in (torch.float16, torch.bfloat16):
+            return function(x.to(torch.float32), *args).to(dtype)
+        return NotImplemented
+
+    return form
+
+
 FORMS = {
     "aten.nansum.default": nansum,
     "aten.amax.default": extremum("amax"),
     "aten.amin.default": extremum("amin"),
+    "aten.cummax.default": running_extremum("cummax"),
+    "aten.cummin.default": running_extremum("cummin"),
     "aten.cumprod.default": cumprod,
     **{f"aten.{name}.{which}": truth(name) for name in ("all", "any") for which in ("default", "dim", "dims")},
 }
+
+STATED = {
+    f"aten.{name}.{which}": in_stated_type(name)
+    for name, overloads in {
+        "sum": ("default", "dim_IntList"),
+        "prod": ("default", "dim_int"),
+        "cumsum": ("default",),
+    }.items()
+    for which in overloads
+}
+"""The same for calls only that ask for a type."""

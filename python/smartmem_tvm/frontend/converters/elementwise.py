@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of
 
@@ -50,6 +50,17 @@ def of_several(name: str) -> Callable[[Node], relax.Expr | None]:
         return result
 
     return convert
+
+
+def atan2(node: Node) -> relax.Expr:
+    """The angle of points, of two tensors of one shape and type, as C has it: Relax has no such operator."""
+    y, x = node.inputs
+    return node.bb.emit_te(
+        lambda y, x: te.compute(y.shape, lambda *at: tirx.atan2(y(*at), x(*at)), name="atan2"),
+        y,
+        x,
+        primfunc_name_hint="atan2",
+    )
 
 
 def _fits_float32(dtype: str) -> bool:
@@ -228,4 +239,5 @@ CONVERTERS = {
     # A kernel already when `WidenSums` looks for sums.
     "Einsum": _HALVES,
     "IsNaN": _in_float32("bfloat16"),
+    "smartmem.Atan2": atan2,  # of `torch_angles`
 }
