@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import smartmem_tvm as sm
+from smartmem_tvm import torch_backend
 from smartmem_tvm.frontend import torch_experts, torch_operators
 
 INF, NAN = float("inf"), float("nan")
@@ -254,3 +255,12 @@ class Experts(nn.Module):
 def test_a_mixture_of_experts():
     torch.manual_seed(0)
     agrees(Experts().eval().requires_grad_(False), torch.randn(5, 16), rtol=3e-2)
+
+
+def test_a_mixture_of_experts_through_the_backend():
+    torch.manual_seed(0)
+    experts, x = Experts().eval().requires_grad_(False), torch.randn(5, 16)
+    torch_backend.reset_counts()
+    found = torch.compile(experts, backend="smartmem")(x)
+    torch.testing.assert_close(found, experts(x), rtol=3e-2, atol=3e-2)
+    assert torch_backend.counts().calls == 1 and torch_backend.counts().eager == 0

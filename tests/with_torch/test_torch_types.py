@@ -22,7 +22,7 @@ FUNCTIONS = {
     "cumprod": lambda x: x.cumprod(1),
     "cummax": lambda x: (*x.cummax(1), *x.cummin(0)),
     "atan2": lambda x: (torch.atan2(x, x.T.reshape(3, 4)), torch.atan2(x * 0, -x)),
-    "quantile": lambda x: (x.quantile(0.3, 1), x.nanquantile(0.8)),
+    "quantile": lambda x: (x.quantile(0.25, 1), x.nanquantile(0.75)),
     "mean": lambda x: (x.mean(), x.mean(1, keepdim=True)),
     "any": lambda x: (x.any(), x.any(1), torch.any(x, dim=(0, 1))),
     "all": lambda x: (x.all(), x.all(0), torch.all(x, dim=(0, 1))),
@@ -96,8 +96,10 @@ def test_each_type_of_numbers(name):
     agrees(FUNCTIONS[name], [*taken(FUNCTIONS[name])])
 
 
-@pytest.mark.parametrize("name", STATED)
-@pytest.mark.parametrize("dtype", DTYPES)
+ASKED = [(name, each) for name in STATED for each in DTYPES if not (name.startswith("cum") and each == torch.bool)]
+
+
+@pytest.mark.parametrize("name, dtype", ASKED)  # torch knows no running sums and products of truth values
 def test_each_type_that_is_asked_for(name, dtype):
     def function(x):
         return getattr(x, name)(*([0] if name.startswith("cum") else []), dtype=dtype)
@@ -109,19 +111,12 @@ def test_each_type_that_is_asked_for(name, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_numbers_become_whole_before_they_are_added_or_multiplied(dtype):
-    x = torch.tensor([[1.5, -2, 3], [2.25, 1, -1]]).to(dtype)
+    x = torch.tensor([[1.5, 2, 3], [2.25, 1, 0]]).to(dtype)
 
     def function(x):
-        return [
-            each
-            for of in (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64)
-            for each in (
-                x.abs().sum(dtype=of),
-                x.abs().prod(1, dtype=of),
-                x.abs().cumsum(0, dtype=of),
-                x.abs().cumprod(1, dtype=of),
-            )
-        ]
+        wholes = (torch.uint8, torch.int8, torch.int32, torch.int64)
+        sums = [each for of in (torch.bool, *wholes) for each in (x.sum(dtype=of), x.prod(1, dtype=of))]
+        return [*sums, *(each for of in wholes for each in (x.cumsum(0, dtype=of), x.cumprod(1, dtype=of)))]
 
     found = sm.compile(sm.from_torch(torch.export.export(Program(lambda x: tuple(function(x))), (x,)))).run(as_array(x))
     for got, want in zip(found, function(x), strict=True):

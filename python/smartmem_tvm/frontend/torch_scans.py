@@ -20,8 +20,6 @@ def cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> t
         dtype = x.dtype if x.is_floating_point() else torch.int64
     if x.ndim == 0:
         return x.to(dtype)
-    if dtype == torch.bool:
-        return cumprod(x.to(dtype), dim) != 0
     wide = torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else torch.int64
     x, axis = x.to(dtype).to(wide), torch.full((), dim % x.ndim)
     found = torch.onnx.ops.symbolic(CUMULATED_PRODUCT, (x, axis), dtype=wide, shape=x.shape, version=1)
@@ -96,7 +94,7 @@ def _comparable(dtype: torch.dtype) -> torch.dtype:
 
 
 def in_stated_type(name: str) -> Callable:
-    """A sum or product for which a type is asked: numbers are of that type before, and truth values after it too."""
+    """A sum or product for which a type is asked: numbers are of that type before it, and truth values are after it."""
 
     def form(x: torch.Tensor, *args: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
         import torch

@@ -148,3 +148,12 @@ def test_cubes_are_products(agree, build, operators, dtype, exponent):
     tensor = (x.shape, dtype)
     model = build([helper.make_node("Pow", ["x", "p"], ["y"])], {"x": tensor}, {"y": tensor}, power)
     assert operators(from_onnx(model)) == ["multiply", "multiply"]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_numbers_without_a_sign_are_negated_as_torch_exports_them(build, run_tvm, dtype):
+    from smartmem_tvm.frontend import from_onnx
+
+    x = np.array([0, 1, 7, 2 ** (8 * np.dtype(dtype).itemsize) - 1], dtype)
+    model = build([_one("Neg", "x")], {"x": ((4,), dtype)}, {"out": ((4,), dtype)})
+    np.testing.assert_array_equal(run_tvm(from_onnx(model), {"x": x})[0], -x)

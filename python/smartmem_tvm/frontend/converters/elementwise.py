@@ -52,6 +52,14 @@ def of_several(name: str) -> Callable[[Node], relax.Expr | None]:
     return convert
 
 
+def negate(node: Node) -> relax.Expr | None:
+    """Neg of numbers without a sign, which wrap: TVM makes a constant -1 of their type, and takes 0 - x for 0."""
+    dtype = dtype_of(node.inputs[0])
+    if not dtype.startswith("uint"):
+        return None
+    return astype(node, node.emit(relax.op.negative(astype(node, node.inputs[0], dtype[1:]))), dtype)
+
+
 def atan2(node: Node) -> relax.Expr:
     """The angle of points, of two tensors of one shape and type, as C has it: Relax has no such operator."""
     y, x = node.inputs
@@ -225,6 +233,7 @@ CONVERTERS = {
     "Max": of_several("maximum"),
     "Min": of_several("minimum"),
     "Mod": mod,
+    "Neg": negate,
     "Pow": power,
     "Selu": elu,
     "Shrink": shrink,
