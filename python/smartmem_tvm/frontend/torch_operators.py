@@ -61,7 +61,9 @@ def with_simple_operators(program: ExportedProgram) -> ExportedProgram:
 
 def _form(node: Node) -> Callable | None:
     name = str(node.target)
-    return FORMS.get(name) or (torch_scans.STATED.get(name) if node.kwargs.get("dtype") is not None else None)
+    if name in torch_scans.STATED:
+        return torch_scans.STATED[name] if node.kwargs.get("dtype") is not None else None
+    return FORMS.get(name)
 
 
 def _calls(program: ExportedProgram) -> Iterator[Node]:
