@@ -14,6 +14,7 @@ UNSAFE = {"shell": True, "allow_pickle": True}
 ALLOWED = {
     # Between a process and one that it has started itself.
     **{key: {"pickle"} for key in ("executor/workers.py", "bench/peers/mnn.py", "bench/peers/mnn_worker.py")},
+    "frontend/forked.py": {"pickle"},
     # A program that the user trusts, as docs/frontend.md says.
     "frontend/torch_file.py": {"torch.export.load"},
     # JSON within limits, and TVM's JSON after a check of it.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tvm import IRModule, ir, relax, tirx
 
 from ..ir.walk import collect
-from ..transform.capture_graphs import launch_of
+from ..transform.capture_graphs import RECORDERS, launch_of
 from ..tune.parameters import has_fixed_shapes
 
 UNCHECKED = "smartmem.unchecked_arguments"
@@ -62,7 +62,7 @@ def _own_tensors(lowered: IRModule) -> dict[relax.Function, set]:
             value = binding.value
             if _is_own(value, held):
                 held.add(binding.var)
-            elif (launch := launch_of(value)) is not None:
+            elif (launch := launch_of(value, RECORDERS)) is not None:
                 pairs = zip(lowered[launch.graph].params, launch.tensors, strict=True)
                 held.add(binding.var)
                 handed[launch.graph] = [param for param, arg in pairs if isinstance(arg, ir.Constant) or arg in held]

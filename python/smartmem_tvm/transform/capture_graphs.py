@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import tvm
@@ -23,6 +23,8 @@ _REPLAYED = {
     "vm.builtin.cuda_graph.get_cached_alloc": "vm.builtin.smartmem_replay.allocate",
 }
 """TVM's functions -> those of this package's runtime for OpenCL."""
+RECORDERS = (RECORD, _REPLAYED[RECORD])
+"""What runs a stretch of kernels that is recorded, on any target."""
 
 
 @module_pass(opt_level=0, name="CaptureGraphs")
@@ -132,9 +134,9 @@ class Launch(NamedTuple):
     tensors: Sequence[ir.Expr]
 
 
-def launch_of(value: ir.Expr) -> Launch | None:
+def launch_of(value: ir.Expr, names: Collection[str] = (RECORD,)) -> Launch | None:
     """The launch of a graph that a value is, None if it is something else."""
-    if not isinstance(value, ir.Call) or not value.args or getattr(value.args[0], "global_symbol", None) != RECORD:
+    if not isinstance(value, ir.Call) or not value.args or getattr(value.args[0], "global_symbol", None) not in names:
         return None
     graph, tensors = value.args[1].fields[:2]
     return Launch(graph, tensors.fields)
