@@ -11,14 +11,13 @@ of ``import tvm``: by TVM itself where the package is installed (``tvm.backends`
 registered here, whichever of the two is imported first.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import _smartmem_opencl
 import _smartmem_pipeline
 
 from ._import_hook import after_import
+from ._lazy import lazy
 from ._version import __version__, version_problem
 
 if TYPE_CHECKING:  # for what reads the package without running it
@@ -42,35 +41,28 @@ __all__ = [
     "optimize",
 ]
 
-_MODULES = {
-    "Compiled": "deploy.compiled",
-    "Options": "pipeline",
-    "UserError": "errors",
-    "compile": "deploy.build",
-    "compile_baseline": "deploy.build",
-    "from_onnx": "frontend",
-    "from_torch": "frontend",
-    "graph_cost": "report",
-    "optimize": "deploy.build",
-}
-"""Public name -> the module that it is from."""
 
-
-def __getattr__(name: str):
-    module = _MODULES.get(name, name)
-    if name.startswith("_") or (name not in _MODULES and find_spec(f"{__name__}.{name}") is None):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # A wrong pair of TVM packages may crash: nothing of TVM is imported then, and `smartmem doctor` works.
+def _check() -> None:
+    """A wrong pair of TVM packages may crash: nothing of TVM is imported then, and `smartmem doctor` works."""
     if problem := version_problem():
         raise ImportError(problem)
-    found = import_module(f"{__name__}.{module}")
-    if name in _MODULES:
-        found = globals()[name] = getattr(found, name)
-    return found
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, _ = lazy(
+    __name__,
+    {
+        "Compiled": "deploy.compiled",
+        "Options": "pipeline",
+        "UserError": "errors",
+        "compile": "deploy.build",
+        "compile_baseline": "deploy.build",
+        "from_onnx": "frontend",
+        "from_torch": "frontend",
+        "graph_cost": "report",
+        "optimize": "deploy.build",
+    },
+    _check,
+)
 
 
 def _tell_tvm() -> None:

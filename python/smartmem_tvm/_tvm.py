@@ -31,7 +31,10 @@ from tvm.runtime import _ffi_api as module_api
 from tvm.s_tir.backend import adreno
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.script.ir_builder import tirx as ir_builder
+from tvm.script.parser import tirx as parsed_tirx
 from tvm.tirx import compilation_pipeline
+from tvm.tirx.script import builder as script_builder
+from tvm.tirx.script import parser as script_parser
 from tvm.tirx.script.builder import utils as builder_utils
 from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
 
@@ -71,7 +74,7 @@ def _seq_scope() -> ir_builder.frame.AttrFrame:
 
 
 SEQ_SCOPE = builder_utils.seq_scope
-for _module in [each for each in sys.modules.values() if getattr(each, "seq_scope", None) is SEQ_SCOPE]:
+for _module in (builder_utils, script_builder, script_parser, parsed_tirx):  # what has the name
     _module.seq_scope = _seq_scope
 
 

@@ -21,6 +21,7 @@ from .ir.half import FLOAT, HALF, RANGES
 from .ir.recent import Recent
 from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
+from .schedule.cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
 from .schedule.gpu.attention.attention import chain_params, refusal
 from .schedule.gpu.attention.matrix_attention import takes
 from .schedule.gpu.attention.matrix_tile import AttentionParams
@@ -182,7 +183,7 @@ def _split_windows(_: Options, target: tvm.target.Target | None) -> tvm.transfor
 def _transform_windows(options: Options, _: tvm.target.Target | None, *, result: int = 0) -> tvm.transform.Pass:
     asked = 0 if isinstance(options.winograd, bool) else options.winograd
     result = result or asked
-    if result and result not in schedule.WINOGRAD_RESULTS:
+    if result and result not in WINOGRAD_RESULTS:
         raise UserError(f"winograd {result} does not exist: use 2 or 4, lines of the results of a tile.")
     return schedule.TransformWindows(result or None)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tvm.target import Target
+import tvm
 
 from .._version import installed_version
 from ..errors import UserError
@@ -26,7 +26,7 @@ RUN = ("strategy", "date", "device", "driver", "threads")
 _logger = logging.getLogger(__name__)
 
 
-def default_records(target: Target) -> Path | None:
+def default_records(target: tvm.target.Target) -> Path | None:
     """Where records for a target are kept: $SMARTMEM_RECORDS, else a file in ``tuning_logs/`` here.
 
     Its name tells the device, the kind of target and TVM's version.
@@ -41,14 +41,14 @@ def default_records(target: Target) -> Path | None:
     return default_file(RECORDS_VARIABLE, device_name(target) or other_cpu(target), ending)
 
 
-def here(target: Target, threads: int | None = None) -> dict:
+def here(target: tvm.target.Target, threads: int | None = None) -> dict:
     """The circumstances of what is measured for `target`; `threads` are TVM's by default, on this machine's CPU."""
     if is_gpu(target):
         return circumstances(target, None)
     return circumstances(target, threads or (None if other_cpu(target) else run_threads()))
 
 
-def open_tuned(path: str | Path, target: Target, threads: int | None = None) -> ApplyRecords:
+def open_tuned(path: str | Path, target: tvm.target.Target, threads: int | None = None) -> ApplyRecords:
     """What a model is compiled with: the pass that gives kernels the schedules on record.
 
     Parameters
@@ -106,7 +106,7 @@ def tuning_report(tuning: Mapping[str, Mapping], kernels: int) -> dict:
 
 def measured(
     tasks: Sequence[Task],
-    target: Target,
+    target: tvm.target.Target,
     progress: Callable[[int, int], None] = lambda done, of: None,
     seconds_of: Callable[[Task], float] | None = None,
 ) -> tuple[list[Task], list[float]]:

@@ -1,237 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Front end: an ONNX file or a torch ExportedProgram in, a Relax module with static shapes out.
 
-The steps of `from_onnx`, one module each, in this order::
-
-    torch_file  read a program of torch: `torch_onnx` makes an ONNX graph of it; `torch_sizes` knows its bounds, and
-                `torch_inference` what is none
-    onnx_file   read the file: the graph now, its large weights (`weights`) when they are looked at
-    fixed_inputs  inputs that have one value for good become constants
-    dimensions  give every input dimension a number; then onnx_file checks the graph
-    prepare     the next three, with ONNX's libraries, in a process that `apart` has for them (`helper`, `forked`)
-    functions   inline functions
-    fold        turn shape arithmetic into constants (only where there is some)
-    control_flow  unroll loops, take branches, resolve sequences (`sequences`, on the way that `flatten` is)
-    operators   name every operator that TVM cannot import
-    importer    ONNX graph -> Relax
-    spec        names, shapes and dtypes of inputs and outputs; check arrays against them
+The steps are listed in `verbs`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from os import PathLike
-from pathlib import Path
-
-import onnx
-from numpy.typing import ArrayLike
-
 from smartmem_tvm import _tvm  # noqa: F401  (a wrong TVM is named before anything of TVM is imported)
-from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import (
-    baseline,
-    control_flow,
-    dimensions,
-    fixed_inputs,
-    fold,
-    importer,
-    onnx_file,
-    operators,
-    torch_file,
+from smartmem_tvm._lazy import lazy
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Model": "onnx_file",
+        "bound": "verbs",
+        "check_inputs": "spec",
+        "from_onnx": "verbs",
+        "from_onnx_as_tvm": "verbs",
+        "from_torch": "torch_program",
+        "input_spec": "spec",
+        "load_onnx": "verbs",
+        "onnxruntime_session": "reference",
+        "output_names": "spec",
+        "read_model": "verbs",
+        "reference_name": "reference",
+        "run_exactly": "reference",
+        "run_onnxruntime": "reference",
+        "run_reference": "reference",
+        "unsupported_operators": "operators",
+    },
 )
-from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.frontend.apart import at_most, model_apart
-from smartmem_tvm.frontend.batch import rebatch
-from smartmem_tvm.frontend.onnx_file import Model
-from smartmem_tvm.frontend.operators import unsupported_operators
-from smartmem_tvm.frontend.prepare import changed
-from smartmem_tvm.frontend.reference import (
-    onnxruntime_session,
-    reference_name,
-    run_exactly,
-    run_onnxruntime,
-    run_reference,
-)
-from smartmem_tvm.frontend.spec import check_inputs, input_spec, output_names
-from smartmem_tvm.frontend.torch_program import from_torch
-from smartmem_tvm.frontend.torch_sizes import check_sizes
-from smartmem_tvm.tvm_lock import one_at_a_time
-
-__all__ = [
-    "Model",
-    "check_inputs",
-    "from_onnx",
-    "from_onnx_as_tvm",
-    "from_torch",
-    "input_spec",
-    "load_onnx",
-    "onnxruntime_session",
-    "output_names",
-    "read_model",
-    "reference_name",
-    "run_exactly",
-    "run_onnxruntime",
-    "run_reference",
-    "unsupported_operators",
-]
-
-Source = str | PathLike | onnx.ModelProto
-Shapes = Mapping[str, Sequence[int]] | None
-Values = Mapping[str, ArrayLike] | None
-
-
-@one_at_a_time
-def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, values: Values = None) -> Model:
-    """Read a model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
-
-    Parameters
-    ----------
-    source
-        An ONNX file, a model in memory (which is not changed), or a ``.pt2`` file of ``torch.export.save``, which
-        torch's exporter turns into ONNX. torch unpickles such a file: it may do anything, so trust whoever made it.
-    shapes
-        Input name -> shape, for inputs with dimensions that the model leaves open. A named dimension
-        (``dim_param``) given for one input holds for every input that uses the name.
-    batch : int, optional
-        The first dimension of every input, which the model leaves open or has 1 in; see `frontend.batch.rebatch`.
-    values
-        Input name -> numbers, for inputs that have one value for good: they are inputs no longer, and the model has
-        the branches only that they take.
-
-    Returns
-    -------
-    Model
-        The graph as it is in the file, but with a number for each input dimension; initializers that the file
-        also lists as inputs (defaults that a caller could replace) are constants. Large weights are loaded when
-        they are looked at, and kept as long as this object.
-
-    Raises
-    ------
-    UserError
-        If the file is missing, truncated or neither ONNX nor a program of torch; if its external data is missing or
-        outside its folder; if the graph is empty or too new; if a dimension has no value; if `shapes`, `batch` or
-        `values` does not fit; if the weights take more than this machine's memory.
-    """
-    model = torch_file.read(Path(source)) if torch_file.is_of_torch(source) else onnx_file.read(source)
-    if values:
-        model = _fixed(model, values)
-    if batch is not None:
-        if model.program is not None:
-            raise UserError(
-                f"{model.name}: a program of torch has the batch that it was exported with; export another."
-            )
-        rebatch(model.proto, batch, model.name)
-    return bound(model, shapes)
-
-
-def _fixed(model: Model, values: Mapping[str, ArrayLike]) -> Model:
-    if model.program is not None:
-        raise UserError(f"{model.name}: a program of torch has its values in it; export it with those of --value.")
-    fixed = fixed_inputs.fix(model.proto, values, model.name)
-    return replace(model, proto=control_flow.take_branches(model.proto, model.name), values=fixed)
-
-
-def bound(model: Model, shapes: Shapes = None) -> Model:
-    """Give each input dimension of a model a number, in place, and check what it stores; see `read_model`."""
-    dimensions.bind(model.proto, shapes or {}, model.name)
-    if model.program is not None:
-        check_sizes(model.program, model.inputs, model.name)
-    onnx_file.check_tensors(model)
-    return model
-
-
-@one_at_a_time
-def load_onnx(source: Source | Model, shapes: Shapes = None, values: Values = None) -> onnx.ModelProto:
-    """Read an ONNX model and make it complete, checked, statically shaped and free of shape arithmetic.
-
-    Parameters
-    ----------
-    source, shapes, values
-        As in `read_model`, or what that returns.
-
-    Returns
-    -------
-    onnx.ModelProto
-        The model with all weights inside, a number for each input dimension, and its functions inlined (also
-        ONNX's own, where TVM lacks the operator).
-
-    Raises
-    ------
-    UserError
-        As `read_model`; if the graph is broken; if the weights take 2 GiB or more, which no ONNX model can hold.
-    """
-    model = _read(source, shapes, values)
-    onnx_file.refuse_more_than_protobuf(model)
-    proto = _prepare(model)
-    model.weights.fill(proto)
-    return proto
-
-
-def _read(source: Source | Model, shapes: Shapes, values: Values) -> Model:
-    return source if isinstance(source, Model) else read_model(source, shapes, values=values)
-
-
-def _prepare(model: Model) -> onnx.ModelProto:
-    """The checked and folded graph of a model, large weights still apart."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    lifted = fold.lift_weights(proto, model.weights)
-    onnx_file.check_graph(proto, model.name)
-    if _is_to_change(proto):
-        known, room = operators.known_operators(), model.weights.room
-        proto = model_apart(changed, proto, model.name, known, name=model.name, memory=room)
-    fold.put_back(proto, lifted)
-    return proto
-
-
-def _is_to_change(proto: onnx.ModelProto) -> bool:
-    nodes = list(walk.nodes(proto.graph))
-    known = operators.known_operators()
-    changing = any(each.op_type in control_flow.RESOLVED or not known(each) for each in nodes)
-    return bool(changing or proto.functions or fold.known_nodes(proto))
-
-
-@one_at_a_time
-def from_onnx(source: Source | Model, shapes: Shapes = None, values: Values = None):
-    """Convert an ONNX model to a Relax module.
-
-    Parameters
-    ----------
-    source, shapes, values
-        As in `read_model`, or what that returns.
-
-    Returns
-    -------
-    tvm.IRModule
-        Function ``main`` takes the model's inputs in their order and returns one tensor, or a tuple if the
-        model has several outputs. Weights are Relax constants and each tensor has a static shape. The ONNX
-        names are kept in the attributes ``input_names`` and ``output_names`` of ``main``.
-
-    Raises
-    ------
-    UserError
-        As `read_model`; if the graph is broken; if the model uses operators that TVM cannot import (all are
-        named); if the shape of a tensor depends on run-time data.
-    """
-    model = _read(source, shapes, values)
-    proto = _prepare(model)
-    operators.refuse_unsupported(proto, model.name)
-    with at_most(model.weights.room):
-        return importer.import_graph(proto, model.weights, model.name)
-
-
-@one_at_a_time
-def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None, values: Values = None):
-    """Convert an ONNX model with TVM's own importer, as someone without this package would.
-
-    Parameters
-    ----------
-    source, shapes, values
-        As in `read_model`, or what that returns.
-
-    Returns
-    -------
-    tvm.IRModule
-        What TVM's importer makes of the file; where it refuses the file, what `from_onnx` makes of it.
-    """
-    model = _read(source, shapes, values)
-    return baseline.import_as_tvm(model) or from_onnx(model)

@@ -14,7 +14,7 @@ import tvm
 from onnx.helper import get_attribute_value
 from tvm import relax
 from tvm.ir import GenericConst
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+from tvm.relax.frontend.onnx import onnx_frontend
 
 from smartmem_tvm._tvm import end_blocks
 from smartmem_tvm.errors import UserError
@@ -84,7 +84,7 @@ class _NoElements(Exception):
     """A tensor without elements was met."""
 
 
-class WeightsImporter(ONNXGraphImporter):
+class WeightsImporter(onnx_frontend.ONNXGraphImporter):
     """TVM's importer, for a model whose large weights are kept apart."""
 
     def __init__(self, weights: Weights, dtypes: str | dict[str, str]):

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import onnx
+import tvm  # noqa: F401  (before its parts, which another thread that is importing it holds)
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from smartmem_tvm._version import TVM_PINS

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from tvm.target import Target
+import tvm
 
 from .. import json_data
 from ..deploy.compilers import OBJECTS, remedy
@@ -52,7 +52,7 @@ class Deployed:
         with json_data.as_written(str(folder / EXPLANATION), "compile the model again"):
             self.explanation = json_data.read(folder / EXPLANATION)
             self.explanation["launched"]
-        target = Target(self.manifest["target"])
+        target = tvm.target.Target(self.manifest["target"])
         check_machine(self.manifest["host"], session)
         self.device, self._cpu = session.device(device_kind(target)), session.device("cpu")
         code = load_library(session, folder / self.manifest["library"], target)
@@ -87,12 +87,12 @@ class Deployed:
         return median(one_by_one(evaluator_clock(self.machine, function, self.device, [tensors]), MODEL))
 
 
-def load_library(session: Session, file: Path, target: Target, name: str | None = None) -> Any:
+def load_library(session: Session, file: Path, target: tvm.target.Target, name: str | None = None) -> Any:
     """Send a library that `deploy.link` wrote, and load it.
 
     Parameters
     ----------
-    target : Target
+    target : tvm.target.Target
         What it was made for.
     name : str, optional
         What it is called there.

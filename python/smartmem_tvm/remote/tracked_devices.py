@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tvm.target import Target
+import tvm
 
 from ..deploy.link import linked
 from ..errors import UserError
@@ -53,7 +53,7 @@ class TrackedDevices(Devices):
         ``host:port``.
     key : str
         Which kind of device.
-    target : Target or None
+    target : tvm.target.Target or None
         What runs there; only sessions of their own (`with_session`) do without.
     timeout : float
         Seconds to wait for a free device, each time.
@@ -69,7 +69,7 @@ class TrackedDevices(Devices):
 
     tracker: str
     key: str
-    target: Target | None = None
+    target: tvm.target.Target | None = None
     timeout: float = 60.0
     threads: int | None = None
     tries: int = 3
@@ -135,7 +135,7 @@ class TrackedDevices(Devices):
 class RemoteDevice(Device):
     """The device of a session."""
 
-    def __init__(self, session: Session, target: Target):
+    def __init__(self, session: Session, target: tvm.target.Target):
         self.session, self.target, self.address = session, target, session.address
         self.device = session.device(device_kind(target))
 

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tvm.target import Target
+import tvm
 
 from ..deploy.compiled import Compiled
 from ..deploy.export import save
@@ -43,7 +43,7 @@ class Found:
     threads: int
 
 
-def find(tracker: str, key: str, timeout: float, target: Target, threads: int | None = None) -> Found:
+def find(tracker: str, key: str, timeout: float, target: tvm.target.Target, threads: int | None = None) -> Found:
     """Look at the devices of a key.
 
     Parameters

@@ -1,124 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes over modules and over kernels, one per file; a pass never imports another pass."""
 
-from .bind_choices import BindChoices
-from .capture_graphs import CaptureGraphs
-from .channels_innermost import ChannelsInnermost
-from .check_images import CheckImages
-from .check_textures import CheckTextures
-from .clamp_indices import ClampIndices
-from .compute_half.compute_half import ComputeHalf
-from .compute_single import ComputeSingle
-from .drop_empty import DropEmpty
-from .eliminate_layout import EliminateLayout
-from .fit_storages import FitStorages
-from .fold_constants import FoldConstants
-from .fold_fills import FoldFills
-from .fold_scales.fold_norm_affine import FoldNormAffine
-from .fold_scales.fold_scales import FoldScales
-from .fuse_attention import FuseAttention
-from .fuse_operators import FuseOperators
-from .fuse_rows import FuseRows
-from .fuse_symbolic import FuseSymbolic
-from .gather_rows import GatherRows
-from .guard_divisions import GuardDivisions
-from .half_storage import HalfStorage
-from .join_slices import JoinSlices
-from .keep_floats import KeepFloats
-from .keep_nan import KeepNan
-from .lift_workspaces import LiftWorkspaces
-from .lower_argmax import LowerArgmax
-from .lower_concats import LowerConcats
-from .lower_rotations import LowerRotations
-from .lower_scans import LowerScans
-from .lower_scatters import LowerScatters
-from .lower_single_terms import LowerSingleTerms
-from .lower_sorts import LowerSorts
-from .mend_extremes import MendExtremes
-from .mend_vectors import MendVectors
-from .merge_branches import MergeBranches
-from .merge_projections import MergeProjections
-from .own_storages import OwnStorages
-from .place_textures import PlaceTextures
-from .plan_layout import PlanLayout
-from .plan_memory import PlanMemory
-from .pool_first import PoolFirst
-from .rewrite_algebra.rewrite_algebra import RewriteAlgebra
-from .round_factors import RoundFactors
-from .select_layout import SelectLayout
-from .slice_weights import SliceWeights
-from .split_reductions import SplitReductions
-from .split_transposed import SplitTransposed
-from .split_windows import SplitWindows
-from .stage_texels import StageTexels
-from .store_bound import StoreBound
-from .store_half import StoreHalf
-from .stream_weights import StreamWeights
-from .trim_windows import TrimWindows
-from .vectorize_math import VectorizeMath
-from .widen_bfloat16 import WidenBfloat16
-from .widen_sums import WidenSums
-from .wrap_casts import WrapCasts
-from .wrap_integers import WrapIntegers
+from .._lazy import lazy
 
-__all__ = [
-    "BindChoices",
-    "CaptureGraphs",
-    "ChannelsInnermost",
-    "CheckImages",
-    "CheckTextures",
-    "ClampIndices",
-    "ComputeHalf",
-    "ComputeSingle",
-    "DropEmpty",
-    "EliminateLayout",
-    "FitStorages",
-    "FoldConstants",
-    "FoldFills",
-    "FoldNormAffine",
-    "FoldScales",
-    "FuseAttention",
-    "FuseOperators",
-    "FuseRows",
-    "FuseSymbolic",
-    "GatherRows",
-    "GuardDivisions",
-    "HalfStorage",
-    "JoinSlices",
-    "KeepFloats",
-    "KeepNan",
-    "LiftWorkspaces",
-    "LowerArgmax",
-    "LowerConcats",
-    "LowerRotations",
-    "LowerScans",
-    "LowerScatters",
-    "LowerSingleTerms",
-    "LowerSorts",
-    "MendExtremes",
-    "MendVectors",
-    "MergeBranches",
-    "MergeProjections",
-    "OwnStorages",
-    "PlaceTextures",
-    "PlanLayout",
-    "PlanMemory",
-    "PoolFirst",
-    "RewriteAlgebra",
-    "RoundFactors",
-    "SelectLayout",
-    "SliceWeights",
-    "SplitReductions",
-    "SplitTransposed",
-    "SplitWindows",
-    "StageTexels",
-    "StoreBound",
-    "StoreHalf",
-    "StreamWeights",
-    "TrimWindows",
-    "VectorizeMath",
-    "WidenBfloat16",
-    "WidenSums",
-    "WrapCasts",
-    "WrapIntegers",
-]
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "BindChoices": "bind_choices",
+        "CaptureGraphs": "capture_graphs",
+        "ChannelsInnermost": "channels_innermost",
+        "CheckImages": "check_images",
+        "CheckTextures": "check_textures",
+        "ClampIndices": "clamp_indices",
+        "ComputeHalf": "compute_half.compute_half",
+        "ComputeSingle": "compute_single",
+        "DropEmpty": "drop_empty",
+        "EliminateLayout": "eliminate_layout",
+        "FitStorages": "fit_storages",
+        "FoldConstants": "fold_constants",
+        "FoldFills": "fold_fills",
+        "FoldNormAffine": "fold_scales.fold_norm_affine",
+        "FoldScales": "fold_scales.fold_scales",
+        "FuseAttention": "fuse_attention",
+        "FuseOperators": "fuse_operators",
+        "FuseRows": "fuse_rows",
+        "FuseSymbolic": "fuse_symbolic",
+        "GatherRows": "gather_rows",
+        "GuardDivisions": "guard_divisions",
+        "HalfStorage": "half_storage",
+        "JoinSlices": "join_slices",
+        "KeepFloats": "keep_floats",
+        "KeepNan": "keep_nan",
+        "LiftWorkspaces": "lift_workspaces",
+        "LowerArgmax": "lower_argmax",
+        "LowerConcats": "lower_concats",
+        "LowerRotations": "lower_rotations",
+        "LowerScans": "lower_scans",
+        "LowerScatters": "lower_scatters",
+        "LowerSingleTerms": "lower_single_terms",
+        "LowerSorts": "lower_sorts",
+        "MendExtremes": "mend_extremes",
+        "MendVectors": "mend_vectors",
+        "MergeBranches": "merge_branches",
+        "MergeProjections": "merge_projections",
+        "OwnStorages": "own_storages",
+        "PlaceTextures": "place_textures.place_textures",
+        "PlanLayout": "plan_layout",
+        "PlanMemory": "plan_memory",
+        "PoolFirst": "pool_first",
+        "RewriteAlgebra": "rewrite_algebra.rewrite_algebra",
+        "RoundFactors": "round_factors",
+        "SelectLayout": "select_layout",
+        "SliceWeights": "slice_weights",
+        "SplitReductions": "split_reductions",
+        "SplitTransposed": "split_transposed",
+        "SplitWindows": "split_windows",
+        "StageTexels": "stage_texels",
+        "StoreBound": "store_bound",
+        "StoreHalf": "store_half",
+        "StreamWeights": "stream_weights",
+        "TrimWindows": "trim_windows",
+        "VectorizeMath": "vectorize_math",
+        "WidenBfloat16": "widen_bfloat16",
+        "WidenSums": "widen_sums",
+        "WrapCasts": "wrap_casts",
+        "WrapIntegers": "wrap_integers",
+    },
+)

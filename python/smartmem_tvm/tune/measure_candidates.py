@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tvm.ir.utils import derived_object
+from tvm import ir
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerInput, RunnerResult
 
 from ..executor.devices import Device, Devices, Executor
@@ -29,7 +29,7 @@ def candidate_seconds(devices: Devices, artifact: str) -> list[float]:
     return devices.run(measure, devices.limits.candidate)
 
 
-@derived_object
+@ir.utils.derived_object
 class CandidateRunner(PyRunner):
     """MetaSchedule's runner: measures the candidates that it is given together when the first result is asked for."""
 
@@ -50,7 +50,7 @@ class CandidateRunner(PyRunner):
         return [_Time(partial(answer, number)) for number in range(len(jobs))]
 
 
-@derived_object
+@ir.utils.derived_object
 class _Time(PyRunnerFuture):
     """The seconds of a candidate, or why there are none."""
 

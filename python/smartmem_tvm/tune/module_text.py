@@ -7,7 +7,7 @@ import base64
 import json
 import zlib
 
-from tvm.s_tir.meta_schedule.database import Workload
+from tvm import s_tir
 
 from .. import json_data
 from ..errors import UserError
@@ -17,14 +17,14 @@ MOST_BYTES = 2**26  # of a kernel as JSON; the largest takes a few million
 _LENGTH = 8  # bytes before the module
 
 
-def module_text(workload: Workload) -> str:
+def module_text(workload: s_tir.meta_schedule.database.Workload) -> str:
     """A kernel in MetaSchedule's JSON, packed by zlib, in base64."""
     return base64.b64encode(zlib.compress(json.dumps(workload.as_json()).encode(), 9)).decode()
 
 
-def workload_of(text: str) -> Workload:
+def workload_of(text: str) -> s_tir.meta_schedule.database.Workload:
     """What `module_text` was made from."""
-    return Workload.from_json(_plain(text))
+    return s_tir.meta_schedule.database.Workload.from_json(_plain(text))
 
 
 def is_module_text(text: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm import s_tir
 
 from .record_lines import Selected, is_faster, kind_of, of_runs, without_cores
 from .records import database
@@ -55,14 +55,14 @@ class Chosen:
     ----------
     winners : dict
         Key of a workload -> its winner.
-    database : MemoryDatabase
+    database : s_tir.meta_schedule.database.MemoryDatabase
         Their records.
     left_out : dict
         Key of a workload -> why none of its winners counts.
     """
 
     winners: dict[str, Winner]
-    database: MemoryDatabase
+    database: s_tir.meta_schedule.database.MemoryDatabase
     left_out: dict[str, str]
 
 

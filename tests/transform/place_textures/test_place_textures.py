@@ -13,7 +13,7 @@ from smartmem_tvm.planner.storage_order import Demand
 from smartmem_tvm.planner.texture_choice import PlacementTrial
 from smartmem_tvm.planner.texture_form import ImageLimits, TextureForm, texture_form
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
-from smartmem_tvm.transform.place_textures import SCOPE, PlaceTextures
+from smartmem_tvm.transform.place_textures.place_textures import SCOPE, PlaceTextures
 from texture_modules import TARGET
 
 

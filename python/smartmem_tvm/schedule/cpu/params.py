@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm.target import Target
+import tvm
 from tvm.target.codegen import target_has_features
 
 from ...cpu_features import has_tiles
@@ -93,12 +93,12 @@ class CpuParams:
         return self.cores * self.tasks_per_core
 
     @classmethod
-    def of(cls, target: Target) -> CpuParams:
+    def of(cls, target: tvm.target.Target) -> CpuParams:
         """The parameters of an ``llvm`` target: vectors and registers from its features, cores from ``num-cores``."""
         return _known.get(target, lambda: cls._of(target))
 
     @classmethod
-    def _of(cls, target: Target) -> CpuParams:
+    def _of(cls, target: tvm.target.Target) -> CpuParams:
         units = (unit[1:] for unit in _VECTOR_UNITS if target_has_features(unit[0], target))
         lanes, registers = next(units, _BASELINE)
         memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)
@@ -108,6 +108,6 @@ class CpuParams:
         return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles)
 
 
-def _processor(target: Target) -> str:
+def _processor(target: tvm.target.Target) -> str:
     """LLVM's name of a processor; empty if the target has none."""
     return str(target.attrs.get("mcpu") or "")

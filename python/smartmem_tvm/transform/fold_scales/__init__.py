@@ -1,6 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scales and shifts done in the weights before or after them: two passes and what they share."""
-
-from .fold_scales import FoldScales
-
-__all__ = ["FoldScales"]

@@ -1,6 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors and weights that move to textures: a pass, and what it moves."""
-
-from .place_textures import SCOPE, PlaceTextures
-
-__all__ = ["SCOPE", "PlaceTextures"]

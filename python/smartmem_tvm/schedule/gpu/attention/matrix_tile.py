@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from tvm.target import Target
+import tvm
 
 from ....target import Limits
 from ..matrix import instructions as ptx
@@ -210,7 +210,7 @@ class AttentionParams:
     candidates: tuple[AttentionTile, ...] = _TILES
 
     @classmethod
-    def of(cls, target: Target) -> AttentionParams | None:
+    def of(cls, target: tvm.target.Target) -> AttentionParams | None:
         """What is known of a target; None where it has no such instructions."""
         known = MatrixParams.of(target)
         return None if known is None else cls(known.limits, known.shared_bytes, known.groups)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from tvm.target import Target
+import tvm
 
 from ....target import Limits, cuda_architecture, has_matrix_instructions
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
@@ -222,7 +222,7 @@ class MatrixParams:
     add: float = 2740.0
 
     @classmethod
-    def of(cls, target: Target) -> MatrixParams | None:
+    def of(cls, target: tvm.target.Target) -> MatrixParams | None:
         """What is known of a target; None where it has no such instructions."""
         if not has_matrix_instructions(target):
             return None
