@@ -40,6 +40,11 @@ class Expression:
     def __init__(self, symbol, factor):
         self.symbol, self.factor, self.is_Symbol, self.is_number = symbol, factor, factor == 1, False
 
+    @property
+    def free_symbols(self):
+        """The symbols in it."""
+        return {Expression(self.symbol, 1)}
+
     def subs(self, known):
         """Its value where the symbol is known, else itself."""
         value = {each.symbol: number for each, number in known.items()}.get(self.symbol)
@@ -197,7 +202,11 @@ def _modules(export, load, from_exported_program):
     )
     torch.export.default_decompositions = lambda: {"other": "rule"}
     torch.export.load, torch.export.ExportedProgram, torch.onnx.export = load, Program, export
-    modules["tvm.relax.frontend.torch"].from_exported_program = from_exported_program
+    translator = "tvm.relax.frontend.torch.exported_program_translator"
+    modules["tvm.relax.frontend.torch"].__path__, modules[translator] = [], ModuleType(translator)
+    modules[translator].ExportedProgramImporter = lambda: SimpleNamespace(
+        from_exported_program=from_exported_program, env={}, block_builder=None
+    )
     return modules
 
 

@@ -35,7 +35,7 @@ def test_they_get_numbers(program, batch):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (None, r"leaves input sizes open.*dimension 0 \('s7'\) of 'x'.*--shape x:1,1 --shape y:1,1"),
+        (None, r"leaves input sizes open.*dimension 0 \('s7'\) of 'x'.*--shape x:1,1 --shape y:1,2"),
         (
             {"x": (65, 4), "y": (65, 8)},
             r"dimension 0 of 'x' is 65, and the program was exported for 2 to 64; give such",
