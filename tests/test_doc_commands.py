@@ -29,6 +29,7 @@ NOT_RUN = {
     r"smartmem profile|--layout fluid": "minutes: tests/cli/test_profile.py, tests/cli/test_layouts.py",
     r"lib\.so|--runner|--requests": "programs of native/: tests/native",
     r"MODEL|here\.json|swin_phone": "what another command of the page makes",
+    r"silero_vad": "a file of another package: docs/wild.md",
 }
 """What is only read: a part of the command, and why, or where it is tested."""
 QUICK = {"docs/index.md"}
