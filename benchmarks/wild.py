@@ -33,6 +33,7 @@ from smartmem_tvm.bench.child import ending
 from smartmem_tvm.bench.machine import machine
 from smartmem_tvm.bench.results import Results, plain, rounded
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.json_data import fits, read
 from smartmem_tvm.tune.host import usable_cores
 from smartmem_tvm.whole_file import check_output
@@ -209,16 +210,8 @@ def described(path: Path) -> dict:
     """What a file is: its size, opset and nodes, and what is unusual about it."""
     proto = onnx.load(path, load_external_data=False)
     opset = max((each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), default=0)
-    nodes = list(_nodes(proto.graph))
+    nodes = list(walk.nodes(proto.graph))
     return {"bytes": path.stat().st_size, "opset": opset, "nodes": len(nodes), "odd": list(_oddities(proto, nodes))}
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _nodes(attribute.g)
 
 
 def _oddities(proto: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from smartmem_tvm.bench.turns import RunEffort, in_turns, summary, timed
 from smartmem_tvm.comparison import compare, judge_difference
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import read_model, run_exactly
+from smartmem_tvm.frontend.exact_onnxruntime import session_options
 from smartmem_tvm.report import graph_cost, only_moves_data
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.tune.host import set_threads
@@ -160,12 +161,8 @@ def _processor(call: Callable[[], object]) -> Callable[[], float]:
 
 def _session(request: dict, plainly: bool = False) -> onnxruntime.InferenceSession:
     """ONNX Runtime on the file as it is, with its open sizes; `plainly` without optimizations."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = session_options(onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL if plainly else None)
     options.intra_op_num_threads = request["threads"]
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    if plainly:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(request["path"], options, providers=["CPUExecutionProvider"])
 
 
