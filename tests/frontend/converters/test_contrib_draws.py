@@ -22,4 +22,4 @@ def test_drawn_at_random(kind, seed):
     given = {name: array for name, array in drawn.inputs.items() if array is not None}
     known = {name: given.pop(name) for name in drawn.known if name in given}
     results = {name: dtype for name, dtype in drawn.results.items() if dtype}
-    check([node], given, results, known, tolerance=1e-5, threads=1, least=1e-3)
+    check([node], given, results, known, tolerance=drawn.tolerance, threads=1, least=1e-3)
