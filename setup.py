@@ -56,7 +56,7 @@ class BuildNative(Command):
 
     def runner_sources(self):
         """What `smartmem export --runner` builds for other machines -> where it is installed."""
-        folders = (Path("native"), *(Path("native", name) for name in ("compat", "run", "stream")))
+        folders = (Path("native"), *(Path("native", name) for name in ("compat", "run", "stream", "threads")))
         files = [Path(name) for name in self.get_source_files() if not name.endswith((".py", ".md"))]
         kept = [file for file in files if file.parent == folders[0] or any(f in file.parents for f in folders[1:])]
         return {file: Path("smartmem_tvm") / file for file in kept}

@@ -143,7 +143,7 @@ def test_an_installation_holds_what_the_runner_is_built_from(tmp_path):
     command = [sys.executable, "setup.py", "-q", "build_native", f"--build-lib={tmp_path}", f"--build-temp={tmp_path}"]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "CXX": "false"}, capture_output=True, check=True)
     native = tmp_path / "smartmem_tvm" / "native"
-    for folder in (".", "run", "run/program", "stream"):
+    for folder in (".", "run", "run/program", "stream", "threads"):
         names = {path.name for path in (ROOT / "native" / folder).iterdir() if path.suffix in (".cc", ".h", ".txt")}
         assert names == {path.name for path in (native / folder).iterdir() if path.is_file()}
     assert (native / "compat" / "tvm" / "support" / "io.h").is_file()

@@ -2,11 +2,13 @@
 #include "libraries.h"
 
 #include <dlfcn.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -31,8 +33,14 @@ void ShowRuntime() {
   for (const char* name : {"libtvm_ffi.so", "libtvm_runtime.so"}) dlopen(name, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
 }
 
+std::string Beside(const std::string& name) {
+  return FolderOf(reinterpret_cast<const void*>(&OpenLibraries)) + "/" + name;
+}
+
+bool IsBeside(const std::string& name) { return access(Beside(name).c_str(), R_OK) == 0; }
+
 void OpenBeside(const std::string& name, const std::string& what) {
-  const std::string path = FolderOf(reinterpret_cast<const void*>(&OpenLibraries)) + "/" + name;
+  const std::string path = Beside(name);
   ShowRuntime();
   if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
   const char* why = dlerror();
@@ -62,8 +70,13 @@ void OpenLibraries(const Manifest& manifest) {
   if (manifest.device == kDLOpenCL && !Known("device_api.opencl")) OpenBeside("opencl.so", "OpenCL runs");
   if (manifest.streamed && !Known("smartmem.stream.load")) OpenBeside("stream.so", "weights are read within a budget");
   // Sorting and random numbers; there only if a model needs it.
-  const std::string extra = FolderOf(reinterpret_cast<const void*>(&OpenLibraries)) + "/libtvm_runtime_extra.so";
-  if (access(extra.c_str(), R_OK) == 0) OpenBeside("libtvm_runtime_extra.so", "kernels sort");
+  if (IsBeside("libtvm_runtime_extra.so")) OpenBeside("libtvm_runtime_extra.so", "kernels sort");
+  // Without it, kernels share their loops by TVM's pool. Only modules that are opened later find it.
+  const char* threads = std::getenv("SMARTMEM_THREADS");
+  const bool tvms = threads != nullptr && strcasecmp(threads, "tvm") == 0;
+  if (manifest.device == kDLCPU && !tvms && !Known("smartmem.threads.counts") && IsBeside("threads.so")) {
+    OpenBeside("threads.so", "kernels share their loops among threads");
+  }
 }
 
 Code::Code(const std::string& path)

@@ -12,8 +12,8 @@
 
 namespace smartmem::run {
 
-// Opens what the model calls: OpenCL's library or that of streamed weights, which lie beside this one. Throws if one is
-// not there.
+// Opens what the model calls: OpenCL's library or that of streamed weights, which lie beside this one, and throws if one
+// is not there; the pool of threads where it is there.
 void OpenLibraries(const Manifest& manifest);
 
 // The code of a model. It is loaded once however often it is asked for: a library has one place where its kernels find

@@ -15,7 +15,7 @@ import pytest
 
 from helpers import constant, module, op
 from runner import ROOT, built, call
-from smartmem_tvm import Options, compile
+from smartmem_tvm import Options, compile, thread_pool
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.stream_library import library_path
 
@@ -255,6 +255,19 @@ def test_a_model_within_a_memory_budget(tmp_path):
     assert np.load(tmp_path / "y.npy").tobytes() == compiled.run(X)[0].tobytes()
     (tmp_path / "model" / "stream.plan").write_text("smartmem stream 2")
     assert "is not as it was written" in call(*arguments, program=there / "smartmem_run").sentence
+
+
+@pytest.mark.parametrize("variables, opened", [({}, True), ({"SMARTMEM_THREADS": "tvm"}, False)])
+def test_loops_are_shared_by_the_pool_beside_the_program(variables, opened, folder, arrays, files, tmp_path):
+    there = shutil.copytree(built(), tmp_path / "program", symlinks=True)
+    shutil.copy(thread_pool.library_path(), there)
+    arguments = (folder, *files, "--threads", "2", "--repeat", "20", "--output", tmp_path)
+    variables = {**variables, "LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(tmp_path / "loader")}
+    outcome = call(*arguments, program=there / "smartmem_run", **variables)
+    assert outcome.code == 0, outcome.err
+    loader = next(tmp_path.glob("loader.*")).read_text(errors="replace")
+    assert (f"binding file {there}/threads.so" in loader) == opened
+    assert np.load(tmp_path / "sum.npy").tobytes() == export.load(folder).run(arrays)[0].tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bool", "uint8", "bfloat16"])

@@ -27,7 +27,8 @@ _SORTING, _SORTS = "libtvm_runtime_extra.so", b"tvm.contrib."  # what is needed 
 # Where they are: in a folder of libraries, and where pip puts TVM's wheels.
 _PLACES = (".", "lib", "tvm/lib", "tvm_ffi/lib")
 _PACKAGE = Path(__file__).resolve().parents[1]
-_PARTS = {"opencl": "SMARTMEM_OPENCL", "stream": "SMARTMEM_STREAM"}  # library -> CMake's option for it
+# library -> CMake's option for it
+_PARTS = {"opencl": "SMARTMEM_OPENCL", "stream": "SMARTMEM_STREAM", "threads": "SMARTMEM_THREADS"}
 _SHARED_CXX, _OLDEST = (
     "libc++_shared.so",
     28,
@@ -124,7 +125,7 @@ def sources() -> Path:
 
 
 def _parts(folder: Path, manifest: Mapping) -> list[str]:
-    """The libraries of this package that the model calls."""
+    """The libraries of this package that the model calls: for its device, its threads, its budget."""
     from tvm.target import Target
 
     from ..target import is_cpu, is_opencl
@@ -137,7 +138,7 @@ def _parts(folder: Path, manifest: Mapping) -> list[str]:
             f"{folder} was compiled for {target.kind.name}, and the runner runs on CPUs and OpenCL devices: compile it "
             f"for one of these."
         )
-    return [*(["opencl"] if is_opencl(target) else []), *(["stream"] if "stream" in manifest else [])]
+    return ["opencl" if is_opencl(target) else "threads", *(["stream"] if "stream" in manifest else [])]
 
 
 def _machine(folder: Path, manifest: Mapping, runtime: Path | None) -> Machine:
@@ -213,7 +214,7 @@ def build(machine: Machine, parts: Sequence[str], place: Path, kind: str = "Rele
     Parameters
     ----------
     parts : sequence of str
-        Libraries that are needed besides the runner's own: ``opencl``, ``stream``.
+        Libraries that are needed besides the runner's own: ``opencl``, ``stream``, ``threads``.
     place : Path
         A folder for what is built.
     kind : str
