@@ -23,12 +23,12 @@ from statistics import geometric_mean
 import tvm
 from tvm import te
 
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.ir.kernel import DECISIONS
 from smartmem_tvm.schedule.cpu.params import CpuParams
 from smartmem_tvm.schedule.cpu.tile import Tile, best_tile, column_tiles, fits
 from smartmem_tvm.schedule.schedule_kernels import ScheduleKernels
+from smartmem_tvm.tools.bench.results import write
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "aarch64_tiles.json"

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.tools.bench.results import write
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "accesses.json"

@@ -23,10 +23,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import date
 from pathlib import Path
 
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.tables.suite import SMARTMEM18
 from smartmem_tvm.target import device_of, is_gpu, parse_target
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.results import write
 from smartmem_tvm.tune.host import cpu_name
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -28,13 +28,14 @@ from audit_list import TABLE, Network, chosen, networks
 from audit_rows import OTHERS, OURS, PLAIN, REFERENCE, is_right, is_undecided, line, ratio_of_faster
 from audit_system import NoTimes, ProcessorTime, prepare
 
-from smartmem_tvm.bench.child import ending
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.measure import Method, measure
-from smartmem_tvm.bench.results import Results, plain, rounded
-from smartmem_tvm.bench.systems import largest_error
-from smartmem_tvm.bench.turns import RunEffort
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.json_data import plain
+from smartmem_tvm.tools.bench.child import ending
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.measure import Method, measure
+from smartmem_tvm.tools.bench.results import Results, rounded
+from smartmem_tvm.tools.bench.systems import largest_error
+from smartmem_tvm.tools.bench.turns import RunEffort
 from smartmem_tvm.tune.host import usable_cores
 from smartmem_tvm.whole_file import check_output
 

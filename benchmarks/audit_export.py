@@ -23,7 +23,7 @@ import onnx
 import torch
 from audit_list import TABLE, Input, Network, networks
 
-from smartmem_tvm.timm_networks import import_timm
+from smartmem_tvm.tools.timm_networks import import_timm
 
 OPSET = 20
 WEIGHT = 0.05  # standard deviation of what is added to biases, scales, and layers of zeros, with which many start

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 from audit_rows import PLAIN
 
-from smartmem_tvm.bench import systems
-from smartmem_tvm.bench.child import Child, System
-from smartmem_tvm.bench.turns import RunEffort, in_turns, summary
 from smartmem_tvm.frontend import from_onnx, input_spec, onnxruntime_session
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.planner.arena import Block, lower_bound
+from smartmem_tvm.tools.bench import systems
+from smartmem_tvm.tools.bench.child import Child, System
+from smartmem_tvm.tools.bench.turns import RunEffort, in_turns, summary
 
 
 class NoTimes:
-    """An effort of `smartmem_tvm.bench.measure` that takes no times: what is right is known after the first run."""
+    """An effort of `smartmem_tvm.tools.bench.measure` without times: what is right is known after the first run."""
 
     def measure(self, children: Sequence[Child]) -> list[dict]:
         """Nothing of each."""

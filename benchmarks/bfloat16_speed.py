@@ -40,8 +40,8 @@ def main() -> int:
     if args.one:
         print(json.dumps(measure(args.only[0], args.threads[0])))
         return 0
-    from smartmem_tvm.bench.machine import machine
-    from smartmem_tvm.bench.results import write
+    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.results import write
 
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else {}
     for threads in args.threads:
@@ -67,7 +67,7 @@ def measure(name: str, threads: int) -> dict:
     import numpy as np
     import torch
 
-    from smartmem_tvm.bench.peers.torch import build_network
+    from smartmem_tvm.tools.bench.peers.torch import build_network
 
     torch.set_num_threads(threads)
     path = ROOT / "models" / f"{name}.onnx"
@@ -118,7 +118,7 @@ def _ours(path: Path, threads: int, image) -> dict:
 def _openvino(path: Path, threads: int, image) -> dict:
     import openvino
 
-    from smartmem_tvm.bench.peers import complete_model
+    from smartmem_tvm.tools.bench.peers import complete_model
 
     core = openvino.Core()
     model = core.read_model(complete_model({"path": str(path), "shapes": None}).SerializeToString())

@@ -18,13 +18,13 @@ from pathlib import Path
 import tvm
 
 from smartmem_tvm import Options, from_onnx
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.ir.graph import graphs, read_log
 from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.pipeline import graph_phases, run_phases
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.texture_trial import TextureTrial
+from smartmem_tvm.tools.bench.results import write
 from smartmem_tvm.transform import PlaceTextures
 
 HERE = Path(__file__).resolve().parent

@@ -179,8 +179,8 @@ def main() -> None:
             cells = (f"{row[each]['median']:.3g} ({row[each]['mean']:.3g})" for each in systems)
             print(f"| {name} | {busy} | {' | '.join(cells)} |")
     if args.output:
-        from smartmem_tvm.bench.machine import machine
-        from smartmem_tvm.bench.results import write
+        from smartmem_tvm.tools.bench.machine import machine
+        from smartmem_tvm.tools.bench.results import write
 
         facts = {"date": date.today().isoformat(), "machine": machine(THREADS), "unit": "ms", "rows": rows}
         write(args.output, json.dumps(facts, indent=1) + "\n")

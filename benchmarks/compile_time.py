@@ -151,8 +151,8 @@ def main() -> None:
     if args.measure:
         print(json.dumps(measure(args.measure, args.target)))
         return
-    from smartmem_tvm.bench.machine import machine
-    from smartmem_tvm.bench.results import write
+    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.results import write
 
     cores = sorted(os.sched_getaffinity(0))[: args.cores]
     runs: dict[int, list[dict]] = {blocks: [] for blocks in NETWORKS}

@@ -30,13 +30,13 @@ import tvm
 
 from smartmem_tvm.analysis.memory_access import Accesses, kernel_accesses
 from smartmem_tvm.analysis.network_access import network_accesses
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.deploy.gpu_build import build_kernels
 from smartmem_tvm.deploy.schedules import Side, sides
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import from_onnx, from_onnx_as_tvm, read_model
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.tools.bench.results import write
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "counters_h100.json"

@@ -15,10 +15,10 @@ import numpy as np
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 
-from smartmem_tvm.bench.turns import inference
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.frontend import from_onnx, onnxruntime_session, read_model
 from smartmem_tvm.target import host_target
+from smartmem_tvm.tools.bench.turns import inference
 from smartmem_tvm.tune.host import set_threads
 
 ROUNDS, BLOCK = 12, 0.03  # blocks of runs of each system, and seconds of a block

@@ -33,8 +33,8 @@ from typing import IO
 
 from audit_list import networks
 
-from smartmem_tvm.bench.child import ending
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.tools.bench.child import ending
 from smartmem_tvm.whole_file import whole
 
 NETWORKS = (
@@ -239,7 +239,7 @@ def largest_error(expected: list) -> Callable:
 def ours(path: Path, given, system: str, row: dict, error: Callable) -> Callable:
     """Compile for CUDA; a call of it on inputs that are on the device."""
     import smartmem_tvm as sm
-    from smartmem_tvm.bench.turns import inference
+    from smartmem_tvm.tools.bench.turns import inference
 
     precision, _, layout = system.partition(":")
     compiled = sm.compile(sm.from_onnx(path), "cuda", sm.Options(precision=precision, layout=layout or True))

@@ -27,13 +27,13 @@ from llvm_counts import Counts, KernelCounts, clang, kernel_counts, llvm_of, pro
 
 import smartmem_tvm
 from smartmem_tvm.analysis.network_access import network_accesses, total
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.deploy.gpu_build import build_kernels
 from smartmem_tvm.deploy.schedules import our_schedules
 from smartmem_tvm.deploy.textures import staged, tir_pipeline
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.targets import Row
 from smartmem_tvm.target import parse_target, target_row
+from smartmem_tvm.tools.bench.results import write
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "half_instructions.json"

@@ -24,8 +24,8 @@ from rich.table import Table
 from tvm import relax
 
 import smartmem_tvm
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.results import write
 
 RESULTS = Path(__file__).resolve().parent / "half_sums.json"
 op = relax.op

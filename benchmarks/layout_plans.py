@@ -30,8 +30,6 @@ from tvm import relax
 from tvm.relax import op
 
 from smartmem_tvm import Options, compile, from_onnx
-from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.cli.executors import profiling_executor
 from smartmem_tvm.deploy.build import compile_baseline
 from smartmem_tvm.deploy.layout_times import measure_layouts
@@ -44,6 +42,8 @@ from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import graph_phases, run_phases
 from smartmem_tvm.runtime.device import describe
 from smartmem_tvm.target import device_of, is_gpu, parse_target
+from smartmem_tvm.tools.bench.results import write
+from smartmem_tvm.tools.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.tune.host import cpu_name
 
 HERE = Path(__file__).resolve().parent

@@ -24,8 +24,6 @@ import numpy as np
 import tvm
 
 from smartmem_tvm import Options, from_onnx, graph_cost
-from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.deploy.build import generate, lower
 from smartmem_tvm.deploy.session import to_numpy
 from smartmem_tvm.deploy.weights import Machine
@@ -37,6 +35,8 @@ from smartmem_tvm.pipeline import graph_phases, run_phases
 from smartmem_tvm.planner.storage_order import KEPT, ORDER_PASSES
 from smartmem_tvm.runtime.device import describe
 from smartmem_tvm.target import device_of, is_cpu, parse_target
+from smartmem_tvm.tools.bench.results import write
+from smartmem_tvm.tools.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.transform import ChannelsInnermost, SelectLayout
 from smartmem_tvm.tune.host import cpu_name, set_threads
 

@@ -26,7 +26,6 @@ from smartmem_tvm import Options, from_onnx, graph_cost
 from smartmem_tvm.analysis.demands import demands
 from smartmem_tvm.analysis.memory_access import Accesses, kernel_accesses
 from smartmem_tvm.analysis.transitions import strided
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.frontend import from_onnx_as_tvm
 from smartmem_tvm.ir.graph import Graph, graphs, read_log
 from smartmem_tvm.ir.kernel import Kernel, emit, shape_of
@@ -37,6 +36,7 @@ from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.texture_trial import TextureTrial
+from smartmem_tvm.tools.bench.results import write
 from smartmem_tvm.transform import LowerRotations, PlaceTextures, SelectLayout
 
 HERE = Path(__file__).resolve().parent

@@ -49,8 +49,8 @@ def main() -> int:
 def microseconds(count: int, channels: int, height: int, way: str, precision: str) -> float:
     """One normalisation of `count` images."""
     import smartmem_tvm as sm
-    from smartmem_tvm.bench.turns import inference
     from smartmem_tvm.schedule.gpu.rows import rows as rule
+    from smartmem_tvm.tools.bench.turns import inference
 
     images = np.random.default_rng(0).standard_normal((count, channels, height, height)).astype("float32")
     with patch.object(rule, "pays_in_pieces", lambda *_: way == "pieces"):

@@ -28,14 +28,14 @@ from statistics import median
 import numpy as np
 
 from smartmem_tvm import Options, compile, from_onnx
-from smartmem_tvm.bench.memory import peak_mb, restart_peak
-from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.deploy.export import load, save
 from smartmem_tvm.deploy.streamed import BudgetTooSmall, problem_of
 from smartmem_tvm.frontend import check_inputs, input_spec, read_model
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
+from smartmem_tvm.peak_memory import peak_mb, restart_peak
 from smartmem_tvm.planner.preload import least_budget, plan_preload
+from smartmem_tvm.tools.bench.results import write
+from smartmem_tvm.tools.bench.turns import RunEffort, in_turns, inference
 from smartmem_tvm.tune.host import cpu_name, set_threads
 
 HERE = Path(__file__).resolve().parent

@@ -19,12 +19,12 @@ from pathlib import Path
 import tvm
 
 from smartmem_tvm import Options, from_onnx
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.deploy.memory_plan import memory_plan
 from smartmem_tvm.pass_registry import make_pass
 from smartmem_tvm.pipeline import phases_of, run_phases
 from smartmem_tvm.planner.arena import Block, lower_bound
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.tools.bench.results import write
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "memory_plan.json"

@@ -113,7 +113,7 @@ def measure(name: str, args: argparse.Namespace) -> dict:
 
 def size_of(name: str) -> tuple[int, ...]:
     """Channels, height and width of the picture that a network of timm's is published for."""
-    from smartmem_tvm.timm_networks import import_timm
+    from smartmem_tvm.tools.timm_networks import import_timm
 
     return tuple(import_timm().get_pretrained_cfg(name).input_size)
 

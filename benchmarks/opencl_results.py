@@ -19,8 +19,8 @@ def record(path: Path, section: str, results: list) -> None:
     section : str
         ``networks``, ``overhead`` or ``start``.
     """
-    from smartmem_tvm.bench.machine import machine
     from smartmem_tvm.runtime import opencl
+    from smartmem_tvm.tools.bench.machine import machine
 
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     device = opencl.devices()[0]

@@ -155,7 +155,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.threads > 1 and args.output == RESULTS:
         parser.error(f"{RESULTS.name} is of one thread: name another file for {args.threads} with -o.")
-    from smartmem_tvm.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine import machine
     from smartmem_tvm.tune.host import set_threads
 
     set_threads(args.threads)
@@ -177,8 +177,8 @@ def measure(case: Case, threads: int = 1) -> dict:
     import tvm
 
     import smartmem_tvm as sm
-    from smartmem_tvm.bench.turns import inference
     from smartmem_tvm.target import host_target
+    from smartmem_tvm.tools.bench.turns import inference
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -19,8 +19,8 @@ from pathlib import Path
 import tvm
 from accuracy import verify
 
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.results import write
 
 RESULTS = Path(__file__).resolve().parent / "precision.json"
 NETWORKS = ("swin_t", "vit_b16", "convnext_t", "resnext50", "bert_base")

@@ -42,7 +42,7 @@ from pages import (
 )
 from rendering import Part, content, rows
 
-from smartmem_tvm.bench.results import read
+from smartmem_tvm.tools.bench.results import read
 
 PAGES = {
     "readme": (

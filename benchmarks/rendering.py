@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smartmem_tvm.bench.columns import geometric_mean, latency
-from smartmem_tvm.bench.results import failures, read, write
+from smartmem_tvm.tools.bench.columns import geometric_mean, latency
+from smartmem_tvm.tools.bench.results import failures, read, write
 from smartmem_tvm.whole_file import whole
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ def make(system: str, path: Path, folder: Path) -> None:
     else:
         import torch
 
-        from smartmem_tvm.bench.peers.torch import build_network
+        from smartmem_tvm.tools.bench.peers.torch import build_network
 
         module, inputs = build_network(path)
         inputs = [each.to(torch.from_numpy(given).dtype) for each, given in zip(inputs, read_inputs(folder))]
@@ -152,7 +152,7 @@ def runner(system: str, folder: Path, threads: int) -> Callable[[list[np.ndarray
 
 def child(system: str, folder: Path, threads: int) -> float:
     """MB (10^6 bytes) that one process takes beyond its imports."""
-    from smartmem_tvm.bench.memory import peak_mb, restart_peak
+    from smartmem_tvm.peak_memory import peak_mb, restart_peak
 
     arrays, run = read_inputs(folder), runner(system, folder, threads)
     if not restart_peak():
@@ -207,8 +207,8 @@ def measure(args: argparse.Namespace) -> None:
     """Write the file, a row at a time."""
     import datetime
 
-    from smartmem_tvm.bench.machine import machine
-    from smartmem_tvm.bench.results import write
+    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.results import write
 
     rows = json.loads(args.output.read_text(encoding="utf-8"))["networks"] if args.output.exists() else []
     about = {"date": datetime.date.today().isoformat(), "machine": machine(args.threads), "rounds": args.rounds}

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from shape_list import SHAPES, Convolution, Matmul
 
-from smartmem_tvm.bench.turns import inference
+from smartmem_tvm.tools.bench.turns import inference
 from smartmem_tvm.tune.host import set_threads
 
 OURS, PEAK, OPENBLAS, ORT, TVM = "smartmem", "peak", "OpenBLAS", "ONNX Runtime", "TVM 0.27"

@@ -20,11 +20,11 @@ import numpy as np
 from shape_list import SHAPES
 from shape_systems import OPENBLAS, ORT, OURS, PEAK, TVM, environment, prepare
 
-from smartmem_tvm.bench.child import Child
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.turns import RunEffort, in_turns
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.tools.bench.child import Child
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.results import write
+from smartmem_tvm.tools.bench.turns import RunEffort, in_turns
 from smartmem_tvm.tune.host import usable_cores
 
 PATIENCE = 120.0  # seconds for one answer

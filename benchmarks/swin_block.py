@@ -16,11 +16,11 @@ from pathlib import Path
 import tvm
 
 from smartmem_tvm import Options, from_onnx, optimize
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.frontend import from_onnx_as_tvm
 from smartmem_tvm.pipeline import BASELINE_PHASES, run_phases
 from smartmem_tvm.report import explain, only_moves_data
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.tools.bench.results import write
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "swin_block.json"

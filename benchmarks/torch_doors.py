@@ -32,13 +32,13 @@ from tvm.relax.frontend.torch import from_exported_program
 
 import smartmem_tvm
 from smartmem_tvm import from_onnx, from_torch, graph_cost
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.results import write
-from smartmem_tvm.bench.systems import largest_error
 from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import input_spec
 from smartmem_tvm.target import parse_target
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.results import write
+from smartmem_tvm.tools.bench.systems import largest_error
 
 RESULTS = Path(__file__).resolve().parent / "torch_doors.json"
 PATIENCE = 1800  # seconds for a network

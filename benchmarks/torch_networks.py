@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from smartmem_tvm.timm_networks import import_timm
+from smartmem_tvm.tools.timm_networks import import_timm
 
 WIDTH, LAYERS, HEADS, WORDS, LENGTH = 64, 2, 4, 1000, 24
 """Of transformers' networks: small, as their kernels are the same in each layer."""

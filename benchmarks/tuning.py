@@ -25,8 +25,6 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from smartmem_tvm import from_onnx
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.results import write
 from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.deploy.judge_in_worker import WorkerJudge
 from smartmem_tvm.deploy.kernel_code import kernel_code
@@ -36,6 +34,8 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.executor.devices import Executor
 from smartmem_tvm.executor.workers import Workers
 from smartmem_tvm.target import is_gpu
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.results import write
 from smartmem_tvm.tune.build import building_workers, local_builder
 from smartmem_tvm.tune.host import run_threads, usable_cores
 from smartmem_tvm.tune.measure_candidates import CandidateRunner

@@ -29,12 +29,12 @@ from pathlib import Path
 import onnx
 from wild_inputs import drawn
 
-from smartmem_tvm.bench.child import ending
-from smartmem_tvm.bench.machine import machine
-from smartmem_tvm.bench.results import Results, plain, rounded
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.json_data import fits, read
+from smartmem_tvm.json_data import fits, plain, read
+from smartmem_tvm.tools.bench.child import ending
+from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.results import Results, rounded
 from smartmem_tvm.tune.host import usable_cores
 from smartmem_tvm.whole_file import check_output
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from shape_list import Convolution
 
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.tools.bench.results import write
 
 WAYS = {"plain": False, "F(2, 3)": 2, "F(4, 3)": 4, "chosen": True}
 SIZES = (
@@ -59,11 +59,11 @@ def measured(shape: Convolution, budget: float) -> dict[str, dict]:
 def _ours(model, inputs: list[np.ndarray], way: bool | int) -> tuple[np.ndarray, Callable]:
     import tvm
 
-    from smartmem_tvm.bench.turns import inference
     from smartmem_tvm.deploy.build import compile
     from smartmem_tvm.frontend import from_onnx
     from smartmem_tvm.options import Options
     from smartmem_tvm.target import host_target
+    from smartmem_tvm.tools.bench.turns import inference
 
     target = tvm.target.Target({**host_target().export(), "num-cores": 1})
     compiled = compile(from_onnx(model), target, options=Options(winograd=way))
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each convolution (default: 2)")
     options = parser.parse_args(arguments)
     os.environ.update(TVM_NUM_THREADS="1", TVM_BIND_THREADS="0", OMP_NUM_THREADS="1")
-    from smartmem_tvm.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine import machine
     from smartmem_tvm.tune.host import set_threads
 
     set_threads(1)

@@ -47,7 +47,7 @@ from models.weights import (  # noqa: E402
     randomise,
 )
 from smartmem_tvm.light import DTYPES, Recipe, strip  # noqa: E402
-from smartmem_tvm.timm_networks import NAMES  # noqa: E402
+from smartmem_tvm.tools.timm_networks import NAMES  # noqa: E402
 
 # A weight with fewer values than this costs less than its recipe.
 SMALLEST = 64

@@ -3,6 +3,8 @@
 
 import ast
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ ROOT = Path(smartmem_tvm.__file__).parent
 LAYERS = [
     "tables", "planner", "target ir", "analysis", "transform schedule", "texture_trial", "options module_file",
     "pass_registry output_check", "report pipeline", "executor", "tune", "deploy",
-    "runtime frontend", "remote reduce", "doctor bench torch_backend", "page", "cli",
+    "runtime frontend", "remote", "doctor torch_backend", "tools", "cli",
 ]
 # fmt: on
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages.split()}
@@ -69,6 +71,34 @@ def test_rules_for_cpus_and_for_gpus_share_the_core_only(path):
     """And what knows them all, the list of rules and the pass that asks them, lies above."""
     found = {name.split(".")[1] for name in imports(path) if name.startswith("schedule.")}
     assert found <= SCHEDULE[path.parts[1]]
+
+
+TOOLS = {"bench": {"bench", "timm_networks"}, "page": {"page", "bench"}, "reduce": {"reduce"}}  # what each may import
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "tools" and len(p.parts) > 2], ids=str)
+def test_tools_do_not_know_each_other(path):
+    """Only the page does: it shows what `bench` measured."""
+    found = {name.split(".")[1] for name in imports(path) if name.startswith("tools.")}
+    assert found <= TOOLS[path.parts[1]]
+
+
+_COMPILES = """
+import sys
+import numpy as np
+from onnx import helper
+import smartmem_tvm as sm
+
+value = [helper.make_tensor_value_info(name, 1, [2, 3]) for name in "xy"]
+graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
+sm.compile(sm.from_onnx(helper.make_model(graph))).run(np.zeros((2, 3), "float32"))
+print(*sorted(name for name in sys.modules if name.startswith(("smartmem_tvm.tools", "smartmem_tvm.cli"))))
+"""
+
+
+def test_compiling_loads_no_tool_and_no_command():
+    done = subprocess.run([sys.executable, "-c", _COMPILES], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 # What changes a module, a graph or a kernel that somebody else holds, and what makes a pass.

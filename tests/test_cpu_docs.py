@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from smartmem_tvm.bench.names import parse_systems
-from smartmem_tvm.bench.results import failures, read
 from smartmem_tvm.tables.suite import SUITES
+from smartmem_tvm.tools.bench.names import parse_systems
+from smartmem_tvm.tools.bench.results import failures, read
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -25,7 +25,7 @@ NOT_RUN = {
     r"torch|\.pt2": "torch, which the tests do without",
     r"smartmem bench": "minutes, and other systems: tests/cli/test_bench.py",
     r"smartmem tune|records|--effort": "minutes: tests/cli/test_tune.py",
-    r"smartmem reduce|small\.onnx": "a model that fails: tests/reduce",
+    r"smartmem reduce|small\.onnx": "a model that fails: tests/tools/reduce",
     r"smartmem profile|--layout fluid": "minutes: tests/cli/test_profile.py, tests/cli/test_layouts.py",
     r"lib\.so|--runner|--requests": "programs of native/: tests/native",
     r"MODEL|here\.json|swin_phone": "what another command of the page makes",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from smartmem_tvm.bench.results import read
 from smartmem_tvm.tables.suite import SUITES
+from smartmem_tvm.tools.bench.results import read
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from smartmem_tvm.bench.results import failures, read
 from smartmem_tvm.cli import main
 from smartmem_tvm.tables.suite import SUITES
+from smartmem_tvm.tools.bench.results import failures, read
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

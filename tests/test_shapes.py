@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smartmem_tvm.bench.turns import RunEffort
 from smartmem_tvm.frontend import onnxruntime_session, read_model
 from smartmem_tvm.runtime.speed_kernels import OPERANDS, build, multiply_adds
 from smartmem_tvm.schedule import CpuParams
 from smartmem_tvm.target import host_target
+from smartmem_tvm.tools.bench.turns import RunEffort
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

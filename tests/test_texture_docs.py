@@ -6,9 +6,9 @@ import runpy
 import sys
 from pathlib import Path
 
-from smartmem_tvm.bench.names import parse_systems
-from smartmem_tvm.bench.results import read
 from smartmem_tvm.tables.suite import SUITES
+from smartmem_tvm.tools.bench.names import parse_systems
+from smartmem_tvm.tools.bench.results import read
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

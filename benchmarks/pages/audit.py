@@ -9,7 +9,7 @@ from audit_list import Network, networks
 from audit_rows import OTHERS, REFERENCE, is_right, is_undecided, ratio, ratio_of_faster
 from rendering import HERE, dates, figure, host, mean_of_known, places, table, threads, versions
 
-from smartmem_tvm.bench.results import read
+from smartmem_tvm.tools.bench.results import read
 
 RESULTS, AVX2, ZEN5 = "audit.json", "audit_avx2.json", "audit_zen5.json"
 NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}

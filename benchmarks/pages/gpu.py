@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rendering import dates, facts, figure, host, mean_of_known, milliseconds, not_measured, table, versions
 
-from smartmem_tvm.bench.columns import latency, per_graph, ratio
+from smartmem_tvm.tools.bench.columns import latency, per_graph, ratio
 
 RESULTS = "h100.json"
 OURS, OPENCL = "smartmem", "smartmem@opencl"

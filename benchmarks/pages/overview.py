@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from rendering import HERE, figure, mean_of_known, milliseconds, places, table, threads, versions
 
-from smartmem_tvm.bench.columns import (
+from smartmem_tvm.tables.suite import EXTRA, SMARTMEM18, Entry
+from smartmem_tvm.tools.bench.columns import (
     ABLATION_TITLES,
     TITLES,
     ablation_cells,
@@ -16,7 +17,6 @@ from smartmem_tvm.bench.columns import (
     latency,
     ratio,
 )
-from smartmem_tvm.tables.suite import EXTRA, SMARTMEM18, Entry
 
 RESULTS, ABLATION = HERE / "smartmem18.json", HERE / "figure8.json"
 SHORT = {

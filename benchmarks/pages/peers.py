@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from rendering import HERE, facts, figure, host, milliseconds, places, table, threads, versions
 
-from smartmem_tvm.bench.columns import geometric_mean, latency, ratio
-from smartmem_tvm.bench.results import read
 from smartmem_tvm.tables.suite import SUITES
+from smartmem_tvm.tools.bench.columns import geometric_mean, latency, ratio
+from smartmem_tvm.tools.bench.results import read
 
 FILES = ("peers_1.json", "peers_4.json")
 OURS, ORT = "smartmem", "onnxruntime"

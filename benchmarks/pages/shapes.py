@@ -9,7 +9,7 @@ from rendering import PACKAGES, host, table, threads, versions
 from shape_list import CONVOLUTIONS, MATMULS, Convolution, Matmul
 from shape_systems import OPENBLAS, ORT, OURS, PEAK, TVM
 
-from smartmem_tvm.bench.columns import geometric_mean
+from smartmem_tvm.tools.bench.columns import geometric_mean
 
 RESULTS = "shapes.json"
 PEERS = {"matmul, rows x depth x columns": (OPENBLAS, ORT, TVM), "convolution, channels first": (ORT, TVM)}

@@ -12,7 +12,7 @@ from html import escape
 
 from rendering import HERE, content
 
-from smartmem_tvm.bench.results import write
+from smartmem_tvm.tools.bench.results import write
 
 RESULTS = "swin_block.json"
 PICTURE = HERE / "swin_block.svg"

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from rendering import dates, facts, figure, host, mean_of_known, milliseconds, not_measured, table, versions
 
 from smartmem_tvm.analysis.family import FAMILIES
-from smartmem_tvm.bench.columns import geometric_mean, latency, ratio
-from smartmem_tvm.bench.launches import TEXTURE, paired
 from smartmem_tvm.tables.suite import SUITES
+from smartmem_tvm.tools.bench.columns import geometric_mean, latency, ratio
+from smartmem_tvm.tools.bench.launches import TEXTURE, paired
 
 RESULTS = "textures.json"
 TEXTURES, BUFFERS = "smartmem", "smartmem@opencl"

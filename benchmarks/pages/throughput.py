@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from rendering import HERE, facts, figure, host, places, table, threads, versions
 
-from smartmem_tvm.bench.columns import per_second
-from smartmem_tvm.bench.results import read
+from smartmem_tvm.tools.bench.columns import per_second
+from smartmem_tvm.tools.bench.results import read
 
 FILES = ("throughput_1.json", "throughput_2.json")
 TITLES = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rendering import HERE, figure, milliseconds, rows, table, threads
 
-from smartmem_tvm.bench.columns import geometric_mean, latency
+from smartmem_tvm.tools.bench.columns import geometric_mean, latency
 
 FILES = [f"tuned_{name}.json" for name in ("1", "4", "avx512_1", "avx512_4", "h100")]
 GENETIC, UNTUNED, EVOLUTIONARY = "smartmem", "no-tuned", "tuned="

@@ -10,7 +10,7 @@ from statistics import median
 from rendering import HERE, content, dates, table, threads
 from tuning import CPU, STRATEGIES, Kernel
 
-from smartmem_tvm.bench.columns import geometric_mean
+from smartmem_tvm.tools.bench.columns import geometric_mean
 
 FILES = ("tuning.json", "tuning_h100.json")
 WHAT = {(kernel.model, kernel.name): kernel for kernel in CPU}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rendering import HERE, dates, figure, host, mean_of_known, places, table, versions
 from wild import files
 
-from smartmem_tvm.bench.results import read
+from smartmem_tvm.tools.bench.results import read
 
 RESULTS = "wild.json"
 TITLES = ("package", "file", "MB", "opset", "nodes", "what is odd", "result", "kernels", "layout", "compile, s", "ms")

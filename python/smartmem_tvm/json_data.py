@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON that somebody else wrote: parsed within limits, and compared with what it has to look like."""
+"""JSON that somebody else wrote: parsed within limits, and compared with what it has to look like; data as JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .errors import UserError, reason_of
 
@@ -115,3 +116,14 @@ def _check_depth(value: object) -> None:
             return
         level = [part for each in holders for part in (each.values() if isinstance(each, dict) else each)]
     raise _too_deep()
+
+
+def plain(value: Any) -> Any:
+    """Data that JSON can hold: numpy numbers as Python's, NaN and infinities (which JSON lacks) as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from smartmem_tvm.timm_networks import import_timm
+from smartmem_tvm.tools.timm_networks import import_timm
 
 from .weights import MATRIX, Row
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from smartmem_tvm.timm_networks import import_timm
+from smartmem_tvm.tools.timm_networks import import_timm
 
 from .network import Network
 from .weights import GPT2, SILU_CONVOLUTION, SQUEEZENET_CONVOLUTION

@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from small_network import network
-from smartmem_tvm.bench import plan
-from smartmem_tvm.bench.plan import Plan
 from smartmem_tvm.tables.suite import SUITES, Entry
+from smartmem_tvm.tools.bench import plan
+from smartmem_tvm.tools.bench.plan import Plan
 
 QUICK = ("--budget", "0.05", "--threads", "1")
 

@@ -15,16 +15,16 @@ import smartmem_tvm
 from fuzz_readers import seeds
 from fuzz_readers.mutations import changed_bytes, changed_json_text, changed_model_bytes
 from smartmem_tvm import UserError, frontend
-from smartmem_tvm.bench import results
-from smartmem_tvm.bench.results import plain
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.weights import map_weights
 from smartmem_tvm.frontend.graph import computes_in_half, count_nodes
 from smartmem_tvm.frontend.inputs import id_limits, read_arrays
+from smartmem_tvm.json_data import plain
 from smartmem_tvm.module_file import read_module
-from smartmem_tvm.page.html import page, report_data
-from smartmem_tvm.page.sources import read_sources
 from smartmem_tvm.remote import about, devices, keys, wire
+from smartmem_tvm.tools.bench import results
+from smartmem_tvm.tools.page.html import page, report_data
+from smartmem_tvm.tools.page.sources import read_sources
 from smartmem_tvm.tune import record_lines, records
 from smartmem_tvm.tune.apply_records import ApplyRecords
 from smartmem_tvm.tune.profile_store import ProfileStore

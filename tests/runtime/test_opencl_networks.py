@@ -13,12 +13,12 @@ from onnx import helper, numpy_helper
 from tvm import tirx
 
 import smartmem_tvm as sm
-from smartmem_tvm.bench.systems import largest_error
 from smartmem_tvm.frontend import check_inputs, read_model, run_onnxruntime
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.pipeline import lower_phases, run_phases
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.target import device_of, parse_target
+from smartmem_tvm.tools.bench.systems import largest_error
 
 PIPELINES = {"smartmem": sm.compile, "tvm": sm.compile_baseline}
 TARGET = parse_target("opencl")

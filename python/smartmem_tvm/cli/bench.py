@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..bench.names import BASELINES, CPU, ONNXRUNTIME, SERVING, SMARTMEM, SystemSpec, parse_systems
 from ..errors import UserError
 from ..tables.suite import SUITES
+from ..tools.bench.names import BASELINES, CPU, ONNXRUNTIME, SERVING, SMARTMEM, SystemSpec, parse_systems
 from ..tune.host import RECORDS_VARIABLE, STORE_VARIABLE, thread_count
 from ..whole_file import check_output
 from . import argument_types
@@ -23,9 +23,9 @@ from .model import TARGET_HELP, add_threads, add_values, parse_shapes, parse_val
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..bench.plan import Network, Plan
-    from ..bench.throughput import RequestEffort
-    from ..bench.turns import RunEffort
+    from ..tools.bench.plan import Network, Plan
+    from ..tools.bench.throughput import RequestEffort
+    from ..tools.bench.turns import RunEffort
 
 NAME = "bench"
 HELP = "measure kernels, bytes, latency, memory and error against TVM and ONNX Runtime"
@@ -119,9 +119,9 @@ def _count(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> Result:
     """Measure one model after the other; write each result as soon as it is there."""
-    from ..bench.columns import csv_text, one_line
-    from ..bench.plot import draw
-    from ..bench.results import Results, failures, write
+    from ..tools.bench.columns import csv_text, one_line
+    from ..tools.bench.plot import draw
+    from ..tools.bench.results import Results, failures, write
 
     networks, plan = _networks(args), _plan(args)
     for file in filter(None, (args.output, args.csv, args.plot)):
@@ -146,7 +146,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _networks(args: argparse.Namespace) -> list[Network]:
     """What to measure, in order; `UserError` if that is nothing, or a name is not in the suite."""
-    from ..bench.plan import Network, networks_of
+    from ..tools.bench.plan import Network, networks_of
 
     if args.suite is not None:
         return networks_of(args.suite, args.model, Path(args.models), args.large, args.apart)
@@ -156,8 +156,8 @@ def _networks(args: argparse.Namespace) -> list[Network]:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    from ..bench.plan import Plan, devices_of, techniques
     from ..deploy.streams import share_of_threads
+    from ..tools.bench.plan import Plan, devices_of, techniques
 
     ablation = None
     if args.ablation is not None:
@@ -165,7 +165,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     if args.plot is not None:
         if ablation is None:
             raise UserError("--plot draws what each technique brings; give --ablation too.")
-        from ..bench.plot import require_matplotlib
+        from ..tools.bench.plot import require_matplotlib
 
         require_matplotlib(Path(args.plot))
     _refuse_together(args)
@@ -207,8 +207,8 @@ def _refuse_not_serving(against: Sequence[SystemSpec]) -> None:
 
 
 def _effort(args: argparse.Namespace, on_device: bool) -> RunEffort | RequestEffort:
-    from ..bench.throughput import RequestEffort
-    from ..bench.turns import RunEffort
+    from ..tools.bench.throughput import RequestEffort
+    from ..tools.bench.turns import RunEffort
 
     if args.requests is not None:
         return RequestEffort(args.requests, args.streams or 1, args.batch or 1)
@@ -242,8 +242,8 @@ def _print_table(console: Console, title: str, titles: Sequence[str], models: Se
 
 
 def _render(console: Console, rows: list[dict]) -> None:
-    from ..bench.columns import ABLATION_TITLES, ablation_cells, cells, columns_of, conditions, means, titles
-    from ..bench.results import failures
+    from ..tools.bench.columns import ABLATION_TITLES, ablation_cells, cells, columns_of, conditions, means, titles
+    from ..tools.bench.results import failures
 
     columns = columns_of(rows)
     _print_table(console, "smartmem bench", titles(columns), [cells(row, columns) for row in rows])

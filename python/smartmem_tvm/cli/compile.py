@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..bench.memory import peak_mb
+from ..peak_memory import peak_mb
 from .console import Result, peak_text, step, tuning_text
 from .model import add_compilation, add_memory_budget, add_model, compile_model, import_model, read_model
 

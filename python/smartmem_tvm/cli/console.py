@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
-from ..bench.results import plain
+from ..json_data import plain
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Compile or read, and write the graph."""
-    from ..page.network import network
-    from ..page.onnx_graph import onnx_graph, write_onnx
-    from ..page.sources import read_sources
+    from ..tools.page.network import network
+    from ..tools.page.onnx_graph import onnx_graph, write_onnx
+    from ..tools.page.sources import read_sources
 
     output = Path(args.output)
     check_output(output, ".onnx", Path(args.model))
@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _times(args: argparse.Namespace, measurements: list, found: dict) -> dict[str, dict]:
     """Kernel -> its time; `UserError` if times were asked for and are those of another model."""
-    from ..page.devices import kernel_times
+    from ..tools.page.devices import kernel_times
 
     if args.times is None:
         return {}

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> Result:
     """Read the manifest and the plan."""
     from ..deploy.export import check_files, read_manifest
-    from ..page.sources import read_sources
-    from ..page.tensors import memory
+    from ..tools.page.sources import read_sources
+    from ..tools.page.tensors import memory
 
     folder = Path(args.folder)
     manifest = read_manifest(folder, elsewhere=True)

@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Plan or read, and draw."""
-    from ..bench.plot import require_matplotlib
-    from ..page.tensors import memory
+    from ..tools.bench.plot import require_matplotlib
+    from ..tools.page.tensors import memory
 
     if args.output is not None:
         require_matplotlib(Path(args.output), "-o")
@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> Result:
     layouts = [each for each in decisions if each["pass"] == "PlanLayout"]
     data = {"model": args.model, "target": manifest["target"], "output": args.output, "layouts": layouts, **found}
     if args.output is not None:
-        from ..page.arena_plot import draw_plan
+        from ..tools.page.arena_plot import draw_plan
 
         with step(f"Drawing {args.output}"):
             draw_plan(found, f"{Path(args.model).stem}: {_sentence(data)}", Path(args.output))
@@ -68,7 +68,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _read(folder: str) -> tuple[dict, dict, list[dict]]:
     """The manifest of a compiled folder, its plan, and what passes decided."""
-    from ..page.sources import read_sources
+    from ..tools.page.sources import read_sources
 
     _, manifest, explanation = read_sources([folder]).models[0]
     plan = explanation.get("memory") or {}

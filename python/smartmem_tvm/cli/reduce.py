@@ -21,7 +21,7 @@ from .verify import add_tolerances, usual_tolerance
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..reduce import Case
+    from ..tools.reduce import Case
 
 NAME = "reduce"
 HELP = "cut a failing model down to the smallest part that still fails, and write it"
@@ -55,7 +55,7 @@ def execute(args: argparse.Namespace) -> Result:
     """Find out how the model fails, reduce it, write what is left."""
     from ..frontend import onnx_file
     from ..frontend.inputs import id_limits
-    from ..reduce import Case, reduce_model
+    from ..tools.reduce import Case, reduce_model
 
     output = Path(args.output or f"{Path(args.model).stem}_reduced{_ENDING}")
     for path, ending in ((output, _ENDING), (output.with_suffix(".npz"), "")):

@@ -33,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Read what there is and write the page."""
-    from ..bench.results import plain, write
-    from ..page.html import page, report_data
-    from ..page.sources import read_sources
+    from ..json_data import plain
+    from ..tools.bench.results import write
+    from ..tools.page.html import page, report_data
+    from ..tools.page.sources import read_sources
 
     output = Path(args.output)
     check_output(output, ending=".html")

@@ -7,10 +7,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..bench.memory import peak_mb
-from ..bench.plot import require_matplotlib
-from ..bench.turns import inference, medians
 from ..errors import UserError
+from ..peak_memory import peak_mb
+from ..tools.bench.plot import require_matplotlib
+from ..tools.bench.turns import inference, medians
 from ..tune.host import set_threads
 from ..whole_file import check_output, whole
 from .argument_types import positive
@@ -92,7 +92,7 @@ def execute(args: argparse.Namespace) -> Result:
 def _draw(args: argparse.Namespace, model: Compiled | Loaded) -> None:
     """The last run, as it really was."""
     from ..deploy.streamed import StreamedMachine
-    from ..page.timeline_plot import draw_timeline
+    from ..tools.page.timeline_plot import draw_timeline
 
     if not isinstance(model.vm, StreamedMachine):
         raise UserError("--timeline is for models with a memory budget, which read weights while they run.")

@@ -8,12 +8,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..bench.beside import latencies
-from ..bench.memory import peak_mb
-from ..bench.names import ONNXRUNTIME, UNSCHEDULED
-from ..bench.slow_kernels import slow_kernels
-from ..bench.turns import inference, medians
 from ..errors import UserError, reason_of
+from ..peak_memory import peak_mb
+from ..tools.bench.beside import latencies
+from ..tools.bench.names import ONNXRUNTIME, UNSCHEDULED
+from ..tools.bench.slow_kernels import slow_kernels
+from ..tools.bench.turns import inference, medians
 from ..tune.host import set_threads
 from .argument_types import positive
 from .console import Result, peak_text, step, table
@@ -171,7 +171,7 @@ def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list)
 
 def _beside(args: argparse.Namespace, inputs: dict, threads: int) -> dict[str, dict]:
     """What TVM takes by itself, with no schedules for a CPU, and ONNX Runtime; see `bench.beside`."""
-    from ..bench.systems import prepare
+    from ..tools.bench.systems import prepare
 
     common = {"path": args.model, "shapes": parse_shapes(args.shape), "values": parse_values(args.value)}
     common |= {"threads": threads, "seed": 0, "options": {}, "target": args.target}

@@ -157,8 +157,8 @@ def _wrong(content: bytes, arrays: dict, args: argparse.Namespace) -> Failure | 
 def _evaluate(job: tuple) -> dict:
     import onnx
 
-    from ..reduce import Case
-    from ..reduce.case import evaluate
+    from ..tools.reduce import Case
+    from ..tools.reduce.case import evaluate
 
     content, arrays, names = job
     return evaluate(Case(onnx.load_from_string(content), arrays), names)

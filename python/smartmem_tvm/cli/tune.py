@@ -131,7 +131,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _drawn(campaign: Campaign, plot: Path | None) -> Path | None:
     """The picture, if it could be drawn: the summary of a night does not depend on it."""
-    from ..bench.tuning_plot import draw
+    from ..tools.bench.tuning_plot import draw
 
     if plot is not None:
         try:
@@ -150,8 +150,8 @@ def _files(args: argparse.Namespace, target: Target) -> tuple[Path, Path | None]
     UserError
         If no file of records is named and $SMARTMEM_RECORDS is set to nothing, or one of them cannot be written.
     """
-    from ..bench.plot import require_matplotlib
     from ..deploy.tuned import default_records
+    from ..tools.bench.plot import require_matplotlib
     from ..tune.json_lines import append
 
     path = default_records(target) if args.output is None else Path(args.output) if args.output else None

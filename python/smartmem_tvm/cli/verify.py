@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..bench.memory import peak_mb
 from ..errors import UserError
+from ..peak_memory import peak_mb
 from ..tables.precisions import OF_BFLOAT16, OF_HALF, PRECISIONS
 from . import argument_types
 from .console import Result, peak_text, step, table

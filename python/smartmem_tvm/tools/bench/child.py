@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A system under measurement in a process of its own: the child's side and the parent's handle.
+
+A process each, because the peak of memory belongs to a process, thread pools fight within one, and a crash of one
+system must not take the others along. Calls go through a pipe one at a time, so that the parent decides the turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import UserError
+from ...peak_memory import peak_mb, restart_peak
+from .turns import timed
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    import numpy as np
+
+_GRACE = 5.0  # seconds that a child gets to end by itself
+
+
+class System(Protocol):
+    """What ``prepare(request)`` returns in the child."""
+
+    facts: dict[str, Any]
+    """Plain data for the result: counts, seconds. May hold ``inputs``, the arrays to run on."""
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Keep the inputs, run once and return the outputs."""
+
+    def run(self) -> None:
+        """Run once on the inputs kept."""
+
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        """Run so many times on the inputs kept, several at once; the seconds of all, and those of each."""
+        raise NotImplementedError
+
+    def count(self) -> dict[str, Any]:
+        """Facts that only a run tells, as the kernels launched; none of a system that shows nothing of them."""
+        return {}
+
+
+class Child:
+    """A process that prepares one system and then does what it is told, until it fails.
+
+    Parameters
+    ----------
+    prepare : callable
+        ``prepare(request) -> System``, importable by name.
+    request : dict
+        Picklable, with ``system``, the name for messages.
+    patience : float
+        Seconds that one answer may take from the question on.
+
+    Attributes
+    ----------
+    failure : str or None
+        One sentence: the system raised, its process ended, or it took too long.
+    """
+
+    def __init__(self, prepare: Callable[[dict], System], request: dict, patience: float):
+        context = multiprocessing.get_context("spawn")  # a fork would inherit the parent's memory and threads
+        self.name, self.patience, self.failure = request["system"], patience, None
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, prepare, request), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.asked = time.monotonic()
+
+    def answer(self) -> Any:
+        """The answer to the last question (the first: the facts of the prepared system), None after a failure."""
+        if self.failure is not None:
+            return None
+        try:
+            if not self.connection.poll(max(0.0, self.asked + self.patience - time.monotonic())):
+                return self._fail(f"{self.name} gave no answer within {self.patience:.0f} s.")
+            ok, content = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(_GRACE)
+            return self._fail(f"{self.name} {ending(self.process.exitcode)}.")
+        return content if ok else self._fail(content)
+
+    def call(self, name: str, *arguments) -> Any:
+        """Have the child do ``feed``, ``run`` (answers its seconds), ``serve``, or ``finish`` (the last facts)."""
+        self.ask(name, *arguments)
+        return self.answer()
+
+    def ask(self, name: str, *arguments) -> None:
+        """Start a call whose `answer` is fetched later."""
+        self.asked = time.monotonic()
+        with contextlib.suppress(OSError):  # the child is gone: the answer says how
+            self.connection.send((name, arguments))
+
+    def _fail(self, sentence: str) -> None:
+        self.failure = sentence
+        self.stop()  # what is late would disturb the others
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        self.connection.close()
+        self.process.terminate()
+        self.process.join(_GRACE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, for a sentence: its exit code, or the signal that ended it."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name
+    return f"was ended by signal {name}" + (", as happens when memory runs out" if name == "SIGKILL" else "")
+
+
+def _serve(connection: Connection, prepare: Callable[[dict], System], request: dict) -> None:
+    """The child: prepare, answer, then one call after the other until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent stops its children
+    try:
+        system = prepare(request)
+        calls = _Calls(system)
+        connection.send((True, {**system.facts, "peak_mb": {"compile": peak_mb()}}))
+        while True:
+            name, arguments = connection.recv()
+            connection.send((True, getattr(calls, name)(*arguments)))
+    except (EOFError, ConnectionError):
+        return
+    except UserError as error:
+        connection.send((False, str(error)))
+    except Exception as error:
+        first = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+        connection.send((False, f"{request['system']} failed with {type(error).__name__} ({first})."))
+
+
+@dataclass
+class _Calls:
+    """What the parent can have the child do."""
+
+    system: System
+    peak_is_of_running: bool = False
+
+    def feed(self, inputs: dict) -> list[np.ndarray]:
+        """The first run, from which on the peak is that of running."""
+        self.peak_is_of_running = restart_peak()
+        return self.system.feed(inputs)
+
+    def run(self) -> float:
+        return timed(self.system.run)[0]
+
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        return self.system.serve(count)
+
+    def finish(self) -> dict:
+        # Read before counting, which is no part of running.
+        peak = peak_mb() if self.peak_is_of_running else None
+        return {"peak_mb": {"run": peak}, **self.system.count()}  # of a system that runs elsewhere, its own peak

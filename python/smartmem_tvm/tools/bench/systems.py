@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The systems that ``smartmem bench`` measures, each made in a process of its own (see `bench.child`)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...tune.host import set_threads
+from .child import System
+from .names import ONNXRUNTIME, TEXTURES, TEXTURES_MATMUL, TORCH_MODES, UNSCHEDULED
+from .peers import model_of
+from .peers.iree import Iree
+from .peers.mnn import Mnn
+from .peers.openvino import OpenVino
+from .peers.torch import TorchSystem
+from .throughput import serve
+from .turns import inference, timed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...deploy.compiled import Compiled
+    from ...deploy.session import Session
+    from ...deploy.streams import Streams
+
+
+def prepare(request: dict):
+    """Make the system that a request describes.
+
+    Parameters
+    ----------
+    request : dict
+        ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
+        ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one; ``values`` of
+        inputs, if there are any; ``options``: fields of `pipeline.Options` that differ from the default; ``target``:
+        of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the files of ours.
+    """
+    return _MAKERS.get(_kind(request), _smartmem)(request)
+
+
+def _kind(request: dict) -> str:
+    return request.get("kind", request["system"])
+
+
+def _smartmem(request: dict) -> TvmSystem:
+    from ...deploy.build import compile
+    from ...deploy.profile import open_store
+    from ...deploy.tuned import open_tuned
+    from ...frontend import check_inputs, input_spec
+    from ...frontend.inputs import random_inputs
+    from ...pipeline import Options
+    from ...target import parse_target
+
+    _set_threads(request["threads"])
+    target = parse_target(request.get("target"))
+    openers = {"profiles": open_store, "records": open_tuned}
+    given = {name: Path(request[name]) for name in openers if request.get(name)}
+    files = {name: openers[name](path, target, request["threads"]) for name, path in given.items()}
+    options = replace(Options(), **request["options"], **files)
+    seconds, (mod, limits, nodes) = timed(lambda: _import(request))
+    spec = input_spec(mod)
+    arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
+    facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
+    return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True, streams=request.get("streams", 1))
+
+
+def _set_threads(count: int) -> None:
+    """Set TVM's threads, and let them sleep a millisecond after the last kernel.
+
+    By itself they spin for longer than the pause between two systems, on the cores of the next one.
+    """
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "2000")
+    set_threads(count)
+
+
+def _import(request: dict) -> tuple:
+    """The module, the limits of integer inputs, the number of nodes; what was read is let go."""
+    from ...frontend import from_onnx
+    from ...frontend.graph import count_nodes
+    from ...frontend.inputs import id_limits
+
+    model = model_of(request)
+    return from_onnx(model), id_limits(model.proto), count_nodes(model.proto)
+
+
+def _tvm(request: dict) -> TvmSystem:
+    from ..._tvm import without_warnings
+    from ...deploy.build import compile_baseline
+    from ...deploy.tvm_pipelines import compile_tvm
+    from ...frontend import from_onnx_as_tvm
+    from ...target import as_adreno, parse_target
+
+    _set_threads(request["threads"])
+    seconds, mod = timed(lambda: from_onnx_as_tvm(model_of(request)))
+    kind, target, streams = _kind(request), parse_target(request.get("target")), request.get("streams", 1)
+    with without_warnings():
+        if kind in (TEXTURES, TEXTURES_MATMUL):
+            compiled = compile_tvm(mod, as_adreno(target), kind.removeprefix("tvm-"))
+        else:
+            compiled = compile_baseline(mod, target, schedule=kind == "tvm")
+    return TvmSystem(compiled, seconds, {}, streams=streams)
+
+
+def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
+    """The largest deviation of an output, relative to its largest value; infinite where they cannot be compared."""
+    from ...comparison import compare
+
+    if len(outputs) != len(expected):
+        return float("inf")
+    return max((compare(*pair, 0.0, 0.0)["max_rel_err"] for pair in zip(outputs, expected)), default=0.0)
+
+
+def _costs(graph) -> dict:
+    from ...report import graph_cost
+
+    return graph_cost(graph).as_dict()
+
+
+class TvmSystem(System):
+    """A model compiled by TVM: our graph, or its own."""
+
+    def __init__(self, compiled: Compiled, import_seconds: float, facts: dict, of_ours: bool = False, streams: int = 1):
+        from ...target import is_gpu
+
+        seconds = {"import": import_seconds, **compiled.seconds}
+        device = {}
+        if is_gpu(compiled.target):
+            seconds["driver"], _ = timed(compiled.build_kernels)
+            device = {"device": compiled.vm.device.device_name}
+        self.facts = {**facts, **device, **_costs(compiled.graph), "seconds": seconds}
+        if compiled.kernels_per_graph:
+            self.facts |= {
+                "kernels_per_graph": compiled.kernels_per_graph,
+                "kernels_in_graphs": sum(compiled.kernels_per_graph),
+            }
+        if compiled.tuning:
+            from ...deploy.tuned import tuning_report
+
+            self.facts["tuning"] = tuning_report(compiled.tuning, len(compiled.rules))
+        self.compiled, self.of_ours, self.streams = compiled, of_ours, streams
+        self.inputs: list = []
+        self.calls: dict[Session, Callable[[], None]] = {}
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays, which are in the order of the model's inputs; the first run records CUDA graphs."""
+        self.inputs = list(inputs.values())
+        self.first_seconds, outputs = timed(lambda: self.compiled.run(*self.inputs))
+        self.once = inference(self.compiled.vm, self.inputs)
+        return self.compiled.run(*self.inputs) if self.compiled.kernels_per_graph else outputs
+
+    def run(self) -> None:
+        """Run once."""
+        self.once()
+
+    @cached_property
+    def served(self) -> Streams:
+        """The sessions that serve requests."""
+        return self.compiled.streams(self.streams)
+
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        """Serve requests; the arrays are on the device already."""
+        return serve(self.served.call, self._of_session, self.streams, count)
+
+    def _of_session(self, session: Session) -> Callable[[], None]:
+        if session not in self.calls:
+            once = inference(session.vm, self.inputs)
+
+            def run() -> None:
+                with session.turn:
+                    once()
+
+            self.calls[session] = run
+        return self.calls[session]
+
+    def count(self) -> dict:
+        """Kernels launched in one run, and how many of the launches only move data."""
+        from ...report import only_moves_data
+        from ...runtime.launches import count_launches
+
+        launches: Counter = count_launches(self.compiled, self.inputs)
+        functions = {gvar.name_hint: func for gvar, func in self.compiled.graph.functions.items()}
+        layout = sum(n for name, n in launches.items() if name in functions and only_moves_data(functions[name]))
+        in_graph = self.facts["kernels"]
+        counts = {"kernels": launches.total(), "layout_kernels": layout, "kernels_in_graph": in_graph}
+        return {**counts, "first_seconds": self.first_seconds, **self._times()}
+
+    def _times(self) -> dict:
+        """What the launches of an inference take one by one, where that can be seen, and what they could take."""
+        from ...runtime.launch_times import launch_times
+        from ...target import is_gpu
+        from .launches import shares
+        from .slow_kernels import slow_kernels
+
+        if self.compiled.kernels_per_graph:
+            return {}
+        launches = launch_times(self.compiled, self.inputs) if is_gpu(self.compiled.target) else None
+        found = shares(self.compiled.graph, launches, each=self.of_ours) if launches else {}
+        return found | (slow_kernels(self.compiled, self.inputs, launches) if self.of_ours else {})
+
+
+class OnnxRuntime(System):
+    """ONNX Runtime's CPU provider."""
+
+    def __init__(self, request: dict):
+        from ...frontend import onnxruntime_session
+
+        self.request, self.streams = request, request.get("streams", 1)
+        model, threads = model_of(request), max(request["threads"] // self.streams, 1)
+        seconds, self.session = timed(lambda: onnxruntime_session(model, threads))
+        self.facts = {"seconds": {"import": seconds}}
+        self.inputs: dict = {}
+        self.executor = ThreadPoolExecutor(self.streams)
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays."""
+        self.inputs = inputs
+        outputs = self.session.run(None, inputs)
+        if self.request.get("batch"):
+            self._check_batch(outputs)
+        return outputs
+
+    def _check_batch(self, outputs: list[np.ndarray]) -> None:
+        """What the model gives for the batch is what it gives for each sample, read without a batch."""
+        from ...frontend import onnxruntime_session
+        from ...frontend.batch import check_batch
+
+        single = onnxruntime_session(model_of({**self.request, "batch": 1}), self.request["threads"])
+        samples = ({name: array[[n]] for name, array in self.inputs.items()} for n in range(self.request["batch"]))
+        check_batch((single.run(None, sample) for sample in samples), outputs, self.request["path"])
+
+    def run(self) -> None:
+        """Run once."""
+        self.session.run(None, self.inputs)
+
+    def serve(self, count: int) -> tuple[float, list[float]]:
+        """Serve requests: so many threads, one session."""
+        return serve(lambda work: self.executor.submit(work, None), lambda _: self.run, self.streams, count)
+
+
+_MAKERS = {
+    **dict.fromkeys(("tvm", TEXTURES, TEXTURES_MATMUL, UNSCHEDULED), _tvm),
+    ONNXRUNTIME: OnnxRuntime,
+    "openvino": OpenVino,
+    "iree": Iree,
+    "mnn": Mnn,
+    **dict.fromkeys(TORCH_MODES, TorchSystem),
+}
