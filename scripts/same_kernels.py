@@ -58,6 +58,7 @@ TARGETS: dict[str, tuple[dict | str, str]] = {
     "adreno": ("adreno-740", "float32"),
     "adreno-half": ("adreno-740", "half"),
 }
+_PLAN = "smartmem.plan"
 Found = dict[tuple[str, str], dict]
 """(network, target) -> what `kernels_of` returned."""
 
@@ -128,25 +129,38 @@ def kernels_of(mod, target_name: str) -> dict:
     kernels = {}
     for gvar, func in lowered.functions_items():
         if isinstance(func, tvm.tirx.PrimFunc):
-            func = func.without_attr("global_symbol")  # its name
+            kept = (func.attrs or {}).get(_PLAN)
+            for name in ("global_symbol", _PLAN):  # its name, and how it came to be what it is
+                func = func.without_attr(name) if name in (func.attrs or {}) else func
             rule = (func.attrs or {}).get("smartmem.rule")
+            values = chosen.get(gvar.name_hint, {}) if kept is None else _values(json.loads(str(kept)))
             kernels[gvar.name_hint] = {
                 "hash": f"{tvm_ffi.structural_hash(func, map_free_vars=True) & (2**64 - 1):016x}",
                 "rule": str(rule["name"]) if rule is not None else "-",
-                "choices": chosen.get(gvar.name_hint, {}),
+                "choices": values,
             }
     return {"launches": graph_cost(graph).kernels, "kernels": kernels}
+
+
+def _values(plan: dict) -> dict[str, int]:
+    """What was decided, by the names of decisions and fields, as revisions note it that keep no plans."""
+    decided = plan["chosen"]["decisions"] if plan["chosen"] is not None else {}
+    return {f"{name}.{field}": value for name, fields in decided.items() for field, value in fields.items()}
 
 
 @contextmanager
 def choices() -> Iterator[dict[str, dict]]:
     """Within the context, what rules choose is noted: name of a kernel -> values by the names of decisions.
 
-    The pass asks for the target first, lets each rule decide, and notes the one that answered.
+    Only for revisions whose kernels do not keep their plans. The pass asks for the target first, lets each rule decide,
+    and notes the one that answered.
     """
     from smartmem_tvm.schedule import schedule_kernels as module
     from smartmem_tvm.schedule.core.decisions import given_values
 
+    if not hasattr(module, "record_of"):
+        yield {}
+        return
     noted, at, own = {}, {}, {name: getattr(module, name) for name in ("target_of", "deciding", "record_of")}
 
     def target_of(func, name):

@@ -8,7 +8,7 @@ from tvm import te, topi
 from smartmem_tvm.deploy import cuda_math
 from smartmem_tvm.deploy.textures import CUDA_PIPELINE
 from smartmem_tvm.schedule import ScheduleKernels
-from smartmem_tvm.schedule.rules import default_rules
+from smartmem_tvm.schedule.choose import default_rules
 from smartmem_tvm.target import parse_target
 
 

@@ -12,10 +12,10 @@ from tvm import te
 from tvm.s_tir.schedule import ScheduleError
 
 from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.schedule.constants.pack_weights import packing_of
 from smartmem_tvm.schedule.core.decisions import DECISIONS, RULE_GENE, deciding
 from smartmem_tvm.schedule.core.rivals import NUMBERED
 from smartmem_tvm.schedule.core.rule import RULE
-from smartmem_tvm.schedule.cpu.pack_weights import packing_of
 from smartmem_tvm.schedule.schedule_kernels import REFUSALS
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.kernel import CONSTANTS, TunableKernel

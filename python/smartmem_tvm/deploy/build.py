@@ -30,7 +30,7 @@ from ..pipeline import (
     require_schedules,
     run_phases,
 )
-from ..schedule.schedule_kernels import kernel_rules
+from ..schedule.schedule_kernels import kernel_plans, kernel_rules, without_plans
 from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
@@ -219,6 +219,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
         target=target,
         weights=weights,
         rules=kernel_rules(lowered),
+        plans=kernel_plans(lowered),
         tuning=tuning_of(lowered),
         kernels_per_graph=per_graph,
         texel_reads=reads,
@@ -315,6 +316,7 @@ def generate(
     lowered: tvm.IRModule, target: tvm.target.Target, observe: Callable[[tvm.IRModule], None] = lambda _: None
 ) -> relax.VMExecutable:
     """TVM's code generator, for what `lower` returned; `observe` is shown the kernels of a GPU as it gets them."""
+    lowered = without_plans(lowered)
     if is_gpu(target):
         return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)
     with code_generation(target) as given:

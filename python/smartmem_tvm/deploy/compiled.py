@@ -37,6 +37,9 @@ class Compiled(Runnable):
         The large constants and the memory that each goes to, see `deploy.weights`.
     rules : dict
         Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
+    plans : dict
+        Kernel name -> what its rule decided, at which price, and why the rules before it did not take the kernel, see
+        `schedule.schedule_kernels.kernel_plans`.
     tuning : dict
         Kernel name -> what is known of its record, if there is one, see `tune.apply_records.tuning_of`.
     kernels_per_graph : list of int
@@ -60,6 +63,7 @@ class Compiled(Runnable):
     target: tvm.target.Target
     weights: list[Weight] = field(default_factory=list)
     rules: dict[str, dict] = field(default_factory=dict)
+    plans: dict[str, dict] = field(default_factory=dict)
     tuning: dict[str, dict] = field(default_factory=dict)
     kernels_per_graph: list[int] = field(default_factory=list)
     texel_reads: dict[str, TexelReads] = field(default_factory=dict)

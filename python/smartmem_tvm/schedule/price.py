@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ..ir.kernel import Kernel, Opaque, emit, shape_of
 from ..target import is_cpu
+from .choose import choose, cpu_rules
+from .core.plan import Price
 from .cpu.nest_cycles import NestCycles
 from .cpu.params import CpuParams
-from .rules import default_rules
 
 # Cycles that a byte takes which another kernel has left in a cache that cores share, and those of a launch.
 _BYTE, _LAUNCH = 0.1, 5000.0
 
 
 @dataclass(frozen=True)
-class Price:
+class KernelPrice:
     """What a kernel is predicted to cost.
 
     Attributes
@@ -54,11 +54,11 @@ class Prices:
 
     def __init__(self, target: Target):
         self.target = target
-        self.rules = default_rules() if is_cpu(target) else []
+        self.rules = cpu_rules() if is_cpu(target) else []
         self.params = CpuParams.of(target) if is_cpu(target) else None
         self._known: dict = {}
 
-    def of(self, kernel: Kernel) -> Price | None:
+    def of(self, kernel: Kernel) -> KernelPrice | None:
         """The price of a kernel, None if no rule takes it or it cannot be written as a loop program."""
         if not self.rules:
             return None
@@ -80,18 +80,27 @@ class Prices:
         prices = list(map(self.of, kernels))
         return None if None in prices else sum(price.cycles for price in prices)
 
-    def _price(self, func: tirx.PrimFunc, kernel: Kernel) -> Price | None:
-        for rule in self.rules:
-            try:
-                schedule = rule.apply(func, self.target)
-            except ScheduleError:
-                continue
-            if schedule is not None:
-                cores = self.params.cores
-                nest = NestCycles(self.params.lanes, cores).of(schedule.mod["main"].body)
-                moved = _BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / cores
-                return Price(rule.name, nest + moved + _LAUNCH)
-        return None
+    def _price(self, func: tirx.PrimFunc, kernel: Kernel) -> KernelPrice | None:
+        plan = choose(func, self.target, self.rules).plan
+        if plan is None:
+            return None
+        return KernelPrice(plan.rule, nest_price(plan.func, kernel, self.params).cycles)
+
+
+def nest_price(func: tirx.PrimFunc, kernel: Kernel, params: CpuParams) -> Price:
+    """What a scheduled kernel takes on a CPU, by what is counted in its loops, until the thread that has most is done.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Scheduled.
+    kernel : Kernel
+        What it computes, whose inputs and outputs pass through memory once.
+    """
+    nest = NestCycles(params.lanes, params.cores).of(func.body)
+    moved = _BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / params.cores
+    terms = {"loops": nest, "inputs and outputs": moved, "launch": _LAUNCH}
+    return Price(nest + moved + _LAUNCH, terms)
 
 
 def _bytes(buffer) -> int:

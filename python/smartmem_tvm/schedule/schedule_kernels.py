@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
-from tvm.s_tir.schedule import ScheduleError
 
 from ..ir.walk import contains
-from .core.decisions import DECISIONS, check_all_asked, deciding, given_rule, in_force
-from .core.rule import RULE, SCHEDULED, Rule, is_open, record_of, record_on, target_of
+from .choose import choose, rules_for
+from .core.decisions import DECISIONS, given_rule, in_force
+from .core.plan import PLAN, plan_on
+from .core.rule import RULE, SCHEDULED, Rule, is_open, record_on, target_of
 from .gpu.fallback import on_threads
-from .rules import default_rules
 
 _CALL_PACKED = ir.Op.get("tirx.tvm_call_packed")
 REFUSALS = "smartmem.schedule_refusals"
@@ -29,8 +29,9 @@ class ScheduleKernels:
     """Schedule every unscheduled S-TIR PrimFunc with the first rule that answers.
 
     Before: serial loop nests, one per stage. After: ``parallel``, ``vectorized`` and ``unrolled`` loops over tiles;
-    the function carries ``tirx.is_scheduled``, and as ``smartmem.rule`` the ``name``, the ``family`` in words and the
-    ``catch_all`` of the rule that answered.
+    the function carries ``tirx.is_scheduled``, as ``smartmem.rule`` the ``name``, the ``family`` in words and the
+    ``catch_all`` of the rule that answered, and as ``smartmem.plan`` what it decided and at which price, and why the
+    rules before it did not take the kernel (`core.plan`).
 
     Refuses (leaves as it is) functions that are scheduled already, are not S-TIR, or that no rule knows. A rule that
     raises ``ScheduleError`` counts as not answering; what it said is logged and kept on the function as the attribute
@@ -40,11 +41,11 @@ class ScheduleKernels:
     Parameters
     ----------
     rules : sequence of Rule, optional
-        By default `default_rules`.
+        By default those for the kernel's target (`choose.rules_for`).
     """
 
     def __init__(self, rules: Sequence[Rule] | None = None):
-        self.rules = list(rules) if rules is not None else default_rules()
+        self.rules = list(rules) if rules is not None else None
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
@@ -55,22 +56,17 @@ class ScheduleKernels:
         return result
 
     def _schedule(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
-        target, wanted, refusals = target_of(func, name), given_rule(func), []
-        for rule in (each for each in self.rules if wanted in (None, each.name)):
-            try:
-                with deciding(func) as taken:
-                    schedule = rule.apply(func, target)
-                if schedule is not None:
-                    check_all_asked(func, taken)
-            except ScheduleError as error:
-                refusals.append(f"{type(rule).__name__}: {error}")
-                _logger.info("kernel %s: %s", name, refusals[-1])
-                continue
-            if schedule is not None:
-                attrs = {SCHEDULED: True, RULE: record_of(rule, schedule)}
-                if DECISIONS in (func.attrs or {}):
-                    attrs[DECISIONS] = in_force(func, taken)
-                return schedule.mod["main"].with_attrs(attrs)
+        target, wanted = target_of(func, name), given_rule(func)
+        rules = rules_for(target) if self.rules is None else self.rules
+        choice = choose(func, target, [each for each in rules if wanted in (None, each.name)])
+        refusals = [f"{each.rule}: {each.reason}" for each in choice.rejected if each.raised]
+        for each in refusals:
+            _logger.info("kernel %s: %s", name, each)
+        if choice.plan is not None:
+            attrs = {SCHEDULED: True, RULE: choice.plan.record, PLAN: choice.as_json()}
+            if DECISIONS in (func.attrs or {}):
+                attrs[DECISIONS] = in_force(func, choice.plan.decisions)
+            return choice.plan.func.with_attrs(attrs)
         if DECISIONS in (func.attrs or {}):
             _logger.warning("kernel %s: no rule can do as was decided for it (%s)", name, "; ".join(refusals))
             func = self._schedule(func.without_attr(DECISIONS), name)
@@ -87,6 +83,29 @@ def kernel_rules(mod: IRModule) -> dict[str, dict]:
     """
     functions = {gvar.name_hint: func for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
     return {name: _rule(func) for name, func in functions.items()}
+
+
+def kernel_plans(mod: IRModule) -> dict[str, dict]:
+    """Kernel name -> what was chosen for it, and why the rules before did not take it (`core.plan.Choice.as_json`).
+
+    Kernels that no rule of this package scheduled have none.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module after `ScheduleKernels`, before `without_plans`.
+    """
+    functions = {gvar.name_hint: func for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+    return {name: plan for name, func in functions.items() if (plan := plan_on(func)) is not None}
+
+
+def without_plans(mod: IRModule) -> IRModule:
+    """The same kernels without their plans, as code is generated for them: they are no part of what a kernel is."""
+    result = mod.clone()
+    for gvar, func in mod.functions_items():
+        if isinstance(func, tirx.PrimFunc) and PLAN in (func.attrs or {}):
+            result[gvar] = func.without_attr(PLAN)
+    return result
 
 
 def _rule(func: tirx.PrimFunc) -> dict:

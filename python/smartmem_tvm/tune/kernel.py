@@ -17,11 +17,12 @@ from tvm.target import Target
 from ..ir.kernel import CONSTANTS, emit, factors_attr
 from ..ir.regions import reads_joined
 from ..schedule import ScheduleKernels
+from ..schedule.choose import choose, plan_of, rules_for
+from ..schedule.constants.pack_weights import packing_of
 from ..schedule.core.decisions import DECISIONS, RULE_GENE, Decision, deciding
+from ..schedule.core.plan import PLAN, Plan
 from ..schedule.core.rivals import NUMBERED, RIVALS
-from ..schedule.core.rule import Rule, record_of
-from ..schedule.cpu.pack_weights import packing_of
-from ..schedule.rules import default_rules
+from ..schedule.core.rule import Rule
 from ..schedule.schedule_kernels import REFUSALS
 from .genetic import Space, Value
 from .space import seed_of, space_of
@@ -53,14 +54,13 @@ class TunableKernel:
     @classmethod
     def of(cls, func: tirx.PrimFunc, target: Target) -> TunableKernel | None:
         """The kernel, or None if no rule knows it, or the rule decides nothing."""
-        rules, packed = default_rules(), _packed(func, target)
-        for rule in rules:
-            found = _decisions(func, packed, target, rule)
-            if found is not None:
-                name, decisions = found
-                rivals = _rivals(func, target, [each for each in rules if each.name in RIVALS.get(name, ())])
-                return cls(func, target, name, decisions, rivals) if decisions else None
-        return None
+        packed = _packed(func, target)
+        plan = choose(packed[0], target).plan
+        decisions = _decisions(func, packed, plan)
+        if not decisions:
+            return None
+        rivals = [each for each in rules_for(target) if each.name in RIVALS.get(plan.rule, ())]
+        return cls(func, target, plan.rule, decisions, _rivals(func, target, rivals))
 
     @cached_property
     def space(self) -> Space:
@@ -100,24 +100,20 @@ class TunableKernel:
 
 
 def _decisions(
-    func: tirx.PrimFunc, packed: tuple[tirx.PrimFunc, list[Decision]], target: Target, rule: Rule
-) -> tuple[str, tuple[Decision, ...]] | None:
-    """The rule's name and what it decides about a kernel, None if it is not its business."""
+    func: tirx.PrimFunc, packed: tuple[tirx.PrimFunc, list[Decision]], plan: Plan | None
+) -> tuple[Decision, ...]:
+    """What a plan decides about a kernel; of none, nothing."""
     reader, looked = packed
-    try:
-        with deciding(reader) as taken:
-            found = rule.apply(reader, target)
-    except ScheduleError:
-        return None
     # Who packs the constants knows of them; their reader does not.
-    return None if found is None else (record_of(rule, found)["name"], tuple(taken if reader is func else looked))
+    return () if plan is None or plan.reason else tuple(plan.decisions if reader is func else looked)
 
 
 def _rivals(func: tirx.PrimFunc, target: Target, rules: Iterable[Rule]) -> dict[str, tuple[Decision, ...]]:
     found = {}
     for rule in rules:
         given = _with_decisions(func, {RULE_GENE: NUMBERED.index(rule.name)})
-        _, decisions = _decisions(given, _packed(given, target), target, rule) or ("", ())
+        packed = _packed(given, target)
+        decisions = _decisions(given, packed, plan_of(rule, packed[0], target))
         if decisions:
             found[rule.name] = decisions
     return found
@@ -173,7 +169,7 @@ def scheduled(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     attrs = result.attrs or {}
     if REFUSALS in attrs or (decided and DECISIONS not in attrs):
         raise ScheduleError("; ".join(attrs.get(REFUSALS) or ["no rule can do as was decided"]))
-    return result
+    return result.without_attr(PLAN)  # kernels that are the same are the same, whatever led to them
 
 
 def _packed(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, list[Decision]]:

@@ -14,7 +14,7 @@ from smartmem_tvm.deploy.cpu_build import build_kernels
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule import RoundProducts, ScheduleKernels
-from smartmem_tvm.schedule.cpu import round_products
+from smartmem_tvm.schedule.constants import round_products
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import host_target
 

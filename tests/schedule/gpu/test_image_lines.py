@@ -15,13 +15,13 @@ from smartmem_tvm.deploy.schedules import our_schedules
 from smartmem_tvm.deploy.textures import build_textures, texture_machine
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
 from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.schedule.choose import default_rules
 from smartmem_tvm.schedule.gpu.launch import GpuParams
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
 from smartmem_tvm.schedule.gpu.matmul.shared_tile import Deal
 from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
 from smartmem_tvm.schedule.gpu.rows import rows as rows_rule
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
-from smartmem_tvm.schedule.rules import default_rules
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import Limits, parse_target, target_row
 from texture_modules import TARGET, opencl

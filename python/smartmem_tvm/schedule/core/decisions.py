@@ -9,20 +9,25 @@ choice depends on. Without given values the answer is the choice itself. A PrimF
 
 The second decision of a kind in a kernel is ``gpu_matmul#1``; fields within fields are named with dots. ``rule`` gives
 the rule itself (`rivals`); decisions of other kinds than this one takes are then those of its rivals, and do not count.
+
+The same account holds what a rule says of a kernel besides: the price of what it decided (`priced`), or why the kernel
+is not its business (`declined`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 
 from ...ir.kernel import DECISIONS
+from .plan import Price
 from .rivals import NUMBERED
 
 RULE_GENE = "rule"
@@ -55,23 +60,59 @@ class Decision:
 
 
 @dataclass
-class _Ledger:
+class Account:
+    """What a rule says of the kernel at hand while it is asked.
+
+    Attributes
+    ----------
+    given : mapping
+        Values that the kernel brings along.
+    taken : list of Decision
+    prices : list of callable
+        Make a `Price` each of what was decided, by the models of the rules that have one.
+    reason : str
+        Why the rule that was asked last does not take the kernel.
+    """
+
     given: Mapping[str, int | bool]
     taken: list[Decision] = field(default_factory=list)
+    prices: list[Callable[[], Price]] = field(default_factory=list)
+    reason: str = ""
 
 
-_LEDGER: ContextVar[_Ledger | None] = ContextVar("decisions of the kernel at hand", default=None)
+_LEDGER: ContextVar[Account | None] = ContextVar("decisions of the kernel at hand", default=None)
+
+
+@contextmanager
+def asking(func: tirx.PrimFunc) -> Iterator[Account]:
+    """Within the context, the values that `func` gives count, and what rules say is noted on the account."""
+    account = Account(_given(func))
+    token = _LEDGER.set(account)
+    try:
+        yield account
+    finally:
+        _LEDGER.reset(token)
 
 
 @contextmanager
 def deciding(func: tirx.PrimFunc) -> Iterator[list[Decision]]:
     """Within the context, the values that `func` gives count; the list is filled with the decisions taken."""
-    ledger = _Ledger(_given(func))
-    token = _LEDGER.set(ledger)
-    try:
-        yield ledger.taken
-    finally:
-        _LEDGER.reset(token)
+    with asking(func) as account:
+        yield account.taken
+
+
+def declined(reason: str) -> None:
+    """Say why the kernel at hand is not the business of the rule that is asked; None, which the rule returns then."""
+    account = _LEDGER.get()
+    if account is not None:
+        account.reason = reason
+
+
+def priced(price: Callable[[], Price]) -> None:
+    """Say what the plan of the rule at hand would take; it is worked out only where the plan is kept."""
+    account = _LEDGER.get()
+    if account is not None:
+        account.prices.append(partial(copy_context().run, price))  # with the index type of the kernel at hand
 
 
 def _given(func: tirx.PrimFunc) -> dict[str, int | bool]:
@@ -91,7 +132,7 @@ def given_value(kind: str, field: str) -> int | bool | None:
     return ledger.given.get(f"{_name(kind, ledger)}.{field}") if ledger is not None else None
 
 
-def _name(kind: str, ledger: _Ledger) -> str:
+def _name(kind: str, ledger: Account) -> str:
     number = sum(each.kind == kind for each in ledger.taken)
     return f"{kind}#{number}" if number else kind
 
@@ -131,15 +172,16 @@ def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = No
 
 
 def attempt(make: Callable[[], Answer | None]) -> Answer | None:
-    """What `make` returns; if that is None, or it fails with a ScheduleError, its decisions do not count."""
+    """What `make` returns; if that is None, or it fails with a ScheduleError, its decisions and prices do not count."""
     ledger = _LEDGER.get()
-    taken = len(ledger.taken) if ledger is not None else 0
+    taken, prices = (len(ledger.taken), len(ledger.prices)) if ledger is not None else (0, 0)
     result = None
     try:
         result = make()
     finally:
         if result is None and ledger is not None:
             del ledger.taken[taken:]
+            del ledger.prices[prices:]
     return result
 
 

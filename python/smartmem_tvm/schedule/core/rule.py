@@ -6,6 +6,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, TypeVar
 
 from tvm import IRModule, s_tir, tirx
 from tvm.target import Target
@@ -13,11 +15,15 @@ from tvm.target import Target
 from ...ir.exchange_constants import Exchange, constant_operands, exchange
 from ...ir.kernel import Kernel, Opaque, parse
 from ...ir.walk import stores
+from .decisions import declined
 from .nest import index_type
 
 SCHEDULED = "tirx.is_scheduled"
 RULE = "smartmem.rule"
 """Attribute of a scheduled kernel: ``name``, ``family`` and ``catch_all`` of the rule that made its schedule."""
+
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -62,46 +68,93 @@ class Rule(ABC):
         """What is noted on the kernels that it schedules."""
         return {"name": self.name, "family": self.family, "catch_all": self.catch_all}
 
+    def runs_on(self, target: Target) -> bool:
+        """Whether the rule is for targets of this kind."""
+        return True
+
     @abstractmethod
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
         """Schedule `func` (unscheduled S-TIR) for `target`, or None if this rule does not know how."""
 
 
 class NestRule(Rule):
-    """A rule written as a function from the functional form of a kernel to a loop nest.
+    """A rule written as a plan of the functional form of a kernel, and a loop nest made of the plan.
 
     Parameters
     ----------
     params : optional
         Tile sizes and thresholds; by default those of the target.
+
+    Attributes
+    ----------
+    needs : str
+        The targets that it is for, in words.
     """
+
+    needs: ClassVar[str] = "another kind of target"
 
     def __init__(self, params=None):
         self.params = params
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
         """Schedule `func`, or None if the target is of another kind or the kernel of another family."""
+        body = self.ask(func, target, self.lower)
+        return None if body is None else Written.of(finished(func, parse(func), body))
+
+    def ask(self, func: tirx.PrimFunc, target: Target, question: Callable[[Kernel, object], Answer]) -> Answer | None:
+        """Ask something of a kernel as the rule sees it: ``question(prepared kernel, parameters)``.
+
+        Parameters
+        ----------
+        func : PrimFunc
+            Unscheduled.
+
+        Returns
+        -------
+        object
+            The answer; None if the target is of another kind, or the kernel of none that the rule looks at.
+        """
         if not self.runs_on(target):
-            return None
+            return declined(f"it needs {self.needs}")
         try:
             kernel = parse(func)
-        except Opaque:
-            return None
-        body = self.nest(kernel, target)
-        return None if body is None else Written.of(finished(func, kernel, body))
+        except Opaque as reason:
+            return declined(str(reason))
+        return self.ask_kernel(kernel, partial(self.params_for, func, target), question)
+
+    def ask_kernel(
+        self, kernel: Kernel, params: Callable, question: Callable[[Kernel, object], Answer], prepared: bool = False
+    ) -> Answer | None:
+        """The same of a kernel that is none of its own, as a run of stages; `params` is called for the parameters.
+
+        Parameters
+        ----------
+        prepared : bool
+            It is as `prepare` makes it.
+        """
+        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
+        if len(types) > 1:
+            return declined(f"its indices are of several types: {', '.join(sorted(map(str, types)))}")
+        with index_type(str(next(iter(types), "int64"))):
+            ready = kernel if prepared else self.prepare(kernel)
+            return None if ready is None else question(ready, params())
 
     def nest(self, kernel: Kernel, target: Target, prepared: bool = False) -> tirx.Stmt | None:
         """The loop nest of a kernel, or None if it is of another family."""
-        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
-        if len(types) > 1:
-            return None
-        with index_type(str(next(iter(types), "int64"))):
-            ready = kernel if prepared else self.prepare(kernel)
-            return None if ready is None else self.lower(ready, self.params or self.params_of(target))
+        return self.ask_kernel(kernel, lambda: self.params or self.params_of(target), self.lower, prepared)
 
-    @abstractmethod
-    def runs_on(self, target: Target) -> bool:
-        """Whether the rule is for targets of this kind."""
+    def planned(self, func: tirx.PrimFunc, target: Target):
+        """What `plan` says of a kernel; no loop is written."""
+        return self.ask(func, target, self.plan)
+
+    def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
+        """The nest of a prepared kernel, or None."""
+        plan = self.plan(kernel, params)
+        return None if plan is None else self.emit(plan)
+
+    def params_for(self, func: tirx.PrimFunc, target: Target):
+        """The parameters for a kernel: its own attributes may say something of them."""
+        return self.params or self.params_of(target)
 
     @abstractmethod
     def params_of(self, target: Target):
@@ -109,11 +162,19 @@ class NestRule(Rule):
 
     @abstractmethod
     def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel as `lower` wants it: element-wise stages folded into their readers. None: another family."""
+        """The kernel as `plan` wants it: element-wise stages folded into their readers. None: another family."""
 
     @abstractmethod
-    def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
-        """The nest of a prepared kernel, or None."""
+    def plan(self, kernel: Kernel, params) -> object | None:
+        """How a prepared kernel would be run; or None, with the reason (`decisions.declined`), if it is not.
+
+        What it is made of is the rule's own, and nothing but `emit` looks into it. A rule that has a model of time says
+        what the plan takes (`decisions.priced`).
+        """
+
+    @abstractmethod
+    def emit(self, plan) -> tirx.Stmt | None:
+        """The loop nest of a plan; None if it cannot be written after all."""
 
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt, buffers: Sequence = ()) -> tirx.PrimFunc:

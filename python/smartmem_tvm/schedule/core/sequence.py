@@ -16,7 +16,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ...ir.kernel import Kernel, Opaque, Stage, parse
-from .decisions import attempt
+from .decisions import attempt, declined
 from .nest import block
 from .rule import RULE, Rule, Written, finished
 
@@ -46,13 +46,13 @@ class SequenceRule(Rule):
             return None
         try:
             kernel = self.prepare(parse(func))
-        except Opaque:
-            return None
+        except Opaque as reason:
+            return declined(str(reason))
         nests, buffers, rules, rest = [], [], [], list(kernel.stages)
         while rest:
             found = self._longest(func, kernel, rest, target)
             if found is None:
-                return None
+                return declined(f"no rule takes a run of stages that begins with '{rest[0].name}'")
             length, nest, allocated, rule = found
             nests.append(nest)
             buffers += allocated

@@ -18,10 +18,11 @@ import math
 from dataclasses import dataclass
 
 from tvm import tirx
+from tvm.target import Target
 
 from ...analysis.row_chain import RowChain, row_chain_of
 from ...ir.kernel import Kernel, Opaque, Stage
-from ..core.decisions import decide
+from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
@@ -53,10 +54,16 @@ class RowChains(CpuRule):
         """Every stage as it is: what is folded into a statistic would be computed twice."""
         return kernel
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is no chain of rows."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+        """How the rows are cut into blocks, or None if the kernel is no chain of rows."""
         chain = self.chain(kernel)
-        return None if chain is None else _Emitter(chain, params).kernel()
+        if chain is None:
+            return declined("no several reductions that share rows, a matrix product among them")
+        return _Emitter(chain, params)
+
+    def emit(self, plan: _Emitter) -> tirx.Stmt:
+        """The whole nest; the register tile of each product is decided as it is written."""
+        return plan.kernel()
 
     @staticmethod
     def chain(kernel: Kernel) -> RowChain | None:
@@ -71,6 +78,11 @@ class RowChains(CpuRule):
         if not known or not chain.products or chain.row_count < 2:
             return None
         return chain
+
+
+def chain_in(func: tirx.PrimFunc, target: Target) -> RowChain | None:
+    """The chain of rows that an unscheduled kernel is for `RowChains`; None if it is none."""
+    return RowChains().ask(func, target, lambda kernel, _: RowChains.chain(kernel))
 
 
 @dataclass(frozen=True)

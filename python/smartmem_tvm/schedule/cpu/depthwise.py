@@ -29,7 +29,7 @@ from tvm import tirx
 
 from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
-from ..core.decisions import decide
+from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, power_of_two, scratch, store
 from .lone_window import LoneWindow, lone_window_of
@@ -74,12 +74,19 @@ class DepthwiseChoice:
 class Depthwise(CpuRule):
     """The rule for windows that slide over each channel by itself."""
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is no such window."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+        """How the window slides, or None if the kernel is no such window."""
         window = lone_window_of(kernel)
-        if window is None or (window.group is not None and window.group.size > params.lanes):
-            return None  # of many channels a group a product makes more
-        return _Emitter(window, params).kernel()
+        if window is None:
+            return declined("no window that slides over each channel by itself")
+        if window.group is not None and window.group.size > params.lanes:
+            size, lanes = window.group.size, params.lanes
+            return declined(f"{size} channels in a group, and a vector has {lanes} lanes: a product makes more of them")
+        return _Emitter(window, params)
+
+    def emit(self, plan: _Emitter) -> tirx.Stmt:
+        """The whole nest."""
+        return plan.kernel()
 
 
 class _Emitter:

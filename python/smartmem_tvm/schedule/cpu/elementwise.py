@@ -10,7 +10,7 @@ from tvm import tirx
 from ...ir.blends import branches
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
-from ..core.decisions import decide
+from ..core.decisions import decide, declined
 from ..core.expressions import Walk, accesses_of, fusable_suffix, lie_side_by_side, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, fresh, index, scratch, split_work, store
 from ..core.pieces import pieces
@@ -22,6 +22,9 @@ from .transposed_tile import turn
 # Vectors below which a line is written as them: LLVM would unroll a loop of so few elements, and then take those of
 # many lines for a vector, gathered and scattered.
 _SHORT = 4
+
+
+_Plan = tuple[list[Stage], CpuParams]
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,19 @@ class Elementwise(CpuRule):
     included); the rest is cut into equal shares for the threads.
     """
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it reduces or has several stages."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> _Plan | None:
+        """The passes over the results, or None if the kernel reduces or has several stages."""
         stage = kernel.stages[0]
-        if len(kernel.stages) > 1 or stage.reduction or not isinstance(stage.body, tirx.BufferStore):
-            return None
-        return block(*(self._pass(piece.last, params) for piece in pieces(kernel)))
+        if len(kernel.stages) > 1:
+            return declined(f"{len(kernel.stages)} stages that do not fold into one")
+        if stage.reduction or not isinstance(stage.body, tirx.BufferStore):
+            return declined("it reduces")
+        return [piece.last for piece in pieces(kernel)], params
+
+    def emit(self, plan: _Plan) -> tirx.Stmt:
+        """One pass after the other; the tasks of each are decided as it is written."""
+        stages, params = plan
+        return block(*(self._pass(stage, params) for stage in stages))
 
     @staticmethod
     def _pass(stage: Stage, params: CpuParams) -> tirx.Stmt:

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ...ir.kernel import Kernel, substitute
+from ...ir.kernel import Kernel, Stage, substitute
+from ..core.decisions import declined
 from ..core.expressions import split_index
 from ..core.nest import Scope, block
 from .params import CpuParams
 from .rule import CpuRule
+
+_Plan = tuple[Stage, CpuParams]
 
 
 class Fallback(CpuRule):
@@ -17,11 +20,15 @@ class Fallback(CpuRule):
 
     catch_all = True
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it has several stages."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> _Plan | None:
+        """The stage of the kernel, or None if it has several."""
         if len(kernel.stages) != 1:
-            return None
-        (stage,) = kernel.stages
+            return declined(f"{len(kernel.stages)} stages that do not fold into one")
+        return kernel.stages[0], params
+
+    def emit(self, plan: _Plan) -> tirx.Stmt:
+        """The loops of a stage in their order, the outer ones shared by the threads."""
+        stage, params = plan
         scope, points, work = Scope(), 1, 1
         for var in stage.spatial:
             points *= stage.extents[var]

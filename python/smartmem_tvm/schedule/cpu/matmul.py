@@ -33,7 +33,7 @@ from tvm import tirx
 from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
 from ..core.contraction import contraction_of
-from ..core.decisions import decide, given_value
+from ..core.decisions import decide, declined, given_value, priced
 from ..core.expressions import chooses_along, intervals, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
@@ -52,10 +52,9 @@ _SMALL_FINISH = 12  # nodes: an epilogue up to this size is done on the register
 class Matmul(CpuRule):
     """The rule for contractions that have rows and columns."""
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is no contraction."""
-        plan = self.plan(kernel, params)
-        return None if plan is None else MatmulEmitter(plan).kernel()
+    def emit(self, plan: MatmulPlan) -> tirx.Stmt:
+        """The whole nest."""
+        return MatmulEmitter(plan).kernel()
 
     @staticmethod
     def plan(kernel: Kernel, params: CpuParams, constants: Sequence = ()) -> MatmulPlan | None:
@@ -68,17 +67,22 @@ class Matmul(CpuRule):
         """
         reduction = reduction_of(kernel)
         contraction = contraction_of(reduction) if reduction is not None else None
-        if contraction is None or not (contraction.rows or contraction.columns):
-            return None
+        if contraction is None:
+            return declined("no sum of products of two operands" if reduction else "not one reduction")
+        if not (contraction.rows or contraction.columns):
+            return declined("its results share no operand: there are neither rows nor columns")
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
         given = given_value("matmul", "swapped")
         best = ways[given] if given is not None else min(ways, key=MatmulPlan.working)
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         vector = not (contraction.rows and contraction.columns)
         if vector and given is None and (best.left_packed or best.right_packed):
-            return None  # of a vector's product with a matrix each element of the matrix is read once
+            return declined("a vector times a matrix, each element of which is read once, and would be copied first")
         choice = decide("matmul", best.choice(best is ways[1]), **facts)
-        return GivenPlan(ways[choice.swapped], choice)
+        plan = GivenPlan(ways[choice.swapped], choice)
+        own = ways[choice.swapped]
+        priced(lambda: (own if choice == own.choice(choice.swapped) else plan).price)
+        return plan
 
 
 def loop_orders(kernel: Kernel) -> tuple[dict[str, int], ...]:

@@ -16,6 +16,7 @@ from ...ir.walk import loads
 from ..core.expressions import Walk, choices, chooses_along, contiguous_run, fused_index, intervals, uses
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
+from ..core.plan import Price
 from .chunks import Chunks
 from .matmul_tasks import SURE, Division, Tasks
 from .params import CpuParams
@@ -409,6 +410,19 @@ class MatmulPlan(FusedContraction):
         multiplying = self.depth * step
         done = self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
         return done * max(1.0, self.tasks.idle / SURE)
+
+    @property
+    def price(self) -> Price:
+        """The same by its terms, in cycles of all threads together."""
+        step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
+        terms = {
+            "multiply-adds": self.batch * self.depth * step,
+            "left operand across cache lines": self.batch * self._stepping(),
+            "copies and stores": self._copying(),
+            "weights from memory": self._waiting(),
+        }
+        total = self.working()
+        return Price(total, {**terms, "threads that wait": total - sum(terms.values())})
 
     def _waiting(self) -> float:
         """Cycles that a product waits for weights that it does not read in panels."""

@@ -16,6 +16,7 @@ from ...ir.walk import loads
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
 from ..core.nest import fresh
+from ..core.plan import Price
 from ..core.reduction import Reduction, reduction_of
 from .chunks import Chunks
 from .matmul_plan import MatmulPlan
@@ -195,6 +196,14 @@ class RoundedPlan(MatmulPlan):
     def cycles(self) -> float:
         """Estimated cycles of all of it."""
         return _START + self.batch * self.cycles_of(self.rows, self.columns)
+
+    @property
+    def price(self) -> Price:
+        """The same by its terms."""
+        tiles = self.image.tiles_of(self.columns) if self.image is not None else -(-self.columns // SIDE)
+        products = self.batch * -(-self.rows // SIDE) * tiles * self.steps * _TILE_CYCLES
+        terms = {"asking for the tile unit": _START, "products of tiles": products}
+        return Price(self.cycles, {**terms, "copies of operands": self.cycles - products - _START})
 
     def cycles_of(self, rows: int, columns: int) -> float:
         """Estimated cycles of a chunk of results: products, and copies of what does not lie in tiles."""

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from tvm import tirx
 
 from ...ir.kernel import Kernel, substitute
+from ..core.decisions import declined, priced
 from ..core.nest import allocate, block, index, scratch, store
 from . import tile_unit
 from .chunks import Chunks, in_last_chunk, of_chunk
@@ -35,10 +36,19 @@ from .tile_unit import DEPTH, SIDE
 class RoundedProduct(CpuRule):
     """The rule for contractions of numbers rounded to bfloat16."""
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is no such contraction, or the processor has no tiles."""
-        plan = RoundedPlan.of(kernel, params) if params.tiles else None
-        return None if plan is None else _Emitter(plan).kernel()
+    def plan(self, kernel: Kernel, params: CpuParams) -> RoundedPlan | None:
+        """How the kernel is multiplied, or None if it is no such contraction, or the processor has no tiles."""
+        if not params.tiles:
+            return declined("the processor has no tile unit (AMX)")
+        plan = RoundedPlan.of(kernel, params)
+        if plan is None:
+            return declined("it multiplies no two numbers rounded to bfloat16")
+        priced(lambda: plan.price)
+        return plan
+
+    def emit(self, plan: RoundedPlan) -> tirx.Stmt:
+        """The whole nest."""
+        return _Emitter(plan).kernel()
 
 
 class _Emitter(MatmulEmitter):

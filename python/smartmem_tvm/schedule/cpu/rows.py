@@ -19,7 +19,7 @@ from ...ir.blends import branches
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.contraction import contraction_of
-from ..core.decisions import decide
+from ..core.decisions import decide, declined
 from ..core.expressions import (
     Walk,
     accesses_of,
@@ -63,13 +63,21 @@ class RowsChoice:
 class Rows(CpuRule):
     """The rule for kernels whose stages share their outer iterators and reduce within a row."""
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if its stages do not share a row."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> list[_Emitter] | None:
+        """How the rows of each piece are worked on, or None if the kernel's stages do not share a row."""
         space = row_space_of(kernel)
-        if space is None or not any(stage.reduction for stage in space.kernel.stages) or _holds_matmuls(kernel):
-            return None
+        if space is None:
+            return declined("its stages share no outer iterators")
+        if not any(stage.reduction for stage in space.kernel.stages):
+            return declined("no stage reduces")
+        if _holds_matmuls(kernel):
+            return declined("a matmul is one of several reductions: tiles of its own make up for storing its result")
         spaces = [row_space_of(piece) for piece in pieces(space.kernel)]
-        return block(*(_Emitter(gather_rows(each), params).kernel() for each in spaces))
+        return [_Emitter(gather_rows(each), params) for each in spaces]
+
+    def emit(self, plan: list[_Emitter]) -> tirx.Stmt:
+        """One nest after the other."""
+        return block(*(each.kernel() for each in plan))
 
 
 def _holds_matmuls(kernel: Kernel) -> bool:

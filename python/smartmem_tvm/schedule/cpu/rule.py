@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
-from tvm import tirx
+from collections.abc import Callable
+from typing import ClassVar
+
 from tvm.target import Target
 
 from ...ir.kernel import Kernel
 from ...target import is_cpu
 from ..core.fold_policies import costly_once_and_plain_sums, folded
-from ..core.rule import NestRule
+from ..core.rule import Answer, NestRule
 from .own_sums import own_sums_inverted
 from .params import CpuParams
 
 
 class CpuRule(NestRule):
     """A rule for ``llvm`` targets."""
+
+    needs: ClassVar[str] = "a CPU"
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target is a CPU."""
@@ -25,9 +29,11 @@ class CpuRule(NestRule):
         """Tile sizes and thresholds of a CPU."""
         return CpuParams.of(target)
 
-    def nest(self, kernel: Kernel, target: Target, prepared: bool = False) -> tirx.Stmt | None:
-        """The loop nest of a kernel, or None if it is of another family."""
-        return super().nest(own_sums_inverted(kernel), target, prepared)
+    def ask_kernel(
+        self, kernel: Kernel, params: Callable, question: Callable[[Kernel, object], Answer], prepared: bool = False
+    ) -> Answer | None:
+        """Ask something of a kernel as the rule sees it."""
+        return super().ask_kernel(own_sums_inverted(kernel), params, question, prepared)
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with element-wise stages folded into their readers."""

@@ -26,9 +26,10 @@ from tvm import tirx
 
 from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
-from ..core.decisions import decide
+from ..core.decisions import decide, declined, priced
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
+from ..core.plan import Price
 from .accumulators import Accumulators
 from .params import CpuParams
 from .rule import CpuRule
@@ -73,10 +74,18 @@ class SlideChoice:
 class Slide(CpuRule):
     """The rule for convolutions with few channels in a group."""
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is no such convolution."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+        """How the window slides, or None if the kernel is no such convolution."""
         found = convolution_of(kernel)
-        return None if found is None else _Emitter(found, params).kernel()
+        if found is None:
+            return declined("no convolution whose groups have so few channels that packing does not pay")
+        plan = _Emitter(found, params)
+        priced(plan.price)
+        return plan
+
+    def emit(self, plan: _Emitter) -> tirx.Stmt:
+        """The whole nest."""
+        return plan.kernel()
 
 
 class _Emitter:
@@ -108,16 +117,30 @@ class _Emitter:
 
     def _cycles(self, lines: int) -> float:
         """Estimated cycles of all lines, so many at a time: products, and copies of what they look at."""
+        multiplying, sums, copies, far = self._terms(lines)
+        return self.lines // lines * ((multiplying + sums + copies) * (1 + far))
+
+    def _terms(self, lines: int) -> tuple[float, float, float, float]:
+        """Cycles of so many lines: products, storing sums, copies; and times as long a copy that is not near takes."""
         p, places = self.params, self._places(lines)
         depth = self.contraction.extent(self.contraction.depth)
         tile = best_tile(self.rows, places, p)
-        work = depth * total_cycles(tile, self.rows, places, p) + self.rows * places / p.lanes * _SUM
-        if self.picture is not None:
-            band = self._band(lines)
-            copied = band.pictures * band.places
-            work += copied * (_COPY / p.lanes if band.phases == 1 else _DEAL)
-            work *= 1 + _FAR * (copied * _FLOAT_BYTES > p.panel_bytes)
-        return self.lines // lines * work
+        work = depth * total_cycles(tile, self.rows, places, p), self.rows * places / p.lanes * _SUM
+        if self.picture is None:
+            return *work, 0.0, 0.0
+        band = self._band(lines)
+        copied = band.pictures * band.places
+        copies = copied * (_COPY / p.lanes if band.phases == 1 else _DEAL)
+        return *work, copies, _FAR * (copied * _FLOAT_BYTES > p.panel_bytes)
+
+    def price(self) -> Price:
+        """What the bands that were chosen take, of all groups and images, in cycles of all threads together."""
+        lines = self.choice.lines
+        times = prod(self.extents[v] for v in self.outer) * (self.lines // lines)
+        *terms, far = self._terms(lines)
+        terms.append(sum(terms) * far)
+        names = "multiply-adds", "sums", "copies of the picture", "copies that are not near"
+        return Price(times * sum(terms), {name: times * each for name, each in zip(names, terms, strict=True)})
 
     def _fits(self, choice: SlideChoice) -> bool:
         return self.lines % choice.lines == 0 and choice.height <= self.rows

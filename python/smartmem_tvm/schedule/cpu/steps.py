@@ -13,6 +13,7 @@ from ..._tvm import mapped
 from ...ir.kernel import substitute
 from ...ir.walk import collect, contains
 from ...target import is_cpu
+from ..core.decisions import declined
 from ..core.expressions import largest_divisor, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_type, scratch
 from ..core.rule import Rule, Written
@@ -38,10 +39,14 @@ class Steps(Rule):
     def __init__(self, params: CpuParams | None = None):
         self.params = params
 
+    def runs_on(self, target: Target) -> bool:
+        """Whether the target is a CPU."""
+        return is_cpu(target)
+
     def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
         """Schedule `func`, or None if the target is no CPU or the kernel has no steps."""
-        if not is_cpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
-            return None
+        if not self.runs_on(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
+            return declined("no loop whose steps wait for each other")
         params = self.params or CpuParams.of(target)
         return nest_by_nest(func, lambda nest: _shared(nest, params))
 

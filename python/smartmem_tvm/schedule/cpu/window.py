@@ -23,7 +23,7 @@ from tvm import tirx
 from ...ir.blends import branches
 from ...ir.kernel import Kernel, substitute
 from ...ir.walk import loads
-from ..core.decisions import decide
+from ..core.decisions import decide, declined
 from ..core.expressions import Walk, memory_order, split_index, uses
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
 from ..core.reduction import Reduction, reduction_of
@@ -64,12 +64,18 @@ class WindowChoice:
 class Window(CpuRule):
     """The rule for any single reduction; its operands are contiguous along the output's fastest axis."""
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is not one reduction with an epilogue in place."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+        """How the reduction is tiled, or None if the kernel is not one reduction with an epilogue in place."""
         reduction = reduction_of(kernel)
-        if reduction is None or _runs_along_rows(reduction):
-            return None
-        return _Emitter(reduction, params).kernel()
+        if reduction is None:
+            return declined("not one reduction with an epilogue in place")
+        if _runs_along_rows(reduction):
+            return declined("an operand lies along the terms of the sum, and none along the results")
+        return _Emitter(reduction, params)
+
+    def emit(self, plan: _Emitter) -> tirx.Stmt:
+        """The whole nest."""
+        return plan.kernel()
 
 
 def _runs_along_rows(reduction: Reduction) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,7 +13,7 @@ from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.texels import is_texture, writes_texels
 from ...ir.vectorized import accesses_to_booleans
 from ...planner.texture_form import TEXEL
-from ..core.decisions import decide
+from ..core.decisions import decide, declined
 from ..core.expressions import Walk, accesses_of, has_select, memory_order, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
 from .launch import GpuParams, GpuRule, launch
@@ -31,14 +32,19 @@ class ElementwiseTile:
     each: int
 
 
+_Plan = tuple[Stage, Sequence, ElementwiseTile]
+
+
 class GpuElementwise(GpuRule):
     """The rule for kernels of one stage that does not reduce."""
 
-    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it reduces or has several stages."""
+    def plan(self, kernel: Kernel, params: GpuParams) -> _Plan | None:
+        """The stage, the order of its elements, and the tile; None if the kernel reduces or has several stages."""
         stage = kernel.stages[0]
-        if len(kernel.stages) > 1 or stage.reduction or not isinstance(stage.body, tirx.BufferStore):
-            return None
+        if len(kernel.stages) > 1:
+            return declined(f"{len(kernel.stages)} stages that do not fold into one")
+        if stage.reduction or not isinstance(stage.body, tirx.BufferStore):
+            return declined("it reduces")
         order = memory_order(stage.spatial, stage.extents, stage.body.buffer, stage.body.indices)
         total = prod(stage.extents.values())
         vector = TEXEL if writes_texels(kernel) else _vector(stage, order, total, params)
@@ -47,8 +53,13 @@ class GpuElementwise(GpuRule):
         threads = min(params.elementwise_group, most, -(-units // WARP) * WARP)
         each = max(1, min(_MOST_EACH // vector, units // params.busy_threads))
         facts = {"total": total, "vector": vector, "threads": most, "texels": writes_texels(kernel)}
-        tile = decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
-        return _nest(stage, order, -(-total // tile.vector), tile.vector, tile.threads, tile.each)
+        return stage, order, decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
+
+    def emit(self, plan: _Plan) -> tirx.Stmt:
+        """The whole nest."""
+        stage, order, tile = plan
+        units = -(-prod(stage.extents.values()) // tile.vector)
+        return _nest(stage, order, units, tile.vector, tile.threads, tile.each)
 
 
 def _vector(stage: Stage, order: list, total: int, params: GpuParams) -> int:

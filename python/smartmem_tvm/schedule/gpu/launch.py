@@ -65,6 +65,7 @@ class GpuRule(NestRule):
         Of its parameters, made by ``of`` from the limits of a target.
     """
 
+    needs: ClassVar[str] = "a GPU"
     sizes: ClassVar[type] = GpuParams
 
     def runs_on(self, target: Target) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from ...core.plan import Price
 from ..params import CpuParams
 from .plan import AT_ONCE, FLOAT_BYTES, WinogradPlan
 from .shape import Windows
@@ -32,6 +33,17 @@ def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
 
 def cycles(plan: WinogradPlan) -> float:
     """Cycles until a convolution is done by transformed tiles."""
+    products, transforms, weights = _terms(plan)
+    return products + transforms + weights
+
+
+def price(plan: WinogradPlan) -> Price:
+    """The same by what they are spent on, in cycles of the core that is done last."""
+    names = "products at all points", "transforms and copies", "weights from memory"
+    return Price(cycles(plan), dict(zip(names, _terms(plan), strict=True)))
+
+
+def _terms(plan: WinogradPlan) -> tuple[float, float, float]:
     blocks = plan.pictures * plan.blocks
     product = plan.division.cycles * plan.params.lanes / AT_ONCE
     strips, lines = plan.rows * plan.strips, plan.rows * plan.result
@@ -40,7 +52,7 @@ def cycles(plan: WinogradPlan) -> float:
     into = plan.channels * (strips * each + (lines + 2) * (plan.sizes[1] + 2) * copy)
     back = plan.filters * (strips * each + lines * plan.sizes[1] * copy)
     weights = plan.points * plan.channels * plan.panels * plan.panel * plan.windows.extent(plan.windows.groups)
-    return product + blocks * (into + back) * plan.division.share + _fetch(weights, plan.params)
+    return product, blocks * (into + back) * plan.division.share, _fetch(weights, plan.params)
 
 
 def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:

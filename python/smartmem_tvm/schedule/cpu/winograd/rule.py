@@ -9,10 +9,12 @@ import numpy as np
 from tvm import tirx
 
 from ....ir.kernel import Kernel
+from ...core.decisions import declined, priced
 from ...core.nest import index
 from ..params import CpuParams
 from ..rule import CpuRule
 from .channel_nest import ChannelNest
+from .cost import price
 from .nest import WinogradNest
 from .plan import WinogradPlan
 from .shape import Windows, windows_in
@@ -31,31 +33,37 @@ class Winograd(CpuRule):
 
     Attributes
     ----------
-    plan : WinogradPlan or None
+    taken : WinogradPlan or None
         Of the convolution that was found.
     weights : buffer or None
-        What the schedule reads in the place of ``plan.windows.weights``.
+        What the schedule reads in the place of ``taken.windows.weights``.
     """
 
     def __init__(self, constants: Collection, choose: Callable[[Windows, CpuParams], WinogradPlan | None], params=None):
         super().__init__(params)
         self.constants, self.choose = list(constants), choose
-        self.plan: WinogradPlan | None = None
+        self.taken: WinogradPlan | None = None
         self.weights = None
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is no such convolution or is left as it is."""
+    def plan(self, kernel: Kernel, params: CpuParams) -> WinogradPlan | None:
+        """How the convolution is run, or None if the kernel is no such convolution or is left as it is."""
         windows = windows_in(kernel)
-        if self.plan is not None or windows is None or not any(windows.weights.same_as(c) for c in self.constants):
-            return None
+        if self.taken is not None or windows is None:
+            return declined("no 3 x 3 convolution of stride 1")
+        if not any(windows.weights.same_as(c) for c in self.constants):
+            return declined("its weights are computed")
         if windows.innermost and not windows.makes_vectors(params.lanes):
-            return None
+            return declined("its channels fill no vectors")
         plan = self.choose(windows, params)
-        if plan is None:
-            return None
-        self.plan, shape = plan, _shape(plan)
-        self.weights = tirx.decl_buffer([index(n) for n in shape], "float32", windows.weights.name)
-        nest = ChannelNest if windows.innermost else WinogradNest
+        if plan is not None:
+            priced(lambda: price(plan))
+        return plan
+
+    def emit(self, plan: WinogradPlan) -> tirx.Stmt:
+        """The whole nest."""
+        self.taken = plan
+        self.weights = tirx.decl_buffer([index(n) for n in _shape(plan)], "float32", plan.windows.weights.name)
+        nest = ChannelNest if plan.windows.innermost else WinogradNest
         return nest(plan, self.weights).kernel()
 
 

@@ -21,7 +21,7 @@ from tvm.target import Target
 from ....analysis.row_chain import RowChain, row_chain_of
 from ....ir.kernel import Kernel, Opaque
 from ....target import Limits
-from ...core.decisions import decide
+from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope, allocate, block, index
 from ..launch import GpuRule, launch
 from ..matmul.tile import GRAPH_LAUNCH, GpuMatmulParams, best_gpu_tile
@@ -30,7 +30,9 @@ from ..occupancy import FLOAT_BYTES
 from .block import RowBlock
 from .plan import ChainPlan
 from .product import BlockProduct
-from .tile import ChainTile, GpuChainParams, best_chain_tile, cycles, shared_bytes, work_size
+from .tile import ChainTile, GpuChainParams, best_chain_tile, cycles, price, shared_bytes, work_size
+
+_Plan = tuple[ChainPlan, ChainTile, Limits]
 
 
 class GpuRowChains(GpuRule):
@@ -54,22 +56,29 @@ class GpuRowChains(GpuRule):
         """Every stage as it is: what is folded into a statistic would be computed twice."""
         return kernel
 
-    def lower(self, kernel: Kernel, params: GpuChainParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if it is no chain of rows, or one too long for a group of threads."""
+    def plan(self, kernel: Kernel, params: GpuChainParams) -> _Plan | None:
+        """How the rows are tiled, or None if the kernel is no chain of rows, or one too long for a group of threads."""
         if sum(bool(stage.reduction) for stage in kernel.stages) < 2 or len(kernel.outputs) != 1:
-            return None
+            return declined("fewer than two reductions, or several results")
         try:
             plan = ChainPlan(row_chain_of(kernel))
-        except Opaque:
-            return None
-        if self.tile is None and _objection(plan, params):
-            return None
+        except Opaque as reason:
+            return declined(str(reason))
+        objection = _objection(plan, params) if self.tile is None else ""
+        if objection:
+            return declined(objection)
         tile = self.tile or best_chain_tile(plan.shape, params)
 
         def fits(other: ChainTile) -> bool:
             return shared_bytes(plan.shape, other) <= params.limits.shared_bytes
 
-        return _kernel(plan, decide("gpu_row_chain", tile, fits, **_facts(plan, params)), params.limits)
+        decided = decide("gpu_row_chain", tile, fits, **_facts(plan, params))
+        priced(lambda: price(plan.shape, decided, params))
+        return plan, decided, params.limits
+
+    def emit(self, plan: _Plan) -> tirx.Stmt:
+        """The whole nest."""
+        return _kernel(*plan)
 
 
 def _facts(plan: ChainPlan, params: GpuChainParams) -> dict[str, int]:

@@ -29,14 +29,16 @@ from ....ir.kernel import Kernel, Opaque
 from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....target import is_cuda
-from ...core.decisions import decide
+from ...core.decisions import decide, declined, priced
 from ..launch import GpuRule
 from ..matrix.instructions import HALF
 from ..matrix.staged_operand import goes_by_itself
 from .group_block import GroupAttentionThread
 from .matrix_block import AttentionThread
-from .matrix_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits
+from .matrix_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits, price
 from .softmax import SoftmaxAttention
+
+_Plan = tuple[SoftmaxAttention, AttentionShape, AttentionTile]
 
 
 class GpuMatrixAttention(GpuRule):
@@ -54,6 +56,8 @@ class GpuMatrixAttention(GpuRule):
         super().__init__(params)
         self.tile = tile
 
+    needs = "an NVIDIA GPU of compute capability 8.0 or more"
+
     def runs_on(self, target) -> bool:
         """Whether the target is an NVIDIA GPU of compute capability 8.0 or more."""
         return is_cuda(target) and AttentionParams.of(target) is not None
@@ -66,22 +70,30 @@ class GpuMatrixAttention(GpuRule):
         """Every stage as it is: this is how an attention is recognised."""
         return kernel
 
-    def lower(self, kernel: Kernel, params: AttentionParams) -> tirx.Stmt | None:
-        """The nest of a kernel, or None if it is no attention of 16 bits, or one that other rules are better at."""
+    def plan(self, kernel: Kernel, params: AttentionParams) -> _Plan | None:
+        """How a kernel is tiled, or None if it is no attention of 16 bits, or one that other rules are better at."""
         if len(kernel.outputs) != 1 or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
-            return None
+            return declined("several results, or textures")
         try:
             attention = SoftmaxAttention(row_chain_of(kernel))
-        except Opaque:
-            return None
-        if attention.element is None or _objection(attention, params):
-            return None
+        except Opaque as reason:
+            return declined(str(reason))
+        if attention.element is None:
+            return declined("its numbers are no halves or bfloat16")
+        objection = _objection(attention, params)
+        if objection:
+            return declined(objection)
         shape = _shape(attention)
         tile = self.tile or best_attention_tile(shape, params)
         facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)} | {"groups": int(params.groups)}
         decided = decide("gpu_matrix_attention", tile, lambda other: fits(other, shape, params), **facts)
-        thread = GroupAttentionThread if decided.group else AttentionThread
-        return thread(attention, shape, decided).kernel()
+        priced(lambda: price(decided, shape, params))
+        return attention, shape, decided
+
+    def emit(self, plan: _Plan) -> tirx.Stmt:
+        """The whole nest."""
+        thread = GroupAttentionThread if plan[2].group else AttentionThread
+        return thread(*plan).kernel()
 
 
 def takes(chain: RowChain, params: AttentionParams, shortened: bool) -> bool:

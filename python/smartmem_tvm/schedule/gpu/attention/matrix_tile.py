@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import tvm
 
 from ....target import Limits
+from ...core.plan import Price
 from ..matrix import instructions as ptx
 from ..matrix.tile import MatrixParams
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
@@ -226,10 +228,56 @@ def fits(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) ->
     return whole and ahead and small and shape.values(tile) + ADDRESSES <= params.limits.registers
 
 
+class _Times(NamedTuple):
+    """Cycles of an attention.
+
+    Attributes
+    ----------
+    begin, groups : float
+        Until the first block begins, and of groups after others.
+    alone, busy, cache : float
+        Of a block of keys: what a warp takes by itself, what the units of a processor take, and what all groups load
+        from the last cache. The longest of the three counts.
+    blocks : float
+        Blocks of keys, times as long as each takes where only one is on its way.
+    """
+
+    begin: float
+    groups: float
+    alone: float
+    busy: float
+    cache: float
+    blocks: int
+    near: float = 1.0
+
+    @property
+    def cycles(self) -> float:
+        """Until all is done."""
+        return self.begin + self.groups + self.blocks * max(self.alone, self.busy, self.cache) * self.near
+
+
 def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
     """Estimated time of an attention."""
+    return _times(tile, shape, params).cycles
+
+
+def price(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> Price:
+    """`cycles` by what they are spent on."""
+    times = _times(tile, shape, params)
+    blocks = times.blocks * times.near
+    terms = {
+        "until the first block begins": times.begin,
+        "groups after groups": times.groups,
+        "a warp alone": blocks * times.alone,
+        "instructions, softmax and copies": blocks * times.busy,
+        "keys and values from the last cache": blocks * times.cache,
+    }
+    return Price(times.cycles, terms, "sum, in which of the last three the longest counts")
+
+
+def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
     if tile.group:
-        return _cycles_together(tile, shape, params)
+        return _times_together(tile, shape, params)
     groups, blocks = shape.groups(tile), shape.blocks(tile)
     sides = tile.keys * (shape.deep + shape.wide)  # numbers of a block of keys and values
     instructions, fragments = sides / (ptx.COLUMNS * TERMS), sides / (ptx.ROWS * TERMS)
@@ -241,15 +289,15 @@ def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
     registers = shape.values(tile) + ADDRESSES
     at_once = params.processor.resident(tile.threads, shape.shared_bytes(tile) + 1024, registers)
     waves = -(-mine // max(1, min(mine, at_once)))
-    work = max(
+    work = (
         waves * (alone + copies / tile.warps),
         -(-mine * tile.warps // 4) * busy + mine * copies / 4,
         groups * sides * _HALF / (params.cache_bytes_per_cycle * params.limits.processors),
     )
-    return params.begin + waves * params.group + blocks * work
+    return _Times(params.begin, waves * params.group, *work, blocks)
 
 
-def _cycles_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
+def _times_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
     """The same where instructions run by themselves: softmax of a group goes on beside products of other groups."""
     own = params.together
     groups, sides = shape.groups(tile), tile.keys * (shape.deep + shape.wide)
@@ -264,13 +312,13 @@ def _cycles_together(tile: AttentionTile, shape: AttentionShape, params: Attenti
     at_once = max(1, min(mine, processor.resident(tile.threads, shape.shared_bytes(tile) + 1024, registers)))
     waves, warps = -(-mine // at_once), -(-mine * tile.warps // 4)
     less, more = sorted((warps * products * own.instruction, warps * softmax))
-    work = max(
+    work = (
         waves * (own.block + products * own.latency + softmax + copies / tile.warps),
         more + less / at_once + mine * copies / 4,
         groups * sides * _HALF / (params.cache_bytes_per_cycle * params.limits.processors),
     )
     near = own.near if tile.stages == 3 else 1.0
-    return own.begin + waves * params.group + shape.blocks(tile) * work * near
+    return _Times(own.begin, waves * params.group, *work, shape.blocks(tile), near)
 
 
 @cache

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import product
 
 from ....target import Limits
+from ...core.plan import Price
 from ..occupancy import ADDRESSES, FLOAT_BYTES, VECTOR, WARP, Processor, register_tile
 
 _LIMITS, _PROCESSOR = Limits(), Processor()
@@ -238,14 +239,26 @@ def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: Gpu
 
 def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
     """Estimated time of a chain: what its busiest processor computes and waits for."""
+    busy, waiting = _busy_and_waiting(shape, tile, params)
+    return max(busy, waiting) + params.overlap * min(busy, waiting) + params.launch
+
+
+def price(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Price:
+    """`cycles` by what they are spent on."""
+    busy, waiting = _busy_and_waiting(shape, tile, params)
+    terms = {"products and rows": busy, "what a group waits for": waiting, "launch": params.launch}
+    how = f"the longer of the first two, {params.overlap} of the shorter, and the launch"
+    return Price(cycles(shape, tile, params), terms, how)
+
+
+def _busy_and_waiting(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
     groups = shape.batch * -(-shape.rows // tile.rows)
     mine = -(-groups // params.limits.processors)
     each = [_product_cycles(n, shape, tile, params) for n in range(len(tile.products))]
     busy = mine * (sum(b for b, _ in each) + 12 * tile.rows * shape.longest / params.processor.lanes)
     at_once = max(1, min(mine, _resident(shape, tile, params)))
     through = params.value_latency * -(-shape.longest // tile.row_threads)
-    waiting = -(-mine // at_once) * (sum(a for _, a in each) + through)
-    return max(busy, waiting) + params.overlap * min(busy, waiting) + params.launch
+    return busy, -(-mine // at_once) * (sum(a for _, a in each) + through)
 
 
 def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int:

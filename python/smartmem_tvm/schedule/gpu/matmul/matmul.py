@@ -26,7 +26,7 @@ from tvm import tirx
 from ....ir.kernel import Kernel
 from ....ir.texels import is_texture
 from ....target import Limits
-from ...core.decisions import decide
+from ...core.decisions import decide, declined, priced
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, on_chip, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import GpuRule, launch, registers, shared
@@ -36,7 +36,7 @@ from .group_order import place_of
 from .parts import add_parts
 from .product import MatmulProduct, product_of
 from .shared_tile import Deal, SharedTile
-from .tile import GpuMatmulParams, GpuTile, best_gpu_tile
+from .tile import GpuMatmulParams, GpuTile, best_gpu_tile, price
 
 _ADDING = 128  # threads of a group that adds parts, at most
 _WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory
@@ -59,21 +59,27 @@ class GpuMatmul(GpuRule):
         super().__init__(params)
         self.tile = tile
 
-    def lower(self, kernel: Kernel, params: GpuMatmulParams) -> tirx.Stmt | None:
-        """The nest of a folded kernel, or None if it is no matmul, or no tile is small enough."""
+    def plan(self, kernel: Kernel, params: GpuMatmulParams) -> _Emitter | None:
+        """How a folded kernel is tiled, or None if it is no matmul, or no tile is small enough."""
         product = product_of(kernel)
         if product is None:
-            return None
+            return declined("no sum of products that has rows and columns")
         texels = any(map(is_texture, (*kernel.inputs, *kernel.outputs)))
         params = params.in_texels() if texels else params
         extents = (product.batch, product.rows, product.columns, product.depth)
         tile = self.tile or best_gpu_tile(*extents, params)
         if tile is None:
-            return None
+            return declined("no tile of the candidates is within the limits of the target")
         limits = params.limits
         facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
         facts |= {"threads": limits.work_group, "shared": limits.shared_bytes, "texels": texels}
-        return _Emitter(product, decide("gpu_matmul", tile, **facts), limits).kernel()
+        tile = decide("gpu_matmul", tile, **facts)
+        priced(lambda: price(tile, *extents, params))
+        return _Emitter(product, tile, limits)
+
+    def emit(self, plan: _Emitter) -> tirx.Stmt:
+        """The whole nest."""
+        return plan.kernel()
 
 
 class _Emitter:

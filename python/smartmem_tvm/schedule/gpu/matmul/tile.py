@@ -7,9 +7,11 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 from ....tables.targets import Row
 from ....target import Limits
+from ...core.plan import Price
 from ..occupancy import FLOAT_BYTES, VECTOR, WARP, Processor, WorkGroupTile, fits
 from .group_order import bands, traffic
 
@@ -160,6 +162,60 @@ def cycles(
     memory : float, optional
         The `memory_cycles` of the same product, where they are known.
     """
+    memory = memory_cycles(tile, batch, rows, columns, depth, params) if memory is None else memory
+    return _times(tile, batch, rows, columns, depth, params, memory).cycles
+
+
+def price(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> Price:
+    """`cycles` by what they are spent on."""
+    memory = memory_cycles(tile, batch, rows, columns, depth, params)
+    times = _times(tile, batch, rows, columns, depth, params, memory)
+    terms = {
+        "multiply-adds": times.work * times.multiply,
+        "loads from shared memory": times.work * times.share,
+        "operands from the last cache": times.work * times.fetch,
+        "what a thread waits for": times.waiting,
+        "memory": times.memory,
+        "adding parts": times.adding,
+    }
+    how = (
+        "the first three overlap, and so do what they come to, waiting and memory: the longest counts, and half of the "
+        "second; then parts are added"
+    )
+    return Price(times.cycles, terms, how)
+
+
+class _Times(NamedTuple):
+    """Cycles of the busiest processor.
+
+    Attributes
+    ----------
+    work : float
+        Terms of all its groups, each of which takes `multiply`, `share` and `fetch`.
+    multiply, share, fetch : float
+        Multiply-adds, loads from shared memory, and bringing operands there.
+    waiting, memory, adding : float
+        What threads wait for, what memory takes, and adding parts.
+    """
+
+    work: float
+    multiply: float
+    share: float
+    fetch: float
+    waiting: float
+    memory: float
+    adding: float
+
+    @property
+    def cycles(self) -> float:
+        """Until all is done."""
+        busy = self.work * _overlapping(self.multiply, self.share, self.fetch)
+        return _overlapping(busy, self.waiting, self.memory) + self.adding
+
+
+def _times(
+    tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams, memory: float
+) -> _Times:
     groups = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
     terms = -(-depth // (tile.depth * tile.splits)) * tile.depth
     mine = -(-groups // params.limits.processors)
@@ -169,7 +225,6 @@ def cycles(
     multiply = warps * (tile.thread_rows * tile.thread_columns + vectors + 2) * WARP / params.processor.lanes
     share = warps * vectors * params.shared_cycles
     fetch = FLOAT_BYTES * (tile.rows + tile.columns) / params.processor.bytes_per_cycle
-    busy = mine * terms * _overlapping(multiply, share, fetch)
     results = tile.thread_rows * tile.thread_columns
     alone = terms / tile.slices * results + terms / tile.depth * params.round_latency
     waiting = -(-mine // at_once) * (alone + (tile.slices - 1) * (2 * results + params.round_latency))
@@ -178,8 +233,7 @@ def cycles(
     if tile.splits > 1:
         moved = FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
         adding = params.limits.launch_cycles + moved / (params.processor.bytes_per_cycle * params.limits.processors)
-    memory = memory_cycles(tile, batch, rows, columns, depth, params) if memory is None else memory
-    return _overlapping(busy, waiting, memory) + adding
+    return _Times(mine * terms, multiply, share, fetch, waiting, memory, adding)
 
 
 def _overlapping(*cycles: float) -> float:

@@ -22,7 +22,6 @@ through registers. The epilogue is evaluated where results are stored, in float3
 from __future__ import annotations
 
 import math
-from copy import copy
 from dataclasses import fields, replace
 
 from tvm import tirx
@@ -31,10 +30,9 @@ from tvm.target import Target
 from ....ir.kernel import FACTORS, Kernel
 from ....ir.texels import is_texture
 from ....target import is_cuda
-from ...core.decisions import decide
+from ...core.decisions import decide, declined, priced
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
-from ...core.rule import Written
 from ..launch import GpuRule, launch, registers, when
 from ..matmul.group_order import place_of
 from ..matmul.parts import add_parts
@@ -43,7 +41,7 @@ from ..occupancy import FLOAT_BYTES, VECTOR, WARP
 from . import instructions as ptx
 from .factors import Factors, factors_of
 from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth
-from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits
+from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits, price
 from .widened import widened
 
 LEAST = 8  # rows and columns: of fewer, most of what an instruction computes is thrown away
@@ -52,6 +50,8 @@ _ADDING = 128  # threads of a group that adds parts
 
 class GpuMatrix(GpuRule):
     """The rule for contractions of short numbers on GPUs with matrix instructions."""
+
+    needs = "an NVIDIA GPU of compute capability 8.0 or more"
 
     def __init__(self, params=None, tile: MatrixTile | None = None):
         super().__init__(params)
@@ -65,17 +65,13 @@ class GpuMatrix(GpuRule):
         """What is known of the target."""
         return MatrixParams.of(target)
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
-        """Schedule `func`, or None; its attribute ``smartmem.factors`` says to what factors may be rounded."""
-        given = (func.attrs or {}).get(FACTORS)
-        if given is None or not self.runs_on(target):
-            return super().apply(func, target)
-        rounding = copy(self)
-        rounding.params = replace(self.params or self.params_of(target), rounds_to=str(given))
-        return super(GpuMatrix, rounding).apply(func, target)
+    def params_for(self, func: tirx.PrimFunc, target: Target) -> MatrixParams:
+        """The parameters for a kernel: its attribute ``smartmem.factors`` says to what factors may be rounded."""
+        params, given = super().params_for(func, target), (func.attrs or {}).get(FACTORS)
+        return params if given is None else replace(params, rounds_to=str(given))
 
-    def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
-        """The nest of a folded kernel, or None if it is no product of short numbers, or no tile is worth it."""
+    def plan(self, kernel: Kernel, params: MatrixParams) -> _Emitter | None:
+        """How a folded kernel is tiled, or None if it is no product of short numbers, or no tile is worth it."""
         found = multiplied(kernel, params)
         if found is None:
             return None
@@ -86,11 +82,16 @@ class GpuMatrix(GpuRule):
         shape = Shape(product.batch, product.rows, product.columns, product.depth, *held)
         tile = self.tile or best_matrix_tile(shape, params)
         if tile is None or (tile.group and not params.groups):
-            return None
+            return declined("no tile of the candidates is within the limits of the target")
         facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
         facts |= {"bytes": factors.element.bytes, "groups": int(params.groups)}
         tile = decide("gpu_matrix", tile, lambda other: fits(other, shape, params), **facts)
-        return _Emitter(product, factors, tile).kernel()
+        priced(lambda: price(tile, shape, params))
+        return _Emitter(product, factors, tile)
+
+    def emit(self, plan: _Emitter) -> tirx.Stmt:
+        """The whole nest."""
+        return plan.kernel()
 
 
 def multiplied(kernel: Kernel, params: MatrixParams, least: int = LEAST) -> tuple[FinishedInFloat, Factors] | None:
@@ -102,11 +103,16 @@ def multiplied(kernel: Kernel, params: MatrixParams, least: int = LEAST) -> tupl
         Rows and columns that it has at least.
     """
     product = product_of(kernel)
-    factors = factors_of(product, params.rounds_to) if product is not None else None
-    if factors is None or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
-        return None
-    enough = min(product.rows, product.columns) >= least
-    return (FinishedInFloat(product.contraction), factors) if enough else None
+    if product is None:
+        return declined("no sum of products that has rows and columns")
+    factors = factors_of(product, params.rounds_to)
+    if factors is None:
+        return declined("its factors are no numbers that matrix instructions multiply: float16, bfloat16, tf32")
+    if any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
+        return declined("it reads or writes textures")
+    if min(product.rows, product.columns) < least:
+        return declined(f"{product.rows} rows and {product.columns} columns: below {least} an instruction is empty")
+    return FinishedInFloat(product.contraction), factors
 
 
 class FinishedInFloat(MatmulProduct):

@@ -40,19 +40,4 @@ def multiplied_in(func: tirx.PrimFunc, target: Target, least: int = LEAST) -> tu
     least : int
         See `matrix.multiplied`.
     """
-    look = _Look(least)
-    look.apply(func, target)
-    return next(iter(look.found), None)
-
-
-class _Look(GpuMatrix):
-    """Asks, as the rule does, what is multiplied in a kernel."""
-
-    def __init__(self, least: int):
-        super().__init__()
-        self.least, self.found = least, []  # a list is shared by copies of the rule
-
-    def lower(self, kernel: Kernel, params) -> None:
-        """Schedules nothing."""
-        found = multiplied(kernel, params, self.least)
-        self.found += [found] if found is not None else []
+    return GpuMatrix().ask(func, target, lambda kernel, params: multiplied(kernel, params, least))

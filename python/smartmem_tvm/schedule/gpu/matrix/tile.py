@@ -7,10 +7,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import tvm
 
 from ....target import Limits, cuda_architecture, has_matrix_instructions
+from ...core.plan import Price
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 from . import instructions as ptx
 
@@ -267,8 +269,59 @@ class Shape:
         return tile.depth * (tile.rows * self.left_held + tile.columns * self.right_held)
 
 
+class _Times(NamedTuple):
+    """Cycles of a product.
+
+    Attributes
+    ----------
+    waves, begin : float
+        Groups that a processor takes after others, and until the first product begins.
+    alone, busy, cache : float
+        Stages one after the other, as many at once as a processor has room for; their instructions; what all groups
+        load from the last cache. The longest of the three counts.
+    finish, adding : float
+        Results, and the kernel that adds parts.
+    """
+
+    begin: float
+    waves: float
+    alone: float
+    busy: float
+    cache: float
+    finish: float
+    adding: float
+
+    @property
+    def cycles(self) -> float:
+        """Until all is done."""
+        return self.begin + self.waves + max(self.alone, self.busy, self.cache) + self.finish + self.adding
+
+
 def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
     """Estimated time of a product."""
+    return _times(candidate, shape, params).cycles
+
+
+def price(tile: MatrixTile, shape: Shape, params: MatrixParams) -> Price | None:
+    """`cycles` by what they are spent on; None of a tile that is no candidate, and whose stages were not measured."""
+    whole = replace(tile, splits=1)
+    found = next((each for each in params.candidates if each.tile == whole), None)
+    if found is None:
+        return None
+    times = _times(replace(found, tile=tile), shape, params)
+    terms = {
+        "until the first product begins": times.begin,
+        "groups after groups": times.waves,
+        "stages one after the other": times.alone,
+        "instructions of all stages": times.busy,
+        "operands from the last cache": times.cache,
+        "results": times.finish,
+        "adding parts": times.adding,
+    }
+    return Price(times.cycles, terms, "sum, in which of stages, instructions and operands the longest counts")
+
+
+def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _Times:
     tile, processors = candidate.tile, params.limits.processors
     groups = shape.groups(tile) * tile.splits
     rounds = -(-shape.depth // (tile.depth * tile.splits))
@@ -282,17 +335,14 @@ def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
     at_once = params.processor.resident(tile.threads, shared + 1024, tile.values + ADDRESSES)
     waves = -(-mine // max(1, min(mine, at_once)))
     loaded = groups * rounds * params.element.bytes * (tile.rows + tile.columns) * tile.depth
-    work = max(
-        waves * rounds * alone,
-        mine * rounds * busy,
-        loaded / (params.cache_bytes_per_cycle * processors),
-    )
     finish = params.result * mine * tile.rows * tile.columns * tile.slices / 1000
     adding = 0.0
     if tile.splits > 1:
         moved = 2 * tile.splits * _FLOAT * shape.batch * shape.rows * shape.columns
         adding = params.add + moved / (params.cache_bytes_per_cycle * processors)
-    return params.begin + waves * params.wave + work + finish + adding
+    cached = loaded / (params.cache_bytes_per_cycle * processors)
+    work = waves * rounds * alone, mine * rounds * busy, cached
+    return _Times(params.begin, waves * params.wave, *work, finish, adding)
 
 
 def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:

@@ -12,6 +12,8 @@ No thread relies on another one being in step: what passes between threads passe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from tvm import tirx
@@ -19,7 +21,7 @@ from tvm import tirx
 from ....ir.kernel import Kernel, substitute
 from ....ir.walk import loads
 from ...core.contraction import contraction_of
-from ...core.decisions import attempt, decide
+from ...core.decisions import attempt, decide, declined
 from ...core.expressions import replace_loads
 from ...core.nest import UNROLL, VECTOR, Scope, allocate, block, index, store
 from ...core.reduction import reduction_of
@@ -39,10 +41,18 @@ _DIRECT = 32  # partial results that each thread of a row combines by itself
 class GpuRows(GpuRule):
     """The rule for kernels whose stages share their rows and reduce within a row."""
 
-    def lower(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
-        """Schedule the kernel, or None if its stages share no rows, or a matmul is among them."""
+    def plan(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
+        """The launches, or None if the kernel's stages share no rows, or a matmul is among them."""
         if _holds_matmuls(kernel):
-            return None
+            return declined("it has a matmul, which other rules tile")
+        plan = self._plan(kernel, params)
+        return declined("its stages share no rows, or none reduces") if plan is None else plan
+
+    def emit(self, plan: _Launches) -> tirx.Stmt:
+        """One launch after the other."""
+        return allocate(list(plan.between), block(*(nest() for nest in plan.nests)))
+
+    def _plan(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
         reducing = [stage for stage in kernel.stages if stage.reduction]
         if len(reducing) > 1 and pays_in_pieces(reducing, params.busy_groups):
             ways = (self._piece_by_piece, self._stage_by_stage, self._at_once)
@@ -50,35 +60,39 @@ class GpuRows(GpuRule):
         halves = split_reduction(kernel, params.busy_groups)
         if halves is None:
             return self._at_once(kernel, params)
-        nests = [self._at_once(half, params) for half in halves]
-        return None if None in nests else allocate(list(halves[0].outputs), block(*nests))
+        parts = [self._at_once(half, params) for half in halves]
+        return None if None in parts else _together(parts, halves[0].outputs)
 
-    def _piece_by_piece(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+    def _piece_by_piece(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
         """A launch for each statistic and one for what is left: few rows, each too long for one group."""
         program = program_of(kernel)
         programs = in_pieces(program, 2 * params.busy_groups) if program is not None else None
         if programs is None:
             return None
-        nests = [self._emitted(each, params) for each in programs]
+        parts = [self._planned(each, params) for each in programs]
         outputs = set(kernel.outputs)
-        return allocate([each for p in programs for each in p.outputs if each not in outputs], block(*nests))
+        return _together(parts, [each for p in programs for each in p.outputs if each not in outputs])
 
-    def _stage_by_stage(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+    def _stage_by_stage(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
         """A launch or two for each stage: few rows, each too long for one group."""
         nests, read = [], list(kernel.inputs)
         for stage in kernel.stages:
             part = Kernel(tuple(read), stage.outputs, (stage,))
-            nests.append((self if stage.reduction else GpuElementwise()).lower(part, params))
+            rule = self if stage.reduction else GpuElementwise()
+            plan = rule.plan(part, params)
+            if plan is None:
+                return None
+            nests.append(partial(rule.emit, plan))
             read += stage.outputs
-        return None if None in nests else block(*nests)
+        return _Launches(tuple(nests))
 
-    def _at_once(self, kernel: Kernel, params: GpuParams) -> tirx.Stmt | None:
+    def _at_once(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
         """One nest for the whole kernel, or None."""
         program = program_of(kernel)
-        return None if program is None else self._emitted(program, params)
+        return None if program is None else self._planned(program, params)
 
     @staticmethod
-    def _emitted(program: RowProgram, params: GpuParams) -> tirx.Stmt:
+    def _planned(program: RowProgram, params: GpuParams) -> _Launches:
         whole = collected(program)
         plan = plan_of(whole, params)
         if not fits(whole, plan, params):
@@ -86,7 +100,27 @@ class GpuRows(GpuRule):
             plan = plan_of(whole, params)
         facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
         facts |= {"turned": plan.turned, "threads": params.limits.work_group, "shared": params.limits.shared_bytes}
-        return _Emitter(whole, decide("gpu_rows", plan, **facts)).kernel()
+        return _Launches((_Emitter(whole, decide("gpu_rows", plan, **facts)).kernel,))
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """What is launched one after the other.
+
+    Attributes
+    ----------
+    nests : tuple of callable
+        Make the nest of each.
+    between : tuple of buffer
+        What passes from one to another.
+    """
+
+    nests: tuple[Callable[[], tirx.Stmt], ...]
+    between: tuple = ()
+
+
+def _together(parts: Sequence[_Launches], between: Sequence) -> _Launches:
+    return _Launches(tuple(nest for part in parts for nest in part.nests), tuple(between))
 
 
 def program_of(kernel: Kernel) -> RowProgram | None:

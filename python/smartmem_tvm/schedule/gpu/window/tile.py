@@ -10,6 +10,7 @@ from math import prod
 from ....planner.texture_form import TEXEL
 from ....target import Limits
 from ...core.expressions import largest_divisor
+from ...core.plan import Price
 from ...core.reduction import Reduction
 from ..occupancy import ADDRESSES, VECTOR, WARP, Processor, WorkGroupTile, fits
 from .lines import Lines
@@ -191,6 +192,19 @@ def product_tile(
 
 def _cycles(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> float:
     """Estimated time of the processor with the most groups."""
+    work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
+    return work + waits
+
+
+def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
+    """The same by what it is spent on."""
+    work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
+    return Price(work + waits, {"instructions": work, "waiting for memory and barriers": waits})
+
+
+def _work_and_waits(
+    tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams
+) -> tuple[float, float]:
     groups = -(-batch * -(-rows // tile.rows) * -(-columns // tile.columns) // params.limits.processors)
     warps = tile.threads / WARP
     held = min(groups, max(1, params.processor.resident(tile.threads)))
@@ -200,7 +214,7 @@ def _cycles(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, 
     each += _PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
     work = groups * warps * (steps * tile.depth * each + 4 * results * (tile.slices > 1))
     waits = _WAIT * (steps + (tile.slices > 1)) * groups / held
-    return work / min(_ISSUED, _ALONE * warps * held) + waits
+    return work / min(_ISSUED, _ALONE * warps * held), waits
 
 
 def slide_tile(

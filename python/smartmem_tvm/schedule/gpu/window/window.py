@@ -22,7 +22,7 @@ from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction, contraction_of, split_groups
-from ...core.decisions import decide
+from ...core.decisions import decide, declined, priced
 from ...core.expressions import Walk, largest_divisor, memory_order, uses
 from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
@@ -31,12 +31,21 @@ from .lines import Lines
 from .product import ProductNest
 from .slide import SlideNest
 from .texels import goes_in_texels, terms_in_texels, texel_axes
-from .tile import GpuWindowParams, ProductTile, SlideTile, product_tile, slide_tile, slide_tile_by_lines
+from .tile import (
+    GpuWindowParams,
+    ProductTile,
+    SlideTile,
+    product_price,
+    product_tile,
+    slide_tile,
+    slide_tile_by_lines,
+)
 
 _FEW_TERMS = 64  # of a window that multiplies nothing: pooling
 _TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
 _NEIGHBOURS = 16  # that are read by neighbouring threads: a sector of halves
 _TEXELS_OF_A_THREAD = 4  # along the axis on which a window slides
+_NO_TEXELS = "its results do not go to the texture by whole texels"
 
 
 class WindowRule(GpuRule):
@@ -46,20 +55,25 @@ class WindowRule(GpuRule):
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """The kernel with all its element-wise stages in its one reduction; None where that grows out of proportion."""
-        if sum(bool(stage.reduction) for stage in kernel.stages) != 1:
-            return None
+        reductions = sum(bool(stage.reduction) for stage in kernel.stages)
+        if reductions != 1:
+            return declined(f"{reductions} reductions, not one")
         whole = folded(kernel, in_proportion)
         left = any(s.is_pointwise and not any(s.outputs[0].same_as(o) for o in whole.outputs) for s in whole.stages)
-        return None if left else whole
+        return declined("an element-wise stage in the reduction would grow out of proportion") if left else whole
 
-    def lower(self, kernel: Kernel, params: GpuWindowParams) -> tirx.Stmt | None:
-        """The nest of a folded kernel, or None."""
+    def plan(self, kernel: Kernel, params: GpuWindowParams) -> ProductNest | SlideNest | None:
+        """How a folded kernel is tiled, or None."""
         reduction = reduction_of(kernel)
-        return None if reduction is None else self.slide(reduction, params)
+        return declined("not one reduction") if reduction is None else self.slide(reduction, params)
+
+    def emit(self, plan: ProductNest | SlideNest) -> tirx.Stmt:
+        """The whole nest."""
+        return plan.body()
 
     @abstractmethod
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
-        """The loop nest of a reduction, or None."""
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> ProductNest | SlideNest | None:
+        """How a reduction is tiled, or None."""
 
 
 class WindowProduct(WindowRule):
@@ -75,25 +89,31 @@ class WindowProduct(WindowRule):
         super().__init__(params)
         self.tile = tile
 
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
-        """Schedule a windowed product with enough rows."""
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> ProductNest | None:
+        """How a windowed product with enough rows is tiled."""
         product = contraction_of(terms_in_texels(split_groups(reduction)))
-        if product is None or not product.rows or not product.columns or not has_window(product):
-            return None
+        if product is None or not product.rows or not product.columns:
+            return declined("no sum of products that has rows and columns")
+        if not has_window(product):
+            return declined("no operand is read through a window")
         texel = texel_axes(product.reduction, product.columns)
-        if texel is None or (self.tile is None and product.extent(sharing(product)) < params.product_rows):
-            return None
+        if texel is None:
+            return declined(_NO_TEXELS)
+        shared = product.extent(sharing(product))
+        if self.tile is None and shared < params.product_rows:
+            return declined(f"{shared} rows read the same inputs, fewer than {params.product_rows}: a window slides")
         params = params.in_texels() if texel else params
         rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
         batch, window = product.extent(product.batch), window_size(product)
         tile = self.tile or product_tile(batch, rows, columns, depth, window, params)
         if tile is None:
-            return None
+            return declined("no tile of the candidates is within the limits of the target")
         facts = {"batch": batch, "rows": rows, "columns": columns, "depth": depth, "window": window, **params.facts}
         tile = decide("gpu_window_product", tile, **facts)
         if texel and tile.thread_columns % TEXEL:
-            return None
-        return ProductNest(product, tile, bool(texel), params.limits.half_lanes).body()
+            return declined("a thread would write parts of texels")
+        priced(lambda: product_price(tile, batch, rows, columns, depth, params))
+        return ProductNest(product, tile, bool(texel), params.limits.half_lanes)
 
 
 class WindowSlide(WindowRule):
@@ -109,18 +129,18 @@ class WindowSlide(WindowRule):
         super().__init__(params)
         self.tile = tile
 
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
-        """Schedule a window whose inputs few results share."""
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> SlideNest | None:
+        """How a window whose inputs few results share is tiled."""
         reduction = terms_in_texels(split_groups(reduction))
         order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
         axis, texel = sliding_axis(reduction), texel_axes(reduction, order)
         if axis is None or texel is None:
-            return None
+            return declined("no operand is read through a window" if axis is None else _NO_TEXELS)
         reduction = along_last(reduction, axis)
         product = contraction_of(reduction)
         multiplies = product is not None or (texel and len(factors(reduction.term)) > 1)
         if not multiplies and _terms(reduction) > _FEW_TERMS:
-            return None
+            return declined(f"a sum of {_terms(reduction)} terms that are no products: too long for one thread")
         rows = [v for v in (sharing(product) if product else ()) if v is not axis and v not in texel]
         e = reduction.extents
         together, results = (prod(e[v] for v in vars_) for vars_ in (texel, reduction.spatial))
@@ -140,25 +160,29 @@ class WindowSlide(WindowRule):
             reduction = along_last(reduction, down)
         wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
         sizes = {var: largest_divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
-        return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel).body()
+        return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel)
 
 
 class TexelReduction(WindowRule):
     """The rule for sums, means and maxima that are stored in a texture: a thread for each texel of results."""
 
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> tirx.Stmt | None:
-        """Schedule a reduction that is no matmul, and short enough for one thread."""
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> SlideNest | None:
+        """How a reduction is tiled that is no matmul, and short enough for one thread."""
         reduction = terms_in_texels(split_groups(reduction))
         order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
         texel, product = texel_axes(reduction, order), contraction_of(reduction)
         is_matmul = product is not None and product.rows and product.columns
-        if not texel or is_matmul or _terms(reduction) > _TERMS_OF_A_THREAD:
-            return None
+        if not texel:
+            return declined("its results do not go to a texture by whole texels")
+        if is_matmul:
+            return declined("it is a matmul")
+        if _terms(reduction) > _TERMS_OF_A_THREAD:
+            return declined(f"a sum of {_terms(reduction)} terms: too long for one thread")
         sizes = {v: reduction.extents[v] for v in texel}
         results = prod(reduction.extents[v] for v in reduction.spatial)
         facts = {"results": results, "terms": _terms(reduction), **params.facts}
         tile = decide("gpu_texel_reduction", SlideTile(1, 1, 1, params.taps, params.slide_threads), **facts)
-        return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel).body()
+        return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel)
 
 
 def windows_rules() -> list[WindowRule]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, prod
 
 import ml_dtypes
 import numpy as np
 from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
+from tvm.target import Target
 
 from ...analysis.row_chain import Product, RowChain
 from ...ir.compose import replace_loads
@@ -18,20 +20,23 @@ from ...ir.exchange_constants import Exchange, constant_operands, exchange
 from ...ir.graph import append_log
 from ...ir.half import is_exactly
 from ...ir.kernel import Kernel, Stage, substitute
+from ..choose import after as after_rule
+from ..choose import first_of
 from ..core.contraction import Contraction
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, fused_index, uses
 from ..core.nest import index
 from ..core.product import from_first_sum
 from ..core.rule import is_open, target_of
-from .look import Look
-from .matmul import Matmul
+from ..cpu.attention import chain_in
+from ..cpu.matmul import Matmul
+from ..cpu.params import CpuParams
+from ..cpu.rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
+from ..cpu.rounded_product import RoundedProduct
+from ..cpu.slide import Slide
+from ..cpu.tile_image import TileImage, tile_image_of
+from ..cpu.tile_unit import DEPTH, SIDE, bits_of, of_bits
 from .pack_weights import walk_start
-from .params import CpuParams
-from .rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
-from .sliding_convolution import convolution_of
-from .tile_image import TileImage, tile_image_of
-from .tile_unit import DEPTH, SIDE, bits_of, of_bits
 
 _SLIDING = 0.6  # of the multiplications that a processor can do, where windows slide over an image as it lies
 
@@ -63,13 +68,11 @@ class RoundProducts:
         for gvar, func in mod.functions_items():
             if not (isinstance(func, tirx.PrimFunc) and is_open(func) and given_rule(func) is None):
                 continue
-            look = _Look(constants.get(gvar, ()))
-            with deciding(func):
-                look.apply(func, target_of(func, gvar.name_hint))
-            if look.found is not None:
-                found[gvar] = look.found
-            if look.multiplies:
-                log.append({"pass": "RoundProducts", "kernel": gvar.name_hint, **look.decision})
+            rounding = _Rounding(func, target_of(func, gvar.name_hint), constants.get(gvar, ()))
+            if rounding.found is not None:
+                found[gvar] = rounding.found
+            if rounding.multiplies:
+                log.append({"pass": "RoundProducts", "kernel": gvar.name_hint, **rounding.decision})
         return append_log(exchange(mod, found), log)
 
 
@@ -115,19 +118,29 @@ class Blocks:
         return np.ascontiguousarray(apart).reshape(self.shape)
 
 
-class _Look(Look):
-    """Asks, as the rules do, what a kernel is; keeps the kernel with rounded operands, if it is to have them."""
+class _Rounding:
+    """What a kernel is to products, and with rounded operands if it is to have them.
 
-    def __init__(self, constants: Collection[int]):
-        super().__init__()
+    Attributes
+    ----------
+    found : Exchange or None
+        The kernel with rounded operands.
+    multiplies : bool
+        It has products.
+    decision : dict
+        Of its products, for the log.
+    """
+
+    def __init__(self, func: tirx.PrimFunc, target: Target, constants: Collection[int]):
         self.constants, self.found, self.multiplies = constants, None, False
         self.decision: dict = {}
+        with deciding(func):
+            Matmul().ask(func, target, partial(self._look_at, func, target))
 
-    def lower(self, kernel: Kernel, params: CpuParams) -> None:
-        """Schedules nothing."""
+    def _look_at(self, func: tirx.PrimFunc, target: Target, kernel: Kernel, params: CpuParams) -> None:
         first, run = from_first_sum(kernel)
         contraction = plain_contraction(run)
-        chain = self.chain() if first or contraction is None else None
+        chain = chain_in(func, target) if first or contraction is None else None
         if chain is not None or contraction is None:
             self._look_at_chain(chain)
             return
@@ -137,7 +150,7 @@ class _Look(Look):
             ways = [self._changed(kernel, first, contraction), *self._in_tiles(kernel, first, contraction)]
             plans = [RoundedPlan.of(from_first_sum(way.kernel)[1], params) for way in ways]
             best = min(range(len(ways)), key=lambda n: plans[n].cycles if plans[n] else inf)
-            reason = price_objection(run, plans[best], params, slides=convolution_of(kernel) is not None)
+            reason = price_objection(kernel, run, plans[best], params)
         self.found = None if reason else ways[best]
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
 
@@ -267,16 +280,23 @@ def _rounded(stage: Stage, product: Product) -> Stage:
     return replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
 
 
-def price_objection(kernel: Kernel, after: RoundedPlan | None, params: CpuParams, slides: bool = False) -> str | None:
-    """Why the product had better stay what it is; `slides` says that it is a convolution that packs nothing."""
+def price_objection(kernel: Kernel, run: Kernel, after: RoundedPlan | None, params: CpuParams) -> str | None:
+    """Why the product had better stay what it is.
+
+    Parameters
+    ----------
+    kernel, run : Kernel
+        As it is in float32, and its stages from the product on.
+    after : RoundedPlan or None
+        The product with rounded operands.
+    """
     if after is None:
         return "no schedule knows it in bfloat16"
-    if slides:
-        contraction = plain_contraction(kernel)
-        products = prod(contraction.reduction.extents.values())
-        now = products / (_SLIDING * 2 * params.lanes)
+    products = [rule for rule in after_rule(RoundedProduct) if isinstance(rule, Slide | Matmul)]
+    rule, before = first_of(products, kernel, params) or first_of(products, run, params) or (None, None)
+    if isinstance(rule, Slide):
+        now = prod(plain_contraction(run).reduction.extents.values()) / (_SLIDING * 2 * params.lanes)
     else:
-        before = Matmul.plan(kernel, params)
         now = before.working() if before is not None else 0.0
     if after.cycles >= now:
         return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"

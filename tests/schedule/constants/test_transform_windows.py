@@ -14,9 +14,9 @@ from smartmem_tvm.options import Options
 from smartmem_tvm.pass_registry import make_pass
 from smartmem_tvm.pipeline import phases_of
 from smartmem_tvm.schedule import ScheduleKernels, TransformWindows
+from smartmem_tvm.schedule.constants import transform_windows
 from smartmem_tvm.schedule.cpu.params import CpuParams
 from smartmem_tvm.schedule.cpu.tile import Tile
-from smartmem_tvm.schedule.cpu.winograd import transform_windows
 from smartmem_tvm.schedule.cpu.winograd.channel_plan import ChannelPlan
 from smartmem_tvm.schedule.cpu.winograd.plan import Division, WinogradPlan
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules

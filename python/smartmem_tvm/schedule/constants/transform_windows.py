@@ -11,23 +11,22 @@ from tvm import IRModule, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
-from ....ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
-from ....ir.graph import private_calls
-from ....ir.kernel import Opaque, parse
-from ...core.decisions import given_rule
-from ...core.rule import RULE, SCHEDULED, is_open, record_on, target_of
-from ..attention import RowChains
-from ..elementwise import Elementwise
-from ..params import CpuParams
-from ..rows import Rows
-from ..sequence import InSequence
-from ..window import Window
-from .channel_plan import ChannelPlan
-from .cost import worth
-from .plan import WinogradPlan
-from .rule import Winograd, transformed
-from .shape import Windows
-from .transforms import RESULTS, WINDOW, error_of
+from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
+from ...ir.graph import private_calls
+from ...ir.kernel import DECISIONS, Opaque, parse
+from ..choose import after, taken
+from ..core.decisions import asking, declined, given_rule
+from ..core.plan import PLAN, Choice
+from ..core.rule import RULE, SCHEDULED, is_open, record_on, target_of
+from ..cpu.matmul import Matmul
+from ..cpu.params import CpuParams
+from ..cpu.sequence import InSequence
+from ..cpu.winograd.channel_plan import ChannelPlan
+from ..cpu.winograd.cost import worth
+from ..cpu.winograd.plan import WinogradPlan
+from ..cpu.winograd.rule import Winograd, transformed
+from ..cpu.winograd.shape import Windows
+from ..cpu.winograd.transforms import RESULTS, WINDOW, error_of
 
 _MOST_ERROR = 1e-4 / 4  # of the largest result; a quarter of what is promised, as it is measured on a few tiles
 
@@ -82,15 +81,19 @@ def _transformed(
     rule = Winograd(list(arrays), partial(_choose, arrays=arrays, result=result))
     if not rule.runs_on(target):
         return None
-    made = InSequence([rule, Window(), RowChains(), Rows(), Elementwise()]).function(func, target)
-    if made is None or rule.plan is None:
+    # What is beside the convolution is no product: a kernel of several stays for the rules that know them.
+    with asking(func.without_attr(DECISIONS)) as account:
+        made = InSequence([rule, *after(Matmul)]).function(func, target)
+    if made is None or rule.taken is None:
         return None
-    old = rule.plan.windows.weights
+    old = rule.taken.windows.weights
     params = [rule.weights if param.same_as(old) else param for param in made.params]
     position = next(n for n, param in enumerate(func.params) if param.same_as(old))
-    attrs = {**dict(made.attrs), SCHEDULED: True, RULE: record_on(made)}
+    record = record_on(made)
+    kept = Choice(taken(record, account, made)).as_json()
+    attrs = {**dict(made.attrs), SCHEDULED: True, RULE: record, PLAN: kept}
     changed = tirx.PrimFunc(params, made.body, made.ret_type).with_attrs(attrs)
-    return Exchange(changed, {position: partial(transformed, rule.plan)})
+    return Exchange(changed, {position: partial(transformed, rule.taken)})
 
 
 def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:
@@ -98,7 +101,11 @@ def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | Non
     make = ChannelPlan if windows.innermost else WinogradPlan
     plans = [make(windows, each, params) for each in ([result] if result else RESULTS)]
     known = next(values for buffer, values in arrays.items() if buffer.same_as(windows.weights))()
-    return next((plan for plan in (plans if result else worth(plans)) if _is_exact(plan, known)), None)
+    fast = plans if result else worth(plans)
+    if not fast:
+        return declined("the plain convolution takes less time, by the model of `winograd.cost`")
+    found = next((plan for plan in fast if _is_exact(plan, known)), None)
+    return declined(f"its error would be more than {_MOST_ERROR} of the largest result") if found is None else found
 
 
 def _is_exact(plan: WinogradPlan, arrays: Sequence[np.ndarray]) -> bool:

@@ -14,16 +14,16 @@ from tvm.target import Target
 
 from ...ir.exchange_constants import Exchange
 from ...ir.kernel import Kernel, substitute
+from ..choose import before, first_of
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, fused_index, replace_loads, uses
 from ..core.nest import index
 from ..core.product import from_first_sum
 from ..core.rule import exchange_open
-from .look import Look
-from .matmul import Matmul
-from .matmul_plan import MatmulPlan
-from .params import CpuParams
-from .sliding_convolution import convolution_of
+from ..cpu.attention import chain_in
+from ..cpu.matmul import Matmul
+from ..cpu.matmul_plan import MatmulPlan
+from ..cpu.params import CpuParams
 
 
 @module_pass(opt_level=0, name="PackWeights")
@@ -99,29 +99,20 @@ def packing_of(func: tirx.PrimFunc, positions: Collection[int], target: Target) 
     positions : collection of int
         Of the parameters that are constants.
     """
-    look = _Look(positions)
-    look.apply(func, target)
-    return look.found
+    rule = given_rule(func)
+    if rule not in (None, Matmul().name):
+        return None
 
-
-class _Look(Look):
-    """Asks, as the rules do, what a kernel is; keeps the packing of its weights, if there is one."""
-
-    def __init__(self, positions: Collection[int]):
-        super().__init__()
-        self.positions, self.found = positions, None
-
-    def lower(self, kernel: Kernel, params: CpuParams) -> None:
-        """Schedules nothing."""
-        rule = given_rule()
-        if rule not in (None, "Matmul") or (rule is None and convolution_of(kernel) is not None):
-            return
+    def packing(kernel: Kernel, params: CpuParams) -> Packing | None:
+        if rule is None and first_of(before(Matmul), kernel, params) is not None:
+            return None
         first, run = from_first_sum(kernel)
-        if first and self.chain() is not None:
-            return
-        plan = Matmul.plan(run, params, [kernel.inputs[position] for position in self.positions])
-        if plan is not None and plan.right_constant:
-            self.found = _packing(kernel, first, plan)
+        if first and chain_in(func, target) is not None:
+            return None  # it keeps near what precedes its products
+        plan = Matmul.plan(run, params, [kernel.inputs[position] for position in positions])
+        return _packing(kernel, first, plan) if plan is not None and plan.right_constant else None
+
+    return Matmul().ask(func, target, packing)
 
 
 def _packing(kernel: Kernel, first: int, plan: MatmulPlan) -> Packing | None:

@@ -11,15 +11,15 @@ from tvm import IRModule, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
-from ....ir.exchange_constants import Exchange
-from ....ir.kernel import parse
-from ....ir.storage import reordered
-from ....ir.walk import loads
-from ...core.expressions import Walk, memory_order
-from ...core.reduction import Reduction
-from ...core.rule import exchange_open
-from ..matrix.products import multiplied_in
-from .window import WindowProduct, WindowSlide, nearest_read, sliding_axis
+from ...ir.exchange_constants import Exchange
+from ...ir.kernel import parse
+from ...ir.storage import reordered
+from ...ir.walk import loads
+from ..choose import before, takes
+from ..core.expressions import Walk, memory_order
+from ..core.reduction import reduction_of
+from ..core.rule import exchange_open
+from ..gpu.window.window import WindowSlide, nearest_read, sliding_axis
 
 
 @module_pass(opt_level=0, name="smartmem.TurnWeights")
@@ -53,13 +53,12 @@ def turned(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> E
     positions : collection of int
         Of the parameters that are constants.
     """
-    look = _Look()
-    look.apply(func, target)
-    for reduction in look.found:
+    reduction = WindowSlide().ask(func, target, lambda kernel, _: reduction_of(kernel))
+    if reduction is not None and sliding_axis(reduction) is not None:
         order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
         near = nearest_read(reduction, order, sliding_axis(reduction))
         if near is None:
-            continue
+            return None
         kernel, walk = parse(func), Walk(reduction.extents)
         for number in positions:
             read = [load for load in loads(reduction.term) if load.source.same_as(kernel.inputs[number])]
@@ -73,17 +72,5 @@ def turned(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> E
 
 
 def _is_taken(func: tirx.PrimFunc, target: Target) -> bool:
-    """Whether a rule that comes first takes a kernel."""
-    return multiplied_in(func, target) is not None or WindowProduct().apply(func, target) is not None
-
-
-class _Look(WindowSlide):
-    """Finds what the rule would slide over."""
-
-    def __init__(self):
-        super().__init__()
-        self.found: list[Reduction] = []  # a list is shared by copies of the rule
-
-    def slide(self, reduction: Reduction, _) -> None:
-        """Schedules nothing."""
-        self.found += [reduction] if sliding_axis(reduction) is not None else []
+    """Whether a rule that is asked before takes a kernel."""
+    return any(takes(rule, func, target) for rule in before(WindowSlide))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rule answers about a kernel: how it would run it, at which price, or why it does not take it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+if TYPE_CHECKING:
+    from .decisions import Decision
+
+PLAN = "smartmem.plan"
+"""Attribute of a scheduled kernel: its `Choice` as JSON; `without_plans` takes it off before code is generated."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a rule's model of time predicts for a plan.
+
+    Attributes
+    ----------
+    cycles : float
+        Of a core, or of a processor of a GPU.
+    terms : mapping of str to float
+        Cycles by what they are spent on.
+    how : str
+        How the terms come to the price: ``sum``, or a sentence where some of them overlap.
+    """
+
+    cycles: float
+    terms: Mapping[str, float] = field(default_factory=dict)
+    how: str = "sum"
+
+    def as_dict(self) -> dict:
+        """Plain data for JSON, in hundredths of a cycle."""
+        terms = {name: round(value, 2) for name, value in self.terms.items()}
+        return {"cycles": round(self.cycles, 2), "terms": terms, "how": self.how}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one rule answers about one kernel.
+
+    Attributes
+    ----------
+    rule, family : str
+        The rule, and the kernels that it is for, in words. Of a kernel in runs, those of the runs.
+    catch_all : bool
+        The rule answers for whatever others leave over.
+    decisions : sequence of Decision
+        What was decided, and what that depended on.
+    models : sequence of callable
+        Make a `Price` each, or None: of each run of the kernel whose rule has a model of time.
+    reason : str
+        Why the rule does not take the kernel; empty if it does.
+    raised : bool
+        It would take the kernel and cannot: `reason` is its ScheduleError.
+    func : PrimFunc or None
+        The scheduled kernel.
+    """
+
+    rule: str
+    family: str
+    catch_all: bool = False
+    decisions: Sequence[Decision] = ()
+    models: Sequence[Callable[[], Price | None]] = field(default=(), compare=False, repr=False)
+    reason: str = ""
+    raised: bool = False
+    func: tirx.PrimFunc | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def record(self) -> dict:
+        """What is noted on the kernel of its rule (`core.rule.RULE`)."""
+        return {"name": self.rule, "family": self.family, "catch_all": self.catch_all}
+
+    @property
+    def prices(self) -> list[Price]:
+        """What the models of its rules predict."""
+        return [price for price in (model() for model in self.models) if price is not None]
+
+    def as_dict(self) -> dict:
+        """Plain data for JSON."""
+        if self.reason:
+            return {"rule": self.rule, "reason": self.reason}
+        decided = {each.name: {key: int(value) for key, value in each.values.items()} for each in self.decisions}
+        facts = {each.name: {key: int(value) for key, value in each.facts.items()} for each in self.decisions}
+        known = {"rule": self.rule, "family": self.family, "catch_all": self.catch_all}
+        return {**known, "decisions": decided, "facts": facts, "prices": [each.as_dict() for each in self.prices]}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan that was picked for a kernel, and those whose rules were asked before it.
+
+    Attributes
+    ----------
+    plan : Plan or None
+        None if no rule takes the kernel.
+    rejected : sequence of Plan
+        In the order in which their rules were asked, each with its reason.
+    """
+
+    plan: Plan | None
+    rejected: Sequence[Plan] = ()
+
+    def as_json(self) -> str:
+        """The value of the attribute `PLAN`; kernels that are equal have equal ones."""
+        chosen = None if self.plan is None else self.plan.as_dict()
+        return json.dumps({"chosen": chosen, "rejected": [each.as_dict() for each in self.rejected]})
+
+
+def plan_on(func: tirx.PrimFunc) -> dict | None:
+    """The choice that is kept on a scheduled kernel, as `Choice.as_json` wrote it; None if there is none."""
+    kept = (func.attrs or {}).get(PLAN)
+    return None if kept is None else json.loads(str(kept))
