@@ -188,8 +188,9 @@ def explain(mod: tvm.IRModule) -> dict:
         ``layout_operators``: ``operator``, ``map``, ``action`` (eliminated, kept), ``into`` (results of the kernels
         that read or write through the map) and ``reason`` of each. ``strided``: ``tensor``, ``shape``, ``memory``,
         ``readers`` (each with the dimensions that it runs along) and ``reason`` of each tensor whose stored order is
-        not what a reader wants. ``kernels``: ``kernel``, ``result``, ``members``
-        (operators computed) and ``views`` (layout operators read through) of each. ``decisions``: the log as it is.
+        not what a reader wants. ``kernels``: ``kernel``, ``number`` (of its
+        launch, from 1), ``result``, ``members`` (operators computed) and ``views`` (layout operators read through) of
+        each. ``decisions``: the log as it is.
     """
     log = read_log(mod)
     kernels = _kernels(mod)
@@ -220,7 +221,8 @@ def _kernels(mod: tvm.IRModule) -> list[dict]:
         if isinstance(call, ir.Call) and call.op == CALL_TIR:
             members, views = known.get(binding.var.name, ([], []))
             name = call.args[0].name_hint
-            found.append({"kernel": name, "result": binding.var.name, "members": members, "views": views})
+            about = {"kernel": name, "number": len(found) + 1, "result": binding.var.name}
+            found.append({**about, "members": members, "views": views})
     return found
 
 

@@ -10,6 +10,7 @@ from ..errors import UserError
 from .console import Result, step
 from .explain_schedules import explain_schedules
 from .explain_tables import full_tables, summary_tables
+from .explain_why import explain_why
 from .model import add_compilation, add_memory_budget, add_model, add_threads, import_model, options
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ EXAMPLE = """\
   smartmem explain models/swin_t.onnx --op transpose      only what has this in its name, one by one
   smartmem explain models/swin_t.onnx --all               every operator and kernel, one by one
   smartmem explain models/swin_t.onnx --schedules         which rule made each kernel's schedule, its time, its tuning
+  smartmem explain models/swin_t.onnx --why 3             how kernel 3 is run, at which price, and what was rejected
   smartmem explain models/swin_t.onnx --json              the same for machines
 
 Mapping types are those of DNNFusion, the classes of operators those of SmartMem. Fusion is decided by DNNFusion's
@@ -39,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=text)
     text = "instead: each kernel's rule, what tuning brought and, on a machine with the target's device, its time"
     parser.add_argument("--schedules", action="store_true", help=text)
+    text = "instead: one kernel's rule, what it decided, its price by terms, and what each other rule says of it"
+    parser.add_argument("--why", metavar="KERNEL", help=f"{text}; KERNEL is a name or a number")
     add_threads(parser)
     add_compilation(parser)
     add_memory_budget(parser)
@@ -46,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Run the graph passes; look at the operators on the way, and read the decisions at the end."""
+    if args.why is not None:
+        return explain_why(args)
     if args.schedules:
         return explain_schedules(args)
     from ..deploy.build import optimize

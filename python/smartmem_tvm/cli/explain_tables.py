@@ -198,4 +198,4 @@ def _fate(entry: dict) -> str:
 
 
 def _title(kernel: dict) -> str:
-    return f"{kernel['kernel']}\n= {kernel['result']}"
+    return f"{kernel['number']}: {kernel['kernel']}\n= {kernel['result']}"

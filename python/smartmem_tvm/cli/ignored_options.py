@@ -74,11 +74,12 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
     ),
     "explain": (
         Ignored(
-            lambda args: not args.schedules,
+            lambda args: not args.schedules and args.why is None,
             ("threads", "records", "schedule", "winograd", "arena"),
-            "schedules and memory are no part of what is explained without --schedules",
-            "give --schedules, or leave it out",
+            "schedules and memory are no part of what is explained without --schedules or --why",
+            "give --schedules or --why, or leave it out",
         ),
+        Ignored(lambda args: args.why is not None, ("op", "all", "schedules", "arena"), "--why is about one kernel"),
         Ignored(lambda args: True, ("cuda_graph",), "kernels are looked at one by one"),
     ),
     "accesses": (Ignored(lambda args: True, ("schedule",), "accesses are those of scheduled kernels"),),

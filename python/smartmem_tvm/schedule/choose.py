@@ -146,7 +146,7 @@ def plan_of(rule: Rule, func: tirx.PrimFunc, target: Target) -> Plan:
 def taken(record: dict, account: Account, func: tirx.PrimFunc) -> Plan:
     """The plan of a scheduled kernel, whose rule is on `record`, by what was said on an account."""
     known = record["name"], record["family"], record["catch_all"]
-    return Plan(*known, tuple(account.taken), tuple(account.prices), func=func)
+    return Plan(*known, tuple(account.taken), tuple(account.prices), dict(account.notes), func=func)
 
 
 def plans(func: tirx.PrimFunc, target: Target, rules: Sequence[Rule] | None = None) -> Iterator[Plan]:

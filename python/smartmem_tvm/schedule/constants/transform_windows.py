@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from tvm import IRModule, tirx
+from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 
@@ -16,7 +16,7 @@ from ...ir.graph import private_calls
 from ...ir.kernel import DECISIONS, Opaque, parse
 from ..choose import after, taken
 from ..core.decisions import asking, declined, given_rule
-from ..core.plan import PLAN, Choice
+from ..core.plan import PLAN, Choice, Plan
 from ..core.rule import RULE, SCHEDULED, is_open, record_on, target_of
 from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams
@@ -77,23 +77,37 @@ def _transformed(
     func: tirx.PrimFunc, values: dict[int, Callable[[], list[np.ndarray]]], target: Target, result: int | None
 ) -> Exchange | None:
     """The kernel by transformed tiles, or None where it stays as it is."""
-    arrays = {func.params[position]: each for position, each in values.items()}
-    rule = Winograd(list(arrays), partial(_choose, arrays=arrays, result=result))
-    if not rule.runs_on(target):
+    plan, rule = _planned(func, values, target, result)
+    if plan.reason:
         return None
-    # What is beside the convolution is no product: a kernel of several stays for the rules that know them.
-    with asking(func.without_attr(DECISIONS)) as account:
-        made = InSequence([rule, *after(Matmul)]).function(func, target)
-    if made is None or rule.taken is None:
-        return None
-    old = rule.taken.windows.weights
+    made, old = plan.func, rule.taken.windows.weights
     params = [rule.weights if param.same_as(old) else param for param in made.params]
     position = next(n for n, param in enumerate(func.params) if param.same_as(old))
-    record = record_on(made)
-    kept = Choice(taken(record, account, made)).as_json()
-    attrs = {**dict(made.attrs), SCHEDULED: True, RULE: record, PLAN: kept}
+    attrs = {**dict(made.attrs), SCHEDULED: True, RULE: plan.record, PLAN: Choice(plan).as_json()}
     changed = tirx.PrimFunc(params, made.body, made.ret_type).with_attrs(attrs)
     return Exchange(changed, {position: partial(transformed, rule.taken)})
+
+
+def plan_in(mod: IRModule, gvar: ir.GlobalVar, target: Target) -> Plan:
+    """What is said of transformed tiles for an unscheduled kernel of a module, as `TransformWindows` meets it."""
+    calls = private_calls(mod).get(gvar, [])
+    values = {at: partial(constants_of, calls, at) for at in constant_operands(mod).get(gvar, ())}
+    return _planned(mod[gvar], values, target, None)[0]
+
+
+def _planned(
+    func: tirx.PrimFunc, values: dict[int, Callable[[], list[np.ndarray]]], target: Target, result: int | None
+) -> tuple[Plan, Winograd]:
+    arrays = {func.params[position]: each for position, each in values.items()}
+    rule = Winograd(list(arrays), partial(_choose, arrays=arrays, result=result))
+    made = None
+    # What is beside the convolution is no product: a kernel of several stays for the rules that know them.
+    with asking(func.without_attr(DECISIONS)) as account:
+        if rule.runs_on(target) and _may_have_windows(func):
+            made = InSequence([rule, *after(Matmul)]).function(func, target)
+    if made is None or rule.taken is None:
+        return Plan(rule.name, rule.family, reason=rule.reason), rule
+    return taken(record_on(made), account, made), rule
 
 
 def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:

@@ -70,6 +70,8 @@ class Account:
     taken : list of Decision
     prices : list of callable
         Make a `Price` each of what was decided, by the models of the rules that have one.
+    notes : dict
+        Kind -> what was chosen that no tuner varies, by the names of fields.
     reason : str
         Why the rule that was asked last does not take the kernel.
     """
@@ -77,6 +79,7 @@ class Account:
     given: Mapping[str, int | bool]
     taken: list[Decision] = field(default_factory=list)
     prices: list[Callable[[], Price]] = field(default_factory=list)
+    notes: dict[str, dict[str, int]] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -106,6 +109,19 @@ def declined(reason: str) -> None:
     account = _LEDGER.get()
     if account is not None:
         account.reason = reason
+
+
+def last_reason() -> str:
+    """What was said last of why the kernel at hand is not some rule's business."""
+    account = _LEDGER.get()
+    return account.reason if account is not None else ""
+
+
+def noted(kind: str, **values: int) -> None:
+    """Say what a rule has chosen that no tuner varies."""
+    account = _LEDGER.get()
+    if account is not None:
+        account.notes[kind] = {name: int(value) for name, value in values.items()}
 
 
 def priced(price: Callable[[], Price]) -> None:

@@ -29,16 +29,19 @@ class Price:
         Cycles by what they are spent on.
     how : str
         How the terms come to the price: ``sum``, or a sentence where some of them overlap.
+    shared : int
+        Cores that the cycles are shared by, where they are of all work; 1 where they are of the core that is done last.
     """
 
     cycles: float
     terms: Mapping[str, float] = field(default_factory=dict)
     how: str = "sum"
+    shared: int = 1
 
     def as_dict(self) -> dict:
         """Plain data for JSON, in hundredths of a cycle."""
         terms = {name: round(value, 2) for name, value in self.terms.items()}
-        return {"cycles": round(self.cycles, 2), "terms": terms, "how": self.how}
+        return {"cycles": round(self.cycles, 2), "shared": self.shared, "terms": terms, "how": self.how}
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Plan:
         What was decided, and what that depended on.
     models : sequence of callable
         Make a `Price` each, or None: of each run of the kernel whose rule has a model of time.
+    notes : mapping
+        What was chosen that no tuner varies: kind -> values by the names of fields.
     reason : str
         Why the rule does not take the kernel; empty if it does.
     raised : bool
@@ -68,6 +73,7 @@ class Plan:
     catch_all: bool = False
     decisions: Sequence[Decision] = ()
     models: Sequence[Callable[[], Price | None]] = field(default=(), compare=False, repr=False)
+    notes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     reason: str = ""
     raised: bool = False
     func: tirx.PrimFunc | None = field(default=None, compare=False, repr=False)
@@ -88,8 +94,9 @@ class Plan:
             return {"rule": self.rule, "reason": self.reason}
         decided = {each.name: {key: int(value) for key, value in each.values.items()} for each in self.decisions}
         facts = {each.name: {key: int(value) for key, value in each.facts.items()} for each in self.decisions}
-        known = {"rule": self.rule, "family": self.family, "catch_all": self.catch_all}
-        return {**known, "decisions": decided, "facts": facts, "prices": [each.as_dict() for each in self.prices]}
+        known = {"rule": self.rule, "family": self.family, "catch_all": self.catch_all, "decisions": decided}
+        notes = {name: dict(each) for name, each in self.notes.items()}
+        return {**known, "facts": facts, "notes": notes, "prices": [each.as_dict() for each in self.prices]}
 
 
 @dataclass(frozen=True)

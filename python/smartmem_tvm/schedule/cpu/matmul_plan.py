@@ -422,7 +422,8 @@ class MatmulPlan(FusedContraction):
             "weights from memory": self._waiting(),
         }
         total = self.working()
-        return Price(total, {**terms, "threads that wait": total - sum(terms.values())})
+        shared = self.params.cores if self.parallel else 1
+        return Price(total, {**terms, "threads that wait": total - sum(terms.values())}, shared=shared)
 
     def _waiting(self) -> float:
         """Cycles that a product waits for weights that it does not read in panels."""

@@ -203,7 +203,8 @@ class RoundedPlan(MatmulPlan):
         tiles = self.image.tiles_of(self.columns) if self.image is not None else -(-self.columns // SIDE)
         products = self.batch * -(-self.rows // SIDE) * tiles * self.steps * _TILE_CYCLES
         terms = {"asking for the tile unit": _START, "products of tiles": products}
-        return Price(self.cycles, {**terms, "copies of operands": self.cycles - products - _START})
+        terms |= {"copies of operands": self.cycles - products - _START}
+        return Price(self.cycles, terms, shared=self.params.cores if self.parallel else 1)
 
     def cycles_of(self, rows: int, columns: int) -> float:
         """Estimated cycles of a chunk of results: products, and copies of what does not lie in tiles."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from tvm import tirx
 
 from ...ir.kernel import Kernel, substitute
-from ..core.decisions import declined, priced
+from ..core.decisions import declined, noted, priced
 from ..core.nest import allocate, block, index, scratch, store
 from . import tile_unit
 from .chunks import Chunks, in_last_chunk, of_chunk
@@ -44,6 +44,10 @@ class RoundedProduct(CpuRule):
         if plan is None:
             return declined("it multiplies no two numbers rounded to bfloat16")
         priced(lambda: plan.price)
+        (row_parts, column_parts), parallel = plan.parts, plan.parallel
+        tiles = {"height": plan.tile.height, "width": plan.tile.width, "depth_parts": plan.depth_parts}
+        blocks = {"left_in_blocks": plan.left_in_blocks, "right_in_blocks": plan.right_in_blocks}
+        noted("rounded_product", **tiles, row_parts=row_parts, column_parts=column_parts, parallel=parallel, **blocks)
         return plan
 
     def emit(self, plan: RoundedPlan) -> tirx.Stmt:

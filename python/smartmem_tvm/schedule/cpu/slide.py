@@ -140,7 +140,8 @@ class _Emitter:
         *terms, far = self._terms(lines)
         terms.append(sum(terms) * far)
         names = "multiply-adds", "sums", "copies of the picture", "copies that are not near"
-        return Price(times * sum(terms), {name: times * each for name, each in zip(names, terms, strict=True)})
+        spent = {name: times * each for name, each in zip(names, terms, strict=True)}
+        return Price(times * sum(terms), spent, shared=self.params.cores if self.choice.parallel else 1)
 
     def _fits(self, choice: SlideChoice) -> bool:
         return self.lines % choice.lines == 0 and choice.height <= self.rows

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import tirx
 
 from ....ir.kernel import Kernel
-from ...core.decisions import declined, priced
+from ...core.decisions import last_reason, noted, priced
 from ...core.nest import index
 from ..params import CpuParams
 from ..rule import CpuRule
@@ -35,12 +35,15 @@ class Winograd(CpuRule):
     ----------
     taken : WinogradPlan or None
         Of the convolution that was found.
+    reason : str
+        Why the convolution that was found is left as it is.
     weights : buffer or None
         What the schedule reads in the place of ``taken.windows.weights``.
     """
 
     def __init__(self, constants: Collection, choose: Callable[[Windows, CpuParams], WinogradPlan | None], params=None):
         super().__init__(params)
+        self.reason = "no 3 x 3 convolution of stride 1"
         self.constants, self.choose = list(constants), choose
         self.taken: WinogradPlan | None = None
         self.weights = None
@@ -49,19 +52,25 @@ class Winograd(CpuRule):
         """How the convolution is run, or None if the kernel is no such convolution or is left as it is."""
         windows = windows_in(kernel)
         if self.taken is not None or windows is None:
-            return declined("no 3 x 3 convolution of stride 1")
+            return None
         if not any(windows.weights.same_as(c) for c in self.constants):
-            return declined("its weights are computed")
+            return self._leave("its weights are computed")
         if windows.innermost and not windows.makes_vectors(params.lanes):
-            return declined("its channels fill no vectors")
+            return self._leave("its channels fill no vectors")
         plan = self.choose(windows, params)
-        if plan is not None:
-            priced(lambda: price(plan))
+        if plan is None:
+            return self._leave(last_reason())
+        priced(lambda: price(plan))
         return plan
+
+    def _leave(self, reason: str) -> None:
+        self.reason = reason
 
     def emit(self, plan: WinogradPlan) -> tirx.Stmt:
         """The whole nest."""
-        self.taken = plan
+        self.taken, division = plan, plan.division
+        rows = {"result": plan.result, "block_rows": division.rows, "row_parts": division.parts}
+        noted("winograd", **rows, blocks_in_parallel=division.outside, products_first=division.apart)
         self.weights = tirx.decl_buffer([index(n) for n in _shape(plan)], "float32", plan.windows.weights.name)
         nest = ChannelNest if plan.windows.innermost else WinogradNest
         return nest(plan, self.weights).kernel()
