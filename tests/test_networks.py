@@ -20,7 +20,7 @@ from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.runtime.roofline import add_bounds, roofline
 from smartmem_tvm.runtime.speed import speed_of
-from smartmem_tvm.schedule.gpu.dlight_rules import dlight_rules
+from smartmem_tvm.schedule.choose import dlight_rules
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.suite import SUITES
 from smartmem_tvm.target import parse_target

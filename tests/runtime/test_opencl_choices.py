@@ -6,7 +6,7 @@ import pytest
 
 from helpers import module, op
 from smartmem_tvm import compile
-from smartmem_tvm.schedule.gpu.dlight_rules import dlight_rules
+from smartmem_tvm.schedule.choose import dlight_rules
 from smartmem_tvm.target import parse_target
 
 TARGET = parse_target("opencl")

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from tvm import tirx
+from tvm.s_tir import dlight
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
@@ -37,13 +38,14 @@ from .cpu.steps import Steps
 from .cpu.window import Window
 from .gpu.attention.attention import GpuRowChains
 from .gpu.attention.matrix_attention import GpuMatrixAttention
-from .gpu.dlight_rules import dlight_rules
+from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
 from .gpu.elementwise import GpuElementwise
+from .gpu.fallback import GpuLoops
 from .gpu.matmul.matmul import GpuMatmul
 from .gpu.matrix.matrix import GpuMatrix
 from .gpu.rows.rows import GpuRows
 from .gpu.sequence import GpuSequence
-from .gpu.window.window import windows_rules
+from .gpu.window.window import TexelReduction, WindowProduct, WindowRule, WindowSlide
 
 
 def _cpu_families() -> list[NestRule]:
@@ -52,8 +54,22 @@ def _cpu_families() -> list[NestRule]:
 
 
 def _gpu_families() -> list[NestRule]:
-    products = [GpuMatrix(), *windows_rules(), GpuMatmul()]
+    products = [GpuMatrix(), *window_rules(), GpuMatmul()]
     return [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
+
+
+def window_rules() -> list[WindowRule]:
+    """Those for windows on a GPU."""
+    return [WindowProduct(), WindowSlide(), TexelReduction()]
+
+
+def dlight_rules() -> list[Rule]:
+    """Those rules of TVM's default pipeline that can be relied on, in its order, and what is ours between and after.
+
+    Left out are TVM's ``Reduction``, with which a thread may read sums that another one holds in its registers (a
+    grouped convolution of 1x1 with a bias comes out wrong), and its special case ``GEMV``.
+    """
+    return [Tiled(), OneThreadEach(), Shared(), TvmRule(dlight.gpu.Fallback()), GpuLoops()]
 
 
 def cpu_rules() -> list[Rule]:
@@ -120,9 +136,9 @@ def first_of(rules: Collection[NestRule], kernel: Kernel, params) -> tuple[NestR
     return None
 
 
-def takes(rule: NestRule, func: tirx.PrimFunc, target: Target) -> bool:
-    """Whether a rule has a plan of an unscheduled kernel; no loop is written."""
-    return attempt(partial(rule.planned, func, target)) is not None
+def taken_before(rule: type[NestRule], func: tirx.PrimFunc, target: Target) -> bool:
+    """Whether a rule that is asked before another one has a plan of an unscheduled kernel; no loop is written."""
+    return any(attempt(partial(each.planned, func, target)) is not None for each in before(rule))
 
 
 def plan_of(rule: Rule, func: tirx.PrimFunc, target: Target) -> Plan:

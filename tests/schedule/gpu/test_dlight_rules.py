@@ -10,7 +10,8 @@ from tvm import te, tirx, topi
 import smartmem_tvm
 from helpers import module, op, random
 from smartmem_tvm.schedule import ScheduleKernels
-from smartmem_tvm.schedule.gpu.dlight_rules import OneThreadEach, TvmRule, dlight_rules
+from smartmem_tvm.schedule.choose import dlight_rules
+from smartmem_tvm.schedule.gpu.dlight_rules import OneThreadEach, TvmRule
 from smartmem_tvm.schedule.gpu.operand_views import with_views
 from smartmem_tvm.target import device_of, parse_target
 

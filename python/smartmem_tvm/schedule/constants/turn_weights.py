@@ -15,7 +15,7 @@ from ...ir.exchange_constants import Exchange
 from ...ir.kernel import parse
 from ...ir.storage import reordered
 from ...ir.walk import loads
-from ..choose import before, takes
+from ..choose import taken_before
 from ..core.expressions import Walk, memory_order
 from ..core.reduction import reduction_of
 from ..core.rule import exchange_open
@@ -63,14 +63,11 @@ def turned(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> E
         for number in positions:
             read = [load for load in loads(reduction.term) if load.source.same_as(kernel.inputs[number])]
             dims = [dim for load in read for dim, at in enumerate(load.indices) if at.same_as(near)]
-            if len(read) != 1 or len(dims) != 1 or walk.load_stride(read[0], near) == 1 or _is_taken(func, target):
+            if len(read) != 1 or len(dims) != 1 or walk.load_stride(read[0], near) == 1:
                 continue
+            if taken_before(WindowSlide, func, target):
+                return None
             stored = (*(dim for dim in range(len(read[0].indices)) if dim != dims[0]), dims[0])
             moved, _ = reordered(kernel, kernel.inputs[number], stored)
             return Exchange(moved, {number: partial(np.transpose, axes=stored)})
     return None
-
-
-def _is_taken(func: tirx.PrimFunc, target: Target) -> bool:
-    """Whether a rule that is asked before takes a kernel."""
-    return any(takes(rule, func, target) for rule in before(WindowSlide))

@@ -21,7 +21,6 @@ from ...errors import reason_of
 from ...ir.kernel import Opaque, parse
 from ...target import Limits, is_gpu
 from ..core.rule import Rule
-from .fallback import GpuLoops
 from .occupancy import require_limits
 from .operand_views import NAMES, with_views
 
@@ -195,12 +194,3 @@ def _is_wide(func: tirx.PrimFunc) -> bool:
         else:
             points *= extent
     return points >= _MANY or terms <= _SHORT
-
-
-def dlight_rules() -> list[Rule]:
-    """Those rules of TVM's default pipeline that can be relied on, in its order, and `OneThreadEach` between them.
-
-    Left out are TVM's ``Reduction``, with which a thread may read sums that another one holds in its registers (a
-    grouped convolution of 1x1 with a bias comes out wrong), and its special case ``GEMV``.
-    """
-    return [Tiled(), OneThreadEach(), Shared(), TvmRule(dlight.gpu.Fallback()), GpuLoops()]

@@ -8,8 +8,9 @@ import tvm_ffi
 from tvm import te, tirx, topi
 
 from smartmem_tvm.schedule import ScheduleKernels
+from smartmem_tvm.schedule.choose import window_rules
 from smartmem_tvm.schedule.gpu.window.tile import ProductTile, SlideTile, depth_step, product_tile, slide_tile
-from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, WindowProduct, WindowSlide, windows_rules
+from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, WindowProduct, WindowSlide
 from smartmem_tvm.target import Limits, device_of, parse_target
 
 TARGET = parse_target("opencl")
@@ -39,7 +40,7 @@ def check(inputs, output, reference, rules):
 def family(inputs, output) -> str:
     """Which of the two rules answers."""
     func = te.create_prim_func([*inputs, output])
-    return next((rule.name for rule in windows_rules() if rule.apply(func, TARGET) is not None), "")
+    return next((rule.name for rule in window_rules() if rule.apply(func, TARGET) is not None), "")
 
 
 def tensor(name, *shape):
@@ -94,7 +95,7 @@ DENSE = {
 def test_convolution_with_many_channels(case):
     inputs, output, reference = conv(*DENSE[case])
     assert family(inputs, output) == PRODUCT
-    assert "barrier" in check(inputs, output, reference, windows_rules())
+    assert "barrier" in check(inputs, output, reference, window_rules())
 
 
 NARROW = {
@@ -116,7 +117,7 @@ NARROW = {
 def test_convolution_with_few_channels_for_an_input(case):
     inputs, output, reference = conv(*NARROW[case])
     assert family(inputs, output) == SLIDE
-    assert "barrier" not in check(inputs, output, reference, windows_rules())
+    assert "barrier" not in check(inputs, output, reference, window_rules())
 
 
 TILES = [
@@ -160,7 +161,7 @@ def test_padding_bias_activation_and_residual_are_in_the_kernel():
     def whole(x, w, bias, residual):
         return np.maximum(reference(x, w) + bias, 0) + residual
 
-    check([*inputs, bias, residual], output, whole, windows_rules())
+    check([*inputs, bias, residual], output, whole, window_rules())
 
 
 @pytest.mark.parametrize(("groups", "rule"), [(1, PRODUCT), (16, SLIDE)])
@@ -175,14 +176,14 @@ def test_element_wise_work_before_the_padding_is_in_the_kernel(groups, rule):
     def reference(x, w):
         return convolution(x / (1 + np.exp(-x)), w, 1, 1, 1, groups)
 
-    check([x, w], output, reference, windows_rules())
+    check([x, w], output, reference, window_rules())
 
 
 @pytest.mark.parametrize("groups", [1, 16])
 def test_a_permuted_result(groups):
     inputs, product, reference = conv((1, 16, 9, 9), 16, 3, 1, 1, 1, groups)
     output = topi.nn.relu(topi.transpose(product, (0, 2, 3, 1)))
-    check(inputs, output, lambda x, w: np.maximum(reference(x, w), 0).transpose(0, 2, 3, 1), windows_rules())
+    check(inputs, output, lambda x, w: np.maximum(reference(x, w), 0).transpose(0, 2, 3, 1), window_rules())
 
 
 def test_an_input_with_its_channels_last():
@@ -194,7 +195,7 @@ def test_an_input_with_its_channels_last():
 
     output = te.compute((1, 32, 6, 6), product)
     assert family([x, w], output) == PRODUCT
-    check([x, w], output, lambda x, w: convolution(x.transpose(0, 3, 1, 2), w, 2), windows_rules())
+    check([x, w], output, lambda x, w: convolution(x.transpose(0, 3, 1, 2), w, 2), window_rules())
 
 
 def test_depthwise_with_channels_last():
@@ -207,7 +208,7 @@ def test_depthwise_with_channels_last():
         return np.einsum("yxcpq,pqc->yxc", np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(0, 1)), w)
 
     assert family([x, w], output) == SLIDE
-    check([x, w], output, reference, windows_rules())
+    check([x, w], output, reference, window_rules())
 
 
 @pytest.mark.parametrize(("channels", "rule"), [(24, PRODUCT), (4, SLIDE)])
@@ -222,7 +223,7 @@ def test_transposed_convolution(channels, rule):
         return result[:, :, 1:-1, 1:-1]
 
     assert family([x, w], output) == rule
-    check([x, w], output, reference, windows_rules())
+    check([x, w], output, reference, window_rules())
 
 
 @pytest.mark.parametrize(("size", "stride", "pad"), [(2, 2, 0), (3, 1, 1), (3, 2, 1), (5, 1, 2)])
@@ -236,7 +237,7 @@ def test_pooling(kind, size, stride, pad):
         return view.max((4, 5)) if kind == "max" else view.mean((4, 5))
 
     assert family([x], output) == SLIDE
-    check([x], output, reference, windows_rules())
+    check([x], output, reference, window_rules())
 
 
 def test_a_product_without_a_window_is_another_rules_business():
@@ -269,9 +270,9 @@ def test_other_targets_and_unknown_functions_are_left_alone():
     inputs, output, _ = conv((1, 16, 8, 8), 16, 3, 1, 1)
     func = te.create_prim_func([*inputs, output])
     cpu = tvm.target.Target("llvm")
-    assert all(rule.apply(func, cpu) is None for rule in windows_rules())
+    assert all(rule.apply(func, cpu) is None for rule in window_rules())
     scheduled = WindowProduct().apply(func, TARGET).mod["main"]
-    assert all(rule.apply(scheduled, TARGET) is None for rule in windows_rules())
+    assert all(rule.apply(scheduled, TARGET) is None for rule in window_rules())
 
 
 def test_a_step_is_whole_windows_or_an_even_part_of_one():

@@ -185,11 +185,6 @@ class TexelReduction(WindowRule):
         return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel)
 
 
-def windows_rules() -> list[WindowRule]:
-    """All of them, in the order in which they are to be asked."""
-    return [WindowProduct(), WindowSlide(), TexelReduction()]
-
-
 def has_window(product: Contraction) -> bool:
     """Whether an operand is gathered through a window."""
     reduction = product.reduction

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What counts as a place that knows the order of rules, as a model of time, and as a constant without a measurement."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "scripts" / "count_house.py"
+RULE = "class Rule: ...\nclass Matmul(Rule): ...\nclass Slide(Matmul): ...\nclass Params: ...\n"
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """Files by name -> what the script says of a package that has them."""
+
+    def counted(**files: str) -> dict:
+        folder = tmp_path / "smartmem_tvm" / "schedule"
+        for name, text in {"core/rule": RULE, **{key.replace("__", "/"): text for key, text in files.items()}}.items():
+            path = folder / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        command = [sys.executable, str(SCRIPT), str(folder.parent), "--json"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("text", "knows"),
+    [
+        ("rules = [Matmul(), Slide()]", True),
+        ("def f(): return (Slide(), Matmul())", True),
+        ("rules = [Matmul()]", False),
+        ("rules = [Params(), Params()]", False),
+        ("for rule in rules:\n    found = rule.apply(func, target)", True),
+        ("found = [each.apply(func, target) for each in rules]", True),
+        ("found = any(rule.apply(func, target) for rule in rules)", True),
+        ("for rule in rules:\n    found = asked(func, packed, target, rule)", True),
+        ("found = Matmul().apply(func, target)", False),
+        ("for each in rules:\n    found = other.apply(func, target)", False),
+        ("class Look(Matmul):\n    def lower(self):\n        'Schedules nothing.'", True),
+        ("class Look(Matmul):\n    'Asks what a kernel is, and schedules nothing.'", True),
+        ("class Other(Matmul):\n    def lower(self):\n        'Schedules a kernel.'", False),
+    ],
+)
+def test_places_that_know_the_order(counted, text, knows):
+    found = counted(it=text)
+    assert found["listed"]["places that know the order of rules"] == (["schedule/it.py"] if knows else [])
+    assert found["numbers"]["rules"] == 2 + ("(Matmul):" in text)
+
+
+CONSTANTS = '''
+_BARE = 0.5
+_UNIT = 0.5  # cycles for an element
+_WHOLE = 0.5  # cycles for an element, measured on an EPYC
+# Cycles of a line; 2026-11-01, AVX2.
+_ABOVE, _TWO = 1.0, -2
+_TABLE = (1, 2 * 3)
+"""Bytes, of NVIDIA's data sheets."""
+_NAMES = ("a", 1)
+_FLAG = True
+lower = 3
+'''
+
+
+def test_constants_with_and_without_unit_and_measurement(counted):
+    found = counted(cpu__it=CONSTANTS)
+    assert found["numbers"]["constants at module level in schedule/"] == 6
+    assert found["numbers"]["of these without a comment"] == 1
+    bare = found["listed"]["constants without unit and measurement"]
+    assert bare == ["schedule/cpu/it.py:_BARE", "schedule/cpu/it.py:_UNIT"]
+
+
+def test_models_emitters_and_names(counted):
+    model = "def far_cycles(n) -> float: ...\n"
+    emitter = "class _Emitter:\n    def kernel(self) -> tirx.Stmt: ...\n"
+    plan = "def cycles_text(n) -> str: ...\n"
+    found = counted(cpu__tile=model, gpu__tile=model, cpu__slide=emitter, cpu__other=emitter, cpu__plan=plan)["numbers"]
+    assert (found["files with a model of time, CPU"], found["files with a model of time, GPU"]) == (1, 1)
+    assert (found["emitters of loop nests"], found["emitters of products"]) == (2, 1)
+    assert found["file names used more than once"] == 1
+    assert found["class names used more than once in schedule/"] == 1
+
+
+def test_the_order_of_rules_has_one_owner():
+    """And kernels of several families, which are cut by the rules that it is given."""
+    done = subprocess.run([sys.executable, str(SCRIPT), "--json"], check=True, capture_output=True, text=True)
+    listed = json.loads(done.stdout)["listed"]["places that know the order of rules"]
+    assert listed == ["schedule/choose.py", "schedule/core/sequence.py"]
+
+
+def test_the_table_names_what_it_counts(tmp_path):
+    done = subprocess.run([sys.executable, str(SCRIPT), "--list"], check=True, capture_output=True, text=True)
+    assert "places that know the order of rules" in done.stdout and "schedule/choose.py" in done.stdout
