@@ -25,7 +25,7 @@ from smartmem_tvm.schedule.choose import (
     rules_for,
 )
 from smartmem_tvm.schedule.core.decisions import DECISIONS, asking, attempt, declined, given_values, priced
-from smartmem_tvm.schedule.core.plan import PLAN, Price, plan_on
+from smartmem_tvm.schedule.core.plans import PLAN, Price, plan_on
 from smartmem_tvm.schedule.core.rule import NestRule, Rule
 from smartmem_tvm.schedule.cpu.matmul import Matmul
 from smartmem_tvm.schedule.cpu.params import CpuParams

@@ -19,7 +19,7 @@ from ..pipeline import Options, Phase, lower_phases, run_phases
 from ..report import explain
 from ..schedule.choose import plans
 from ..schedule.constants.transform_windows import plan_in
-from ..schedule.core.plan import Plan, Price, plan_on
+from ..schedule.core.plans import Plan, Price, plan_on
 from ..schedule.core.rule import is_open
 from ..schedule.cpu.params import CpuParams
 from ..schedule.gpu.occupancy import Processor

@@ -23,7 +23,7 @@ from tvm.target import Target
 from ..ir.kernel import Kernel
 from ..target import is_cpu
 from .core.decisions import Account, asking, attempt, check_all_asked
-from .core.plan import Choice, Plan
+from .core.plans import Choice, Plan
 from .core.rule import NestRule, Rule, record_of
 from .cpu.attention import RowChains
 from .cpu.depthwise import Depthwise

@@ -19,7 +19,7 @@ from tvm.target import Target
 from ..ir.kernel import Kernel, Opaque, emit, shape_of
 from ..target import is_cpu
 from .choose import choose, cpu_rules
-from .core.plan import Price
+from .core.plans import Price
 from .cpu.nest_cycles import NestCycles
 from .cpu.params import CpuParams
 

@@ -12,7 +12,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..ir.walk import contains
 from .choose import choose, rules_for
 from .core.decisions import DECISIONS, given_rule, in_force
-from .core.plan import PLAN, plan_on
+from .core.plans import PLAN, plan_on
 from .core.rule import RULE, SCHEDULED, Rule, is_open, record_on, target_of
 from .gpu.fallback import on_threads
 
@@ -31,7 +31,7 @@ class ScheduleKernels:
     Before: serial loop nests, one per stage. After: ``parallel``, ``vectorized`` and ``unrolled`` loops over tiles;
     the function carries ``tirx.is_scheduled``, as ``smartmem.rule`` the ``name``, the ``family`` in words and the
     ``catch_all`` of the rule that answered, and as ``smartmem.plan`` what it decided and at which price, and why the
-    rules before it did not take the kernel (`core.plan`).
+    rules before it did not take the kernel (`core.plans`).
 
     Refuses (leaves as it is) functions that are scheduled already, are not S-TIR, or that no rule knows. A rule that
     raises ``ScheduleError`` counts as not answering; what it said is logged and kept on the function as the attribute
@@ -86,7 +86,7 @@ def kernel_rules(mod: IRModule) -> dict[str, dict]:
 
 
 def kernel_plans(mod: IRModule) -> dict[str, dict]:
-    """Kernel name -> what was chosen for it, and why the rules before did not take it (`core.plan.Choice.as_json`).
+    """Kernel name -> what was chosen for it, and why the rules before did not take it (`core.plans.Choice.as_json`).
 
     Kernels that no rule of this package scheduled have none.
 

@@ -20,7 +20,7 @@ from ..schedule import ScheduleKernels
 from ..schedule.choose import choose, plan_of, rules_for
 from ..schedule.constants.pack_weights import packing_of
 from ..schedule.core.decisions import DECISIONS, RULE_GENE, Decision, deciding
-from ..schedule.core.plan import PLAN, Plan
+from ..schedule.core.plans import PLAN, Plan
 from ..schedule.core.rivals import NUMBERED, RIVALS
 from ..schedule.core.rule import Rule
 from ..schedule.schedule_kernels import REFUSALS

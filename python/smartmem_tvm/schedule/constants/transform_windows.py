@@ -16,7 +16,7 @@ from ...ir.graph import private_calls
 from ...ir.kernel import DECISIONS, Opaque, parse
 from ..choose import after, taken
 from ..core.decisions import asking, declined, given_rule
-from ..core.plan import PLAN, Choice, Plan
+from ..core.plans import PLAN, Choice, Plan
 from ..core.rule import RULE, SCHEDULED, is_open, record_on, target_of
 from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams

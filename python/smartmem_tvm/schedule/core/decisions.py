@@ -27,7 +27,7 @@ from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 
 from ...ir.kernel import DECISIONS
-from .plan import Price
+from .plans import Price
 from .rivals import NUMBERED
 
 RULE_GENE = "rule"

@@ -16,7 +16,7 @@ from ...ir.walk import loads
 from ..core.expressions import Walk, choices, chooses_along, contiguous_run, fused_index, intervals, uses
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
-from ..core.plan import Price
+from ..core.plans import Price
 from .chunks import Chunks
 from .matmul_tasks import SURE, Division, Tasks
 from .params import CpuParams

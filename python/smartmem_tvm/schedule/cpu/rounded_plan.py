@@ -16,7 +16,7 @@ from ...ir.walk import loads
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
 from ..core.nest import fresh
-from ..core.plan import Price
+from ..core.plans import Price
 from ..core.reduction import Reduction, reduction_of
 from .chunks import Chunks
 from .matmul_plan import MatmulPlan

@@ -29,7 +29,7 @@ from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide, declined, priced
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
-from ..core.plan import Price
+from ..core.plans import Price
 from .accumulators import Accumulators
 from .params import CpuParams
 from .rule import CpuRule

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from ...core.plan import Price
+from ...core.plans import Price
 from ..params import CpuParams
 from .plan import AT_ONCE, FLOAT_BYTES, WinogradPlan
 from .shape import Windows

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tvm
 
 from ....target import Limits
-from ...core.plan import Price
+from ...core.plans import Price
 from ..matrix import instructions as ptx
 from ..matrix.tile import MatrixParams
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor

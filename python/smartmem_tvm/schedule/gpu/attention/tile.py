@@ -8,7 +8,7 @@ from functools import cache
 from itertools import product
 
 from ....target import Limits
-from ...core.plan import Price
+from ...core.plans import Price
 from ..occupancy import ADDRESSES, FLOAT_BYTES, VECTOR, WARP, Processor, register_tile
 
 _LIMITS, _PROCESSOR = Limits(), Processor()

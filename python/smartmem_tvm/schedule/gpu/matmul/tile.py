@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ....tables.targets import Row
 from ....target import Limits
-from ...core.plan import Price
+from ...core.plans import Price
 from ..occupancy import FLOAT_BYTES, VECTOR, WARP, Processor, WorkGroupTile, fits
 from .group_order import bands, traffic
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import tvm
 
 from ....target import Limits, cuda_architecture, has_matrix_instructions
-from ...core.plan import Price
+from ...core.plans import Price
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 from . import instructions as ptx
 

@@ -10,7 +10,7 @@ from math import prod
 from ....planner.texture_form import TEXEL
 from ....target import Limits
 from ...core.expressions import largest_divisor
-from ...core.plan import Price
+from ...core.plans import Price
 from ...core.reduction import Reduction
 from ..occupancy import ADDRESSES, VECTOR, WARP, Processor, WorkGroupTile, fits
 from .lines import Lines
