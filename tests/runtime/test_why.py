@@ -12,6 +12,7 @@ from helpers import module
 from smartmem_tvm import Options, UserError, optimize
 from smartmem_tvm.analysis.roofline import Speed
 from smartmem_tvm.runtime import why as why_module
+from smartmem_tvm.runtime.roofline import kernel_bounds
 from smartmem_tvm.runtime.why import clock_of, named, why
 from smartmem_tvm.target import parse_target
 
@@ -40,21 +41,13 @@ def convolution(size=3, channels=64) -> tvm.IRModule:
     return module(build, (1, channels, 28, 28))
 
 
+SPEED = Speed("made up", 4, {"float32": 256e9}, {}, ((1 << 14, 1e11), (1 << 26, 1e10)), launch=1e-6)
+
+
 @pytest.fixture(autouse=True)
 def a_known_device(monkeypatch):
     """No machine is measured: roofs are those of a device that is made up."""
-    speed = Speed("made up", 4, {"float32": 256e9}, {}, ((1 << 14, 1e11), (1 << 26, 1e10)), launch=1e-6)
-    measured = why_module.roofline
-    monkeypatch.setattr(
-        why_module, "roofline", lambda graph, _: (speed, {} if graph is None else _bounds(graph, speed))
-    )
-    return measured
-
-
-def _bounds(graph, speed):
-    from smartmem_tvm.runtime.roofline import kernel_bounds
-
-    return kernel_bounds(graph, speed)
+    monkeypatch.setattr(why_module, "roofline", lambda graph, _: (SPEED, kernel_bounds(graph, SPEED)))
 
 
 def asked(name: str, kernel: str = "1", mod: tvm.IRModule | None = None, **options) -> dict:
