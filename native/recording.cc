@@ -33,6 +33,7 @@ void Recording::Finish(Device& device) {
 void Recording::Launch(Stream& stream) {
   Device& device = stream.device();
   device.Require();
+  if (launches_.empty()) return;
   const auto hold = stream.Hold();
   cl_command_queue queue = stream.queue();
   if (playback_ == nullptr || queue != queue_) [[unlikely]] {

@@ -4,6 +4,7 @@
 import ctypes
 import os
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,24 @@ def test_an_inference_is_one_call_for_each_launch(shared, most):
     # The arena, the weights, the input, results that come back.
     assert (buffers <= 5 and images == 0) and not outcome.report["refusals"]
     assert (objects < 2.5 * launches) is bool(shared)
+
+
+def kernel_objects(target: str):
+    """How many there are after four inferences, more than before: without a recording and with one."""
+    counts, kept = [live()["kernel"]], []
+    for graph in (False, True):
+        kept.append(compile(network(), parse_target(target), Options(cuda_graph=graph)).machine())
+        given = kept[-1].tensors(inputs(1))
+        for _ in range(4):
+            kept[-1]["main"](*given)
+        counts.append(live()["kernel"])
+    return [after - before for before, after in pairwise(counts)]
+
+
+@pytest.mark.parametrize("target", ["opencl", "opencl-texture"])
+def test_launches_are_recorded(target):
+    without, recorded = run_with_fake(kernel_objects, target).value
+    assert recorded >= without + 4  # each launch in between has an object of its own
 
 
 def misnamed():

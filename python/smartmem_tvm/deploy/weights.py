@@ -151,9 +151,9 @@ def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.
     if together is None or device.dlpack_device_type() != tvm.opencl().dlpack_device_type():
         return tuple(weight.on(device) for weight in weights)
     cpu = tvm.cpu().dlpack_device_type()
-    in_buffers = [w.tensor for w in weights if w.scope == "global" and w.tensor.device.dlpack_device_type() == cpu]
-    there = dict(zip(map(id, in_buffers), together(in_buffers, device), strict=True)) if in_buffers else {}
-    return tuple(there[id(w.tensor)] if id(w.tensor) in there else w.on(device) for w in weights)
+    moved = [w for w in weights if w.scope == "global" and w.tensor.device.dlpack_device_type() == cpu]
+    there = dict(zip(map(id, moved), together([w.tensor for w in moved], device), strict=True)) if moved else {}
+    return tuple(there[id(w)] if id(w) in there else w.on(device) for w in weights)
 
 
 def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, list[Weight]]:
