@@ -3,6 +3,9 @@
 
     python benchmarks/opencl_cuda.py --jobs 8      # benchmarks/opencl_cuda.json; goes on where it stopped
 
+All 24 networks, in buffers and in textures, beside CUDA with and without graphs. An entry of other native code than
+today's, or of a network that failed, is measured anew. Without CUDA: ``--systems opencl opencl-texture``.
+
 Weights are random, and the networks are timm's; float32, one picture. Errors are against torch in float64, on the same
 weights and inputs, relative to the largest output. Networks are compiled side by side and timed one at a time. "host"
 is when the call returns, at which launches are handed over, and not when they are done.
@@ -11,12 +14,15 @@ is when the call returns, at which launches are handed over, and not when they a
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 
@@ -38,6 +44,13 @@ SYSTEMS: dict[str, tuple[str, dict]] = {
     "opencl": ("opencl", {}),
     "opencl-texture": ("opencl-texture", {}),
     "opencl, no arena": ("opencl", {"arena": False}),
+    "opencl, an argument each": ("opencl", {}),
+    "opencl, one by one": ("opencl", {}),
+}
+# What the runtime is told while a system of a name runs.
+VARIABLES = {
+    "opencl, an argument each": {"SMARTMEM_OPENCL_SHARED_ARGUMENTS": "0"},
+    "opencl, one by one": {"SMARTMEM_OPENCL_REPLAY": "launches"},
 }
 COMPARED = tuple(SYSTEMS)[:4]
 _ROUNDS, _RUNS = 15, 20
@@ -48,7 +61,7 @@ def main() -> int:
     """Measure the networks that are not in the file yet, some of them compiled at the same time."""
     args = arguments()
     known = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {"networks": {}}
-    waiting = [name for name in args.networks if name not in known["networks"]]
+    waiting = [name for name in args.networks if not measured(known["networks"].get(name, {}), args.systems)]
     running: dict[str, Running] = {}
     while waiting or running:
         while waiting and len(running) < args.jobs:
@@ -62,6 +75,29 @@ def main() -> int:
                 path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
             print(name, json.dumps(row), flush=True)
     return 0
+
+
+def measured(row: dict, systems: list[str]) -> bool:
+    """Whether an entry holds all systems, of the native code that is here."""
+    return row.get("code") == code() and all(each in row["milliseconds"] for each in systems)
+
+
+def code() -> str:
+    """What tells native code from other native code."""
+    files = sorted(path for path in (HERE.parent / "native").iterdir() if path.suffix in (".cc", ".h"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+@contextlib.contextmanager
+def told(system: str) -> Iterator[None]:
+    """With the variables of a system."""
+    variables = VARIABLES.get(system, {})
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name)
 
 
 def arguments() -> argparse.Namespace:
@@ -102,13 +138,14 @@ def measure(name: str, args: argparse.Namespace) -> dict:
         path = Path(folder, f"{name}.onnx")
         export(network, path)
         for system in args.systems:
-            with attempt(row, system, args.limit):
+            with attempt(row, system, args.limit), told(system):
                 runs[system] = compiled(path, [each.numpy() for each in given], system, row, error)
     turn.take()
     for system, (in_all, host) in in_turns(runs).items():
         row["milliseconds"][system], row["host"][system] = in_all, host
     device = torch.cuda.get_device_name() if on_gpu else ""
-    return {**row, "device": device, "driver": driver(), "date": date.today().isoformat()}
+    facts = {"device": device, "driver": driver(), "replay": replay(), "code": code()}
+    return {**row, **facts, "date": date.today().isoformat()}
 
 
 def size_of(name: str) -> tuple[int, ...]:
@@ -123,6 +160,13 @@ def driver() -> str:
     from smartmem_tvm.runtime import opencl
 
     return " ".join((opencl.devices()[0].platform, opencl.devices()[0].driver))
+
+
+def replay() -> str:
+    """How the first OpenCL device is given recorded launches again."""
+    from smartmem_tvm.runtime import opencl
+
+    return opencl.devices()[0].replay
 
 
 def compiled(path: Path, arrays: list, system: str, row: dict, error: Callable) -> Callable[[], tuple[float, float]]:
@@ -153,8 +197,9 @@ def in_turns(runs: dict[str, Callable]) -> dict[str, tuple[float, float]]:
     times: dict[str, list] = {name: [] for name in runs}
     for _ in range(_ROUNDS):
         for name, run in runs.items():
-            run()
-            times[name] += [run() for _ in range(_RUNS)]
+            with told(name):
+                run()
+                times[name] += [run() for _ in range(_RUNS)]
     return {name: tuple(map(statistics.median, zip(*each, strict=True))) for name, each in times.items()}
 
 

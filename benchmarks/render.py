@@ -26,6 +26,7 @@ from pages import (
     memory_plan,
     opencl,
     opencl_cuda,
+    opencl_recorded,
     operator_speed,
     overview,
     peers,
@@ -96,6 +97,7 @@ PAGES = {
     "opencl": (
         Part("docs/opencl.md", "opencl figures", opencl.page),
         Part("docs/opencl.md", "opencl and cuda", opencl_cuda.page),
+        Part("docs/opencl.md", "recorded launches", opencl_recorded.page),
     ),
     "precision": (Part("docs/precision.md", "", precision.page),),
     "textures": (Part("docs/textures.md", "texture figures", lambda: textures.page(rows(textures.RESULTS))),),

@@ -164,7 +164,7 @@ enum ClConstant : cl_uint {
 };
 
 // Every function we call: X(index, type, name, parameters). All return cl_int except the clCreate functions, which return
-// the object and report through errcode_ret. The index is that of the table which cl_khr_icd has every object begin with.
+// the object and report through errcode_ret, and the one that looks functions of extensions up. The index is that of the table which cl_khr_icd has every object begin with.
 #define SMARTMEM_CL_FUNCTIONS(X)                                                                  \
   X(0, cl_int, clGetPlatformIDs, (cl_uint, cl_platform_id*, cl_uint*))                            \
   X(1, cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void*, size_t*))              \
@@ -211,6 +211,7 @@ enum ClConstant : cl_uint {
   X(59, cl_int, clEnqueueNDRangeKernel,                                                           \
     (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint,  \
      const cl_event*, cl_event*))                                                                 \
+  X(107, void*, clGetExtensionFunctionAddressForPlatform, (cl_platform_id, const char*))          \
   X(105, cl_int, clEnqueueMarkerWithWaitList,                                                     \
     (cl_command_queue, cl_uint, const cl_event*, cl_event*))                                      \
   X(106, cl_int, clEnqueueBarrierWithWaitList,                                                    \

@@ -13,6 +13,8 @@
 
 namespace smartmem::opencl {
 
+inline constexpr const char* kPocl = "Portable Computing Language";  // its platform
+
 struct Device {
   int index = 0;  // the number in tvm.opencl(number)
   cl_platform_id platform = nullptr;
@@ -36,6 +38,11 @@ struct Device {
   std::atomic<bool> lost = false;
 
   bool HasExtension(const std::string& extension) const;
+  // A function of an extension; null if the driver has none of that name.
+  template <typename F>
+  F Function(const char* name) const {
+    return reinterpret_cast<F>(ExtensionFunction(platform, name));
+  }
   const char* TypeName() const;    // "gpu", "cpu" or "accelerator"
   std::string Describe() const;    // "opencl:0 (NVIDIA H100)"
 

@@ -29,19 +29,6 @@ constexpr size_t kMostSets = 64;
 
 }  // namespace
 
-// The bytes of one argument, as the kernel declares it, and what tells it from others.
-struct Launcher::Argument {
-  union {
-    cl_mem memory;
-    int64_t integer;  // little-endian: a narrower type is its first bytes
-    double number;
-    float single;
-  };
-  size_t bytes;
-  uint64_t id;
-  bool is_object;
-};
-
 Launcher::Launcher(tvm::ffi::ObjectPtr<ClModule> module, const FunctionInfo& info)
     : module_(std::move(module)), name_(info->name), arg_types_(info->arg_types.begin(), info->arg_types.end()) {
   for (const auto& tag : info->launch_param_tags) {
@@ -60,8 +47,9 @@ DeviceKernel& Launcher::KernelOn(int device_index) {
   return *kernel;
 }
 
-Launcher::Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
+Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
   Sizes sizes;
+  sizes.dimensions = dimensions_;
   size_t groups[3] = {1, 1, 1};
   for (size_t i = 0; i < axes_.size(); ++i) {
     (axes_[i] < 3 ? groups : sizes.local)[axes_[i] % 3] = static_cast<size_t>(extents[i].v_int64);
@@ -88,7 +76,7 @@ const Memory* Launcher::MemoryArgument(const DeviceKernel& kernel, size_t index,
   return memory;
 }
 
-Launcher::Argument Launcher::NumberAt(size_t index, const TVMFFIAny& value) const {
+Argument Launcher::NumberAt(size_t index, const TVMFFIAny& value) const {
   const DLDataType type = arg_types_[index];
   Argument argument = {};
   argument.bytes = type.bits / 8;
@@ -176,21 +164,6 @@ cl_kernel Launcher::With(Device& device, DeviceKernel* kernel, const std::vector
   return set.kernel.get();
 }
 
-void Launcher::Note(Device& device, const DeviceKernel& kernel, const std::vector<Argument>& arguments,
-                    const Sizes& sizes, Recording* recording) const {
-  DeviceKernel::Set set = NewSet(device, kernel);
-  SetArguments(&set, arguments);
-  RecordedLaunch launch = {name_, std::move(set.kernel), {}, dimensions_};
-  for (const Argument& each : arguments) {
-    if (!each.is_object || each.memory == nullptr) continue;
-    Check(Cl().clRetainMemObject(each.memory), "clRetainMemObject");
-    launch.objects.emplace_back(each.memory);
-  }
-  std::copy_n(sizes.global, 3, launch.global);
-  std::copy_n(sizes.local, 3, launch.local);
-  recording->Add(std::move(launch));
-}
-
 std::string Launcher::LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const {
   std::string text = "launching kernel " + name_ + " with global size (";
   for (cl_uint i = 0; i < dimensions_; ++i) text += (i ? ", " : "") + std::to_string(sizes.global[i]);
@@ -219,7 +192,9 @@ void Launcher::operator()(tvm::ffi::PackedArgs packed, tvm::ffi::Any*) {
   const auto hold = stream.Hold();
   thread_local std::vector<Argument> wanted;
   Read(on_device, args, &wanted);
-  if (Recording* recording = Recording::Current()) [[unlikely]] Note(device, on_device, wanted, sizes, recording);
+  if (Recording* recording = Recording::Current()) [[unlikely]] {
+    recording->Add({module_, &on_device, name_, wanted, sizes});
+  }
   cl_kernel kernel = With(device, &on_device, wanted);
   const cl_int code = Cl().clEnqueueNDRangeKernel(stream.queue(), kernel, dimensions_, nullptr, sizes.global,
                                                   sizes.local, 0, nullptr, nullptr);

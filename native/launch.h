@@ -23,18 +23,10 @@ class Launcher {
   void operator()(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
 
  private:
-  struct Sizes {
-    size_t global[3] = {1, 1, 1};
-    size_t local[3] = {1, 1, 1};
-  };
   DeviceKernel& KernelOn(int device_index);
   Sizes SizesOf(const TVMFFIAny* extents, bool* empty) const;
-  struct Argument;
   // A kernel object with these arguments; throws if they do not fit.
   cl_kernel With(Device& device, DeviceKernel* kernel, const std::vector<Argument>& wanted) const;
-  // The same launch with a kernel object that nobody else sets arguments of.
-  void Note(Device& device, const DeviceKernel& kernel, const std::vector<Argument>& arguments, const Sizes& sizes,
-            Recording* recording) const;
   void Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vector<Argument>* arguments) const;
   void SetArguments(DeviceKernel::Set* set, const std::vector<Argument>& wanted) const;
   DeviceKernel::Set NewSet(Device& device, const DeviceKernel& kernel) const;

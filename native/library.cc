@@ -30,11 +30,12 @@ using GetPlatformIds = decltype(Api::clGetPlatformIDs);
 
 struct Library {
   std::string file;
+  void* handle = nullptr;
   Api api;
   std::string problem;
 
   explicit Library(const std::string& name) : file(name) {
-    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
       const char* why = dlerror();
       problem = "the OpenCL library " + name + " cannot be opened (" + why + "): " + Remedy();
@@ -133,6 +134,12 @@ const Api& Cl() {
     TVM_FFI_THROW(RuntimeError) << library.problem;
   }
   return library.api;
+}
+
+void* ExtensionFunction(cl_platform_id platform, const char* name) {
+  void* const address = Cl().clGetExtensionFunctionAddressForPlatform(platform, name);
+  // Drivers of phones export such functions, and do not all know them by their names.
+  return address != nullptr ? address : dlsym(TheLibrary().handle, name);
 }
 
 std::string ErrorName(cl_int code) {

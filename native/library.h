@@ -35,6 +35,9 @@ std::string LibraryOf(const void* address);
 // The functions of the library; throws LibraryProblem() if there is none.
 const Api& Cl();
 
+// A function of one of the platform's extensions; null if it has none of that name.
+void* ExtensionFunction(cl_platform_id platform, const char* name);
+
 // "CL_OUT_OF_RESOURCES" for -5; the number for a code we have no name for.
 std::string ErrorName(cl_int code);
 

@@ -44,6 +44,7 @@ void ClModule::BuildAll(int device_index, OnDevice* on_device) {
   for (size_t i = 0; i < sources.size(); ++i) {
     DeviceKernel& kernel = on_device->kernels[sources[i].name];
     kernel.roles = sources[i].roles;
+    kernel.plain = sources[i].plain;
     kernel.program = std::move(programs[i].program);
     on_device->compiled += !programs[i].from_cache;
   }

@@ -30,6 +30,7 @@ struct DeviceKernel {
   };
   Program program;
   std::vector<Role> roles;  // of TVM's arguments; empty if not known
+  std::string plain;        // the source as TVM printed it
   std::vector<Set> sets;
   size_t oldest = 0;  // the next to get other arguments once there are as many as there may be
   std::mutex mutex;

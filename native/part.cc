@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors in a storage that holds others at the same time: each gets a data pointer of its own, a part of the storage, as
 // kernels take no tensor that begins within its data. What vm.builtin.ensure_zero_offset does where addresses can be
-// counted with.
+// counted with. Weights are such tensors too: a launch has one object for all that it reads.
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/tensor.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "memory.h"
 #include "register.h"
@@ -11,15 +15,16 @@
 namespace smartmem::opencl {
 namespace {
 
+using tvm::ffi::Array;
 using tvm::runtime::Tensor;
 
 class PartAlloc {
  public:
-  explicit PartAlloc(Tensor whole) : whole_(std::move(whole)) {}
+  PartAlloc(Tensor whole, size_t offset) : whole_(std::move(whole)), offset_(offset) {}
 
   void AllocData(DLTensor* tensor) {
     Memory* storage = static_cast<Memory*>(whole_->data);
-    tensor->data = storage->Part(whole_->byte_offset, tvm::ffi::GetDataSize(*tensor));
+    tensor->data = storage->Part(offset_, tvm::ffi::GetDataSize(*tensor));
   }
   void FreeData(DLTensor* tensor) {
     static_cast<Memory*>(whole_->data)->ReleaseView(static_cast<Memory*>(tensor->data));
@@ -27,6 +32,7 @@ class PartAlloc {
 
  private:
   Tensor whole_;  // keeps the storage
+  size_t offset_;
 };
 
 Tensor Part(Tensor tensor) {
@@ -34,12 +40,38 @@ Tensor Part(Tensor tensor) {
     TVM_FFI_THROW(TypeError) << "vm.builtin.smartmem_part takes a tensor in an OpenCL buffer, and got one elsewhere: "
                                 "pass what vm.builtin.alloc_tensor returned.";
   }
-  return Tensor::FromNDAlloc(PartAlloc(tensor), tensor.Shape(), tensor->dtype, tensor->device);
+  return Tensor::FromNDAlloc(PartAlloc(tensor, tensor->byte_offset), tensor.Shape(), tensor->dtype, tensor->device);
+}
+
+size_t RoomOf(const Tensor& tensor) {
+  const size_t bytes = std::max<size_t>(tvm::ffi::GetDataSize(*tensor.operator->()), 1);
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+// Copies of tensors one behind the other, in as few buffers as the device's largest allow.
+Array<Tensor> Together(const Array<Tensor>& tensors, DLDevice device) {
+  const size_t most = GetDevice(device.device_id).max_alloc_bytes;
+  Array<Tensor> copies;
+  for (size_t first = 0; first < tensors.size();) {
+    size_t bytes = 0, end = first;
+    do bytes += RoomOf(tensors[end++]);
+    while (end < tensors.size() && bytes + RoomOf(tensors[end]) <= most);
+    const Tensor whole = Tensor::Empty({static_cast<int64_t>(bytes)}, DLDataType{kDLUInt, 8, 1}, device);
+    for (size_t offset = 0; first < end; offset += RoomOf(tensors[first++])) {
+      const Tensor& from = tensors[first];
+      Tensor copy = Tensor::FromNDAlloc(PartAlloc(whole, offset), from.Shape(), from->dtype, device);
+      if (tvm::ffi::GetDataSize(*from.operator->()) > 0) copy.CopyFrom(from);
+      copies.push_back(copy);
+    }
+  }
+  return copies;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   if (!FirstOpenCL()) return;
-  tvm::ffi::reflection::GlobalDef().def("vm.builtin.smartmem_part", Part);
+  tvm::ffi::reflection::GlobalDef()
+      .def("vm.builtin.smartmem_part", Part)
+      .def("smartmem.opencl.together", Together);
 }
 
 }  // namespace

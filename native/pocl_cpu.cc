@@ -35,7 +35,7 @@ bool EndsWith(const std::string& text, const std::string& end) {
 }  // namespace
 
 void NameCpu(Device* device) {
-  if (device->driver != "3.0-rc2" || device->platform_name != "Portable Computing Language" || !IsSuchCpu()) return;
+  if (device->driver != "3.0-rc2" || device->platform_name != kPocl || !IsSuchCpu()) return;
   auto* record = reinterpret_cast<Record*>(device->id);
   if (!EndsWith(LibraryOf(record->dispatch), kFile) || std::string(record->triple) != kTriple) return;
   // The version ends with both names, "...pthread-x86_64-unknown-linux-gnu-generic", and built kernels are kept by it.

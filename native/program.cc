@@ -183,14 +183,15 @@ std::vector<KernelSource> SplitKernels(const std::string& code) {
   }
   std::vector<KernelSource> kernels;
   for (const auto& [name, section] : sections) {
-    KernelSource kernel{std::string(name), WithoutOthers(section, name, names), {}};
+    KernelSource kernel{std::string(name), WithoutOthers(section, name, names), {}, ""};
+    kernel.plain = kernel.code;
     kernel.roles = AddBegins(kernel.name, &kernel.code);
     kernels.push_back(std::move(kernel));
   }
   return kernels;
 }
 
-bool CompilesAtLaunch(const Device& device) { return device.platform_name == "Portable Computing Language"; }
+bool CompilesAtLaunch(const Device& device) { return device.platform_name == kPocl; }
 
 void CompileAndStore(Device& device, const KernelSource& kernel, const std::string& options) {
   Failure failure;

@@ -13,8 +13,9 @@ namespace smartmem::opencl {
 // One OpenCL C program that holds one kernel.
 struct KernelSource {
   std::string name;
-  std::string code;
+  std::string code;         // as the driver gets it
   std::vector<Role> roles;  // what AddBegins returned
+  std::string plain;        // the code as TVM printed it
 };
 
 // Takes the code of a module apart, at the lines "// Function: NAME" that TVM writes, and tells each kernel where tensors

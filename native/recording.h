@@ -2,21 +2,27 @@
 // Launches of a run of kernels, noted while they are made, to be made again by themselves.
 #pragma once
 
+#include <tvm/ffi/object.h>
+
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "argument.h"
+#include "module.h"
+#include "playback.h"
 #include "stream.h"
 
 namespace smartmem::opencl {
 
-// One launch, with a kernel object of its own and its arguments, which are kept alive: OpenCL does not.
-struct RecordedLaunch {
+// One launch as it was made, with all that is needed to make it again.
+struct NotedLaunch {
+  tvm::ffi::ObjectPtr<ClModule> module;  // keeps the kernel
+  const DeviceKernel* kernel = nullptr;
   std::string name;
-  Kernel kernel;
-  std::vector<BufferObject> objects;
-  cl_uint dimensions = 1;
-  size_t global[3] = {1, 1, 1};
-  size_t local[3] = {1, 1, 1};
+  std::vector<Argument> arguments;  // TVM's, and behind them where the tensors begin in their buffers
+  Sizes sizes;
 };
 
 class Recording {
@@ -33,15 +39,21 @@ class Recording {
     Scope& operator=(const Scope&) = delete;
   };
 
-  void Add(RecordedLaunch launch) { launches_.push_back(std::move(launch)); }
+  void Add(NotedLaunch launch);
   // Something that is no launch was done, and would not be done again.
   void Spoil() { whole_ = false; }
   bool whole() const { return whole_; }
 
+  // To be called when all is noted, and before the first launch.
+  void Finish(Device& device);
   void Launch(Stream& stream);
 
  private:
+  std::vector<NotedLaunch> noted_;
+  std::map<cl_mem, BufferObject> objects_;  // of all launches, kept alive: OpenCL does not
   std::vector<RecordedLaunch> launches_;
+  std::unique_ptr<Playback> playback_;
+  cl_command_queue queue_ = nullptr;  // that of the playback
   bool whole_ = true;
 };
 

@@ -5,6 +5,7 @@
 #include <tvm/ffi/function.h>
 
 #include "device.h"
+#include "playback.h"
 #include "register.h"
 
 namespace smartmem::opencl {
@@ -37,6 +38,7 @@ Map<String, Any> Describe(const Device& device) {
       {"half", device.HasExtension("cl_khr_fp16")},
       {"images", device.images},
       {"image_from_buffer", device.image_from_buffer.load()},
+      {"replay", String(WayOf(device))},
   };
 }
 

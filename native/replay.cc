@@ -63,6 +63,7 @@ class ReplayNode : public tvm::runtime::vm::VMExtensionNode {
         const Recording::Scope scope(recording.get());
         run.result = Called(machine, function, arguments);
       }
+      recording->Finish(GetDevice(machine->devices.at(0).device_id));
       run.recording = std::move(recording);
     } else if (run.recording->whole()) {
       run.recording->Launch(CurrentStream(machine->devices.at(0).device_id));

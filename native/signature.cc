@@ -64,17 +64,35 @@ struct Changed {
   std::string list, pointers;
 };
 
-Changed WithBegins(const std::vector<std::string>& parameters, const std::string& whole, const std::string& begin) {
+bool IsConstant(const std::string& parameter) { return parameter.find("const ") < parameter.find('*'); }
+
+// The pointer of a buffer that several parameters share: of no type, read only if all of them are. It is another object
+// than those of the other parameters, so that none of these points to the same; among its own tensors nothing is promised
+// but what the pointers say that are made of it.
+std::string Shared(const std::vector<std::string>& parameters, const std::vector<size_t>& owners, size_t owner) {
+  bool constant = true;
+  for (size_t i = owner; i < parameters.size(); ++i) constant &= owners[i] != owner || IsConstant(parameters[i]);
+  return std::string("__global ") + (constant ? "const " : "") + "uchar* restrict " + NameOf(parameters[owner]);
+}
+
+Changed WithBegins(const std::vector<std::string>& parameters, const std::vector<size_t>& owners,
+                   const std::string& whole, const std::string& begin) {
   Changed changed;
   std::string numbers;
-  for (const std::string& each : parameters) {
-    const std::string name = NameOf(each), type = each.substr(0, each.find('*') + 1);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string &each = parameters[i], name = NameOf(each), type = each.substr(0, each.find('*') + 1);
     const bool buffer = RoleOf(each) == Role::kBuffer;
-    changed.list += (changed.list.empty() ? "" : ", ") + each + (buffer ? whole : "");
+    const bool shared = buffer && std::count(owners.begin(), owners.end(), i) > 1;
+    if (owners.empty() || owners[i] == i) {
+      changed.list += (changed.list.empty() ? "" : ", ") + (shared ? Shared(parameters, owners, i) : each);
+      changed.list += buffer ? whole : "";
+    }
     if (!buffer) continue;
     numbers += ", ulong " + name + begin;
-    // Both pointers stay restricted where they were: the ranges of tensors lie apart, also in one buffer.
-    changed.pointers += " " + each + " = (" + type + ")((__global uchar*)" + name + whole + " + " + name + begin + ");";
+    const std::string from = NameOf(parameters[owners.empty() ? i : owners[i]]) + whole;
+    // Pointers to tensors stay restricted where they were: the ranges of tensors lie apart, also in one buffer.
+    changed.pointers += " " + each + " = (" + type + ")((__global " + (IsConstant(each) ? "const " : "") + "uchar*)" +
+                        from + " + " + name + begin + ");";
   }
   changed.list += numbers;
   return changed;
@@ -82,14 +100,15 @@ Changed WithBegins(const std::vector<std::string>& parameters, const std::string
 
 }  // namespace
 
-std::vector<Role> AddBegins(const std::string& name, std::string* code) {
+std::vector<Role> AddBegins(const std::string& name, std::string* code, const std::vector<size_t>& owners) {
   const std::vector<Range> lists = Lists(name, *code);
   if (lists.empty()) return {};
   const Range last = lists.back();
   const size_t body = code->find_first_not_of(" \n", last.end + 1);
   if (body == code->npos || (*code)[body] != '{') return {};
   const std::vector<std::string> parameters = Split(code->substr(last.begin, last.end - last.begin));
-  const Changed changed = WithBegins(parameters, Unused("_whole", *code), Unused("_begin", *code));
+  if (!owners.empty() && owners.size() != parameters.size()) return {};
+  const Changed changed = WithBegins(parameters, owners, Unused("_whole", *code), Unused("_begin", *code));
   code->insert(body + 1, changed.pointers);
   for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
     code->replace(list->begin, list->end - list->begin, changed.list);

@@ -17,7 +17,8 @@ TITLES += ("buffers / graph", "textures / graph", "host, us a launch: CUDA", "bu
 
 def page() -> str:
     """A line for each network, the means and the worst, and where it was measured."""
-    found = content(RESULTS)["networks"]
+    every = content(RESULTS)["networks"]
+    found = {name: row for name, row in every.items() if set(SYSTEMS) <= set(row.get("milliseconds", ()))}
     rows = [found[name] for name in sorted(found)]
     named = [f"{a} / {b}" for a, b in RATIOS]
     means = [geometric_mean(each) for each in zip(*map(ratios, rows), strict=True)]
@@ -25,6 +26,8 @@ def page() -> str:
     said = (f"- {name}: {mean:.2f}x, at most {most:.2f}x" for name, mean, most in zip(named, means, worst, strict=True))
     first = rows[0]
     source = f"{first['device']}, {first['driver']}, {first['date']}; {len(rows)} networks, geometric means:"
+    if without := sorted(set(every) - set(found)):
+        source = f"Without a time in each: {', '.join(without)}. {source}"
     return "\n\n".join((table(TITLES, [_line(name, found[name]) for name in sorted(found)]), source, "\n".join(said)))
 
 

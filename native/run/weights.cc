@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +16,8 @@
 namespace smartmem::run {
 namespace {
 
+using tvm::ffi::Array;
+using tvm::ffi::Function;
 using tvm::runtime::Tensor;
 
 constexpr uint64_t kAlignment = 64;  // what kernels count on
@@ -60,15 +64,36 @@ class PartOfFile {
   uint64_t offset_;
 };
 
-Tensor Load(const std::shared_ptr<Mapping>& file, const WeightPlace& place, DLDevice device) {
+Tensor InFile(const std::shared_ptr<Mapping>& file, const WeightPlace& place) {
   const tvm::ffi::Shape shape(place.shape.begin(), place.shape.end());
   const DLDevice cpu{kDLCPU, 0};
-  if (place.bytes == 0) return Tensor::Empty(shape, place.dtype, device, tvm::ffi::String(place.scope));
-  const Tensor here = Tensor::FromNDAlloc(PartOfFile(file, place.offset), shape, place.dtype, cpu);
-  if (device.device_type == kDLCPU) return here;
-  Tensor there = Tensor::Empty(shape, place.dtype, device, tvm::ffi::String(place.scope));
-  there.CopyFrom(here);
+  if (place.bytes == 0) return Tensor::Empty(shape, place.dtype, cpu);
+  return Tensor::FromNDAlloc(PartOfFile(file, place.offset), shape, place.dtype, cpu);
+}
+
+Tensor Alone(const Tensor& here, const WeightPlace& place, DLDevice device) {
+  Tensor there = Tensor::Empty(here.Shape(), place.dtype, device, tvm::ffi::String(place.scope));
+  if (place.bytes > 0) there.CopyFrom(here);
   return there;
+}
+
+// Those in buffers are in one, where the device's library has that.
+void Move(const std::vector<WeightPlace>& places, DLDevice device, std::vector<Tensor>* tensors) {
+  const auto together = Function::GetGlobal("smartmem.opencl.together");
+  const bool one = device.device_type == kDLOpenCL && together.has_value();
+  std::vector<size_t> in_buffers;
+  Array<Tensor> here;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (one && places[i].scope == "global") {
+      in_buffers.push_back(i);
+      here.push_back((*tensors)[i]);
+    } else {
+      (*tensors)[i] = Alone((*tensors)[i], places[i], device);
+    }
+  }
+  if (in_buffers.empty()) return;
+  const auto there = (*together)(here, device).cast<Array<Tensor>>();
+  for (size_t i = 0; i < in_buffers.size(); ++i) (*tensors)[in_buffers[i]] = there[i];
 }
 
 bool Fits(const WeightPlace& place, uint64_t bytes) {
@@ -89,8 +114,9 @@ std::vector<Tensor> LoadWeights(const Manifest& manifest, DLDevice device) {
       TVM_FFI_THROW(ValueError) << path << " does not hold the weights that are listed beside it: compile the model "
                                 << "again, or copy the folder again.";
     }
-    tensors.push_back(Load(file, place, device));
+    tensors.push_back(InFile(file, place));
   }
+  if (device.device_type != kDLCPU) Move(manifest.weights, device, &tensors);
   return tensors;
 }
 

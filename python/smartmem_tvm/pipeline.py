@@ -81,8 +81,8 @@ def _cuda(target: tvm.target.Target | None) -> bool:
 
 
 def _recorded(target: tvm.target.Target | None) -> bool:
-    """Whether runs of kernels are recorded: by CUDA, and for OpenCL's buffers by this package's runtime."""
-    return target is not None and (is_cuda(target) or (runs_ours(target) and not has_textures(target)))
+    """Whether runs of kernels are recorded: by CUDA, and for OpenCL by this package's runtime."""
+    return target is not None and (is_cuda(target) or runs_ours(target))
 
 
 def _not_recorded(target: tvm.target.Target | None) -> bool:

@@ -55,6 +55,19 @@ def test_latency_kernels_determinism_and_outputs(smartmem, compiled, address, ta
     assert len(data["layers"]) == 2 and not any(each["wrong"] for each in data["layers"])
 
 
+@pytest.mark.device
+@pytest.mark.parametrize("way", ["launches", "command-buffer"])
+def test_what_the_host_takes_for_a_launch_by_each_way(smartmem, tmp_path, way):
+    model, folder = matmuls(tmp_path / "deep.onnx", *[(64, 64)] * 6), tmp_path / "out"
+    assert smartmem("compile", model, "--target", "opencl", "-o", folder).code == 0
+    with tracker(tmp_path) as started, device(tmp_path, started, "here", SMARTMEM_OPENCL_REPLAY=way):
+        command = ("measure", folder, "--tracker", started.address, "--key", "here", *SMALL)
+        data, shown = smartmem(*command, "--json").data, smartmem(*command)
+    assert (data["device"]["replay"], data["launches"]) == (way, 6) and data["correct"] and data["deterministic"]
+    assert data["host_us_per_launch"] == pytest.approx(data["host_ms"] * 1e3 / 6)
+    assert f"us each (recorded ones by {way})." in " ".join(shown.out.split())
+
+
 def test_what_it_prints_and_other_weights_are_wrong(smartmem, compiled, address, tmp_path):
     where = ("--tracker", address, "--key", "here", *SMALL)
     shown = smartmem("measure", folder := compiled("cpu"), *where)

@@ -13,13 +13,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import _smartmem_opencl
 from helpers import constant, module, op
 from runner import ROOT, built, call
 from smartmem_tvm import Options, compile, thread_pool
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.stream_library import library_path
+from smartmem_tvm.target import parse_target
 
 SHAPE = (4, 128)
+WAYS = ("launches", "command-buffer")
 
 
 def two_outputs(x, ids):
@@ -268,6 +271,30 @@ def test_loops_are_shared_by_the_pool_beside_the_program(variables, opened, fold
     loader = next(tmp_path.glob("loader.*")).read_text(errors="replace")
     assert (f"binding file {there}/threads.so" in loader) == opened
     assert np.load(tmp_path / "sum.npy").tobytes() == export.load(folder).run(arrays)[0].tobytes()
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("target", ["opencl", "opencl-texture"])
+def test_an_opencl_device_whose_weights_are_in_one_buffer(target, tmp_path):
+    def layers(x):
+        for _ in range(4):
+            x = op.nn.softmax(op.add(op.matmul(x, constant(128, 128)), constant(128)))
+        return x
+
+    compiled = compile(module(layers, SHAPE), parse_target(target))
+    inputs = [{"name": "x", "shape": [*SHAPE], "dtype": "float32"}]
+    export.save(compiled, tmp_path / "model", {"inputs": inputs, "outputs": ["y"]}, {})
+    X.tofile(tmp_path / "x.bin")
+    there = shutil.copytree(built(), tmp_path / "program", symlinks=True)
+    shutil.copy(_smartmem_opencl.library_path(), there)
+    # Five runs, of which the first is as it is without a recording, and the others replay one.
+    ways = ({"SMARTMEM_OPENCL_REPLAY": way, "SMARTMEM_OPENCL_SHARED_ARGUMENTS": "1"} for way in WAYS)
+    for repeat, way in (("1", {}), *(("5", way) for way in ways)):
+        arguments = (tmp_path / "model", "--input", f"x={tmp_path / 'x.bin'}", "--output", tmp_path, "--repeat", repeat)
+        variables = {"POCL_DEVICES": "pthread", "HOME": str(tmp_path), "SMARTMEM_OPENCL_CACHE": "0", **way}
+        outcome = call(*arguments, program=there / "smartmem_run", **variables)
+        assert outcome.code == 0, outcome.err
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), compiled.run(X)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bool", "uint8", "bfloat16"])

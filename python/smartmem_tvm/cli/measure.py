@@ -134,6 +134,11 @@ def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], e
     return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(manifest["outputs"], got, expected, strict=True)}
 
 
+def _replayed(device: dict) -> str:
+    """How the device's driver is given launches again, once they are recorded."""
+    return f" (recorded ones by {device['replay']})" if device.get("replay") else ""
+
+
 def _exceeding(data: dict) -> str:
     """What it means that the parts take longer than the whole."""
     return (
@@ -163,7 +168,7 @@ def _render(console: Console, data: dict) -> None:
     if data["host_ms"] is not None:
         console.print(
             f"The host hands its {data['launches']} launches over in {data['host_ms']:.2f} ms, "
-            f"{data['host_us_per_launch']:.1f} us each."
+            f"{data['host_us_per_launch']:.1f} us each{_replayed(device)}."
         )
     if data["kernels_exceed"]:
         console.print(_exceeding(data))

@@ -17,7 +17,7 @@ from ..cpu_code import code_generation
 from ..errors import UserError
 from ..ir.functions import MAIN, public_functions
 from ..ir.graph import continue_log
-from ..ir.sizes import STREAMED
+from ..ir.sizes import LARGE, STREAMED
 from ..output_check import OutputCheck
 from ..pipeline import (
     BASELINE_PHASES,
@@ -31,7 +31,7 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import kernel_plans, kernel_rules, without_plans
-from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target
+from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
 from ..transform.capture_graphs import kernels_per_graph
 from ..transform.check_images import CheckImages, planned_memory
 from ..tune.apply_records import tuning_of
@@ -268,7 +268,8 @@ def lower(
         weights = [Weight(tensor) for tensor in planned.attrs[STREAMED]]
         planned = planned.without_attr(STREAMED)
     else:
-        planned, weights = lift_weights(planned)
+        # OpenCL's are in one buffer together: a constant in the code would be one more object of a launch.
+        planned, weights = lift_weights(planned, 0 if runs_ours(target) else LARGE)
     rest = replace(options, check=None)  # weights are inputs now, and nothing of it runs on a CPU
     return trust_own_tensors(run_phases(planned, phases[lifted_at:], rest, look, lifted_at)), weights, per_graph
 

@@ -83,7 +83,7 @@ class Machine(relax.VirtualMachine):
         self.device = device if device is not None else tvm.cpu()
         super().__init__(code, [self.device] * (1 + len(SCOPES) if textures else 1))
         self._code, self._textures = code, textures
-        self._weights = tuple(weight.on(self.device) for weight in weights)
+        self._weights = _placed(weights, self.device)
         self._functions = frozenset(functions)
 
     @property
@@ -145,7 +145,18 @@ class Machine(relax.VirtualMachine):
         return lambda *inputs: function(*inputs, *self._weights)
 
 
-def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
+def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.runtime.Tensor, ...]:
+    """Weights in the memory of a device, those in buffers of this machine's OpenCL in one: a launch has each once."""
+    together = tvm.get_global_func("smartmem.opencl.together", allow_missing=True)
+    if together is None or device.dlpack_device_type() != tvm.opencl().dlpack_device_type():
+        return tuple(weight.on(device) for weight in weights)
+    cpu = tvm.cpu().dlpack_device_type()
+    moved = [w for w in weights if w.scope == "global" and w.tensor.device.dlpack_device_type() == cpu]
+    there = dict(zip(map(id, moved), together([w.tensor for w in moved], device), strict=True)) if moved else {}
+    return tuple(there[id(w)] if id(w) in there else w.on(device) for w in weights)
+
+
+def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, list[Weight]]:
     """Turn constants that are large, or in textures, or empty, into parameters after the inputs.
 
     Each of `entry_functions` takes all of them: functions that have a weight in common have one tensor of it.
@@ -154,6 +165,8 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
     ----------
     mod : tvm.IRModule
         Lowered for the virtual machine; not changed.
+    small : int
+        Constants in buffers that have as many bytes or fewer stay in the code.
 
     Returns
     -------
@@ -163,7 +176,7 @@ def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
         The values of the new parameters, in their order; each comes once however often it is read.
     """
     names = entry_functions(mod)
-    constants = [each for name in names for each in collect(mod[name].body, GenericConst) if _is_lifted(each)]
+    constants = [each for name in names for each in collect(mod[name].body, GenericConst) if _is_lifted(each, small)]
     same = _first_of_equals([each.value for each in constants]) if len(names) > 1 else {}
     found: dict[tuple, GenericConst] = {}
     for each in constants:
@@ -203,10 +216,10 @@ def _with_parameters(func: relax.Function, found: dict[tuple, GenericConst], sam
     return function.with_attr("num_input", len(func.params))
 
 
-def _is_lifted(constant: GenericConst) -> bool:
+def _is_lifted(constant: GenericConst, small: int = LARGE) -> bool:
     tensor = constant.value
     # Of each constant in a texture TVM's exporter prints a warning without cause, and its machine makes a copy.
-    smallest = LARGE if _scope(constant.ty) == "global" else 0
+    smallest = small if _scope(constant.ty) == "global" else 0
     # The executable's file cannot hold a constant without elements.
     return isinstance(tensor, tvm.runtime.Tensor) and (not prod(tensor.shape) or _nbytes(tensor) > smallest)
 

@@ -31,7 +31,7 @@ _ATTRIBUTES = {
     "global_bytes": "total_global_memory",
 }
 _ABOUT = {"tvm": (str, None), "smartmem?": str, "machine?": str, "system?": str, "cores?": json_data.is_size}
-_DEVICE = {"kind": str, "index": json_data.is_size, "name?": str, "driver?": str, "version?": str}
+_DEVICE = {"kind": str, "index": json_data.is_size, "name?": str, "driver?": str, "version?": str, "replay?": str}
 _DEVICE |= {f"{name}?": json_data.is_size for name in _ATTRIBUTES if name not in ("name", "driver", "version")}
 MOST_DEVICES = 64  # of one kind, or told by one server
 # Kinds of devices that this package compiles for, and some that a server may have besides.

@@ -52,6 +52,9 @@ class DeviceInfo:
         Whether kernels may compute with float16; storing it works everywhere.
     images, image_from_buffer
         Whether there are textures, and whether they may share the memory of a buffer.
+    replay
+        How recorded launches are made again: ``"command-buffer"``, ``"recordable-queue"``, or by a call for each,
+        ``"launches"``.
     """
 
     index: int
@@ -73,6 +76,7 @@ class DeviceInfo:
     half: bool
     images: bool
     image_from_buffer: bool
+    replay: str
 
 
 def problem() -> str | None:

@@ -18,6 +18,7 @@ from ..target import is_opencl
 
 RECORD = "vm.builtin.cuda_graph.run_or_capture"
 _MOVES = ir.Op.get("relax.memory.ensure_zero_offset")
+_STORAGE = ir.Op.get("relax.memory.alloc_storage")
 _REPLAYED = {
     RECORD: "vm.builtin.smartmem_replay.run",
     "vm.builtin.cuda_graph.get_cached_alloc": "vm.builtin.smartmem_replay.allocate",
@@ -70,8 +71,10 @@ class CaptureGraphs:
         with tvm.transform.PassContext(config={"relax.backend.use_cuda_graph": True}):
             if not self.replayed:
                 return relax.transform.RewriteCUDAGraph()(mod)
-            # TVM's pass knows of its own operator that it moves a tensor which stays.
-            captured = relax.transform.RewriteCUDAGraph()(_mapped(mod, ir.Call, _as_operator))
+            # TVM's pass knows of its own operator that it moves a tensor which stays, and of one device.
+            numbers = _numbers_of_scopes(mod)
+            plain = _mapped(_mapped(mod, ir.Call, _as_operator), ir.Call, _on_device(dict.fromkeys(numbers, 0)))
+            captured = _mapped(relax.transform.RewriteCUDAGraph()(plain), ir.Call, _on_device(numbers))
         return _mapped(_mapped(captured, ir.Call, _as_part), relax.ExternFunc, _replayed)
 
 
@@ -92,6 +95,31 @@ def _replayed(extern: relax.ExternFunc) -> relax.ExternFunc:
 def _as_operator(call: ir.Call) -> ir.Call:
     is_part = isinstance(call.op, relax.ExternFunc) and call.op.global_symbol == PART
     return relax.BlockBuilder().normalize(relax.op.memory.ensure_zero_offset(call.args[0])) if is_part else call
+
+
+def _is_storage(call: ir.Call) -> bool:
+    return call.op == _STORAGE
+
+
+def _numbers_of_scopes(mod: IRModule) -> dict[str, int]:
+    """Memory scope of storages -> the number by which TVM's machine knows it, as it knows devices; 0 is of buffers."""
+    functions = [func.body for func in mod.functions.values() if isinstance(func, relax.Function)]
+    storages = [call for body in functions for call in collect(body, ir.Call) if _is_storage(call)]
+    return {call.args[2].value: int(call.args[1]) for call in storages}
+
+
+def _on_device(numbers: dict[str, int]) -> Callable[[ir.Call], ir.Call]:
+    """Storages with the number of their scope."""
+
+    def numbered(call: ir.Call) -> ir.Call:
+        if not _is_storage(call) or numbers[call.args[2].value] == int(call.args[1]):
+            return call
+        shape, _, scope, dtype = call.args
+        return relax.BlockBuilder().normalize(
+            relax.op.memory.alloc_storage(shape, numbers[scope.value], scope, dtype.value)
+        )
+
+    return numbered
 
 
 def _as_part(call: ir.Call) -> ir.Call:

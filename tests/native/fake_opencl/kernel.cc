@@ -132,6 +132,15 @@ void CheckArguments(const Kernel& kernel, const Context& context) {
   }
 }
 
+// Of a launch: what a driver takes up, once for each argument.
+int64_t MemoryObjects(const Kernel& kernel) {
+  int64_t count = 0;
+  for (size_t i = 0; i < kernel.parameters.size(); ++i) {
+    count += kernel.parameters[i].role <= Role::kImage && MemoryArgument(kernel, i) != nullptr;
+  }
+  return count;
+}
+
 // Arguments belong to the kernel, not to the launch: two threads that set them for launches of
 // their own, without a lock around both, launch each other's.
 void NoteThread(Kernel& kernel, bool launch) {
@@ -198,6 +207,7 @@ FAKE_EXPORT cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kern
     Require(offset == nullptr, CL_INVALID_GLOBAL_OFFSET, "offsets are not expected");
     CheckSizes(dims, global, local);
     CheckArguments(*found, *context);
+    TheWorld().calls["memory objects of launches"] += MemoryObjects(*found);
     size_t items = 1;
     for (cl_uint i = 0; i < dims; ++i) items *= global[i];
     Submit(queue, false, waits, wait_list, event, Config().kernel_ns, Behaviour(*found, items));

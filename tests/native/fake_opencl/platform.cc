@@ -150,3 +150,8 @@ FAKE_EXPORT cl_context clCreateContext(const cl_context_properties* properties, 
 FAKE_EXPORT cl_int clReleaseContext(cl_context context) {
   return Call(__func__, [&] { Release<Context>(context); });
 }
+
+FAKE_EXPORT void* clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const char*) {
+  Call(__func__, [&] { Find<Platform>(platform); });
+  return nullptr;
+}
