@@ -7,6 +7,7 @@ python wild_child.py REQUEST.json ROW.json; the row is written anew after each s
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import read_model, run_exactly
 from smartmem_tvm.frontend.exact_onnxruntime import session_options
 from smartmem_tvm.json_data import plain
+from smartmem_tvm.peak_memory import peak_mb
 from smartmem_tvm.report import graph_cost, only_moves_data
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.tools.bench.turns import RunEffort, in_turns, summary, timed
@@ -33,6 +35,7 @@ ROUNDS = 10
 """Calls of a network with states, each with what the last one left."""
 MOVED = 2.0**-20
 """Of a number: eight units of the last digit in float32, less than what rounding does on the way through a network."""
+_PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 EFFORT = RunEffort(budget=1.0, least=5, most=200)
 
 Feeds = dict[str, np.ndarray]
@@ -42,6 +45,7 @@ Call = Callable[[Feeds], list[np.ndarray]]
 def main() -> int:
     """Take the file of the request."""
     request, place = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_DATA, (request["memory"],) * 2)
     set_threads(request["threads"])
     row: dict = {}
     for stage in (_compile, _compare, _time):
@@ -75,11 +79,19 @@ def _compile(request: dict, row: dict) -> None:
     values = request["values"]
     shapes = {name: each.shape for name, each in inputs.items() if name not in values}
     given = {"values": values} if values else {}
+    before = _processor_seconds()
     seconds, mod = timed(lambda: sm.from_onnx(request["path"], shapes, **given))
     compiled = sm.compile(mod)
     row["seconds"] = {"import": seconds, **compiled.seconds}
+    row["processor_seconds"] = _processor_seconds() - before
+    row["peak_mb"] = peak_mb()
     row["kernels"] = graph_cost(compiled.graph).as_dict()["kernels"]
     row["_compiled"], row["_inputs"] = compiled, inputs
+
+
+def _processor_seconds() -> float:
+    """Of this process with all its threads, and of its helpers that have ended."""
+    return sum(getattr(resource.getrusage(who), part) for who in _PROCESSES for part in ("ru_utime", "ru_stime"))
 
 
 def _compare(request: dict, row: dict) -> None:
