@@ -148,8 +148,8 @@ class Machine(relax.VirtualMachine):
 def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Weight]]:
     """Turn constants that are large, or in textures, or empty, into parameters after the inputs.
 
-    Each of `entry_functions` takes all of them. What functions have in common, or kernels of a network that multiplies by
-    one matrix in many places (steps of a recurrence, written out), is one tensor: in memory, and in the caches.
+    Each of `entry_functions` takes all of them. Weights that functions have in common, or that several kernels multiply
+    by (steps of a recurrence, written out), are one tensor: in memory, and in the caches.
 
     Parameters
     ----------
