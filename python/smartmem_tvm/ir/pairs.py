@@ -11,7 +11,8 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, tirx
 
-INTEGER = "int32"
+INTEGER, BYTES = "int32", "int16"
+"""The types of a pair of integers of 16 bits, and of one of signed bytes."""
 _HALF, _LOW = 16, 0xFFFF
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
 _TYPES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (_LEAST, _MOST)}
@@ -33,11 +34,16 @@ def pair_of_bytes(both):
     return pair((whole << _const(24)) >> _const(24), whole >> _const(8))
 
 
+def widened(value):
+    """A pair, also of what is a pair of bytes by its type."""
+    return pair_of_bytes(value) if str(value.ty.dtype) == BYTES else value
+
+
 def bytes_of(value):
     """The int16 expression that a `pair_of_bytes` is made of, None if it is none."""
     wide = value.b.a if isinstance(value, tirx.BitwiseOr) and isinstance(value.b, tirx.LShift) else None
     both = wide.a if isinstance(wide, tirx.RShift) else None
-    if not isinstance(both, tirx.Cast) or str(both.value.ty.dtype) != "int16":
+    if not isinstance(both, tirx.Cast) or str(both.value.ty.dtype) != BYTES:
         return None
     return both.value if tvm_ffi.structural_equal(value, pair_of_bytes(both.value)) else None
 
@@ -54,10 +60,10 @@ def pairs_of(term) -> tuple | None:
     return found if tvm_ffi.structural_equal(term, dot(*found)) else None
 
 
-def pack_pairs(array: np.ndarray, axis: int) -> np.ndarray:
-    """An array whose numbers have 16 bits, with those next to each other along an axis of even size as one."""
-    apart = np.moveaxis(array, axis, -1).astype("int16")
-    packed = np.ascontiguousarray(apart).view("<i4")
+def pack_pairs(array: np.ndarray, axis: int, dtype: str = INTEGER) -> np.ndarray:
+    """An array whose numbers have 16 bits, or 8, with those next to each other along an axis of even size as one."""
+    apart = np.moveaxis(array, axis, -1).astype("int16" if dtype == INTEGER else "int8")
+    packed = np.ascontiguousarray(apart).view(dtype)
     return np.ascontiguousarray(np.moveaxis(packed, -1, axis))
 
 

@@ -20,7 +20,7 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 from smartmem_tvm.frontend.converters.quantization import centred, dynamically_quantized, factor
 from smartmem_tvm.frontend.converters.recurrent import biases, in_blocks, layer_of, whole_vectors
 from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell, Layer, Unit, length_of
-from smartmem_tvm.ir.pairs import dot, pair, pair_of_bytes
+from smartmem_tvm.ir.pairs import dot, pair, widened
 
 _GATES = CELLS["LSTM"].gates
 _LOW, _HIGH = range(2)  # of the extremes
@@ -197,8 +197,7 @@ def _multiply(unit: Unit, gates: range, operand: Callable[[object], object]) -> 
     with loop(-(-unit.layer.hidden // 2)) as k, unrolled(len(gates)) as g:
         state = buffers["pairs"][(unit.direction, unit.sequence, k)]
         weights = buffers["r"][(unit.direction, unit.block, k, g + gates.start, unit.lane)]
-        weights = pair_of_bytes(weights) if weights.source.dtype == "int16" else weights
-        store(sums, (g,), sums[g] + dot(state, weights))
+        store(sums, (g,), sums[g] + dot(state, widened(weights)))
     for at, gate in enumerate(gates):
         scale = buffers["quantization"][(_SCALE, unit.direction)]
         scale *= buffers["rs"][(unit.direction, gate, unit.at[-1])]

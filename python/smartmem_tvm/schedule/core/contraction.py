@@ -18,7 +18,7 @@ from tvm import tirx
 
 from ...analysis.row_chain import factors
 from ...ir.kernel import substitute
-from ...ir.pairs import dot, pairs_of
+from ...ir.pairs import bytes_of, dot, pairs_of, widened
 from ...ir.recent import Recent
 from ...ir.strength_reduction import Simplifier
 from .expressions import memory_order, uses
@@ -36,7 +36,7 @@ class Contraction:
     Attributes
     ----------
     in_pairs : bool
-        Operands are pairs of integers, and a product is the `dot` of two (`ir.pairs`).
+        Operands are pairs of integers, of bytes where they have 16 bits, and a product is the `dot` of two (`ir.pairs`).
     """
 
     reduction: Reduction
@@ -49,7 +49,7 @@ class Contraction:
 
     def times(self, left, right):
         """One product of the sum."""
-        return dot(left, right) if self.in_pairs else left * right
+        return dot(widened(left), widened(right)) if self.in_pairs else left * right
 
     def swapped(self) -> Contraction:
         """The same sum with rows and columns exchanged."""
@@ -96,6 +96,8 @@ def _contraction_of(reduction: Reduction) -> Contraction | None:
     left = [f for f in multiplied if not uses(f, [fastest])]
     if not left or not right:
         return None
+    if pairs is not None:
+        left, right = ([bytes_of(side[0]) or side[0]] for side in (left, right))
     in_left, in_right = (uses(_product(side), order) for side in (left, right))
     batch = tuple(v for v in order if (v in in_left) == (v in in_right))
     rows = tuple(v for v in order if v in in_left and v not in in_right)

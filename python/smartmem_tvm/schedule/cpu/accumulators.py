@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tvm import tirx
 
+from ...ir.pairs import widened
 from ..core.nest import UNROLL, Scope, allocate, block, index, scratch, store
 from .pair_vectors import dots, lies_in_row, vector_of
 
@@ -59,7 +60,7 @@ class Accumulators:
         def part(first: int, rows: int, acc) -> tirx.Stmt:
             def one(i, column) -> tirx.Stmt:
                 place = tirx.Ramp(self.scope.index(i * self.width + column), index(1), self.lanes)
-                across = tirx.Broadcast(self.scope.simplify(left(index(first) + i)), self.lanes)
+                across = tirx.Broadcast(widened(self.scope.simplify(left(index(first) + i))), self.lanes)
                 along = vector_of(self.scope.simplify(right(column)), self.lanes)
                 return tirx.BufferStore(acc, tirx.BufferLoad(acc, [place]) + dots(self.lanes)(across, along), [place])
 

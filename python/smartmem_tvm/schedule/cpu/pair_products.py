@@ -13,7 +13,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
 from ...ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
-from ...ir.pairs import INTEGER, dot, has_16_bits, pack_pairs, pair
+from ...ir.pairs import BYTES, INTEGER, dot, has_16_bits, pack_pairs, pair, widened
 from ...ir.walk import loads
 from ..core.decisions import given_rule
 from ..core.expressions import uses
@@ -135,9 +135,11 @@ def _side(kernel: Kernel, at: int, operand, var, constants: dict) -> _Side | Non
         return None
     load = _load_of(operand)
     if load is not None and (load.source in made or load.source in positions):
-        stored = _stored(kernel, load, var, kernel.stages[at].extents[var])
+        position, ends = positions.get(load.source), known(load)
+        in_bytes = position is not None and ends[0] >= -128 and ends[1] <= 127
+        dtype = BYTES if in_bytes else INTEGER
+        stored = _stored(kernel, load, var, kernel.stages[at].extents[var], dtype)
         if stored is not None:
-            position = positions.get(load.source)
             return replace(stored, position=position)
     if any(each.source in made for each in loads(operand)):
         return None  # a copy that has another form would be read number by number
@@ -151,7 +153,7 @@ def _load_of(operand):
     return inner if isinstance(inner, ir.TensorLoad) else None
 
 
-def _stored(kernel: Kernel, load, var, extent: int) -> _Side | None:
+def _stored(kernel: Kernel, load, var, extent: int, dtype: str) -> _Side | None:
     """A buffer that only this operand reads, whose dimension along the iterator is all of its extent, in pairs."""
     readers = [each for stage in kernel.stages for each in stage.loads if each.source.same_as(load.source)]
     along = [n for n, place in enumerate(load.indices) if uses(place, [var])]
@@ -159,8 +161,8 @@ def _stored(kernel: Kernel, load, var, extent: int) -> _Side | None:
     if len(readers) != 1 or len(along) != 1 or not load.indices[along[0]].same_as(var) or shape[along[0]] != extent:
         return None
     sizes = [size // _TWO if n == along[0] else size for n, size in enumerate(shape)]
-    new = tirx.decl_buffer([tirx.const(size, var.ty.dtype) for size in sizes], INTEGER, load.source.name, layout=None)
-    return _Side(new[tuple(load.indices)], load.source, new, axis=along[0])
+    new = tirx.decl_buffer([tirx.const(size, var.ty.dtype) for size in sizes], dtype, load.source.name, layout=None)
+    return _Side(widened(new[tuple(load.indices)]), load.source, new, axis=along[0])
 
 
 def _changed(kernel: Kernel, at: int, var, sides: list[_Side]) -> Exchange:
@@ -173,7 +175,7 @@ def _changed(kernel: Kernel, at: int, var, sides: list[_Side]) -> Exchange:
     for side in sides:
         if side.position is not None:
             inputs[side.position] = side.new
-            forms[side.position] = lambda array, axis=side.axis: pack_pairs(array, axis)
+            forms[side.position] = lambda array, side=side: pack_pairs(array, side.axis, str(side.new.dtype))
         elif side.new is not None:
             n = next(n for n, each in enumerate(stages) if each.body.buffer.same_as(side.old))
             stages[n] = _copy_of_pairs(stages[n], side)

@@ -12,7 +12,7 @@ from tvm import ir, sym, tirx
 from tvm_ffi import structural_equal
 
 from ...ir.kernel import substitute
-from ...ir.pairs import INTEGER, bytes_of, pairs_of
+from ...ir.pairs import BYTES, INTEGER, bytes_of, pairs_of
 from ...ir.walk import contains, loads
 from ..core.nest import Scope, index
 
@@ -46,8 +46,7 @@ def sums_of_dots(store: tirx.BufferStore, lane, count: int, lanes: int) -> list[
     if found is None or count % lanes or not place.same_as(lane) or not _is_load_of(total.a, store):
         return None
     left, right = sorted(found, key=lambda each: contains(each, ir.Var, lane.same_as))
-    packed = bytes_of(right)
-    load = right if packed is None else packed
+    load = bytes_of(right) or right
     outer = loads(load)[0].indices[:-1] if isinstance(load, ir.TensorLoad) else [lane]
     if any(contains(each, ir.Var, lane.same_as) for each in (left, *outer)):
         return None
@@ -58,8 +57,6 @@ def sums_of_dots(store: tirx.BufferStore, lane, count: int, lanes: int) -> list[
     def vector(first: int) -> tirx.BufferStore:
         at = [*store.indices[:-1], tirx.Ramp(index(first), index(1), lanes)]
         along = vector_of(substitute(load, {lane: index(first)}), lanes)
-        if packed is not None:
-            along = tirx.reinterpret(f"int8x{2 * lanes}", along).astype(f"int16x{2 * lanes}")
         across = tirx.Broadcast(left, lanes)
         return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, at) + dots(lanes)(across, along), at)
 
@@ -88,6 +85,9 @@ def lies_in_row(scope: Scope, at: Callable, width: int) -> bool:
 
 
 def vector_of(load, lanes: int):
-    """The vector that begins with a load."""
+    """The vector of pairs that begins with a load, as integers of 16 bits where it is one of pairs of bytes."""
     *outer, last = load.indices
-    return tirx.BufferLoad(load.source, [*outer, tirx.Ramp(last, index(1), lanes)])
+    vector = tirx.BufferLoad(load.source, [*outer, tirx.Ramp(last, index(1), lanes)])
+    if str(load.ty.dtype) != BYTES:
+        return vector
+    return tirx.reinterpret(f"int8x{2 * lanes}", vector).astype(f"int16x{2 * lanes}")
