@@ -40,7 +40,7 @@ from smartmem_tvm.whole_file import check_output
 
 HERE = Path(__file__).resolve().parent
 TABLE, RESULTS = HERE / "wild_files.json", HERE / "wild.json"
-FAULTS = ("wrong", "internal error", "crash", "hang")
+FAULTS = ("wrong", "wrong input", "internal error", "crash", "hang")
 TOLERANCE, TOLERANCE_OF_HALVES, TOLERANCE_OF_BYTES = 1e-4, 1e-2, 1e-3
 """Of an output's largest value, as `smartmem verify` has it: in float32, in half, and with sums of rounded bytes."""
 _FILE = {"file": str, "inputs": dict, "values?": dict, "tolerance?": float}

@@ -39,13 +39,13 @@ def widened(value):
     return pair_of_bytes(value) if str(value.ty.dtype) == BYTES else value
 
 
-def bytes_of(value):
-    """The int16 expression that a `pair_of_bytes` is made of, None if it is none."""
+def narrowest(value):
+    """The int16 expression that a `pair_of_bytes` is made of; another pair as it is."""
     wide = value.b.a if isinstance(value, tirx.BitwiseOr) and isinstance(value.b, tirx.LShift) else None
     both = wide.a if isinstance(wide, tirx.RShift) else None
     if not isinstance(both, tirx.Cast) or str(both.value.ty.dtype) != BYTES:
-        return None
-    return both.value if tvm_ffi.structural_equal(value, pair_of_bytes(both.value)) else None
+        return value
+    return both.value if tvm_ffi.structural_equal(value, pair_of_bytes(both.value)) else value
 
 
 def pairs_of(term) -> tuple | None:

@@ -18,7 +18,7 @@ from tvm import tirx
 
 from ...analysis.row_chain import factors
 from ...ir.kernel import substitute
-from ...ir.pairs import bytes_of, dot, pairs_of, widened
+from ...ir.pairs import dot, narrowest, pairs_of, widened
 from ...ir.recent import Recent
 from ...ir.strength_reduction import Simplifier
 from .expressions import memory_order, uses
@@ -36,7 +36,7 @@ class Contraction:
     Attributes
     ----------
     in_pairs : bool
-        Operands are pairs of integers, of bytes where they have 16 bits, and a product is the `dot` of two (`ir.pairs`).
+        Operands are pairs of integers (of bytes where they have 16 bits), a product the `dot` of two (`ir.pairs`).
     """
 
     reduction: Reduction
@@ -97,7 +97,7 @@ def _contraction_of(reduction: Reduction) -> Contraction | None:
     if not left or not right:
         return None
     if pairs is not None:
-        left, right = ([bytes_of(side[0]) or side[0]] for side in (left, right))
+        left, right = ([narrowest(side[0])] for side in (left, right))
     in_left, in_right = (uses(_product(side), order) for side in (left, right))
     batch = tuple(v for v in order if (v in in_left) == (v in in_right))
     rows = tuple(v for v in order if v in in_left and v not in in_right)

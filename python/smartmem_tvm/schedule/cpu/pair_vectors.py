@@ -12,7 +12,7 @@ from tvm import ir, sym, tirx
 from tvm_ffi import structural_equal
 
 from ...ir.kernel import substitute
-from ...ir.pairs import BYTES, INTEGER, bytes_of, pairs_of
+from ...ir.pairs import BYTES, INTEGER, narrowest, pairs_of
 from ...ir.walk import contains, loads
 from ..core.nest import Scope, index
 
@@ -46,7 +46,7 @@ def sums_of_dots(store: tirx.BufferStore, lane, count: int, lanes: int) -> list[
     if found is None or count % lanes or not place.same_as(lane) or not _is_load_of(total.a, store):
         return None
     left, right = sorted(found, key=lambda each: contains(each, ir.Var, lane.same_as))
-    load = bytes_of(right) or right
+    load = narrowest(right)
     outer = loads(load)[0].indices[:-1] if isinstance(load, ir.TensorLoad) else [lane]
     if any(contains(each, ir.Var, lane.same_as) for each in (left, *outer)):
         return None
