@@ -40,7 +40,7 @@ from smartmem_tvm.whole_file import check_output
 
 HERE = Path(__file__).resolve().parent
 TABLE, RESULTS = HERE / "wild_files.json", HERE / "wild.json"
-FAULTS = ("wrong", "internal error", "crash", "hang")
+FAULTS = ("wrong", "wrong input", "internal error", "crash", "hang")
 TOLERANCE, TOLERANCE_OF_HALVES, TOLERANCE_OF_BYTES = 1e-4, 1e-2, 1e-3
 """Of an output's largest value, as `smartmem verify` has it: in float32, in half, and with sums of rounded bytes."""
 _FILE = {"file": str, "inputs": dict, "values?": dict, "tolerance?": float}
@@ -110,11 +110,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-times", dest="times", action="store_false", help="only what is right, and the counts")
     parser.add_argument("--threads", type=int, default=1, help="of both (default: 1)")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for one file")
+    parser.add_argument("--memory", type=float, default=8.0, metavar="GB", help="of one file (default: 8)")
     parser.add_argument("--failed", action="store_true", help="also take again what is not right")
     parser.add_argument("--again", action="store_true", help="take all again")
     args = parser.parse_args()
-    if args.threads < 1 or args.timeout <= 0:
-        parser.error("--threads is at least 1, --timeout more than 0")
+    if args.threads < 1 or args.timeout <= 0 or args.memory <= 0:
+        parser.error("--threads is at least 1, --timeout and --memory more than 0")
     return args
 
 
@@ -176,7 +177,12 @@ def taken(each: WildFile, args: argparse.Namespace) -> dict:
     except (UserError, OSError) as error:
         return {**row, "verdict": "not there", "sentence": str(error)}
     request = {"path": str(path), "file": each.key, "inputs": each.inputs, "values": each.values}
-    request |= {"threads": args.threads, "times": args.times, "tolerance": each.tolerance or tolerance(row["odd"])}
+    request |= {
+        "memory": int(args.memory * 1e9),
+        "threads": args.threads,
+        "times": args.times,
+        "tolerance": each.tolerance or tolerance(row["odd"]),
+    }
     return row | in_child(request, args.timeout)
 
 

@@ -148,6 +148,27 @@ def test_states_go_round_and_what_is_refused_is_a_row(workplace):
     assert "[1/1] a/strange.onnx" in run("--failed").stdout
 
 
+def test_inputs_that_the_reference_does_not_take_are_the_tables_fault(tmp_path):
+    """An index beyond a tensor's end, as a table with two inputs in the wrong order had it."""
+    folder = tmp_path / "cache" / "a-1.0"
+    folder.mkdir(parents=True)
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3, 2], [0.0] * 6)
+    x, y = (helper.make_tensor_value_info(*each) for each in (("x", 7, [4]), ("y", 1, [4, 2])))
+    graph = helper.make_graph([helper.make_node("Gather", ["w", "x"], ["y"])], "g", [x], [y], [weight])
+    save(helper.make_model(graph, ir_version=8), folder / "g.onnx")
+    entry = {
+        "package": "a",
+        "version": "1.0",
+        "what": "a",
+        "files": [{"file": "g.onnx", "inputs": {"x": "full 4 = 9"}}],
+    }
+    (tmp_path / "table.json").write_text(json.dumps([entry]), encoding="utf-8")
+    done = wild("--table", tmp_path / "table.json", "-o", tmp_path / "w.json", "--cache", tmp_path / "cache")
+    (row,) = json.loads((tmp_path / "w.json").read_text(encoding="utf-8"))["rows"]
+    assert row["verdict"] == "wrong input" and "indices element out of data bounds" in row["sentence"]
+    assert done.returncode == 2 and row["processor_seconds"] > 0 and row["peak_mb"] > 10
+
+
 def test_what_the_page_says():
     rows = {}
     for number, each in enumerate(TABLE[:3]):
@@ -157,6 +178,7 @@ def test_what_the_page_says():
             "nodes": 5,
             "odd": [],
             "seconds": {"import": 1.0},
+            "processor_seconds": 2.0,
             "kernels": 2,
             "layout_kernels": 0,
         }
@@ -173,6 +195,7 @@ def test_what_the_page_says():
     rows[TABLE[1].key] |= {"verdict": "wrong", "sentence": "a | b"}
     text = page.page(rows)
     assert "2 right, 1 wrong (67% right)" in text and "**wrong**" in text and "a \\| b" in text
+    assert "1.0 s by the clock on average, 1 s at most; 2.0 s of the processor on average" in text
     assert f"Above 1.2x: {TABLE[2].key} 1.50x" in text and "0.50x" in text
 
 

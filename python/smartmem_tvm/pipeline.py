@@ -243,6 +243,7 @@ PHASES = (
             "lower-rotations",
             "vectorize-math",
             "round-products",
+            "pair-products",
             "transform-windows",
             "apply-records",
             "pack-weights",

@@ -159,7 +159,8 @@ def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.
 def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, list[Weight]]:
     """Turn constants that are large, or in textures, or empty, into parameters after the inputs.
 
-    Each of `entry_functions` takes all of them: functions that have a weight in common have one tensor of it.
+    Each of `entry_functions` takes all of them. Weights that functions have in common, or that several kernels multiply
+    by (steps of a recurrence, written out), are one tensor: in memory, and in the caches.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, l
     """
     names = entry_functions(mod)
     constants = [each for name in names for each in collect(mod[name].body, GenericConst) if _is_lifted(each, small)]
-    same = _first_of_equals([each.value for each in constants]) if len(names) > 1 else {}
+    same = _first_of_equals([each.value for each in constants])
     found: dict[tuple, GenericConst] = {}
     for each in constants:
         found.setdefault(_key(each, same), each)
@@ -229,13 +230,17 @@ def _key(constant: GenericConst, same: dict) -> tuple:
 
 
 def _first_of_equals(tensors: Sequence[tvm.runtime.Tensor]) -> dict[tvm.runtime.Tensor, tvm.runtime.Tensor]:
-    """Tensor -> the first one of its shape, type and bytes: passes arrange a weight for each function anew."""
-    first: dict[tuple, tvm.runtime.Tensor] = {}
-    found = {}
+    """Tensor -> the first one of its shape, type and bytes: passes arrange a weight for each of its readers anew."""
+    alike: dict[tuple, list[tvm.runtime.Tensor]] = {}
     for tensor in dict.fromkeys(tensors):
         if _nbytes(tensor):
+            alike.setdefault((str(tensor.dtype), tuple(map(int, tensor.shape))), []).append(tensor)
+    found = {}
+    for group in alike.values():
+        first: dict[bytes, tvm.runtime.Tensor] = {}
+        for tensor in group if len(group) > 1 else ():
             digest = hashlib.sha256(np.ascontiguousarray(array_of(tensor)).reshape(-1).view("uint8")).digest()
-            found[tensor] = first.setdefault((str(tensor.dtype), tuple(map(int, tensor.shape)), digest), tensor)
+            found[tensor] = first.setdefault(digest, tensor)
     return found
 
 

@@ -127,3 +127,29 @@ def test_a_condition_on_something_else_stays():
 
     before, after = check_function(x, te.compute((9,), lambda i: te.sum(term(i), k), "y"))
     tvm.ir.assert_structural_equal(before, after)
+
+
+@pytest.mark.parametrize("strides", [(2, 2), (2, 1), (1, 1)])
+def test_what_takes_long_to_compute_is_computed_once(strides):
+    """A pool of an activation, which reads every other place; one that reads places several times leaves it apart."""
+
+    def build(x):
+        return op.nn.max_pool2d(op.multiply(x, op.sigmoid(x)), (2, 2), strides)
+
+    before, after = staged(build, (1, 8, 12, 40))
+    assert len(stages(before)) == (1 if strides == (2, 2) else 2)
+    assert len(stages(after)) == 2 and "Depthwise" in rules(after)
+
+
+def test_what_a_copy_does_not_save_is_computed_where_it_is_read():
+    """Channels are lanes, and no place is read twice; and what is cheap."""
+
+    def channels(x):
+        return op.nn.max_pool2d(op.sigmoid(x), (2, 2), (2, 2), layout="NHWC")
+
+    def cheap(x):
+        return op.nn.max_pool2d(op.nn.relu(x), (2, 2), (2, 2))
+
+    for build, shape in ((channels, (1, 12, 16, 32)), (cheap, (1, 8, 12, 40))):
+        before, after = staged(build, shape)
+        assert stages(after) == stages(before)

@@ -7,7 +7,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
-from smartmem_tvm.frontend.converters.quantization import centred, dynamically_quantized, ratio, saturated
+from smartmem_tvm.frontend.converters.quantization import dynamically_quantized, factor, ratio, saturated
 
 
 def mat_mul_integer(node: Node) -> relax.Expr:
@@ -52,8 +52,8 @@ def scaled_product(node: Node, left: tuple, right: tuple, bias: relax.Expr | Non
 
 
 def _product(node: Node, a: relax.Expr, b: relax.Expr, a_zero, b_zero) -> relax.Expr:
-    left = centred(node, a, _of_rows(node, a, a_zero))
-    right = centred(node, b, _of_columns(node, b, b_zero))
+    left = factor(node, a, _of_rows(node, a, a_zero))
+    right = factor(node, b, _of_columns(node, b, b_zero))
     return node.emit(relax.op.matmul(left, right, out_dtype="int32"))
 
 
@@ -137,8 +137,8 @@ def _convolution(node: Node, x: relax.Expr, w: relax.Expr, x_zero, w_zero) -> re
         raise ValueError(f"it slides over {rank} dimensions, and there are kernels for one, two and three")
     convolve, layout = _CONVOLUTIONS[rank]
     # What pads is the zero point, so it is 0 after the subtraction.
-    data = centred(node, x, None if x_zero is None else _one(node, x_zero))
-    weights = centred(node, w, _of_filters(node, w_zero, rank + 2))
+    data = factor(node, x, None if x_zero is None else _one(node, x_zero))
+    weights = factor(node, w, _of_filters(node, w_zero, rank + 2))
     strides, dilations = (list(node.attrs.get(key, [1] * rank)) for key in ("strides", "dilations"))
     pads = _pads(node, shape_of(x)[2:], shape_of(w)[2:], strides, dilations)
     kind = {"data_layout": f"NC{layout}", "kernel_layout": f"OI{layout}", "out_dtype": "int32"}

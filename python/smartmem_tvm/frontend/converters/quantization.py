@@ -98,12 +98,17 @@ def _difference(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str) 
     return x if zero is None else node.emit(relax.op.subtract(x, zero))
 
 
-def centred(node: Node, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
-    """Integers less their zero point, which broadcasts against them, as int32."""
-    x = _as(node, x, "int32")
+def centred(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str = "int32") -> relax.Expr:
+    """Integers less their zero point, which broadcasts against them, as int32 or another type that holds them."""
+    x = _as(node, x, dtype)
     if zero is None or (value_of(zero) is not None and not np.any(value_of(zero))):
         return x
-    return node.apply("subtract", x, _as(node, zero, "int32"))
+    return node.apply("subtract", x, _as(node, zero, dtype))
+
+
+def factor(node: Node, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
+    """As `centred`, for a product: differences of bytes have 16 bits, and CPUs multiply those two by two."""
+    return centred(node, x, zero, "int16" if dtype_of(x) in ("int8", "uint8") else "int32")
 
 
 def _as(node: Node, x: relax.Expr | None, dtype: str) -> relax.Expr | None:

@@ -17,13 +17,16 @@ from tvm import ir, relax, tirx
 
 from smartmem_tvm.frontend.converters.loops import loop, points, registers, store, unrolled
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of, value_of
-from smartmem_tvm.frontend.converters.quantization import centred, dynamically_quantized
+from smartmem_tvm.frontend.converters.quantization import centred, dynamically_quantized, factor
 from smartmem_tvm.frontend.converters.recurrent import biases, in_blocks, layer_of, whole_vectors
 from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell, Layer, Unit, length_of
+from smartmem_tvm.ir.pairs import dot, pair, widened
 
 _GATES = CELLS["LSTM"].gates
 _LOW, _HIGH = range(2)  # of the extremes
 _SCALE, _POINT = range(2)  # of the quantization
+_PAIRS = LANES // 2
+_LEVELS = tirx.const(255, "float32")
 
 
 def dynamic_quantize_lstm(node: Node) -> relax.Expr:
@@ -39,8 +42,8 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
         bias, _ = biases(node, whole_vectors(node, bias, (directions, 2 * _GATES, hidden)))
     r, r_scale = _weights(node, 2, 10, rows)
     # [directions, from, gates, units] -> [directions, gates, units, from], as an LSTM has it.
-    r = node.emit(relax.op.permute_dims(r, [0, 2, 3, 1]))
-    found = {"r": in_blocks(node, whole_vectors(node, r, (*rows, hidden))), "rs": whole_vectors(node, r_scale, rows)}
+    r = node.emit(relax.op.permute_dims(_in_pairs(node, r), [0, 2, 3, 1]))
+    found = {"r": in_blocks(node, whole_vectors(node, r, shape_of(r))), "rs": whole_vectors(node, r_scale, rows)}
     found["x"] = _projected(node, rows, bias)
     for number, position in enumerate(cell.initial):
         if node.input(position) is not None:
@@ -74,15 +77,27 @@ def _narrow(node: Node, values: relax.Expr) -> relax.Expr:
     return node.astype(values, "int8" if fits else "int16")
 
 
+def _in_pairs(node: Node, r: relax.Expr) -> relax.Expr:
+    """Weights of two units that they come from in one integer: of bytes in 16 bits, of 16 bits in 32 (`ir.pairs`)."""
+    whole, bits = ("int16", 8) if dtype_of(r) == "int8" else ("int32", 16)
+    if shape_of(r)[1] % 2:
+        r = node.emit(relax.op.nn.pad(r, [0, 0, 0, 1, 0, 0, 0, 0]))
+    r = node.emit(relax.op.astype(r, "int32"))
+    first, second = (node.emit(relax.op.strided_slice(r, [1], [at], [shape_of(r)[1]], [2])) for at in (0, 1))
+    first = node.emit(relax.op.bitwise_and(first, constant((1 << bits) - 1, "int32")))
+    second = node.emit(relax.op.left_shift(second, constant(bits, "int32")))
+    return node.emit(relax.op.astype(node.emit(relax.op.bitwise_or(first, second)), whole))
+
+
 def _projected(node: Node, rows: tuple[int, ...], bias: relax.Expr | None) -> relax.Expr:
     """The input's part of the gates of all steps, [steps, batch, directions, gates, units]."""
     x, (steps, batch, width) = node.inputs[0], shape_of(node.inputs[0])
     w, scale = _weights(node, 1, 8, rows)
     x, x_scale, x_zero = dynamically_quantized(node, x, _counted(node, x))
-    x = node.emit(relax.op.astype(centred(node, x, x_zero), "float32"))
-    flat = node.emit(relax.op.reshape(x, (steps * batch, width)))
+    flat = node.emit(relax.op.reshape(factor(node, x, x_zero), (steps * batch, width)))
     by_input = _by_input(node, w, (width, prod(rows)))
-    sums = node.emit(relax.op.matmul(flat, by_input))  # of integers: see `_multiply`
+    sums = node.emit(relax.op.matmul(flat, by_input, out_dtype="int32"))
+    sums = node.emit(relax.op.astype(sums, "float32"))
     scale = node.emit(relax.op.multiply(node.reshape(scale, (prod(rows),)), x_scale))
     result = node.emit(relax.op.multiply(sums, scale))
     result = whole_vectors(node, result, (steps * batch * rows[0], *rows[1:]))
@@ -91,12 +106,12 @@ def _projected(node: Node, rows: tuple[int, ...], bias: relax.Expr | None) -> re
 
 
 def _by_input(node: Node, w: relax.Expr, shape: tuple[int, int]) -> relax.Expr:
-    """[from, directions * gates * units] as floats, of a constant a constant."""
+    """[from, directions * gates * units] in 16 bits, of a constant a constant."""
     known = value_of(w)
     if known is not None:
-        return constant(np.ascontiguousarray(known.transpose(1, 0, 2, 3)).reshape(shape), "float32")
+        return constant(np.ascontiguousarray(known.transpose(1, 0, 2, 3)).reshape(shape), "int16")
     turned = node.emit(relax.op.permute_dims(w, [1, 0, 2, 3]))
-    return node.emit(relax.op.reshape(node.emit(relax.op.astype(turned, "float32")), shape))
+    return node.emit(relax.op.reshape(node.emit(relax.op.astype(turned, "int16")), shape))
 
 
 def _counted(node: Node, x: relax.Expr) -> relax.Expr:
@@ -114,28 +129,31 @@ def _scratch(layer: Layer) -> dict:
     return {
         "extremes": ((2, directions, LANES), "float32"),
         "quantization": ((2, directions), "float32"),
-        "integers": ((directions, layer.batch, layer.blocks * LANES), "float32"),
+        "pairs": ((directions, layer.batch, layer.blocks * _PAIRS), "int32"),
     }
 
 
 def _quantize(layer: Layer, step: ir.Expr, buffers: dict) -> None:
     """The hidden state as integers: least and largest number of each lane, then of all, then each number."""
-    extremes, quantization, integers = (buffers[name] for name in _scratch(layer))
+    extremes, quantization, pairs = (buffers[name] for name in _scratch(layer))
     directions, read, at_step = len(layer.backward), [buffers["scratch"]], (layer.steps, step)
     read += [buffers["lengths"]] if "lengths" in buffers else []
     with points("extremes", (directions, LANES), read, [extremes], at_step) as (number, direction, lane):
         _extremes(layer, buffers, number, direction, lane)
     with points("quantization", (directions,), [extremes], [quantization], at_step) as (_, direction):
         _parameters(extremes, quantization, direction)
-    sizes = (directions, layer.blocks, layer.batch, LANES)
-    with points("integers", sizes, [*read, quantization], [integers], at_step) as place:
+    sizes = (directions, layer.blocks, layer.batch, _PAIRS)
+    with points("pairs", sizes, [*read, quantization], [pairs], at_step) as place:
         number, direction, block, sequence, lane = place
-        at = (direction, sequence, block * LANES + lane)
-        scaled = buffers["scratch"][(number % 2, *at)] / quantization[(_SCALE, direction)]
-        point = quantization[(_POINT, direction)]
-        # As ONNX Runtime does: bounds, then the nearest integer, ties to even.
-        scaled = tirx.nearbyint(tirx.min(tirx.max(scaled, -point), tirx.const(255, "float32") - point))
-        store(integers, at, scaled)
+        scale, point = (quantization[(which, direction)] for which in (_SCALE, _POINT))
+
+        def rounded(which: int):
+            """As ONNX Runtime does: bounds, then the nearest integer, ties to even."""
+            unit = block * LANES + lane * 2 + which
+            scaled = buffers["scratch"][(number % 2, direction, sequence, unit)] / scale
+            return tirx.nearbyint(tirx.min(tirx.max(scaled, -point), _LEVELS - point)).astype("int32")
+
+        store(pairs, (direction, sequence, block * _PAIRS + lane), pair(rounded(0), rounded(1)))
 
 
 def _extremes(layer: Layer, buffers: dict, step: ir.Expr, direction: ir.Expr, lane: ir.Expr) -> None:
@@ -159,35 +177,31 @@ def _extremes(layer: Layer, buffers: dict, step: ir.Expr, direction: ir.Expr, la
 
 def _parameters(extremes, quantization, direction: ir.Expr) -> None:
     found = registers(2, "float32")
-    zero, levels = tirx.const(0, "float32"), tirx.const(255, "float32")
+    zero = tirx.const(0, "float32")
     for which in (_LOW, _HIGH):
         store(found, (which,), zero)
     with loop(LANES) as lane:
         store(found, (_LOW,), tirx.min(found[_LOW], extremes[(_LOW, direction, lane)]))
         store(found, (_HIGH,), tirx.max(found[_HIGH], extremes[(_HIGH, direction, lane)]))
     low, high = found[_LOW], found[_HIGH]
-    store(quantization, (_SCALE, direction), tirx.Select(low < high, (high - low) / levels, tirx.const(1, "float32")))
+    store(quantization, (_SCALE, direction), tirx.Select(low < high, (high - low) / _LEVELS, tirx.const(1, "float32")))
     point = tirx.nearbyint(-low / quantization[(_SCALE, direction)])
-    store(quantization, (_POINT, direction), tirx.max(zero, tirx.min(levels, point)))
+    store(quantization, (_POINT, direction), tirx.max(zero, tirx.min(_LEVELS, point)))
 
 
 def _multiply(unit: Unit, gates: range, operand: Callable[[object], object]) -> None:
-    """Sums of integers, then in units of both scales.
-
-    They are kept in floats, which hold them exactly up to 2^24, that of some 500 products: CPUs multiply and add floats
-    at once, and 32-bit integers in four steps.
-    """
-    buffers, sums = unit.buffers, registers(len(gates), "float32")
+    """Sums of integers, two products at a time, then in units of both scales."""
+    buffers, sums = unit.buffers, registers(len(gates), "int32")
     for at in range(len(gates)):
-        store(sums, (at,), tirx.const(0, "float32"))
-    with loop(unit.layer.hidden) as k, unrolled(len(gates)) as g:
-        state = buffers["integers"][(unit.direction, unit.sequence, k)]
-        weight = buffers["r"][(unit.direction, unit.block, k, g + gates.start, unit.lane)].astype("float32")
-        store(sums, (g,), sums[g] + state * weight)
+        store(sums, (at,), tirx.const(0, "int32"))
+    with loop(-(-unit.layer.hidden // 2)) as k, unrolled(len(gates)) as g:
+        state = buffers["pairs"][(unit.direction, unit.sequence, k)]
+        weights = buffers["r"][(unit.direction, unit.block, k, g + gates.start, unit.lane)]
+        store(sums, (g,), sums[g] + dot(state, widened(weights)))
     for at, gate in enumerate(gates):
         scale = buffers["quantization"][(_SCALE, unit.direction)]
         scale *= buffers["rs"][(unit.direction, gate, unit.at[-1])]
-        unit.set_sum(gate, unit.sum(gate) + sums[at] * scale)
+        unit.set_sum(gate, unit.sum(gate) + sums[at].astype("float32") * scale)
 
 
 _CELL = replace(CELLS["LSTM"], scratch=_scratch, before=_quantize, multiply=_multiply)

@@ -11,6 +11,7 @@ import numpy as np
 from tvm import IRModule, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
+from tvm_ffi import structural_equal
 
 from ...ir.exchange_constants import Exchange
 from ...ir.kernel import Kernel, substitute
@@ -125,7 +126,7 @@ def _packing(kernel: Kernel, first: int, plan: MatmulPlan) -> Packing | None:
     walk = Walk(extents)
     steps = {var: walk.load_stride(operand, var) for var in vars_}
     origin = walk.analyzer.simplify(walk.offset(operand.source, operand.indices))
-    if len(readers) != 1 or not all(var in stage.extents for var in vars_):
+    if not all(structural_equal(each, operand) for each in readers) or not all(var in stage.extents for var in vars_):
         return None
     if any(step is None or step < 0 for step in steps.values()) or walk_start(origin, vars_) != 0:
         return None

@@ -18,6 +18,7 @@ from tvm import tirx
 
 from ...analysis.row_chain import factors
 from ...ir.kernel import substitute
+from ...ir.pairs import dot, narrowest, pairs_of, widened
 from ...ir.recent import Recent
 from ...ir.strength_reduction import Simplifier
 from .expressions import memory_order, uses
@@ -30,7 +31,13 @@ _contractions, _split = Recent(64), Recent(64)
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
-    """``sum over depth of left(batch, rows, depth) * right(batch, columns, depth)``, finished by `reduction`."""
+    """``sum over depth of left(batch, rows, depth) * right(batch, columns, depth)``, finished by `reduction`.
+
+    Attributes
+    ----------
+    in_pairs : bool
+        Operands are pairs of integers (of bytes where they have 16 bits), a product the `dot` of two (`ir.pairs`).
+    """
 
     reduction: Reduction
     batch: tuple
@@ -38,6 +45,11 @@ class Contraction:
     columns: tuple
     left: object
     right: object
+    in_pairs: bool = False
+
+    def times(self, left, right):
+        """One product of the sum."""
+        return dot(widened(left), widened(right)) if self.in_pairs else left * right
 
     def swapped(self) -> Contraction:
         """The same sum with rows and columns exchanged."""
@@ -56,13 +68,21 @@ class Contraction:
         return total
 
 
-def contraction_of(reduction: Reduction) -> Contraction | None:
-    """The contraction in a reduction, or None: it does not add products, or nothing tells its operands apart."""
-    return _contractions.get(reduction, lambda: _contraction_of(reduction), current_index_type())
+def contraction_of(reduction: Reduction, pairs: bool = False) -> Contraction | None:
+    """The contraction in a reduction, or None: it does not add products, or nothing tells its operands apart.
+
+    Parameters
+    ----------
+    pairs : bool
+        The caller asks `Contraction.times` for a product, and so takes pairs of integers, too.
+    """
+    found = _contractions.get(reduction, lambda: _contraction_of(reduction), current_index_type())
+    return None if found is not None and found.in_pairs and not pairs else found
 
 
 def _contraction_of(reduction: Reduction) -> Contraction | None:
-    if len(factors(reduction.term)) == 1 or reduction.combine(index(1), index(1)) is None:
+    pairs = pairs_of(reduction.term)
+    if (pairs is None and len(factors(reduction.term)) == 1) or reduction.combine(index(1), index(1)) is None:
         return None
     if not isinstance(reduction.combine(fresh("a"), fresh("b")), tirx.Add):
         return None
@@ -70,17 +90,19 @@ def _contraction_of(reduction: Reduction) -> Contraction | None:
     order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
     if not order:
         return None
-    multiplied = factors(reduction.term)
+    multiplied = pairs_of(reduction.term) or factors(reduction.term)
     fastest = next((v for v in reversed(order) if reduction.extents[v] > 1), order[-1])
     right = [f for f in multiplied if uses(f, [fastest])]
     left = [f for f in multiplied if not uses(f, [fastest])]
     if not left or not right:
         return None
+    if pairs is not None:
+        left, right = ([narrowest(side[0])] for side in (left, right))
     in_left, in_right = (uses(_product(side), order) for side in (left, right))
     batch = tuple(v for v in order if (v in in_left) == (v in in_right))
     rows = tuple(v for v in order if v in in_left and v not in in_right)
     columns = tuple(v for v in order if v in in_right and v not in in_left)
-    return Contraction(reduction, batch, rows, columns, _product(left), _product(right))
+    return Contraction(reduction, batch, rows, columns, _product(left), _product(right), pairs is not None)
 
 
 def _product(multiplied: list):
@@ -105,7 +127,7 @@ def _split_groups(reduction: Reduction) -> Reduction:
 
 def _group_size(reduction: Reduction, var) -> int | None:
     extent = reduction.extents[var]
-    for factor in factors(reduction.term):
+    for factor in pairs_of(reduction.term) or factors(reduction.term):
         divisors: set = set()
         hidden = fresh("quotient")
 

@@ -25,5 +25,5 @@ def is_product(kernel: Kernel) -> bool:
     rows from the columns.
     """
     reduction = reduction_of(from_first_sum(kernel)[1])
-    contraction = contraction_of(reduction) if reduction is not None else None
+    contraction = contraction_of(reduction, pairs=True) if reduction is not None else None
     return contraction is not None and bool(contraction.rows and contraction.columns)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from tvm import tirx
 
+from ...ir.pairs import widened
 from ..core.nest import UNROLL, Scope, allocate, block, index, scratch, store
+from .pair_vectors import dots, lies_in_row, vector_of
 
 _MOST_BYTES = 1024  # from here on TVM allocates a buffer on the heap, in each tile
 
@@ -46,6 +48,29 @@ class Accumulators:
             )
 
         return self.scope.loop(rows, line, "i", UNROLL)
+
+    def add_pairs(self, left: Callable, right: Callable) -> tirx.Stmt | None:
+        """``sum += dot(left(row), right(column))`` for all of them, with the processor's instruction for pairs.
+
+        None if the columns are no whole vectors, or do not lie side by side.
+        """
+        if self.width % self.lanes or dots(self.lanes) is None or not lies_in_row(self.scope, right, self.width):
+            return None
+
+        def part(first: int, rows: int, acc) -> tirx.Stmt:
+            def one(i, column) -> tirx.Stmt:
+                place = tirx.Ramp(self.scope.index(i * self.width + column), index(1), self.lanes)
+                across = tirx.Broadcast(widened(self.scope.simplify(left(index(first) + i))), self.lanes)
+                along = vector_of(self.scope.simplify(right(column)), self.lanes)
+                return tirx.BufferStore(acc, tirx.BufferLoad(acc, [place]) + dots(self.lanes)(across, along), [place])
+
+            def line(i) -> tirx.Stmt:
+                count = self.width // self.lanes
+                return self.scope.loop(count, lambda v: one(i, v * index(self.lanes)), "v", UNROLL)
+
+            return self.scope.loop(rows, line, "i", UNROLL)
+
+        return block(*(part(*each) for each in self.parts))
 
     def set(self, value: Callable) -> tirx.Stmt:
         """``sum = value(row, column, sum)`` for all of them."""

@@ -66,7 +66,7 @@ class Matmul(CpuRule):
             Inputs whose values are known: they can be packed beforehand.
         """
         reduction = reduction_of(kernel)
-        contraction = contraction_of(reduction) if reduction is not None else None
+        contraction = contraction_of(reduction, pairs=True) if reduction is not None else None
         if contraction is None:
             return declined("no sum of products of two operands" if reduction else "not one reduction")
         if not (contraction.rows or contraction.columns):
@@ -88,7 +88,7 @@ class Matmul(CpuRule):
 def loop_orders(kernel: Kernel) -> tuple[dict[str, int], ...]:
     """Loop orders to choose from, as decisions: the rule's own; columns, or rows, in the outer loop of a matmul."""
     reduction = reduction_of(kernel)
-    contraction = contraction_of(reduction) if reduction is not None else None
+    contraction = contraction_of(reduction, pairs=True) if reduction is not None else None
     if contraction is None or not contraction.rows or not contraction.columns:
         return ({},)
     return ({}, {"matmul.swapped": 0}, {"matmul.swapped": 1})
@@ -405,7 +405,7 @@ class MatmulEmitter:
         if not plan.left_in_place:
 
             def product(k) -> tirx.Stmt:
-                return acc.set(lambda i, j, value: value + task.left(row + i, k) * right(k, j))
+                return self._add(acc, lambda i: task.left(row + i, k), lambda j: right(k, j))
 
             return None, self._steps(length, lambda at: product(self.scope.simplify(first + at)), ask)
         contraction = plan.contraction
@@ -414,9 +414,16 @@ class MatmulEmitter:
         )
 
         def product_at(k, depth: dict) -> tirx.Stmt:
-            return acc.set(lambda i, j, value: value + places.read(i, depth) * right(k, j))
+            return self._add(acc, lambda i: places.read(i, depth), lambda j: right(k, j))
 
         return places, self._walk(first, length, product_at, ask)
+
+    def _add(self, acc: Accumulators, left: Callable, right: Callable) -> tirx.Stmt:
+        """Add the products of a step along the depth to the sums of a tile."""
+        contraction = self.plan.contraction
+        if contraction.in_pairs and (added := acc.add_pairs(left, right)) is not None:
+            return added
+        return acc.set(lambda i, j, value: value + contraction.times(left(i), right(j)))
 
     def _walk(self, first, count: int, add: Callable, ask: Ask | None) -> tirx.Stmt:
         """Steps along the depth, one loop for each of its iterators, so that nothing has to be divided."""
@@ -496,7 +503,8 @@ class MatmulEmitter:
         def add(q):
             def product(i, j, value):
                 k = q * index(steps) + j
-                return value + task.left(row + first + i // across, k) * right(k, i % across)
+                left = task.left(row + first + i // across, k)
+                return value + self.plan.contraction.times(left, right(k, i % across))
 
             return acc.set(product)
 

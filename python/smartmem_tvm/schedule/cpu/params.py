@@ -60,6 +60,8 @@ class CpuParams:
         Side of the square tile of an element-wise kernel that reads across its output.
     tiles : bool
         The processor multiplies tiles of bfloat16 numbers.
+    pairs : bool
+        The processor multiplies vectors of pairs of integers (`ir.pairs`).
     """
 
     lanes: int = 8
@@ -80,6 +82,7 @@ class CpuParams:
     row_vectors: int = 4
     transpose_tile: int = 16
     tiles: bool = False
+    pairs: bool = False
 
     @property
     def facts(self) -> dict[str, int]:
@@ -105,7 +108,8 @@ class CpuParams:
         cores = int(target.attrs.get("num-cores") or cls.cores)
         tiles = has_tiles(target)
         memory *= max(1.0, cores / cls.cores)  # more cores have more channels: 16 read four times as much as one or two
-        return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles)
+        pairs = target_has_features("avx512bw" if lanes == 16 else "avx2", target)
+        return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles, pairs=pairs)
 
 
 def _processor(target: tvm.target.Target) -> str:

@@ -88,7 +88,7 @@ def _holds_matmuls(kernel: Kernel) -> bool:
 
 def _is_matmul(kernel: Kernel, stage: Stage) -> bool:
     reduction = reduction_of(Kernel(kernel.inputs, stage.outputs, (stage,)))
-    contraction = contraction_of(reduction) if reduction is not None else None
+    contraction = contraction_of(reduction, pairs=True) if reduction is not None else None
     return contraction is not None and min(map(contraction.extent, (contraction.rows, contraction.columns))) > 1
 
 

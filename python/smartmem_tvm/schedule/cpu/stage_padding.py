@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StagePadding: what a window slides over is padded once, and not again at each of its places."""
+"""StagePadding: what a window slides over is padded, or computed, once, and not again at each of its places."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 
 import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ...analysis.row_chain import factors
 from ...ir.index_map import is_if_then_else, variables
 from ...ir.kernel import SPATIAL, Kernel, Opaque, Stage, emit, parse, shape_of, substitute
 from ...ir.map_functions import map_functions
 from ...ir.walk import collect_outside, loads
+from ..core.expressions import Walk, has_costly_call, memory_order
 from ..core.nest import Scope, fresh, index
 from ..core.reduction import combiner_of
 from ..core.rule import is_open
@@ -31,6 +34,11 @@ class StagePadding:
 
         pad[c, p, q] = if_then_else(1 <= p < 57 ..., in[c, p - 1, q - 1], 0)
         acc[c, y, x] += pad[c, y + ky, x + kx] * w[c, ky, kx]
+
+    So do windows of which an operand takes long to compute from one place of a tensor, as an activation, where these
+    overlap or the lanes of their results are no neighbours::
+
+        acc[c, y, x] = max(acc[c, y, x], sigmoid(in[c, y * 2 + ky, x * 2 + kx]))
 
     Rules for windows take the second form; of the first they take what any reduction gets.
 
@@ -65,12 +73,16 @@ def _split(stage: Stage) -> list[Stage]:
         return [stage]
     combine, term = parts
     outermost = [call for call in collect_outside(term, ir.Call, skip=ir.Call) if is_if_then_else(call)]
-    copy = _copy_of(stage, outermost[0]) if len(outermost) == 1 else None
-    if copy is None:
+    known = outermost and isinstance(outermost[0].args[2], tirx.FloatImm | tirx.IntImm)
+    operand = outermost[0] if len(outermost) == 1 and known else None if outermost else _computed(term)
+    copy = _copy_of(stage, operand) if operand is not None else None
+    if copy is None or (not outermost and not _saves(stage, copy)):
         return [stage]
-    padded = outermost[0]
     read = copy.buffer[copy.places]
-    term = tvm_ffi.structural_map(term, (ir.Call, lambda call: read if call.same_as(padded) else call))
+    if operand.same_as(term):
+        term = read
+    else:
+        term = tvm_ffi.structural_map(term, (type(operand), lambda each: read if each.same_as(operand) else each))
     own = stage.body.buffer[tuple(stage.body.indices)]
     body = tirx.BufferStore(stage.body.buffer, combine(own, term), list(stage.body.indices))
     return [copy.stage, replace(stage, body=body)]
@@ -85,8 +97,31 @@ class _Copy:
     places: tuple
 
 
-def _copy_of(stage: Stage, padded: ir.Call) -> _Copy | None:
-    if not loads(padded) or not isinstance(padded.args[2], tirx.FloatImm | tirx.IntImm):
+def _computed(term) -> object | None:
+    """What of a term takes long to compute from one place of one tensor: all of it, or a factor; None if nothing."""
+    return next((each for each in (term, *factors(term)) if _is_of_one_place(each)), None)
+
+
+def _is_of_one_place(term) -> bool:
+    read = loads(term)
+    return bool(read) and has_costly_call(term) and all(tvm_ffi.structural_equal(each, read[0]) for each in read)
+
+
+def _saves(stage: Stage, copy: _Copy) -> bool:
+    """Whether it is computed less often for a copy, or for neighbours in it where the window reads none.
+
+    A window whose places do not overlap, of which the lanes of a vector are neighbours, has nothing of a copy.
+    """
+    if prod(stage.extents.values()) > prod(copy.stage.extents.values()):
+        return True
+    moving = [var for var in stage.spatial if stage.extents[var] > 1]
+    fastest = memory_order(moving, stage.extents, stage.body.buffer, stage.body.indices)[-1:]
+    walk = Walk(stage.extents)
+    return bool(fastest) and walk.load_stride(copy.buffer[copy.places], fastest[0]) != 1
+
+
+def _copy_of(stage: Stage, padded) -> _Copy | None:
+    if not loads(padded):
         return None
     scope, sides = Scope(), 0
     for it in stage.iters:

@@ -16,8 +16,10 @@ from ...target import is_cpu
 from ..core.decisions import declined
 from ..core.expressions import largest_divisor, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_type, scratch
+from ..core.nest import block as block_of
 from ..core.rule import Rule, Written
 from ..core.steps import has_steps, nest_by_nest, points_of
+from .pair_vectors import sums_of_dots
 from .params import CpuParams
 
 # Vectors stored in a step from which threads share them. On 16 cores 3,000 to 5,000 take as long as waking them.
@@ -66,7 +68,8 @@ def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
             scope.analyzer.bind(u, ir.Range(index(0), index(side)))
             place = split_index(number * index(side) + u, outer, extents)
             values = {var: scope.index(value) for var, value in place.items()}
-            return scope.simplify(_together(inside, values, [(u, side, UNROLL), (lane, extents[lane], VECTOR)]))
+            axes = [(u, side, UNROLL), (lane, extents[lane], VECTOR)]
+            return scope.simplify(_together(inside, values, axes, params))
 
         return scope.tasks(points // side, params.cores if work >= _WORTH_WAKING else 1, at)
 
@@ -96,7 +99,7 @@ def _asked(inside: s_tir.SBlockRealize, variables: Sequence) -> bool:
     return any(contains(expr, ir.Var, lambda var: any(var.same_as(each) for each in those)) for expr in asked)
 
 
-def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple]) -> tirx.Stmt:
+def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple], params: CpuParams) -> tirx.Stmt:
     """A block for all points of `axes` (variable, extent, kind of loop), statement by statement.
 
     Each statement has loops of its own, as TVM's vectorizer gives no lane of its own to what is allocated in a loop:
@@ -117,7 +120,10 @@ def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple]) 
         buffer = wide(each.buffer)
         if buffer is not None:
             each = tirx.BufferStore(buffer, each.value, [*each.indices[:], *variables])
-        for var, extent, kind in reversed(axes):
+        *outer, (lane, count, _) = axes
+        dots = sums_of_dots(each, lane, count, params.lanes) if params.pairs else None
+        each = each if dots is None else block_of(*dots)
+        for var, extent, kind in reversed(axes if dots is None else outer):
             new = fresh(var.name)
             each = tirx.For(new, index(0), index(extent), kind, substitute(each, {var: new}))
         return each

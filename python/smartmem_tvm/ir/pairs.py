@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two integers of 16 bits in one of 32, and the sum of their products, which x86 CPUs have an instruction for.
+
+pair(a, b) = a & 0xffff | b << 16
+dot(pair(a, b), pair(c, d)) = a * c + b * d
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, tirx
+
+INTEGER, BYTES = "int32", "int16"
+"""The types of a pair of integers of 16 bits, and of one of signed bytes."""
+_HALF, _LOW = 16, 0xFFFF
+_LEAST, _MOST = -(1 << 15), (1 << 15) - 1
+_TYPES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (_LEAST, _MOST)}
+
+
+def pair(first, second):
+    """Two int32 expressions whose values have 16 bits, as one."""
+    return (first & _const(_LOW)) | (second << _const(_HALF))
+
+
+def dot(left, right):
+    """``first * first + second * second`` of two pairs."""
+    return _first(left) * _first(right) + _second(left) * _second(right)
+
+
+def pair_of_bytes(both):
+    """The pair of the two signed bytes of an int16 expression, the first of which is the lower one."""
+    whole = both.astype(INTEGER)
+    return pair((whole << _const(24)) >> _const(24), whole >> _const(8))
+
+
+def widened(value):
+    """A pair, also of what is a pair of bytes by its type."""
+    return pair_of_bytes(value) if str(value.ty.dtype) == BYTES else value
+
+
+def narrowest(value):
+    """The int16 expression that a `pair_of_bytes` is made of; another pair as it is."""
+    wide = value.b.a if isinstance(value, tirx.BitwiseOr) and isinstance(value.b, tirx.LShift) else None
+    both = wide.a if isinstance(wide, tirx.RShift) else None
+    if not isinstance(both, tirx.Cast) or str(both.value.ty.dtype) != BYTES:
+        return value
+    return both.value if tvm_ffi.structural_equal(value, pair_of_bytes(both.value)) else value
+
+
+def pairs_of(term) -> tuple | None:
+    """The two pairs that a `dot` multiplies, None if it is none."""
+    sides = (term.a, term.b) if isinstance(term, tirx.Add) else ()
+    if len(sides) != 2 or not all(isinstance(side, tirx.Mul) for side in sides):
+        return None
+    left, right = sides[1].a, sides[1].b
+    if not (_is_second(left) and _is_second(right)):
+        return None
+    found = left.a, right.a
+    return found if tvm_ffi.structural_equal(term, dot(*found)) else None
+
+
+def pack_pairs(array: np.ndarray, axis: int, dtype: str = INTEGER) -> np.ndarray:
+    """An array whose numbers have 16 bits, or 8, with those next to each other along an axis of even size as one."""
+    apart = np.moveaxis(array, axis, -1).astype("int16" if dtype == INTEGER else "int8")
+    packed = np.ascontiguousarray(apart).view(dtype)
+    return np.ascontiguousarray(np.moveaxis(packed, -1, axis))
+
+
+def has_16_bits(value, known=lambda load: None) -> bool:
+    """Whether an int32 expression is sure to be a number of 16 bits.
+
+    Parameters
+    ----------
+    known : callable
+        Load -> the least and the largest number there, None if that is not known.
+    """
+    ends = _ends(value, known)
+    return ends is not None and ends[0] >= _LEAST and ends[1] <= _MOST
+
+
+def _ends(value, known) -> tuple[int, int] | None:
+    if isinstance(value, tirx.IntImm):
+        return int(value), int(value)
+    if isinstance(value, tirx.Cast):
+        inner = value.value
+        return _TYPES.get(str(inner.ty.dtype)) or (_ends(inner, known) if str(inner.ty.dtype) == INTEGER else None)
+    if isinstance(value, ir.TensorLoad):
+        return _TYPES.get(str(value.ty.dtype)) or known(value)
+    if isinstance(value, tirx.Select):
+        return _joined(_ends(value.true_value, known), _ends(value.false_value, known))
+    if isinstance(value, ir.Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
+        return _joined(*(_ends(each, known) for each in value.args[1:]))
+    if isinstance(value, tirx.Sub | tirx.Add):
+        a, b = _ends(value.a, known), _ends(value.b, known)
+        if a is None or b is None:
+            return None
+        return (a[0] - b[1], a[1] - b[0]) if isinstance(value, tirx.Sub) else (a[0] + b[0], a[1] + b[1])
+    return None
+
+
+def _joined(a, b) -> tuple[int, int] | None:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _const(value: int):
+    return tirx.const(value, INTEGER)
+
+
+def _first(value):
+    return _second(value << _const(_HALF))
+
+
+def _second(value):
+    return value >> _const(_HALF)
+
+
+def _is_second(value) -> bool:
+    return isinstance(value, tirx.RShift) and isinstance(value.b, tirx.IntImm) and int(value.b) == _HALF
