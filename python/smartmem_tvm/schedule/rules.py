@@ -17,6 +17,7 @@ from .cpu.steps import Steps
 from .cpu.window import Window
 from .gpu.attention.attention import GpuRowChains
 from .gpu.attention.matrix_attention import GpuMatrixAttention
+from .gpu.chain import GpuChain
 from .gpu.dlight_rules import dlight_rules
 from .gpu.elementwise import GpuElementwise
 from .gpu.matmul.matmul import GpuMatmul
@@ -32,4 +33,12 @@ def default_rules() -> list[Rule]:
     # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
     products = [GpuMatrix(), *windows_rules(), GpuMatmul()]
     on_gpu = [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
-    return [*families, InSequence([*families, Fallback()]), Steps(), *on_gpu, GpuSequence(on_gpu), *dlight_rules()]
+    return [
+        *families,
+        InSequence([*families, Fallback()]),
+        Steps(),
+        GpuChain(),
+        *on_gpu,
+        GpuSequence(on_gpu),
+        *dlight_rules(),
+    ]
