@@ -94,10 +94,7 @@ def _fuse_attention(
 def _merge_chains(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
         return transform.MergeChains()
-    limits = Limits.of(target)
-    return transform.MergeChains(
-        Device(limits.launch_cycles, limits.processors, limits.shared_bytes, limits.work_group)
-    )
+    return transform.MergeChains(Device.of(Limits.of(target)))
 
 
 def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:

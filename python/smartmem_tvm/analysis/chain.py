@@ -19,6 +19,13 @@ _START = 300  # of a stage: the first load of what it reads, and its barrier
 _TERM = 12  # of a thread for each term of a sum: two loads, of which several are under way at once
 _BYTES_PER_CYCLE = 32  # that one processor reads from the second level
 _THREADS = 1024  # that work at once on one processor
+OWN_POINTS = 32
+"""Elements of a stage that one thread computes by itself, and numbers that it keeps of a buffer, at most."""
+_OWN_TERMS = 64  # terms of them
+_MOST_SHARES = 16  # threads that share a sum
+_GROUP = 256  # threads that parts are put together for
+SLACK = 256
+"""Bytes of shared memory that alignment may take."""
 LANES = 32
 """Parts that a processor does at once: of fewer there is no use in cutting a chain."""
 
@@ -44,12 +51,18 @@ class Device:
     shared_bytes: int = 48 * 1024
     group: int = 1024
 
+    @classmethod
+    def of(cls, limits) -> Device:
+        """That of a target with these `target.Limits`."""
+        return cls(limits.launch_cycles, limits.processors, limits.shared_bytes, limits.work_group)
+
 
 @dataclass(frozen=True, eq=False)
 class Load:
     """One read of a stage: its buffer, and for each dimension the iterator that is its place, None for other places."""
 
     buffer: object
+    shape: tuple[int, ...]
     along: tuple
 
 
@@ -61,6 +74,8 @@ class Sketch:
     ----------
     written : object
         The buffer that it writes.
+    shape : tuple of int
+        Of that buffer.
     along : tuple
         For each dimension of it the iterator that walks there.
     loads : tuple of Load
@@ -71,6 +86,7 @@ class Sketch:
     """
 
     written: object
+    shape: tuple[int, ...]
     along: tuple
     loads: tuple[Load, ...]
     points: int
@@ -88,75 +104,107 @@ def sketch(stage: Stage) -> Sketch | None:
     def walked(index):
         return index if isinstance(index, ir.Var) and index in spatial else None
 
-    found = tuple(Load(each.source, tuple(map(walked, each.indices))) for each in stage.loads)
-    sources = {each.buffer: number_bytes(str(each.buffer.dtype)) for each in found}
+    found = tuple(Load(each.source, shape_of(each.source), tuple(map(walked, each.indices))) for each in stage.loads)
     work = points(stage) * terms(stage)
-    size = sum(min(elements(buffer), work) * each for buffer, each in sources.items())
-    return Sketch(stage.outputs[0], tuple(along), found, points(stage), terms(stage), size)
+    sizes = {each.buffer: (prod(each.shape), number_bytes(str(each.buffer.dtype))) for each in found}
+    size = sum(min(count, work) * each for count, each in sizes.values())
+    written = stage.outputs[0]
+    return Sketch(written, shape_of(written), tuple(along), found, points(stage), terms(stage), size)
 
 
-def common_axes(sketches: Sequence[Sketch], own: set) -> dict[object, tuple[int, ...]] | None:
-    """For each buffer that is written its dimensions along which no part of a chain reads of another; None: none.
+class Axes:
+    """The axes along which no part of some stages reads what another part has made.
 
-    Parameters
-    ----------
-    own : set
-        Buffers that one stage writes and another one reads.
-
-    Returns
-    -------
-    dict or None
-        The same axes, in the same order, for all buffers: parts may be computed by groups of threads that know nothing
-        of each other.
+    Dimensions of buffers are in one class if stages walk along them together. A class is an axis if each buffer that
+    is written has one dimension in it, and all reads of them stay at the same place of it.
     """
-    parent: dict = {}
 
-    def root(node):
-        while parent.setdefault(node, node) != node:
-            node = parent[node] = parent[parent[node]]
+    def __init__(self):
+        self._parent: dict = {}
+        self._buffers: dict = {}  # root -> the buffers with a dimension in its class
+        self._bad: set = set()
+        self._shapes: dict = {}  # what is written -> its shape
+        self.alive: list | None = None  # a dimension of each axis; None before the first stage
+
+    def having(self, sketches: Sequence[Sketch]) -> Axes:
+        """These axes after more stages, in order."""
+        new = Axes()
+        new._parent, new._buffers, new._bad = dict(self._parent), dict(self._buffers), set(self._bad)
+        new._shapes, new.alive = dict(self._shapes), self.alive if self.alive is None else list(self.alive)
+        for each in sketches:
+            new._link(each)
+        for each in sketches:
+            new._keep(each)
+        return new
+
+    @property
+    def parts(self) -> int:
+        """Parts that the stages fall into; 1 if there is no axis."""
+        return prod(self._shapes[buffer][dim] for buffer, dim in self.alive or ())
+
+    def dims(self) -> dict[object, tuple[int, ...]]:
+        """For each buffer that is written the dimension of each axis."""
+        roots = [self._root(each) for each in self.alive or ()]
+        found = {}
+        for buffer, shape in self._shapes.items():
+            mine = {self._root((buffer, dim)): dim for dim, extent in enumerate(shape) if extent > 1}
+            found[buffer] = tuple(mine[root] for root in roots)
+        return found
+
+    def _root(self, node):
+        while self._parent.setdefault(node, node) != node:
+            self._parent[node] = self._parent[self._parent[node]]
+            node = self._parent[node]
         return node
 
-    spoilt = []
-    for each in sketches:
-        axis = {var: (each.written, dim) for dim, var in enumerate(each.along) if var is not None}
+    def _join(self, one, other) -> None:
+        one, other = self._root(one), self._root(other)
+        if one == other:
+            return
+        mine, theirs = self._buffers.get(one, frozenset()), self._buffers.get(other, frozenset())
+        if mine & theirs or one in self._bad or other in self._bad:
+            self._bad |= {one, other}  # a buffer has two dimensions in the class
+        self._parent[one] = other
+        self._buffers[other] = mine | theirs
+
+    def _link(self, each: Sketch) -> None:
+        """Put together what the stage walks along together."""
+        walked = {var: (each.written, dim) for dim, var in enumerate(each.along) if var is not None}
+        known = each.written in self._shapes
+        self._shapes[each.written] = each.shape
+        for dim, extent in enumerate(each.shape):
+            if extent > 1 and not known:
+                self._buffers[self._root((each.written, dim))] = frozenset([each.written])
         for load in each.loads:
-            if load.buffer not in own:
+            if load.buffer not in self._shapes:
                 continue
-            for dim, (var, extent) in enumerate(zip(load.along, shape_of(load.buffer), strict=True)):
+            for dim, (var, extent) in enumerate(zip(load.along, load.shape, strict=True)):
                 if extent == 1:
                     continue
-                if var is None or shape_of(each.written)[axis[var][1]] != extent:
-                    spoilt.append((load.buffer, dim))
+                if var is None or each.shape[walked[var][1]] != extent:
+                    self._bad.add(self._root((load.buffer, dim)))
                 else:
-                    parent[root((load.buffer, dim))] = root(axis[var])
-    bad = {root(node) for node in spoilt}
-    alive, found = None, {}
-    for written in dict.fromkeys(each.written for each in sketches):
-        dims: dict = {}
-        for dim, extent in enumerate(shape_of(written)):
-            if extent > 1:
-                dims.setdefault(root((written, dim)), []).append(dim)
-        mine = {each: at[0] for each, at in dims.items() if len(at) == 1 and each not in bad}
-        alive = list(mine) if alive is None else [each for each in alive if each in mine]
-        found[written] = mine
-        if not alive:
-            return None
-    # Axes must walk the whole buffer in each stage: a stage that writes a part of it has no place in it for the others.
-    for each in sketches:
-        alive = [axis for axis in alive if each.along[found[each.written][axis]] is not None]
-    return {written: tuple(mine[axis] for axis in alive) for written, mine in found.items()} if alive else None
+                    self._join((load.buffer, dim), walked[var])
+
+    def _keep(self, each: Sketch) -> None:
+        """Leave the axes that the stage has, too."""
+        walked = {var: (each.written, dim) for dim, var in enumerate(each.along) if var is not None}
+        if self.alive is None:
+            self.alive = list(walked.values())
+        # A stage that writes at one place of an axis has no place in it for the other parts.
+        mine = {self._root(node) for node in walked.values()}
+        roots = [self._root(node) for node in self.alive]
+        once = [root in mine and root not in self._bad and roots.count(root) == 1 for root in roots]
+        self.alive = [node for node, stays in zip(self.alive, once) if stays]
 
 
-def parts_of(axes: dict) -> int:
-    """Parts that a chain falls into along its common axes."""
-    written, dims = next(iter(axes.items()))
-    return prod(shape_of(written)[dim] for dim in dims)
+def groups_of(parts: int, device: Device) -> int:
+    """Groups of threads that so many parts are spread over."""
+    return max(1, min(device.processors, parts // LANES))
 
 
-def cycles(sketches: Sequence[Sketch], own: set, device: Device) -> float:
-    """What a chain takes, without its launch: in one group of threads, or in as many as it has parts for."""
-    axes = common_axes(sketches, own)
-    groups = max(1, min(device.processors, parts_of(axes) // LANES)) if axes else 1
+def cycles(sketches: Sequence[Sketch], groups: int) -> float:
+    """What a chain takes, without its launch, on so many processors."""
     return sum(_stage(each, groups) for each in sketches)
 
 
@@ -168,3 +216,52 @@ def alone(sketches: Sequence[Sketch], device: Device) -> float:
 def _stage(each: Sketch, groups: int) -> float:
     rounds = -(-each.points // (groups * min(_THREADS, max(LANES, each.points // groups))))
     return _START + max(rounds * each.terms * _TERM, each.bytes / groups / _BYTES_PER_CYCLE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who does what of a chain.
+
+    Attributes
+    ----------
+    axes : dict
+        Buffer -> its dimensions along which parts follow each other; empty if there are none.
+    parts : int
+        Parts of the chain that read nothing of each other.
+    threads, together : int
+        Of a group, and parts that it does.
+    private : bool
+        A part is done by one thread, and what it keeps lies in registers.
+    shared_bytes : int
+        That the threads of a group share, without room for parts of sums.
+    """
+
+    axes: dict
+    parts: int
+    threads: int
+    together: int
+    private: bool
+    shared_bytes: int
+
+
+def plan_of(sketches: Sequence[Sketch], own: Sequence, device: Device) -> Plan:
+    """How a chain of these stages is spread, which may take more memory than there is (`Plan.shared_bytes`)."""
+    found = Axes().having(sketches)
+    axes, parts = found.dims() if found.alive else {}, found.parts
+    rest = [each.points // parts for each in sketches]
+    kept = {buffer: elements(buffer) // parts for buffer in own}
+    if parts > 1 and max([*rest, *kept.values()]) <= OWN_POINTS and max(each.terms for each in sketches) <= _OWN_TERMS:
+        return Plan(axes, parts, min(LANES, parts), min(LANES, parts), True, 0)
+    each = sum(count * number_bytes(str(buffer.dtype)) for buffer, count in kept.items())
+    together = max(1, min(parts, _GROUP // max(rest))) if parts >= LANES else 1
+    while together > 1 and together * each > device.shared_bytes - SLACK:
+        together //= 2
+    shares = [most_shares(sketch.terms) for sketch in sketches]
+    wanted = max(n * together * share for n, share in zip(rest, shares, strict=True))
+    threads = min(device.group, -(-wanted // LANES) * LANES)
+    return Plan(axes, parts, threads, together, False, together * each)
+
+
+def most_shares(count: int) -> int:
+    """Threads that may share a sum of so many terms."""
+    return _MOST_SHARES if count >= 16 else 1

@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import tvm
 from tvm import ir, relax, tirx
 
-from ..analysis.chain import Device, Sketch, alone, cycles, sketch
-from ..ir.chain import Chain, elements, write_chain
+from ..analysis.chain import LANES, SLACK, Axes, Device, Load, Sketch, alone, cycles, groups_of, plan_of, sketch
+from ..ir.chain import Chain, write_chain
 from ..ir.compose import fresh
 from ..ir.graph import MOST_INPUTS, Graph, Node, graphs, kernel_name, write
 from ..ir.kernel import Stage, shape_of, substitute
 from ..ir.roll import roll, written_out
-from ..ir.sizes import data_bytes, number_bytes
+from ..ir.sizes import data_bytes
 
 LEAST_DEPTH = 8
 """Kernels that wait for each other, from which on a chain is one."""
+_MOST_OF_ONE = 16  # stages of a kernel that a chain takes
+_MOST_POINTS = 1 << 20  # elements of its result
 _MOST_STAGES = 512  # of a chain, before its steps are rolled up
 _MOST_CODE = 160  # stages that are written out: compiling them takes seconds
 _MOST_READ = 48  # pointers: those that a chain reads and writes
@@ -55,7 +58,7 @@ class MergeChains:
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
         for graph in list(graphs(mod)):
-            groups = [group for group in _groups(graph, self.device) if group.depth >= LEAST_DEPTH]
+            groups = _Search(graph, self.device).groups()
             if groups:
                 mod = self._merge(mod, graph, groups)
         return mod
@@ -80,7 +83,9 @@ class _Group:
 
     members: dict[Node, list[Sketch]] = field(default_factory=dict)
     deep: dict[Node, int] = field(default_factory=dict)
+    axes: Axes = field(default_factory=Axes)
     cycles: float = 0.0
+    read: set = field(default_factory=set)  # what its kernels are given, by `_identity`
 
     @property
     def depth(self) -> int:
@@ -95,91 +100,156 @@ class _Group:
         return {**entry, "kernels": len(self.members), "members": names, "reason": reason}
 
 
-def _groups(graph: Graph, device: Device) -> list[_Group]:
+class _Search:
     """Groups of small kernels, none of which waits for another kernel that waits for it."""
-    sketches = {node: _sketches(node) for node in graph}
-    small = {node: each for node, each in sketches.items() if each and _is_small(each, device)}
-    found, left, inside = [], dict(small), {}
-    for seed in small:
-        if seed not in left:
-            continue
-        group = _grown(graph, seed, left, inside, device)
-        for member in group.members:
-            del left[member]
-        if group.depth >= LEAST_DEPTH:
-            found.append(group)
-            inside |= dict.fromkeys(group.members, group)
-    return found
+
+    def __init__(self, graph: Graph, device: Device):
+        self.graph, self.device = graph, device
+        self.order = list(graph)
+        self.place = {node: number for number, node in enumerate(self.order)}
+        self.producers = {node: [p for p in map(graph.producer, node.operands) if p] for node in self.order}
+        sketches = {node: _sketches(node) for node in self.order}
+        self.small = {node: each for node, each in sketches.items() if each and self._is_small(each)}
+        self.identity = {arg: _identity(arg) for node in self.small for arg in node.args}
+        self.inside: dict[Node, _Group] = {}
+        self.found: list[_Group] = []
+
+    def groups(self) -> list[_Group]:
+        """Those whose parts need nothing of each other first, as more processors work on them."""
+        for least in (LANES, 1):
+            free = {node: None for node in self.order if node in self.small and node not in self.inside}
+            for seed in self._deep_enough(free):
+                if seed not in free:
+                    continue
+                group = self._grown(seed, free, least)
+                if group.depth >= LEAST_DEPTH:
+                    self.found.append(group)
+                    self.inside |= dict.fromkeys(group.members, group)
+                    for member in group.members:
+                        del free[member]
+        return self.found
+
+    def _deep_enough(self, free: dict) -> list[Node]:
+        """Kernels from which a path of enough free ones goes on."""
+        behind: dict = {}
+        for node in reversed(free):
+            readers = (behind[r] for r in self.graph.readers(node.var) if r in behind)
+            behind[node] = 1 + max(readers, default=0)
+        return [node for node in free if behind[node] >= LEAST_DEPTH]
+
+    def _is_small(self, sketches: list[Sketch]) -> bool:
+        """Whether a kernel may be worth more in a chain than alone: there it has one processor, or is cut in parts."""
+        groups = groups_of(Axes().having(sketches).parts, self.device)
+        return cycles(sketches, groups) < 2 * alone(sketches, self.device)
+
+    def _grown(self, seed: Node, free: dict, least: int) -> _Group:
+        """What can go with a seed, in the order of the graph; what the group does not wait for comes with a reader."""
+        group, beside = _Group(), set()
+        early: dict[Node, list[Node]] = {}  # free kernels that wait for no member -> those like that which they read
+        for node in self.order[self.place[seed] :]:
+            producers = self.producers[node]
+            waits = any(each in beside for each in producers)
+            behind = any(each in group.members for each in producers)
+            mine = node in free and not waits and (behind or node is seed)
+            joined = self._taken(group, seed, _all_of(early, producers), node, least) if mine else None
+            if joined is not None:
+                beside = joined or beside
+                for member in group.members:
+                    early.pop(member, None)
+            elif waits or behind:
+                beside.add(node)
+                beside |= set(self.inside[node].members) if node in self.inside else set()
+            elif node in free:
+                early[node] = [each for each in producers if each in early]
+        return group
+
+    def _taken(self, group: _Group, seed: Node, first: list[Node], node: Node, least: int) -> set[Node] | None:
+        """Add a node to a group, if that may be with `first`; then what waits for the group if that is news."""
+        for nodes in ([*first, node], [node]) if first else ([node],):
+            beside: set[Node] | None = set()
+            if len(nodes) > 1 or self.inside:
+                beside = self._beside(seed, node, {*group.members, *nodes})
+            if beside is not None and self._joins(group, nodes, least):
+                return beside
+        return None
+
+    def _beside(self, seed: Node, last: Node, members: set[Node]) -> set[Node] | None:
+        """What waits for `members` from a seed to a node, and is none; None if a member waits for that."""
+        between = self.order[self.place[seed] : self.place[last] + 1]
+        beside: set[Node] = set()
+        grown = True
+        while grown:  # what another group makes early waits for what it does late
+            grown = False
+            for node in between:
+                if any(each in beside for each in self.producers[node]):
+                    if node in members:
+                        return None
+                elif not any(each in members for each in self.producers[node]):
+                    continue
+                if node not in members and node not in beside:
+                    beside |= {node, *(self.inside[node].members if node in self.inside else ())}
+                    grown = node in self.inside or grown
+        return beside
+
+    def _joins(self, group: _Group, nodes: list[Node], least: int) -> bool:
+        """Add nodes to a group if they take less time there than alone."""
+        new = _Group(dict(group.members), dict(group.deep), group.axes, 0.0, set(group.read))
+        sketches: list[Sketch] = []
+        for node in nodes:
+            sketches += _connected(node, self.small[node], new.members)
+            new.read |= {self.identity[arg] for arg in node.args if self.graph.producer(arg) not in new.members}
+            new.deep[node] = 1 + max((new.deep[p] for p in self.producers[node] if p in new.deep), default=0)
+            new.members[node] = self.small[node]
+        new.axes = group.axes.having(sketches)
+        if new.axes.parts < least or len(new.read) > _MOST_READ or len(new.members) > _MOST_STAGES:
+            return False
+        groups = groups_of(new.axes.parts, self.device)
+        same = groups == groups_of(group.axes.parts, self.device)
+        rest = group.cycles if same else sum(cycles(each, groups) for each in group.members.values())
+        new.cycles = rest + cycles(sketches, groups)
+        if group.members and new.cycles - group.cycles >= sum(alone(self.small[n], self.device) for n in nodes):
+            return False
+        vars(group).update(vars(new))
+        return True
+
+
+def _all_of(early: dict[Node, list[Node]], nodes: list[Node]) -> list[Node]:
+    """Those of `nodes` that are in `early`, each behind what it reads."""
+    found: dict[Node, None] = {}
+    for node in nodes:
+        if node in early and node not in found:
+            found |= dict.fromkeys(_all_of(early, early[node]))
+            found[node] = None
+    return list(found)
 
 
 def _sketches(node: Node) -> list[Sketch] | None:
     if node.kernel is None or node.attrs or len(node.kernel.outputs) != 1:
         return None
-    buffers = (*node.kernel.inputs, *node.kernel.outputs, *node.kernel.intermediates)
+    kernel = node.kernel
+    if len(kernel.stages) > _MOST_OF_ONE or prod(shape_of(kernel.outputs[0])) > _MOST_POINTS:
+        return None
+    buffers = (*kernel.inputs, *kernel.outputs, *kernel.intermediates)
     if any(buffer.scope() not in ("", "global") or 0 in shape_of(buffer) for buffer in buffers):
         return None
-    found = [sketch(stage) for stage in node.kernel.stages]
+    found = [sketch(stage) for stage in kernel.stages]
     return None if any(each is None for each in found) else found
 
 
-def _is_small(sketches: list[Sketch], device: Device) -> bool:
-    """Whether a kernel may be worth more in a chain than alone: there it has one processor, or is cut in parts."""
-    pointwise = all(each.terms <= 64 for each in sketches)
-    return pointwise or cycles(sketches, {each.written for each in sketches}, device) < 2 * alone(sketches, device)
+def _connected(node: Node, sketches: list[Sketch], members: dict) -> list[Sketch]:
+    """The sketches of a node with buffers of its own, and what other members write in the place of its inputs."""
+    made = {member.var for member in members}
+    names: dict = {b: arg if arg in made else None for b, arg in zip(node.kernel.inputs, node.args, strict=True)}
+    for each in sketches:
+        names[each.written] = (node.var, each.written)
+    names[sketches[-1].written] = node.var
 
-
-def _grown(graph: Graph, seed: Node, left: dict, inside: dict, device: Device) -> _Group:
-    """What can go with a seed, in the order of the graph."""
-    group, beside, started = _Group(), set(), False
-    written: dict = {}
-    for node in graph:
-        started = started or node is seed
-        if not started:
-            continue
-        producers = [graph.producer(operand) for operand in node.operands]
-        waits = any(each in beside for each in producers)
-        if (
-            node in left
-            and not waits
-            and len(group.members) < _MOST_STAGES
-            and _joins(group, node, left, written, device)
-        ):
-            behind = [group.deep[each] for each in producers if each in group.members]
-            group.deep[node] = 1 + max(behind, default=0)
-        elif waits or any(each in group.members for each in producers):
-            # What is in another group waits for all that this group waits for.
-            beside |= set(inside[node].members) if node in inside else {node}
-    return group
-
-
-def _joins(group: _Group, node: Node, left: dict, written: dict, device: Device) -> bool:
-    """Add a node to a group if it takes less time there than alone."""
-    mine = _connected(node, left[node], written)
-    whole = [each for sketches in group.members.values() for each in sketches] + mine
-    own = {each.written for each in whole}
-    pointers = {_identity(arg) for member in (*group.members, node) for arg in member.args} - set(written)
-    after = cycles(whole, own, device)
-    if len(pointers) > _MOST_READ or (group.members and after - group.cycles >= alone(mine, device)):
-        return False
-    group.members[node], group.cycles = mine, after
-    written[node.var] = mine[-1].written
-    return True
-
-
-def _connected(node: Node, sketches: list[Sketch], written: dict) -> list[Sketch]:
-    """The sketches of a node with what other members write in the place of its inputs."""
-    bound = dict(zip(node.kernel.inputs, node.args, strict=True))
-
-    def source(buffer):
-        arg = bound.get(buffer)
-        return written.get(arg, buffer) if isinstance(arg, ir.Var) else buffer
-
-    def load(each):
-        return type(each)(source(each.buffer), each.along)
+    def load(each: Load) -> Load:
+        return replace(each, buffer=names.get(each.buffer))
 
     return [
-        Sketch(s.written, s.along, tuple(map(load, s.loads)), s.points, s.terms, s.bytes) for s in sketches
-    ]  # fmt: skip
+        replace(each, written=names[each.written], loads=tuple(load(one) for one in each.loads)) for each in sketches
+    ]
 
 
 def _identity(arg) -> object:
@@ -230,8 +300,8 @@ def _fitting(graph: Graph, group: _Group, device: Device, log: list[dict]) -> li
 
 
 def _too_large(part: _Part, device: Device) -> str:
-    shared = sum(elements(buffer) * number_bytes(str(buffer.dtype)) for buffer in part.chain.own)
-    if shared > device.shared_bytes:
+    shared = plan_of([sketch(stage) for stage in part.chain.stages], part.chain.own, device).shared_bytes
+    if shared > device.shared_bytes - SLACK:
         return f"what its kernels give each other takes {shared} bytes, and threads share {device.shared_bytes}"
     if written_out(part.chain.items) > _MOST_CODE:
         return f"its kernels do not repeat themselves: {written_out(part.chain.items)} of them are too much code"
@@ -264,7 +334,16 @@ def _part(graph: Graph, group: _Group) -> _Part:
             outputs.append(buffer)
     items = tuple(roll([*stages, *copies], outputs))
     chain = Chain(tuple(buffer for _, buffer in inputs.values()), tuple(outputs), items)
-    return _Part(group.members, group.deep, group.cycles, chain, [arg for arg, _ in inputs.values()], results)
+    return _Part(
+        group.members,
+        group.deep,
+        group.axes,
+        group.cycles,
+        group.read,
+        chain,
+        [arg for arg, _ in inputs.values()],
+        results,
+    )
 
 
 def _reading(stage: Stage, named: dict) -> Stage:

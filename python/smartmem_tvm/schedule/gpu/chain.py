@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
-from ...analysis.chain import LANES, common_axes, parts_of, sketch
+from ...analysis.chain import OWN_POINTS, SLACK, Device, most_shares, plan_of, sketch
 from ...ir.chain import Chain, Steps, places, points, read_chain, terms
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.sizes import number_bytes
@@ -23,14 +23,7 @@ from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
 from ..core.rule import Rule, Written, finished
 from .launch import launch, registers, when
-from .occupancy import WARP, require_limits
-
-_OWN_POINTS = 32  # elements of a stage that one thread computes by itself, and numbers that it keeps of a buffer
-_OWN_TERMS = 64  # terms of them
-_LEAST_TERMS = 16  # of a sum that several threads share
-_MOST_SHARES = 16  # threads that share a sum
-_SLACK = 256  # bytes of shared memory that alignment may take
-_GROUP = 256  # threads that parts are put together for
+from .occupancy import require_limits
 
 
 class GpuChain(Rule):
@@ -56,26 +49,6 @@ class _AsKernel:
         self.outputs, self.intermediates = chain.outputs, ()
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Who does what.
-
-    Attributes
-    ----------
-    parts : int
-        Parts of the chain that read nothing of each other.
-    threads, together : int
-        Of a group, and parts that it does.
-    private : bool
-        A part is done by one thread, and what it keeps lies in registers.
-    """
-
-    parts: int
-    threads: int
-    together: int
-    private: bool
-
-
 @dataclass(frozen=True, eq=False)
 class _Unit:
     """A stage, and the one behind it that only reads what the same point of it has come to."""
@@ -92,36 +65,17 @@ class _Emitter:
     def __init__(self, chain: Chain, limits: Limits):
         self.chain, self.limits, self.scope = chain, limits, Scope()
         own = set(chain.own)
-        sketches = [sketch(stage) for stage in chain.stages]
-        self.axes = common_axes(sketches, own) or {}
+        self.plan = plan_of([sketch(stage) for stage in chain.stages], chain.own, Device.of(limits))
+        self.axes = self.plan.axes
         self.items = _units(chain)
         self.units = [unit for item in self.items for unit in (item[1] if isinstance(item, tuple) else [item])]
-        self.plan = self._planned()
         scope = "local" if self.plan.private else "shared"
         self.kept = {
             b: self._storage(b, scope) for b in dict.fromkeys(u.last.outputs[0] for u in self.units) if b in own
         }
         self.buffers = list(self.kept.values())
-        self.room = limits.shared_bytes - sum(map(_bytes, self.buffers)) - _SLACK
+        self.room = limits.shared_bytes - sum(map(_bytes, self.buffers)) - SLACK
         self.scratch: dict = {}  # type -> where parts of sums lie
-
-    # -- who does what -----------------------------------------------------------------------------------------------
-
-    def _planned(self) -> _Plan:
-        parts = parts_of(self.axes) if self.axes else 1
-        rest = [points(unit.last) // parts for unit in self.units]
-        kept = [prod(shape_of(b)) // (parts if b in self.axes else 1) for b in self.chain.own]
-        longest = max(terms(unit.stage) for unit in self.units)
-        if parts > 1 and max([*rest, *kept]) <= _OWN_POINTS and longest <= _OWN_TERMS:
-            return _Plan(parts, min(WARP, parts), min(WARP, parts), True)
-        together = max(1, min(parts, _GROUP // max(rest))) if parts >= LANES else 1
-        wanted = max(n * together * self._most_shares(unit) for n, unit in zip(rest, self.units, strict=True))
-        threads = min(self.limits.work_group, -(-wanted // WARP) * WARP)
-        return _Plan(parts, threads, together, False)
-
-    @staticmethod
-    def _most_shares(unit: _Unit) -> int:
-        return _MOST_SHARES if terms(unit.stage) >= _LEAST_TERMS else 1
 
     def _storage(self, buffer, scope: str):
         shape = [index(n) for dim, n in enumerate(shape_of(buffer)) if dim not in self.axes.get(buffer, ())]
@@ -159,7 +113,7 @@ class _Emitter:
         extents = {var: unit.last.extents[var] for var in rest}
         if self.plan.private:
             part = self._simple(self.group * index(self.plan.together) + self.thread)
-            kind = UNROLL if prod(extents.values()) * terms(unit.stage) <= _OWN_POINTS else SERIAL
+            kind = UNROLL if prod(extents.values()) * terms(unit.stage) <= OWN_POINTS else SERIAL
             here = self._part(unit, part)
 
             def element(at: dict) -> tirx.Stmt:
@@ -275,12 +229,13 @@ class _Emitter:
     def _shares(self, unit: _Unit, total: int) -> int:
         """Threads that share a sum: a power of two, where there are threads that would have nothing to do."""
         stage = unit.stage
-        if terms(stage) < _LEAST_TERMS or _combined(stage) is None:
+        most = most_shares(terms(stage))
+        if most == 1 or _combined(stage) is None:
             return 1
         size, room = number_bytes(str(stage.body.buffer.dtype)), self.room
         shares, count = 1, total * self.plan.together
         while (
-            2 * shares <= _MOST_SHARES
+            2 * shares <= most
             and 2 * shares * count <= self.plan.threads
             and terms(stage) >= 4 * shares
             and 2 * shares * count * size <= room
@@ -343,7 +298,7 @@ class _Emitter:
         return self.scratch[dtype]
 
     def _sums(self, dtype: str) -> list[tuple[_Unit, int]]:
-        found = [unit for unit in self.units if terms(unit.stage) >= _LEAST_TERMS]
+        found = [unit for unit in self.units if most_shares(terms(unit.stage)) > 1]
         alike = [unit for unit in found if str(unit.stage.body.buffer.dtype) == dtype]
         return [(unit, points(unit.last) // self.plan.parts) for unit in alike]
 
