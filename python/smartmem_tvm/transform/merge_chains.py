@@ -19,7 +19,7 @@ from ..ir.sizes import data_bytes
 
 LEAST_DEPTH = 8
 """Kernels that wait for each other, from which on a chain is one."""
-_MOST_OF_ONE = 16  # stages of a kernel that a chain takes
+_MOST_OF_ONE = 64  # stages of a kernel that a chain takes
 _MOST_POINTS = 1 << 20  # elements of its result
 _MOST_STAGES = 512  # of a chain, before its steps are rolled up
 _MOST_CODE = 160  # stages that are written out: compiling them takes seconds
