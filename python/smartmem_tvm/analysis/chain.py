@@ -9,7 +9,7 @@ from math import prod
 
 from tvm import ir
 
-from ..ir.chain import elements, places, points, terms
+from ..ir.chain import elements, places, points, reads, terms
 from ..ir.kernel import Stage, shape_of
 from ..ir.sizes import number_bytes
 
@@ -104,7 +104,7 @@ def sketch(stage: Stage) -> Sketch | None:
     def walked(index):
         return index if isinstance(index, ir.Var) and index in spatial else None
 
-    found = tuple(Load(each.source, shape_of(each.source), tuple(map(walked, each.indices))) for each in stage.loads)
+    found = tuple(Load(each.source, shape_of(each.source), tuple(map(walked, each.indices))) for each in reads(stage))
     work = points(stage) * terms(stage)
     sizes = {each.buffer: (prod(each.shape), number_bytes(str(each.buffer.dtype))) for each in found}
     size = sum(min(count, work) * each for count, each in sizes.values())
@@ -208,9 +208,9 @@ def cycles(sketches: Sequence[Sketch], groups: int) -> float:
     return sum(_stage(each, groups) for each in sketches)
 
 
-def alone(sketches: Sequence[Sketch], device: Device) -> float:
-    """What the stages of a kernel take in a launch of their own that all of the device works on."""
-    return device.launch + sum(_stage(each, device.processors) for each in sketches)
+def alone(sketches: Sequence[Sketch], launches: int, device: Device) -> float:
+    """What the stages of a kernel take in launches of their own that all of the device works on."""
+    return launches * device.launch + sum(_stage(each, device.processors) for each in sketches)
 
 
 def _stage(each: Sketch, groups: int) -> float:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from .index_map import variables
 from .kernel import SPATIAL, Stage, emit_stage, parse_nest, shape_of
+from .walk import loads
 
 CHAIN = "smartmem.chain"
 """Annotation of the loop of one round around a chain."""
@@ -80,6 +82,17 @@ def places(stage: Stage) -> list | None:
         found.append(used[0] if used else None)
     walked = [var for var in found if var is not None]
     return found if len(walked) == len(set(walked)) == len(spatial) else None
+
+
+def reads(stage: Stage) -> list:
+    """The loads of a stage but for those of the sum that it adds to: also of what it made itself a step before."""
+    own = stage.body
+
+    def is_sum(load) -> bool:
+        same = load.source.same_as(own.buffer)
+        return same and tvm_ffi.structural_equal(list(load.indices), list(own.indices))
+
+    return [load for load in loads(own) if not (stage.reduction and is_sum(load))]
 
 
 def write_chain(chain: Chain) -> tirx.PrimFunc:

@@ -19,7 +19,8 @@ from ..ir.sizes import data_bytes
 
 LEAST_DEPTH = 8
 """Kernels that wait for each other, from which on a chain is one."""
-_MOST_OF_ONE = 64  # stages of a kernel that a chain takes
+_MOST_OF_ONE = 160  # stages of a kernel that a chain takes
+_OF_A_ROW = 4  # sums after one another in a kernel that one launch does: norms have two or three
 _MOST_POINTS = 1 << 20  # elements of its result
 _MOST_STAGES = 512  # of a chain, before its steps are rolled up
 _MOST_CODE = 160  # stages that are written out: compiling them takes seconds
@@ -110,6 +111,7 @@ class _Search:
         self.producers = {node: [p for p in map(graph.producer, node.operands) if p] for node in self.order}
         sketches = {node: _sketches(node) for node in self.order}
         self.small = {node: each for node, each in sketches.items() if each and self._is_small(each)}
+        self.launches = {node: _launches(each) for node, each in self.small.items()}
         self.identity = {arg: _identity(arg) for node in self.small for arg in node.args}
         self.inside: dict[Node, _Group] = {}
         self.found: list[_Group] = []
@@ -134,13 +136,13 @@ class _Search:
         behind: dict = {}
         for node in reversed(free):
             readers = (behind[r] for r in self.graph.readers(node.var) if r in behind)
-            behind[node] = 1 + max(readers, default=0)
+            behind[node] = self.launches[node] + max(readers, default=0)
         return [node for node in free if behind[node] >= LEAST_DEPTH]
 
     def _is_small(self, sketches: list[Sketch]) -> bool:
         """Whether a kernel may be worth more in a chain than alone: there it has one processor, or is cut in parts."""
         groups = groups_of(Axes().having(sketches).parts, self.device)
-        return cycles(sketches, groups) < 2 * alone(sketches, self.device)
+        return cycles(sketches, groups) < 2 * alone(sketches, _launches(sketches), self.device)
 
     def _grown(self, seed: Node, free: dict, least: int) -> _Group:
         """What can go with a seed, in the order of the graph; what the group does not wait for comes with a reader."""
@@ -198,7 +200,9 @@ class _Search:
         for node in nodes:
             sketches += _connected(node, self.small[node], new.members)
             new.read |= {self.identity[arg] for arg in node.args if self.graph.producer(arg) not in new.members}
-            new.deep[node] = 1 + max((new.deep[p] for p in self.producers[node] if p in new.deep), default=0)
+            new.deep[node] = self.launches[node] + max(
+                (new.deep[p] for p in self.producers[node] if p in new.deep), default=0
+            )
             new.members[node] = self.small[node]
         new.axes = group.axes.having(sketches)
         if new.axes.parts < least or len(new.read) > _MOST_READ or len(new.members) > _MOST_STAGES:
@@ -207,7 +211,8 @@ class _Search:
         same = groups == groups_of(group.axes.parts, self.device)
         rest = group.cycles if same else sum(cycles(each, groups) for each in group.members.values())
         new.cycles = rest + cycles(sketches, groups)
-        if group.members and new.cycles - group.cycles >= sum(alone(self.small[n], self.device) for n in nodes):
+        apart = sum(alone(self.small[node], self.launches[node], self.device) for node in nodes)
+        if group.members and new.cycles - group.cycles >= apart:
             return False
         vars(group).update(vars(new))
         return True
@@ -221,6 +226,16 @@ def _all_of(early: dict[Node, list[Node]], nodes: list[Node]) -> list[Node]:
             found |= dict.fromkeys(_all_of(early, early[node]))
             found[node] = None
     return list(found)
+
+
+def _launches(sketches: list[Sketch]) -> int:
+    """Launches that a kernel takes by itself: one, or one for each of many sums that wait for each other."""
+    deep: dict = {}
+    for each in sketches:
+        before = max((deep.get(load.buffer, 0) for load in each.loads), default=0)
+        deep[each.written] = before + (each.terms > 1)
+    most = max(deep.values())
+    return most if most > _OF_A_ROW else 1
 
 
 def _sketches(node: Node) -> list[Sketch] | None:
@@ -292,8 +307,8 @@ def _fitting(graph: Graph, group: _Group, device: Device, log: list[dict]) -> li
         into = halves[number >= half]
         into.members[member] = sketches
         behind = [into.deep[p] for p in map(graph.producer, member.operands) if p in into.deep]
-        into.deep[member] = 1 + max(behind, default=0)
-    if half < LEAST_DEPTH:
+        into.deep[member] = _launches(sketches) + max(behind, default=0)
+    if half == 0 or (half < LEAST_DEPTH and group.depth < 2 * LEAST_DEPTH):
         log.append(group.entry("kept", why))
         return []
     return [found for each in halves if each.depth >= LEAST_DEPTH for found in _fitting(graph, each, device, log)]

@@ -15,9 +15,10 @@ from tvm import ir, tirx
 from tvm.target import Target
 
 from ...analysis.chain import OWN_POINTS, SLACK, Device, most_shares, plan_of, sketch
-from ...ir.chain import Chain, Steps, places, points, read_chain, terms
+from ...ir.chain import Chain, Steps, places, points, read_chain, reads, terms
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.sizes import number_bytes
+from ...ir.walk import loads
 from ...target import Limits, is_gpu
 from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
@@ -215,9 +216,11 @@ class _Emitter:
 
     def _value(self, value, place: dict, u, stage: Stage | None = None, total=None):
         """An expression of a stage at a place, with loads from what is kept; its own sum is in `total`."""
+        mine = [] if stage is None else [load for load in loads(value) if load.source.same_as(stage.body.buffer)]
+        own = [substitute(load, place) for load in mine if _same(load.indices, stage.body.indices)]
 
         def read(load):
-            if stage is not None and load.source.same_as(stage.body.buffer):
+            if any(load.source.same_as(each.source) and _same(load.indices, each.indices) for each in own):
                 return total[index(0)]
             kept = self.kept.get(load.source)
             return None if kept is None else tirx.BufferLoad(kept, self._indices(load.source, list(load.indices), u))
@@ -305,7 +308,9 @@ class _Emitter:
     @staticmethod
     def _terms_lie_together(stage: Stage) -> bool:
         """Whether the largest tensor that a sum reads lies in memory as its terms follow each other."""
-        largest = max(stage.loads, key=lambda load: prod(shape_of(load.source)))
+        largest = max(reads(stage), key=lambda load: prod(shape_of(load.source)), default=None)
+        if largest is None:
+            return False
         last = [position for position in largest.indices if uses(position, [*stage.spatial, *stage.reduction])]
         return bool(last) and bool(uses(last[-1], stage.reduction))
 
@@ -330,7 +335,7 @@ def _units(chain: Chain) -> list:
     """The items of a chain, loops as (steps, units), with element-wise stages put to the sums before them."""
     read: dict = {}
     for stage in chain.stages:
-        for source in {load.source for load in stage.loads}:
+        for source in {load.source for load in reads(stage)}:
             read[source] = read.get(source, 0) + 1
 
     def joined(stages) -> list:
@@ -360,10 +365,10 @@ def _finishes(stage: Stage, later: Stage, read: dict, chain: Chain) -> bool:
     own, at = stage.body.buffer, places(later)
     if later.reduction or not stage.reduction or read.get(own) != 1 or own in chain.outputs:
         return False
-    loads = [load for load in later.loads if load.source.same_as(own)]
-    if not loads or any(shape_of(own)[dim] != n for dim, n in enumerate(shape_of(later.body.buffer)[: len(own.shape)])):
+    found = [load for load in reads(later) if load.source.same_as(own)]
+    if not found or any(shape_of(own)[dim] != n for dim, n in enumerate(shape_of(later.body.buffer)[: len(own.shape)])):
         return False
-    return len(own.shape) == len(at) and all(_is_point(load, stage, later, at) for load in loads)
+    return len(own.shape) == len(at) and all(_is_point(load, stage, later, at) for load in found)
 
 
 def _is_point(load, stage: Stage, later: Stage, at: list) -> bool:
@@ -376,6 +381,10 @@ def _is_point(load, stage: Stage, later: Stage, at: list) -> bool:
         if var is None and not _same_slot(position, stored):
             return False
     return True
+
+
+def _same(indices, others) -> bool:
+    return tvm_ffi.structural_equal(list(indices), list(others))
 
 
 def _same_slot(position, stored) -> bool:
