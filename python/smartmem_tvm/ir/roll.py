@@ -156,7 +156,8 @@ def _candidates(keys: list) -> list[tuple[int, int]]:
 
 def _checked(forms: list[_Form], kept: set, start: int, length: int, last: int) -> _Region | None:
     """The region, as far as its steps are alike in what they read, too."""
-    most = (last - start) // length
+    until = next((number for number in range(start, last) if forms[number].own in kept), last)
+    most = (until - start) // length
     for peeled in range(_PEELED + 1):
         if most - peeled < LEAST_STEPS:
             return None
@@ -167,8 +168,7 @@ def _checked(forms: list[_Form], kept: set, start: int, length: int, last: int) 
         while steps < most and _follows(forms, start, length, peeled, steps, reads):
             steps += 1
         region = _Region(start, length, steps, peeled, tuple(map(tuple, reads)))
-        written = {forms[number].own for number in range(start, region.end)}
-        if steps - peeled >= LEAST_STEPS and not written & kept:
+        if steps - peeled >= LEAST_STEPS:
             return region
     return None
 
@@ -330,12 +330,9 @@ def _step(form: _Form, reads, region: _Region, roles: list, role: int, step, spo
         if read.buffer is None:
             buffer, slots = roles[read.role]
             return tirx.BufferLoad(buffer, [_at(step, read.back, slots), *each.indices])
-        since = step - _int(region.peeled)
         indices = [
-            position if not by else position + tirx.Cast(str(position.ty.dtype), since * _int(by))
-            if str(position.ty.dtype) != "int64" else position + since * _int(by)
-            for position, by in zip(each.indices, read.moves, strict=True)
-        ]  # fmt: skip
+            _moved(position, by, step, region.peeled) for position, by in zip(each.indices, read.moves, strict=True)
+        ]
         found = spot.get(read.buffer)
         if found is not None:
             return tirx.BufferLoad(found[0], [_int(found[1]), *indices])
@@ -345,6 +342,15 @@ def _step(form: _Form, reads, region: _Region, roles: list, role: int, step, spo
         return tirx.BufferStore(roles[role][0], each.value, [_at(step, 0, roles[role][1]), *each.indices])
 
     return _with(form.stage, load, store)
+
+
+def _moved(position, by: int, step, first: int):
+    """A place that was `position` in the step `first`, and moves on from step to step."""
+    if not by:
+        return position
+    dtype = str(position.ty.dtype)
+    number = step if dtype == "int64" else tirx.Cast(dtype, step)
+    return sym.Analyzer().simplify(position + number * tirx.const(by, dtype) - tirx.const(first * by, dtype))
 
 
 def written_out(items: Sequence[Stage | Steps]) -> int:
