@@ -24,6 +24,7 @@ from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
 from ..core.rule import Rule, Written, finished
 from .launch import launch, registers, when
+from .matrix.instructions import barrier
 from .occupancy import require_limits
 
 
@@ -123,7 +124,14 @@ class _Emitter:
             return self.scope.nest(rest, extents, element, "e", lambda _: kind)
         total = prod(extents.values())
         shares = self._shares(unit, total)
-        return self._shared_sum(unit, total, shares) if shares > 1 else self._spread(unit, total)
+        done = self._shared_sum(unit, total, shares) if shares > 1 else [self._spread(unit, total)]
+        # TVM puts barriers where one is needed, but sees no access to halves that are stored and read as floats.
+        barriers = [barrier() for _ in done] if any(map(self._is_short, _buffers(unit))) else [None] * len(done)
+        return block(*(each for pair in zip(done, barriers, strict=True) for each in pair))
+
+    @staticmethod
+    def _is_short(buffer) -> bool:
+        return number_bytes(str(buffer.dtype)) == 2
 
     def _rest(self, stage: Stage) -> list:
         common = self._common(stage)
@@ -246,7 +254,7 @@ class _Emitter:
             shares *= 2
         return shares
 
-    def _shared_sum(self, unit: _Unit, total: int, shares: int) -> tirx.Stmt:
+    def _shared_sum(self, unit: _Unit, total: int, shares: int) -> list[tirx.Stmt]:
         """Parts of each sum by several threads, and then each sum of them by one."""
         stage, combine = unit.stage, _combined(unit.stage)
         count, dtype = total * self.plan.together, str(unit.stage.body.buffer.dtype)
@@ -290,7 +298,7 @@ class _Emitter:
 
             return self._at(unit, element, total, make)
 
-        return block(self._rounds(count * shares, part), self._rounds(count, whole))
+        return [self._rounds(count * shares, part), self._rounds(count, whole)]
 
     def _parts(self, dtype: str):
         """Room for the parts of the largest sum of a type, which all of them use in turn."""
@@ -313,6 +321,11 @@ class _Emitter:
             return False
         last = [position for position in largest.indices if uses(position, [*stage.spatial, *stage.reduction])]
         return bool(last) and bool(uses(last[-1], stage.reduction))
+
+
+def _buffers(unit: _Unit) -> list:
+    stages = [stage for stage in (unit.stage, unit.finish) if stage is not None]
+    return [*(stage.body.buffer for stage in stages), *(load.source for stage in stages for load in reads(stage))]
 
 
 def _bytes(buffer) -> int:
