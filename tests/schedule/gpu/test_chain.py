@@ -31,12 +31,12 @@ def together(kept):
 
 def cells(steps, batch, width):
     """A product, a statistic of the row, a gate: all of each state is read by each element of the next one."""
-    w, bias = constant(width, width), constant(width)
+    w = constant(width, width)
 
     def build(x, h):
         kept = []
         for step in range(steps):
-            own = op.add(op.multiply(op.add(op.matmul(h, w), bias), relax.const(0.5 / width)), at(x, step))
+            own = op.add(op.multiply(op.matmul(h, w), relax.const(0.5 / width)), at(x, step))
             h = op.tanh(op.subtract(own, op.max(h, axis=1, keepdims=True)))
             kept.append(h)
         return together(kept)
@@ -99,10 +99,7 @@ def arguments(mod, func, arrays):
     values = [given[arg] if arg in given else arg.value.numpy() for arg in call.args[1].fields]
     outputs = list(func.params)[len(values) :]
     blank = [np.full([int(d) for d in out.shape], 7, str(out.dtype)) for out in outputs]  # not written: it shows
-    names: list = []
-    for param in func.params:  # as the code generator makes them different
-        again = sum(name.rpartition("_")[0] == param.name or name == param.name for name in names)
-        names.append(f"{param.name}_{again}" if again else param.name)
+    names = [param.name for param in func.params]
     return dict(zip(names, [*values, *blank], strict=True)), names[len(values) :]
 
 
