@@ -7,15 +7,13 @@ a = f(h, x[step]);  h = g(a)          or each group: its part, in shared memory,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
 from ...analysis.chain import OWN_POINTS, SLACK, Device, most_shares, plan_of, sketch
-from ...ir.chain import Chain, Steps, places, points, read_chain, reads, terms
+from ...ir.chain import Chain, places, points, read_chain, reads, terms
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.sizes import number_bytes
 from ...ir.walk import loads
@@ -23,6 +21,7 @@ from ...target import Limits, is_gpu
 from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
 from ..core.rule import Rule, Written, finished
+from .chain_units import Unit, buffers_of, combined, same, units_of
 from .launch import launch, registers, when
 from .matrix.instructions import barrier
 from .occupancy import require_limits
@@ -51,25 +50,13 @@ class _AsKernel:
         self.outputs, self.intermediates = chain.outputs, ()
 
 
-@dataclass(frozen=True, eq=False)
-class _Unit:
-    """A stage, and the one behind it that only reads what the same point of it has come to."""
-
-    stage: Stage
-    finish: Stage | None = None
-
-    @property
-    def last(self) -> Stage:
-        return self.finish or self.stage
-
-
 class _Emitter:
     def __init__(self, chain: Chain, limits: Limits):
         self.chain, self.limits, self.scope = chain, limits, Scope()
         own = set(chain.own)
         self.plan = plan_of([sketch(stage) for stage in chain.stages], chain.own, Device.of(limits))
         self.axes = self.plan.axes
-        self.items = _units(chain)
+        self.items = units_of(chain)
         self.units = [unit for item in self.items for unit in (item[1] if isinstance(item, tuple) else [item])]
         scope = "local" if self.plan.private else "shared"
         self.kept = {
@@ -100,7 +87,7 @@ class _Emitter:
         return allocate(self.buffers, body)
 
     def _item(self, item) -> tirx.Stmt:
-        if isinstance(item, _Unit):
+        if isinstance(item, Unit):
             return self._unit(item)
         steps, units = item
         first, count = index(steps.first), index(steps.last - steps.first)
@@ -110,7 +97,7 @@ class _Emitter:
     def _simple(self, expr):
         return self.scope.analyzer.simplify(expr)
 
-    def _unit(self, unit: _Unit) -> tirx.Stmt:
+    def _unit(self, unit: Unit) -> tirx.Stmt:
         rest = self._rest(unit.last)
         extents = {var: unit.last.extents[var] for var in rest}
         if self.plan.private:
@@ -126,7 +113,7 @@ class _Emitter:
         shares = self._shares(unit, total)
         done = self._shared_sum(unit, total, shares) if shares > 1 else [self._spread(unit, total)]
         # TVM puts barriers where one is needed, but sees no access to halves that are stored and read as floats.
-        barriers = [barrier() for _ in done] if any(map(self._is_short, _buffers(unit))) else [None] * len(done)
+        barriers = [barrier() for _ in done] if any(map(self._is_short, buffers_of(unit))) else [None] * len(done)
         return block(*(each for pair in zip(done, barriers, strict=True) for each in pair))
 
     @staticmethod
@@ -141,12 +128,12 @@ class _Emitter:
         along = places(stage)
         return [along[dim] for dim in self.axes.get(stage.body.buffer, ())]
 
-    def _part(self, unit: _Unit, part) -> dict:
+    def _part(self, unit: Unit, part) -> dict:
         """The places of a part along the common axes."""
         common = self._common(unit.last)
         return split_index(part, common, {var: unit.last.extents[var] for var in common}) if common else {}
 
-    def _spread(self, unit: _Unit, total: int) -> tirx.Stmt:
+    def _spread(self, unit: Unit, total: int) -> tirx.Stmt:
         """Each element by a thread."""
         return self._rounds(total * self.plan.together, lambda e: self._at(unit, e, total, self._element))
 
@@ -159,7 +146,7 @@ class _Emitter:
 
         return self.scope.loop(-(-count // threads), turn, "i")
 
-    def _at(self, unit: _Unit, e, total: int, make) -> tirx.Stmt:
+    def _at(self, unit: Unit, e, total: int, make) -> tirx.Stmt:
         """``make`` for the `e`-th element of a group: neighbouring threads write neighbouring elements."""
         rest, together = self._rest(unit.last), self.plan.together
         if together == 1:
@@ -179,7 +166,7 @@ class _Emitter:
 
     # -- elements ----------------------------------------------------------------------------------------------------
 
-    def _element(self, unit: _Unit, place: dict, u) -> tirx.Stmt:
+    def _element(self, unit: Unit, place: dict, u) -> tirx.Stmt:
         """Compute one element and store it."""
         stage = unit.stage
         inner = self._inner(unit, place)
@@ -196,14 +183,14 @@ class _Emitter:
         return allocate([total], block(start, sums, self._stored(unit, place, u, total[index(0)])))
 
     @staticmethod
-    def _inner(unit: _Unit, place: dict) -> dict:
+    def _inner(unit: Unit, place: dict) -> dict:
         """The place of the first stage of a unit, by its own iterators."""
         if unit.finish is None:
             return place
         pairs = zip(places(unit.stage), places(unit.finish), strict=True)
         return {mine: place[theirs] for mine, theirs in pairs if mine is not None}
 
-    def _stored(self, unit: _Unit, place: dict, u, value) -> tirx.Stmt:
+    def _stored(self, unit: Unit, place: dict, u, value) -> tirx.Stmt:
         last = unit.last
         if unit.finish is not None:
             inner = unit.stage.body.buffer
@@ -225,10 +212,10 @@ class _Emitter:
     def _value(self, value, place: dict, u, stage: Stage | None = None, total=None):
         """An expression of a stage at a place, with loads from what is kept; its own sum is in `total`."""
         mine = [] if stage is None else [load for load in loads(value) if load.source.same_as(stage.body.buffer)]
-        own = [substitute(load, place) for load in mine if _same(load.indices, stage.body.indices)]
+        own = [substitute(load, place) for load in mine if same(load.indices, stage.body.indices)]
 
         def read(load):
-            if any(load.source.same_as(each.source) and _same(load.indices, each.indices) for each in own):
+            if any(load.source.same_as(each.source) and same(load.indices, each.indices) for each in own):
                 return total[index(0)]
             kept = self.kept.get(load.source)
             return None if kept is None else tirx.BufferLoad(kept, self._indices(load.source, list(load.indices), u))
@@ -237,11 +224,11 @@ class _Emitter:
 
     # -- sums that threads share -------------------------------------------------------------------------------------
 
-    def _shares(self, unit: _Unit, total: int) -> int:
+    def _shares(self, unit: Unit, total: int) -> int:
         """Threads that share a sum: a power of two, where there are threads that would have nothing to do."""
         stage = unit.stage
         most = most_shares(terms(stage))
-        if most == 1 or _combined(stage) is None:
+        if most == 1 or combined(stage) is None:
             return 1
         size, room = number_bytes(str(stage.body.buffer.dtype)), self.room
         shares, count = 1, total * self.plan.together
@@ -254,9 +241,9 @@ class _Emitter:
             shares *= 2
         return shares
 
-    def _shared_sum(self, unit: _Unit, total: int, shares: int) -> list[tirx.Stmt]:
+    def _shared_sum(self, unit: Unit, total: int, shares: int) -> list[tirx.Stmt]:
         """Parts of each sum by several threads, and then each sum of them by one."""
-        stage, combine = unit.stage, _combined(unit.stage)
+        stage, combine = unit.stage, combined(unit.stage)
         count, dtype = total * self.plan.together, str(unit.stage.body.buffer.dtype)
         parts = self._parts(dtype)
         length, across = terms(stage), self._terms_lie_together(stage)
@@ -269,7 +256,7 @@ class _Emitter:
         def part(e) -> tirx.Stmt:
             share, element = map(self._simple, split(e))
 
-            def make(unit: _Unit, place: dict, u) -> tirx.Stmt:
+            def make(unit: Unit, place: dict, u) -> tirx.Stmt:
                 inner = self._inner(unit, place)
                 acc = registers(1, dtype, "part")
                 start = store(acc, self._value(stage.init.value, inner, u), 0)
@@ -286,7 +273,7 @@ class _Emitter:
             return self._at(unit, element, total, make)
 
         def whole(element) -> tirx.Stmt:
-            def make(unit: _Unit, place: dict, u) -> tirx.Stmt:
+            def make(unit: Unit, place: dict, u) -> tirx.Stmt:
                 acc = registers(1, dtype, "total")
                 start = store(acc, parts[element], 0)
 
@@ -308,7 +295,7 @@ class _Emitter:
             self.buffers.append(self.scratch[dtype])
         return self.scratch[dtype]
 
-    def _sums(self, dtype: str) -> list[tuple[_Unit, int]]:
+    def _sums(self, dtype: str) -> list[tuple[Unit, int]]:
         found = [unit for unit in self.units if most_shares(terms(unit.stage)) > 1]
         alike = [unit for unit in found if str(unit.stage.body.buffer.dtype) == dtype]
         return [(unit, points(unit.last) // self.plan.parts) for unit in alike]
@@ -323,83 +310,5 @@ class _Emitter:
         return bool(last) and bool(uses(last[-1], stage.reduction))
 
 
-def _buffers(unit: _Unit) -> list:
-    stages = [stage for stage in (unit.stage, unit.finish) if stage is not None]
-    return [*(stage.body.buffer for stage in stages), *(load.source for stage in stages for load in reads(stage))]
-
-
 def _bytes(buffer) -> int:
     return prod(map(int, buffer.shape)) * number_bytes(str(buffer.dtype))
-
-
-def _combined(stage: Stage):
-    """What puts two parts of a sum together, None where parts cannot be: what they begin with would count twice."""
-    value, start = stage.body.value, stage.init.value if stage.init is not None else None
-    own = [each for each in (getattr(value, "a", None),) if isinstance(each, ir.TensorLoad)]
-    if not own or not own[0].source.same_as(stage.body.buffer):
-        return None
-    if isinstance(value, tirx.Add):
-        zero = isinstance(start, tirx.FloatImm | tirx.IntImm) and float(start.value) == 0
-        return (lambda a, b: a + b) if zero else None
-    return {tirx.Max: tirx.max, tirx.Min: tirx.min}.get(type(value))
-
-
-def _units(chain: Chain) -> list:
-    """The items of a chain, loops as (steps, units), with element-wise stages put to the sums before them."""
-    read: dict = {}
-    for stage in chain.stages:
-        for source in {load.source for load in reads(stage)}:
-            read[source] = read.get(source, 0) + 1
-
-    def joined(stages) -> list:
-        found: list = []
-        for stage in stages:
-            if found and found[-1].finish is None and _finishes(found[-1].stage, stage, read, chain):
-                found[-1] = _Unit(found[-1].stage, stage)
-            else:
-                found.append(_Unit(stage))
-        return found
-
-    items: list = []
-    run: list = []
-    for item in (*chain.items, None):
-        if isinstance(item, Stage):
-            run.append(item)
-            continue
-        items += joined(run)
-        run = []
-        if isinstance(item, Steps):
-            items.append((item, joined(item.stages)))
-    return items
-
-
-def _finishes(stage: Stage, later: Stage, read: dict, chain: Chain) -> bool:
-    """Whether `later` reads of a sum only the point that it writes, and is all that reads it."""
-    own, at = stage.body.buffer, places(later)
-    if later.reduction or not stage.reduction or read.get(own) != 1 or own in chain.outputs:
-        return False
-    found = [load for load in reads(later) if load.source.same_as(own)]
-    if not found or any(shape_of(own)[dim] != n for dim, n in enumerate(shape_of(later.body.buffer)[: len(own.shape)])):
-        return False
-    return len(own.shape) == len(at) and all(_is_point(load, stage, later, at) for load in found)
-
-
-def _is_point(load, stage: Stage, later: Stage, at: list) -> bool:
-    mine = places(stage)
-    for position, var, own, stored in zip(load.indices, at, mine, stage.body.indices, strict=True):
-        if (var is None) != (own is None):
-            return False
-        if var is not None and not position.same_as(var):
-            return False
-        if var is None and not _same_slot(position, stored):
-            return False
-    return True
-
-
-def _same(indices, others) -> bool:
-    return tvm_ffi.structural_equal(list(indices), list(others))
-
-
-def _same_slot(position, stored) -> bool:
-    constants = all(isinstance(each, tirx.IntImm) for each in (position, stored))
-    return (constants and int(position) == int(stored)) or tvm_ffi.structural_equal(position, stored)
