@@ -17,7 +17,7 @@ from smartmem_tvm.target import parse_target
 COMMON = ("rewrite", "merge_projections", "eliminate", "simplify", "fuse", "fuse_attention", "arena")
 SWITCHES = {
     "llvm": (*COMMON, "schedule", "winograd"),
-    "opencl": COMMON,
+    "opencl": (*COMMON, "merge_chains"),
     "opencl-texture": (*COMMON, "textures", "layout"),
 }
 TOLERANCE = 1e-4  # of the largest magnitude of an output

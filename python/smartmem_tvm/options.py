@@ -30,6 +30,8 @@ class Options:
         Reduce composed index maps in strength (`ir.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool
         Run `FuseAttention`.
+    merge_chains : bool
+        Run `MergeChains`; of no effect on CPUs.
     precision : str
         ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
         `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: tensors in memory and the factors of
@@ -80,6 +82,7 @@ class Options:
     simplify: bool = True
     fuse: bool = True
     fuse_attention: bool = True
+    merge_chains: bool = True
     precision: str = "float32"
     textures: bool = True
     in_buffers: tuple[tuple[str, str], ...] = ()

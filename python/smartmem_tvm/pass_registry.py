@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from . import schedule, transform
+from .analysis.chain import Device
 from .errors import UserError
 from .ir.half import FLOAT, HALF, RANGES
 from .ir.recent import Recent
@@ -28,6 +29,7 @@ from .schedule.gpu.attention.matrix_tile import AttentionParams
 from .schedule.gpu.matrix.products import products_on
 from .tables.precisions import PRECISIONS
 from .target import (
+    Limits,
     cuda_architecture,
     has_matrix_instructions,
     has_textures,
@@ -87,6 +89,12 @@ def _fuse_attention(
     shortened = PRECISIONS[options.precision].multiplied in RANGES
     passing = None if known is None else partial(takes, params=known, shortened=shortened)
     return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)), passing=passing)
+
+
+def _merge_chains(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    if target is None or not is_gpu(target):
+        return transform.MergeChains()
+    return transform.MergeChains(Device.of(Limits.of(target)))
 
 
 def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -238,6 +246,7 @@ _ENTRIES = (
     _ours(transform.StoreHalf, make=_store_half, needs_target=True),
     _ours(transform.ComputeHalf),
     _ours(transform.RoundFactors, make=_round_factors, needs_target=True),
+    _ours(transform.MergeChains, make=_merge_chains, needs_target=True),
     _ours(schedule.PackChannels, needs_target=True),
     _ours(schedule.WidenGroups, needs_target=True),
     _ours(transform.PlaceTextures, "SmartMem 3.3", _place_textures, needs_target=True),

@@ -221,6 +221,8 @@ PHASES = (
     Phase("precision", ("store-half", "compute-half", "round-factors"), _gpu),
     # What CPUs multiply is rounded last of all, where schedules say which products are worth it.
     Phase("precision", ("store-half",), _cpu),
+    # When it is known what numbers are stored as. Layouts are chosen for what is left.
+    Phase("merge_chains", ("merge-chains",), _gpu),
     # Before layouts are chosen: products want another order of their operands than windows.
     Phase("channels", ("widen-groups", "pack-channels"), _cuda, option="schedule"),
     # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.

@@ -37,6 +37,7 @@ _NAMES = (
     (r"tvm_builtin_ptx_ld_vec_shared_v4_f32", "read_four"),
     *((rf"tvm_builtin_ptx_cvt_{name}x2_f32_rn_{name}x2_f32", f"pack<{kind}>") for name, kind in _TYPES.items()),
     (r"tvm_builtin_cuda_warp_reduce_(max|sum)_4", r"of_four_\1"),
+    (r"__shared__ (alignas\(\d+\)) ", r"\1 __shared__ "),
     (r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", r"SHARED(\1, \2);"),
 )
 

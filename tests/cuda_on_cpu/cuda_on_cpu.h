@@ -22,7 +22,7 @@
 #define __forceinline__ inline
 #define __restrict__
 #define __launch_bounds__(x)
-#define __shared__
+#define __shared__ static
 #define __align__(x)
 #define CUDART_INF_F INFINITY
 
@@ -93,6 +93,7 @@ inline void finish(std::deque<std::vector<std::function<void()>>>& queue, size_t
     queue.pop_front();
   }
 }
+inline float __nv_tanhf(float x) { return std::tanh(x); }
 inline void __syncthreads() { everyone->arrive_and_wait(); }
 inline uint32_t tvm_builtin_cuda_cvta_generic_to_shared(const void* p) {
   return uint32_t(static_cast<const unsigned char*>(p) - memory);

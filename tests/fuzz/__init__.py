@@ -7,6 +7,7 @@ The modules, each of which knows those above it only::
     drawing     the graph that is being drawn: tensors with their values, and nodes that ONNX Runtime has taken
     operators   how each operator is drawn, in one table
     single      how single operators on windows are drawn, every attribute of them free
+    chains      how recurrences are drawn whose steps are written out
     draw        a seed -> a case
     reference   what ONNX Runtime computes, and how far rounding may move it
     nested      branches and loops written out, and each way of the branches

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 
 from .case import SWITCHES, Case
+from .chains import draw_chain
 from .drawing import Drawing, NotDrawn
 from .operators import TABLE
 from .operators.layers import LAYERS
@@ -15,10 +16,10 @@ from .single import draw_single
 
 SMALL, FULL = 2_000, 20_000  # the most elements of a tensor
 _LAID_OUT = 0.2  # of the graphs have their layouts planned
-GRAPHS, WINDOWS, UNITS = "graphs", "windows", "units"
-KINDS = (GRAPHS, WINDOWS, UNITS)
+GRAPHS, WINDOWS, UNITS, CHAINS = "graphs", "windows", "units", "chains"
+KINDS = (GRAPHS, WINDOWS, UNITS, CHAINS)
 """What is drawn: graphs of many operators; single operators on windows with every attribute free; graphs of few
-operators and layers, most of whose dimensions are 1."""
+operators and layers, most of whose dimensions are 1; recurrences of 2 to 40 steps that are written out."""
 _UNITS = 0.6  # of the dimensions of the last kind are 1, besides those that any graph has
 
 
@@ -38,13 +39,16 @@ def draw(seed: int, limit: int = FULL, kind: str = GRAPHS) -> Case:
         opset = 23  # the first with Attention
     graph = Drawing(rng, opset, limit, _UNITS if kind == UNITS else 0.0)
     refused: Counter[str] = Counter()
+    results: list[str] = []
     if kind == WINDOWS:
         draw_single(graph)
+    elif kind == CHAINS:
+        results = draw_chain(graph)
     elif kind == UNITS:
         refused = _graph(graph, TABLE | LAYERS, graph.between(1, 4))
     else:
         refused = _graph(graph, TABLE, _wanted(rng, limit))
-    model = graph.model(_outputs(graph))
+    model = graph.model(results or _outputs(graph))
     inputs = {value.name: graph.inputs[value.name] for value in model.graph.input}
     options = _options(rng)
     # By numbers of its own, so that seeds go on meaning the graphs that they meant before.

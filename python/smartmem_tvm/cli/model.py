@@ -33,6 +33,7 @@ TECHNIQUES = {
     "simplify": "leave composed index maps to TVM's analyzer",
     "fuse": "do not fuse operators",
     "fuse_attention": "keep matmul, softmax and matmul apart",
+    "merge_chains": "launch each of the small kernels of a long chain, on GPUs",
     "schedule": "generate plain loops: one core, no vectors",
     "winograd": "do 3x3 convolutions on a CPU as they are written, not by transformed tiles",
     "textures": "keep all tensors in buffers on targets with textures",

@@ -178,7 +178,7 @@ def _parse(func: tirx.PrimFunc) -> Kernel:
         raise Opaque("the root block matches buffer regions")
     body = root.block.body
     nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    stages = tuple(_parse_nest(nest) for nest in nests)
+    stages = tuple(parse_nest(nest) for nest in nests)
     written = [b for stage in stages for b in stage.outputs]
     for param in func.params:
         if not tirx.is_buffer_var(param):
@@ -192,7 +192,14 @@ def _parse(func: tirx.PrimFunc) -> Kernel:
     return Kernel(inputs, outputs, stages)
 
 
-def _parse_nest(nest: tirx.Stmt) -> Stage:
+def parse_nest(nest: tirx.Stmt) -> Stage:
+    """Read one unscheduled loop nest.
+
+    Raises
+    ------
+    Opaque
+        As `parse` does.
+    """
     loops = {}
     while isinstance(nest, tirx.For):
         if nest.kind != tirx.ForKind.SERIAL or nest.annotations:
@@ -261,14 +268,15 @@ def emit(kernel: Kernel, attrs: dict | None = None) -> tirx.PrimFunc:
     Parameters, iterators and intermediate buffers are renamed canonically, so that equal kernels become
     structurally equal functions whatever they were made from.
     """
-    nests = [_emit_stage(stage, kernel.inputs) for stage in kernel.stages]
+    nests = [emit_stage(stage, kernel.inputs) for stage in kernel.stages]
     body = nests[0] if len(nests) == 1 else tirx.SeqStmt(nests)
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(kernel.intermediates))
     func = tirx.PrimFunc([*kernel.inputs, *kernel.outputs], s_tir.SBlockRealize([], True, root))
     return func.with_attrs({"tirx.noalias": True, "s_tir": True, **(attrs or {})})
 
 
-def _emit_stage(stage: Stage, inputs: tuple) -> tirx.Stmt:
+def emit_stage(stage: Stage, inputs: tuple) -> tirx.Stmt:
+    """The unscheduled loop nest of a stage; `inputs` are what no stage of its kernel writes (`reads_apart`)."""
     loops = [tirx.Var(it.var.name.removeprefix("v_"), it.var.ty) for it in stage.iters]
     # A function that is fused twice brings the variables of its body twice.
     bound = [bind.var for bind in collect(stage.body, tirx.Bind)]

@@ -38,6 +38,7 @@ from .cpu.steps import Steps
 from .cpu.window import Window
 from .gpu.attention.attention import GpuRowChains
 from .gpu.attention.matrix_attention import GpuMatrixAttention
+from .gpu.chain import GpuChain
 from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
 from .gpu.elementwise import GpuElementwise
 from .gpu.fallback import GpuLoops
@@ -81,7 +82,7 @@ def cpu_rules() -> list[Rule]:
 def gpu_rules() -> list[Rule]:
     """Those for GPUs, in their order; TVM's own come last."""
     families = _gpu_families()
-    return [*families, GpuSequence(families), *dlight_rules()]
+    return [GpuChain(), *families, GpuSequence(families), *dlight_rules()]
 
 
 def default_rules() -> list[Rule]:

@@ -42,6 +42,7 @@ __getattr__, __dir__, __all__ = lazy(
         "MendExtremes": "mend_extremes",
         "MendVectors": "mend_vectors",
         "MergeBranches": "merge_branches",
+        "MergeChains": "merge_chains",
         "MergeProjections": "merge_projections",
         "OwnStorages": "own_storages",
         "PlaceTextures": "place_textures.place_textures",

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains: stages that run one after the other in one launch, some of them in loops over steps.
+
+A chain is written as a function that no pass reads as a `Kernel` and takes apart again: all of it stands in a loop of
+one round, which says what it is. The rule for chains reads it with `read_chain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from .index_map import variables
+from .kernel import SPATIAL, Stage, emit_stage, parse_nest, shape_of
+from .walk import loads
+
+CHAIN = "smartmem.chain"
+"""Annotation of the loop of one round around a chain."""
+STEPS = "smartmem.steps"
+"""Annotation of a loop over steps, each of which reads what the one before has made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Stages that are repeated.
+
+    Attributes
+    ----------
+    var : tirx.Var
+        The number of the step, from `first` to ``last - 1``; the stages read it where places depend on the step.
+    """
+
+    var: tirx.Var
+    first: int
+    last: int
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """What reads `inputs` and writes `outputs` by doing `items` in order; other buffers that it writes are its own."""
+
+    inputs: tuple
+    outputs: tuple
+    items: tuple[Stage | Steps, ...]
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages, those that are repeated once."""
+        return tuple(stages_of(self.items))
+
+    @cached_property
+    def own(self) -> tuple:
+        """Buffers that live in the chain."""
+        written = dict.fromkeys(buffer for stage in self.stages for buffer in stage.outputs)
+        return tuple(b for b in written if not any(b.same_as(output) for output in self.outputs))
+
+
+def stages_of(items: Iterable[Stage | Steps]) -> Iterator[Stage]:
+    """The stages of `items`, those in loops once."""
+    for item in items:
+        yield from item.stages if isinstance(item, Steps) else (item,)
+
+
+def places(stage: Stage) -> list | None:
+    """For each dimension of what a stage writes the iterator that walks along it, None where none does.
+
+    None as a whole if the stage writes anything but one element for each point, at a place of its own.
+    """
+    if not isinstance(stage.body, tirx.BufferStore) or not isinstance(stage.init, tirx.BufferStore | None):
+        return None
+    spatial = {var for var in stage.spatial if stage.extents[var] > 1}
+    found = []
+    for position in stage.body.indices:
+        used = [var for var in variables(position) if var in spatial]
+        if used and not (len(used) == 1 and used[0].same_as(position)):
+            return None
+        found.append(used[0] if used else None)
+    walked = [var for var in found if var is not None]
+    return found if len(walked) == len(set(walked)) == len(spatial) else None
+
+
+def reads(stage: Stage) -> list:
+    """The loads of a stage but for those of the sum that it adds to: also of what it made itself a step before."""
+    own = stage.body
+
+    def is_sum(load) -> bool:
+        same = load.source.same_as(own.buffer)
+        return same and tvm_ffi.structural_equal(list(load.indices), list(own.indices))
+
+    return [load for load in loads(own) if not (stage.reduction and is_sum(load))]
+
+
+def write_chain(chain: Chain) -> tirx.PrimFunc:
+    """The unscheduled function of a chain."""
+    body = tirx.SeqStmt([*(_written(item) for item in chain.items), tirx.Evaluate(tirx.const(0, "int32"))])
+    around = tirx.For(
+        tirx.Var("chain", "int64"), tirx.const(0, "int64"), tirx.const(1, "int64"), tirx.ForKind.SERIAL, body,
+        annotations={CHAIN: 1},
+    )  # fmt: skip
+    root = s_tir.SBlock([], [], [], "root", around, alloc_buffers=list(chain.own))
+    func = tirx.PrimFunc([*chain.inputs, *chain.outputs], s_tir.SBlockRealize([], True, root))
+    return func.with_attrs({"tirx.noalias": True, "s_tir": True})
+
+
+def _written(item: Stage | Steps) -> tirx.Stmt:
+    if isinstance(item, Stage):
+        return emit_stage(item, ())
+    nests = [emit_stage(stage, ()) for stage in item.stages]
+    body = nests[0] if len(nests) == 1 else tirx.SeqStmt(nests)
+    kind, count = item.var.ty.dtype, item.last - item.first
+    return tirx.For(
+        item.var, tirx.const(item.first, kind), tirx.const(count, kind), tirx.ForKind.SERIAL, body,
+        annotations={STEPS: 1},
+    )  # fmt: skip
+
+
+def read_chain(func: tirx.PrimFunc) -> Chain | None:
+    """The chain that a function was written from, None for any other function."""
+    root = func.body
+    if not isinstance(root, s_tir.SBlockRealize) or not isinstance(root.block.body, tirx.For):
+        return None
+    around = root.block.body
+    if CHAIN not in (around.annotations or {}):
+        return None
+    items = tuple(_read(each) for each in around.body.seq if not isinstance(each, tirx.Evaluate))
+    written = {buffer for stage in stages_of(items) for buffer in stage.outputs}
+    outputs = tuple(param for param in func.params if param in written)
+    return Chain(tuple(param for param in func.params if param not in written), outputs, items)
+
+
+def _read(item: tirx.Stmt) -> Stage | Steps:
+    if not (isinstance(item, tirx.For) and STEPS in (item.annotations or {})):
+        return parse_nest(item)
+    nests = list(item.body.seq) if isinstance(item.body, tirx.SeqStmt) else [item.body]
+    first = int(item.min)
+    return Steps(item.loop_var, first, first + int(item.extent), tuple(parse_nest(nest) for nest in nests))
+
+
+def elements(buffer) -> int:
+    """Numbers in a buffer."""
+    count = 1
+    for extent in shape_of(buffer):
+        count *= extent
+    return count
+
+
+def points(stage: Stage) -> int:
+    """Elements that a stage writes."""
+    count = 1
+    for it in stage.iters:
+        count *= stage.extents[it.var] if it.iter_type == SPATIAL else 1
+    return count
+
+
+def terms(stage: Stage) -> int:
+    """Terms of the sum that each element is; 1 if it is none."""
+    count = 1
+    for var in stage.reduction:
+        count *= stage.extents[var]
+    return count
