@@ -6,12 +6,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tvm import IRModule, s_tir, tirx
 from tvm.target import Target
 
 from ...ir.exchange_constants import Exchange, constant_operands, exchange
-from ...ir.kernel import Kernel, Opaque, parse
+from ...ir.kernel import Kernel, Opaque, Stage, parse
 from ...ir.walk import stores
 from .nest import index_type
 
@@ -92,10 +93,10 @@ class NestRule(Rule):
 
     def nest(self, kernel: Kernel, target: Target, prepared: bool = False) -> tirx.Stmt | None:
         """The loop nest of a kernel, or None if it is of another family."""
-        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
+        types = {dtype for stage in kernel.stages for dtype in _index_types(stage)}
         if len(types) > 1:
             return None
-        with index_type(str(next(iter(types), "int64"))):
+        with index_type(next(iter(types), "int64")):
             ready = kernel if prepared else self.prepare(kernel)
             return None if ready is None else self.lower(ready, self.params or self.params_of(target))
 
@@ -114,6 +115,11 @@ class NestRule(Rule):
     @abstractmethod
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
         """The nest of a prepared kernel, or None."""
+
+
+@lru_cache(maxsize=4096)  # each rule asks it of all stages
+def _index_types(stage: Stage) -> frozenset[str]:
+    return frozenset(str(it.var.ty.dtype) for it in stage.iters)
 
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt, buffers: Sequence = ()) -> tirx.PrimFunc:
