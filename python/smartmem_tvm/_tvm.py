@@ -206,7 +206,7 @@ def _elements(array: tvm_ffi.Array) -> Iterator:
     return iter([_array_api.ArrayGetItem(array, number) for number in range(_array_api.ArraySize(array))])
 
 
-tvm_ffi.Array.__iter__ = _elements
+ELEMENTS, tvm_ffi.Array.__iter__ = tvm_ffi.Array.__iter__, _elements
 
 _ORDERS = {"pre": int(WalkOrder.PREORDER), "post": int(WalkOrder.POSTORDER)}
 

@@ -113,16 +113,17 @@ def _flat(indices: Sequence, shape: Sequence[int]):
     return flat
 
 
-def _sums(indices: Sequence, shape: Sequence[int]) -> dict[int, int] | None:
-    """Address of a variable -> elements between its values; None where an index is no sum of multiples of variables.
+def _sums(indices: Sequence, shape: Sequence[int]) -> tuple[dict[int, int], set[int]]:
+    """Address of a variable -> elements between its values, and the addresses of those of which this is not known.
 
-    TVM's simplifier finds the same, in a hundred times the time.
+    Known are those of which no index holds more than sums and multiples. TVM's simplifier finds the same, in a hundred
+    times the time.
     """
     found: dict[int, int] = {}
+    divided: set[int] = set()
     for at, size in zip(indices, strides_of(shape), strict=True):
-        if not _add_multiples(at, size, found):
-            return None
-    return found
+        _add_multiples(at, size, found, divided)
+    return found, divided
 
 
 def strides_of(shape: Sequence[int]) -> list[int]:
@@ -130,18 +131,18 @@ def strides_of(shape: Sequence[int]) -> list[int]:
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-def _add_multiples(expr, times: int, into: dict[int, int]) -> bool:
-    """Add what an expression grows by with each of its variables, times a number; False if it is no such sum."""
+def _add_multiples(expr, times: int, into: dict[int, int], divided: set[int]) -> None:
+    """Add what an expression grows by with each of its variables, times a number; note those that it does more with."""
     kind = type(expr)
     if kind is ir.Var:
         into[hash(expr)] = into.get(hash(expr), 0) + times
-        return True
-    if kind is tirx.Add or kind is tirx.Sub:
-        second = times if kind is tirx.Add else -times
-        return _add_multiples(expr.a, times, into) and _add_multiples(expr.b, second, into)
-    if kind is tirx.Mul and isinstance(expr.b, tirx.IntImm):
-        return _add_multiples(expr.a, times * int(expr.b), into)
-    return kind is tirx.IntImm
+    elif kind is tirx.Add or kind is tirx.Sub:
+        _add_multiples(expr.a, times, into, divided)
+        _add_multiples(expr.b, times if kind is tirx.Add else -times, into, divided)
+    elif kind is tirx.Mul and isinstance(expr.b, tirx.IntImm):
+        _add_multiples(expr.a, times * int(expr.b), into, divided)
+    elif kind is not tirx.IntImm:
+        divided.update(map(hash, variables(expr)))
 
 
 class Walk:
@@ -168,11 +169,17 @@ class Walk:
 
     def strides(self, buffer, indices) -> Callable[[tirx.Var], int | None]:
         """`stride` of one access, along any iterator."""
-        sums = _sums(indices, [int(d) for d in buffer.shape])
-        if sums is not None:
-            return lambda var: sums.get(hash(var), 0) if int(self.extents[var]) > 1 else 0
-        here = self.offset(buffer, indices)
-        return lambda var: self.step(here, var)
+        sums, divided = _sums(indices, [int(d) for d in buffer.shape])
+        whole: list = []  # the position in memory, as soon as it is needed
+
+        def stride(var) -> int | None:
+            if hash(var) not in divided:
+                return sums.get(hash(var), 0) if int(self.extents[var]) > 1 else 0
+            if not whole:
+                whole.append(self.offset(buffer, indices))
+            return self.step(whole[0], var)
+
+        return stride
 
     def step(self, expr, var) -> int | None:
         """What an index grows by from `var` to `var` + 1, or None if that is not one number."""
