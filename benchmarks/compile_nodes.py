@@ -5,6 +5,7 @@
 python benchmarks/compile_nodes.py                # all, one after the other: five minutes on an idle machine
 python benchmarks/compile_nodes.py --most 3000    # the smaller ones; what is in the file of the others stays
 python benchmarks/render.py compile_time          # write the page
+python benchmarks/compile_nodes.py --file model.onnx --shape x=16x21     # a file, whose sizes may be open: prints it
 
 Two networks that are made here, as deep as one likes: layers of a transformer, and steps of a recurrence, written out.
 Seconds are the processor's, so that a busy machine changes little.
@@ -115,22 +116,32 @@ def steps(depth: int):
 
 
 def measure(kind: str, depth: int) -> dict:
-    """Read one network and run all passes for this machine's CPU, in this process.
+    """Read one network and run all passes for this machine's CPU, in this process; see `measure_file`."""
+    import tempfile
+
+    import onnx
+
+    model = {"layers": layers, "steps": steps}[kind](depth)
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+        onnx.save(model, file.name)
+        return measure_file(file.name)
+
+
+def measure_file(path: str, shapes: dict[str, tuple[int, ...]] | None = None) -> dict:
+    """Read a file and run all passes for this machine's CPU, in this process.
 
     Returns
     -------
     dict
         ``nodes``, ``kernels`` of one inference, and ``seconds``, of each phase.
     """
-    import tempfile
-
     import onnx
 
     from smartmem_tvm import Options, from_onnx, graph_cost, optimize
     from smartmem_tvm.deploy.build import lower
     from smartmem_tvm.target import parse_target
 
-    model = {"layers": layers, "steps": steps}[kind](depth)
+    nodes = len(onnx.load(path, load_external_data=False).graph.node)
     seconds, last = {}, time.process_time()
 
     def observe(phase: str, _mod) -> None:
@@ -138,16 +149,22 @@ def measure(kind: str, depth: int) -> dict:
         now = time.process_time()
         seconds[phase], last = round(seconds.get(phase, 0.0) + now - last, 3), now
 
-    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
-        onnx.save(model, file.name)
-        last = time.process_time()
-        mod = from_onnx(file.name)
+    mod = from_onnx(path, shapes)
     observe("model read", mod)
     target = parse_target("cpu")
     with target:
         graph = optimize(mod, observe=observe)
         lower(graph, target, Options(), observe)
-    return {"nodes": len(model.graph.node), "kernels": graph_cost(graph).kernels, "seconds": seconds}
+    return {"nodes": nodes, "kernels": graph_cost(graph).kernels, "seconds": seconds}
+
+
+def print_file(path: str, shapes: list[str]) -> None:
+    """Measure a file, with the sizes that ``--shape`` gives, and say what it takes."""
+    given = (each.partition("=") for each in shapes)
+    found = measure_file(path, {name: tuple(map(int, sizes.split("x"))) for name, _, sizes in given})
+    total = sum(found["seconds"].values())
+    print(f"{found['nodes']} nodes, {found['kernels']} kernels, {total:.1f} s, {1000 * total / found['nodes']:.1f} ms")
+    print(", ".join(f"{phase} {seconds:.2f}" for phase, seconds in found["seconds"].items()))
 
 
 def main() -> None:
@@ -155,7 +172,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--most", type=int, default=20000, help="nodes of the largest network")
     parser.add_argument("--measure", nargs=2, metavar=("NETWORK", "DEPTH"), help="measure this one and print it")
+    parser.add_argument("--file", help="an ONNX file: measure it, print what it takes and write nothing")
+    parser.add_argument("--shape", action="append", default=[], metavar="INPUT=AxB", help="sizes of an input of it")
     args = parser.parse_args()
+    if args.file:
+        print_file(args.file, args.shape)
+        return
     if args.measure:
         print(json.dumps(measure(args.measure[0], int(args.measure[1]))))
         return

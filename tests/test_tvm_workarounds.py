@@ -529,3 +529,20 @@ def test_tvm_prints_a_line_for_each_builder_with_an_open_block():
 def test_builders_whose_blocks_are_ended_are_silent():
     before, after = "from smartmem_tvm._tvm import end_blocks", "end_blocks(builder)"
     assert "remaining blocks" not in said(OPEN_BLOCK.format(before=before, after=after))
+
+
+def asked_for(iterate, monkeypatch) -> int:
+    """How many elements of an array of three are asked for by number while it is walked through."""
+    array, asked, own = tvm_ffi.Array([1, 2, 3]), [], tvm_ffi.Array.__getitem__
+    monkeypatch.setattr(tvm_ffi.Array, "__getitem__", lambda self, at: asked.append(at) or own(self, at))
+    assert list(iterate(array)) == [1, 2, 3]
+    return len(asked)
+
+
+def test_tvm_looks_at_the_number_of_each_element_of_an_array(monkeypatch):
+    assert asked_for(_tvm.ELEMENTS, monkeypatch) == 3
+
+
+def test_elements_of_an_array_are_taken_as_they_come(monkeypatch):
+    assert asked_for(iter, monkeypatch) == 0
+    assert list(iter(tvm_ffi.Array([]))) == []

@@ -2,7 +2,7 @@
 """The one place that knows which TVM this is; the version check comes before anything of TVM is used.
 
 Here is also what this TVM gets wrong for textures on OpenCL, each work-around with its reason. Of TVM only
-the pipelines that ``deploy/tvm_adreno.py`` puts under their names are replaced, `_seq_scope` and `_take`;
+the pipelines that ``deploy/tvm_adreno.py`` puts under their names are replaced, `_seq_scope`, `_take` and `_elements`;
 `texture_tir_pipeline` composes TVM's own passes with ours. ``tests/test_tvm_workarounds.py`` fails when a
 newer TVM makes one of them unnecessary.
 """
@@ -36,6 +36,7 @@ from tvm.tirx import compilation_pipeline
 from tvm.tirx.script import builder as script_builder
 from tvm.tirx.script import parser as script_parser
 from tvm.tirx.script.builder import utils as builder_utils
+from tvm_ffi import _ffi_api as _array_api
 from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
 
 import _smartmem_opencl
@@ -195,6 +196,18 @@ for _name in EXACT_DOUBLES:
 
 TEXTURE_STORE = ir.Op.get("tirx.texture2d_store")
 
+
+def _elements(array: tvm_ffi.Array) -> Iterator:
+    """The elements of an array, one after the other.
+
+    Work-around: TVM's looks at the length and at the kind of the index for each of them, twice the time of all. The
+    elements of an array never change.
+    """
+    return iter([_array_api.ArrayGetItem(array, number) for number in range(_array_api.ArraySize(array))])
+
+
+ELEMENTS, tvm_ffi.Array.__iter__ = tvm_ffi.Array.__iter__, _elements
+
 _ORDERS = {"pre": int(WalkOrder.PREORDER), "post": int(WalkOrder.POSTORDER)}
 
 
@@ -212,9 +225,9 @@ def walk(root, *callbacks: tuple, order: str = "post") -> None:
     _ffi_api.StructuralWalk(root, _entries(callbacks), [], _ORDERS[order])
 
 
-def mapped(root, *callbacks: tuple):
+def mapped(root, *callbacks: tuple, order: str = "post"):
     """``tvm_ffi.structural_map``, with pairs of a kind and a callback, for the same reason."""
-    return _ffi_api.StructuralMap(root, _entries(callbacks), [], _ORDERS["post"])
+    return _ffi_api.StructuralMap(root, _entries(callbacks), [], _ORDERS[order])
 
 
 def _entries(callbacks: tuple) -> list[tuple[int, Callable]]:

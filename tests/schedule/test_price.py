@@ -36,6 +36,22 @@ def test_kernels_that_are_alike_are_scheduled_once(prices):
     assert prices.of(kernel(*product())) is prices.of(kernel(*product()))
 
 
+def test_steps_that_read_their_own_place_of_an_input_are_scheduled_once(prices):
+    """Whichever it is, but for the distance between two that one kernel reads."""
+    x = te.placeholder((32, 40, 64), name="x")
+
+    def step(first, *others):
+        def value(i, j):
+            return sum((x[i, at, j] * 2.0 for at in others), x[i, first, j])
+
+        return kernel(x, te.compute((32, 64), value))
+
+    assert prices.of(step(3)) is prices.of(step(0)) is prices.of(step(39))
+    assert prices.of(step(3, 4)) is prices.of(step(3, 4))
+    assert prices.of(step(3, 4)) is not prices.of(step(3, 5))
+    assert prices.of(step(3, 4)) is not prices.of(step(3))
+
+
 def test_what_passes_through_memory_counts(prices):
     """Two element-wise kernels cost more than the one that does the work of both."""
     x, y = te.placeholder((64, 1024), name="x"), te.placeholder((64, 1024), name="y")

@@ -67,6 +67,10 @@ MOVES = {
     "sliced in steps": lambda a, _: op.strided_slice(a, [0, 1], [1, 0], [12, 10], [3, 4]),
     "sliced past the end": lambda a, _: op.strided_slice(a, [1], [4], [1000]),
     "reversed": lambda a, _: op.permute_dims(a),
+    "broadcast_to": lambda _, b: op.broadcast_to(b, (13, 11, 3)),
+    "take": lambda a, _: op.take(a, relax.const([[2, 0], [10, 2]], "int64"), 1),
+    "take one": lambda a, _: op.take(a, relax.const(2, "int32"), -1),
+    "scalars": lambda *_: op.negative(op.add(relax.const(0.1), relax.const(-0.3))),
 }
 CASES = [
     *((name, dtype) for name in ARITHMETIC if name != "not_equal" for dtype in FLOATS),
@@ -107,8 +111,10 @@ def test_a_chain_of_constants_beside_an_input():
         (lambda x: op.divide(relax.const([7, -7], "int32"), relax.const([2, 2], "int32")), "relax.divide"),
         (lambda x: op.add(relax.const([1.0], "bfloat16"), relax.const([3.0], "bfloat16")), "relax.add"),
         (lambda x: op.add(x, relax.const([3.0])), "relax.add"),
+        (lambda x: op.take(relax.const([1.0, 2.0]), relax.const([2, -1], "int64"), 0), "relax.take"),
+        (lambda x: op.take(relax.const([1.0, 2.0]), relax.const([1, 0], "int64")), "relax.take"),
     ],
-    ids=["backwards", "not correctly rounded", "integers truncate", "bfloat16", "an input"],
+    ids=["backwards", "not correctly rounded", "integers truncate", "bfloat16", "an input", "outside", "no axis"],
 )
 def test_what_is_left_to_a_kernel(build, left):
     assert calls(FoldConstants()(module(build, (2,)))) == [left]

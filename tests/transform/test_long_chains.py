@@ -151,4 +151,4 @@ def test_places_are_looked_up_in_a_few_tables_at_once():
     (found,) = graphs(sm.optimize(sm.from_onnx(chain("places in a table")[0]), "llvm"))
     kernels = [node.kernel for node in found if node.kernel is not None]
     assert 1 < len(kernels) < 40
-    assert 1 < max(nested_loads(stage.body) for kernel in kernels for stage in kernel.stages) <= MOST_NESTED
+    assert 1 < max(nested_loads(stage) for kernel in kernels for stage in kernel.stages) <= MOST_NESTED

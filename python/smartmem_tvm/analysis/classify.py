@@ -14,7 +14,7 @@ from functools import lru_cache
 from tvm import ir, tirx
 
 from ..ir.compose import reads_once
-from ..ir.index_map import flat_index, function_name, is_injective, variables, visits_once
+from ..ir.index_map import division_count, flat_index, function_name, is_injective, variables, visits_once
 from ..ir.kernel import Kernel, Stage, shape_of
 from ..ir.movement import Movement, Piece, movement
 from ..ir.strength_reduction import Simplifier
@@ -145,6 +145,24 @@ def cost(expr) -> int:
     operations = collect_outside(expr, (*_ARITHMETIC, *_OF_BITS), skip=ir.TensorLoad)
     outermost = collect_outside(expr, ir.TensorLoad, skip=ir.TensorLoad)
     return len(operations) + len(loads(expr)) - len(outermost) + _TRANSCENDENTAL_COST * transcendental_calls(expr)
+
+
+@lru_cache(maxsize=4096)  # fusion asks it of a node with each of its neighbours
+def stage_cost(stage: Stage) -> int:
+    """`cost` of what a stage computes at a point."""
+    return cost(stage.body)
+
+
+@lru_cache(maxsize=4096)
+def stage_calls(stage: Stage) -> int:
+    """`transcendental_calls` of what a stage computes at a point."""
+    return transcendental_calls(stage.body)
+
+
+@lru_cache(maxsize=4096)
+def stage_divisions(stage: Stage) -> int:
+    """`division_count` of what a stage computes at a point."""
+    return division_count(stage.body)
 
 
 def transcendental_calls(expr) -> int:

@@ -31,7 +31,16 @@ from ..ir.kernel import Kernel, emit, shape_of
 from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
 from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
-from .classify import CHEAP, MOST_DIVISIONS, cost, mapping_type, quadrant, reduces, transcendental_calls
+from .classify import (
+    CHEAP,
+    MOST_DIVISIONS,
+    mapping_type,
+    quadrant,
+    reduces,
+    stage_calls,
+    stage_cost,
+    stage_divisions,
+)
 from .fusion_price import NO_PRICE, PRICIER, UNPACKED, Prices, Verdict, evaluations, judge, position, repeats_in_windows
 
 # Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
@@ -97,6 +106,7 @@ class FusionCheck:
         self.graph = graph
         self.profiles, self.prices, self.is_product = profiles, prices, is_product
         self._types: dict[tuple[Kernel, tuple], MappingType] = {}
+        self._asked: dict[tuple, FusionDecision] = {}
 
     def type_of(self, node: Node) -> MappingType:
         """Mapping type of a node, its constants counted as part of the operator."""
@@ -157,11 +167,18 @@ class FusionCheck:
         once : bool
             Only if no element is evaluated more than once.
         """
+        # A node that has changed has another kernel.
+        key = node, node.kernel, once, tuple((reader, reader.kernel) for reader in readers)
+        if key not in self._asked:
+            self._asked[key] = self._inline(node, readers, once)
+        return self._asked[key]
+
+    def _inline(self, node: Node, readers: list[Node], once: bool) -> FusionDecision:
         if self.graph.is_output(node.var):
             return FusionDecision(False, "it is a result of the function")
         if not readers:
             return FusionDecision(False, "nobody reads it")
-        if sum(division_count(stage.body) for stage in node.kernel.stages) > MOST_DIVISIONS:
+        if sum(map(stage_divisions, node.kernel.stages)) > MOST_DIVISIONS:
             return FusionDecision(False, "its indices are too long to be worked out more than once")
         for reader in readers:
             decision = self._refuse_reader(node, reader, len(readers), once)
@@ -196,7 +213,7 @@ class FusionCheck:
         first, second = self.type_of(node), self.type_of(reader)
         if TABLE_3[first, second].verdict is FusionVerdict.NEVER and movement(node.kernel) is None:
             return _never(first, second)
-        work = sum(cost(stage.body) for stage in node.kernel.stages)
+        work = sum(map(stage_cost, node.kernel.stages))
         again = readers * evaluations(reader, node.var, not once) / math.prod(shape_of(node.kernel.outputs[0]))
         if again > MOST_REPEATED and (once or work > CHEAP):
             return FusionDecision(False, f"{name} would evaluate its {work} operations {again:g} times")
@@ -326,7 +343,7 @@ def _weights(node: Node) -> int:
 
 def _calls(node: Node) -> int:
     """Transcendental calls in the element-wise stages of a kernel."""
-    return sum(transcendental_calls(stage.body) for stage in node.kernel.stages if stage.is_pointwise)
+    return sum(stage_calls(stage) for stage in node.kernel.stages if stage.is_pointwise)
 
 
 def _moves_fewer_bytes(node: Node, readers: int) -> bool:

@@ -74,16 +74,18 @@ def reads_between(kernel: Kernel) -> Iterator[tuple[Stage, Stage, ir.TensorLoad]
     Opaque
         If a stage does not write one buffer of its own, or reads what is written later.
     """
-    producers: dict = {}
+    producers: dict[int, Stage] = {}  # by address: comparing two buffers takes longer
+    inner = set(map(hash, kernel.intermediates))
     for stage in kernel.stages:
-        if not isinstance(stage.body, tirx.BufferStore) or stage.body.buffer in producers:
+        if not isinstance(stage.body, tirx.BufferStore) or hash(stage.body.buffer) in producers:
             raise Opaque(f"stage {stage.name} does not write one buffer")
         for load in stage.loads:
-            if load.source in producers:
-                yield producers[load.source], stage, load
-            elif load.source in kernel.intermediates:
+            source = hash(load.source)
+            if source in producers:
+                yield producers[source], stage, load
+            elif source in inner:
                 raise Opaque(f"stage {stage.name} reads what is written later")
-        producers[stage.body.buffer] = stage
+        producers[hash(stage.body.buffer)] = stage
 
 
 def axes_of(kernel: Kernel, source=None) -> tuple[dict, dict]:
@@ -149,17 +151,18 @@ def shared_rows(kernel: Kernel, along: Stage) -> SharedRows:
 
 def linked(kernel: Kernel, links: Iterable[tuple]) -> dict:
     """For each stage the axis (a number) of each iterator: a link joins the axes of two (stage, iterator)."""
-    parent: dict = {(s, v): (s, v) for s in kernel.stages for v in s.extents}
+    parent: dict = {}
 
-    def root(key):
-        while parent[key] != key:
+    def root(stage: Stage, var) -> tuple[Stage, int]:
+        key = stage, hash(var)  # its address: comparing two variables takes longer
+        while parent.setdefault(key, key) != key:
             key = parent[key]
         return key
 
     for one, other in links:
-        parent[root(other)] = root(one)
+        parent[root(*other)] = root(*one)
     numbers: dict = {}
-    return {s: {v: numbers.setdefault(root((s, v)), len(numbers)) for v in s.extents} for s in kernel.stages}
+    return {s: {v: numbers.setdefault(root(s, v), len(numbers)) for v in s.extents} for s in kernel.stages}
 
 
 def _read_alike(kernel: Kernel, source) -> list:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import tvm_ffi
 from tvm import ir, tirx
 
+from .._tvm import mapped
 from .check_maps import check_rewritten
-from .index_map import is_identity, variables, visits_once
+from .index_map import LEAVES, is_identity, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .strength_reduction import Simplifier
 from .walk import loads
@@ -51,17 +53,19 @@ def fresh(kernel: Kernel) -> Kernel:
 
 
 def _rebuilt(stage: Stage, iters: tuple, rewrite) -> Stage:
-    init = rewrite(stage.init) if stage.init is not None else None
-    return Stage(stage.name, iters, rewrite(stage.body), init, stage.annotations)
+    """The stage with its statements rewritten; itself if nothing changes, with what is known of it."""
+    init, body = rewrite(stage.init) if stage.init is not None else None, rewrite(stage.body)
+    if iters is stage.iters and body.same_as(stage.body) and (init is None or init.same_as(stage.init)):
+        return stage
+    return Stage(stage.name, iters, body, init, stage.annotations)
 
 
 def replace_loads(stage: Stage, buffer, value_at) -> Stage:
     """Replace every load ``buffer[indices]`` of a stage by ``value_at(indices)``."""
 
     def rewrite(node):
-        return tvm_ffi.structural_map(
-            node,
-            (ir.TensorLoad, lambda load: value_at(load.indices) if load.source.same_as(buffer) else load),
+        return mapped(
+            node, (ir.TensorLoad, lambda load: value_at(load.indices) if load.source.same_as(buffer) else load)
         )
 
     return _rebuilt(stage, stage.iters, rewrite)
@@ -82,7 +86,7 @@ def fold(kernel: Kernel, may_fold: MayFold, into: Callable[[Stage, Stage], Stage
     stages, position = list(kernel.stages), 0
     while position < len(stages):
         stage = stages[position]
-        readers = [s for s in stages if _reads(s, stage.outputs[0])]
+        readers = [s for s in stages if s.reads(stage.outputs[0])]
         inner = stage.is_pointwise and not any(stage.outputs[0].same_as(o) for o in kernel.outputs)
         if inner and readers and may_fold(stage, readers):
             stages = [(into or substituted)(s, stage) if s in readers else s for s in stages if s is not stage]
@@ -172,11 +176,13 @@ def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Ke
         write out a long expression many times; otherwise the stage is kept and only `tidy` decides.
     """
     out = producer.outputs[0]
-    stages = [replace_loads(s, buffer, lambda indices: out[tuple(indices)]) for s in consumer.stages]
+    stages = [
+        replace_loads(s, buffer, lambda indices: out[tuple(indices)]) if s.reads(buffer) else s for s in consumer.stages
+    ]
     kept = list(producer.stages)
     if inline_output and may_inline(kept[-1], stages):
         last = kept.pop()
-        stages = [inline(s, last) if _reads(s, out) else s for s in stages]
+        stages = [inline(s, last) if s.reads(out) else s for s in stages]
     inputs = [b for b in consumer.inputs if not b.same_as(buffer)]
     return tidy(Kernel((*inputs, *producer.inputs), consumer.outputs, (*kept, *stages)))
 
@@ -193,20 +199,16 @@ def may_inline(stage: Stage, readers: Sequence[Stage], buffer=None) -> bool:
         What `readers` read it as; by default what it is written to.
     """
     buffer = stage.outputs[0] if buffer is None else buffer
-    reading = [each for each in readers if _reads(each, buffer)]
+    reading = [each for each in readers if each.reads(buffer)]
     copies = sum(load.source.same_as(buffer) for reader in reading for load in reader.loads)
     copied = copies * len(stage.loads) if copies > 1 else 0
     return copied <= _MAX_COPIED_LOADS and not any(nests_too_deep(stage, each) for each in reading)
 
 
-def _reads(stage: Stage, buffer) -> bool:
-    return any(load.source.same_as(buffer) for load in stage.loads)
-
-
 def merge_equal(kernel: Kernel, first, second) -> Kernel:
     """Read `first` wherever `second` was read: inputs that are bound to the same tensor, or results that are equal."""
     stages = [
-        simplified(replace_loads(s, second, lambda indices: first[tuple(indices)])) if _reads(s, second) else s
+        simplified(replace_loads(s, second, lambda indices: first[tuple(indices)])) if s.reads(second) else s
         for s in kernel.stages
     ]
     inputs = tuple(b for b in kernel.inputs if not b.same_as(second))
@@ -273,15 +275,16 @@ def _is_copy(stage: Stage) -> bool:
 
 def nests_too_deep(stage: Stage, reader: Stage) -> bool:
     """Whether a value, written where a reader reads it, is read at places that are read, and so on, too often."""
-    deepest = nested_loads(stage.body)
-    return deepest > 1 and deepest - 1 + nested_loads(reader.body) > MOST_NESTED
+    deepest = nested_loads(stage)
+    return deepest > 1 and deepest - 1 + nested_loads(reader) > MOST_NESTED
 
 
-def nested_loads(root) -> int:
+@lru_cache(maxsize=4096)  # fusion asks it of a node with each of its neighbours
+def nested_loads(stage: Stage) -> int:
     """How many loads there are in a row, each in an index of the next one."""
     depths: list[int] = []
-    for load in loads(root):  # those in its indices come right before it
-        inside = sum(len(loads(index)) for index in load.indices)
+    for load in loads(stage.body):  # those in its indices come right before it
+        inside = sum(len(loads(index)) for index in load.indices if not isinstance(index, LEAVES))
         depths.append(1 + max(depths[len(depths) - inside :], default=0) if inside else 1)
     return max(depths, default=0)
 
@@ -348,9 +351,9 @@ def _drop_dead(kernel: Kernel) -> Kernel:
     stages: list = []
     for stage in reversed(kernel.stages):
         is_output = any(o.same_as(b) for o in kernel.outputs for b in stage.outputs)
-        if is_output or any(_reads(s, b) for s in stages for b in stage.outputs):
+        if is_output or any(s.reads(b) for s in stages for b in stage.outputs):
             stages.insert(0, stage)
-    inputs = tuple(b for b in kernel.inputs if any(_reads(s, b) for s in stages))
+    inputs = tuple(b for b in kernel.inputs if any(s.reads(b) for s in stages))
     return Kernel(inputs, kernel.outputs, tuple(stages))
 
 

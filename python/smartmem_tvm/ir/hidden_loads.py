@@ -6,6 +6,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
+from .._tvm import mapped
+
 
 def hide_loads(expr: ir.Expr) -> tuple[ir.Expr, dict[tirx.Var, ir.TensorLoad]]:
     """The expression with a variable in the place of each load, one for equal ones; variable -> load."""
@@ -18,4 +20,4 @@ def hide_loads(expr: ir.Expr) -> tuple[ir.Expr, dict[tirx.Var, ir.TensorLoad]]:
         return var
 
     # Before what is in it: a load in an index goes with the index.
-    return tvm_ffi.structural_map(expr, (ir.TensorLoad, hide), order="pre"), hidden
+    return mapped(expr, (ir.TensorLoad, hide), order="pre"), hidden

@@ -156,10 +156,14 @@ def visits_once(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> bo
 
 def stays_inside(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> bool:
     """Whether every index lies in ``[0, extent)`` of its axis of `shape` over the whole iteration space."""
-    analyzer = sym.Analyzer()
-    for var, extent in extents.items():
-        analyzer.bind(var, ir.Range(0, tirx.IntImm(var.ty.dtype, extent)))
+    sizes, analyzer = {hash(var): extent for var, extent in extents.items()}, None
     for index, size in zip(indices, shape, strict=True):
+        if isinstance(index, ir.Var) and 0 < sizes.get(hash(index), 0) <= size:
+            continue
+        if analyzer is None:
+            analyzer = sym.Analyzer()
+            for var, extent in extents.items():
+                analyzer.bind(var, ir.Range(0, tirx.IntImm(var.ty.dtype, extent)))
         bound = analyzer.const_int_bound(index)
         if bound.min_value >= 0 and bound.max_value < size:
             continue  # the bound may be too wide, not too narrow
@@ -176,6 +180,8 @@ def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
     can split into its digits is decided by that; all others are enumerated.
     """
     live = {var for var, extent in extents.items() if extent > 1}
+    if condition is None and all(isinstance(index, LEAVES) for index in indices):
+        return set(map(hash, live)) <= set(map(hash, indices))  # most are: nothing is enumerated
     used: set = set()
     everything = [*indices, condition] if condition is not None else list(indices)
     for axes, vars_ in independent_groups(everything):

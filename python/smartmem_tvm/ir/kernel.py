@@ -100,14 +100,21 @@ class Stage:
 
     def maps(self, buffer) -> list[list]:
         """The different index maps through which this stage reads `buffer`."""
-        found: list[list] = []
+        return self._maps.get(hash(buffer), [])
+
+    @cached_property
+    def _maps(self) -> dict[int, list[list]]:
+        """Address of each tensor that is read -> the maps through which it is."""
+        found: dict[int, list[list]] = {}
         for load in self.loads:
-            if not load.source.same_as(buffer):
-                continue
-            indices = list(load.indices)
-            if not any(tvm_ffi.structural_equal(indices, m) for m in found):
-                found.append(indices)
+            indices, known = load.indices[:], found.setdefault(hash(load.source), [])
+            if not any(_same_places(indices, each) for each in known):
+                known.append(indices)
         return found
+
+    def reads(self, buffer) -> bool:
+        """Whether `buffer` is loaded, the stage's own accumulator excepted."""
+        return hash(buffer) in self._maps
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +141,12 @@ class Kernel:
 
     def readers(self, buffer) -> list[Stage]:
         """Stages that load `buffer`."""
-        return [s for s in self.stages if any(load.source.same_as(buffer) for load in s.loads)]
+        return [s for s in self.stages if s.reads(buffer)]
+
+
+def _same_places(first: list, second: list) -> bool:
+    alike = all(a.same_as(b) for a, b in zip(first, second, strict=True))
+    return alike or tvm_ffi.structural_equal(first, second)
 
 
 def shape_of(buffer) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 
 import numpy as np
 import tvm_ffi
@@ -94,15 +95,23 @@ class Simplifier:
 
     def __init__(self, extents: Mapping):
         self.ranges = {var: _span(var, 0, extent) for var, extent in extents.items()}
-        self.analyzer = sym.Analyzer()
+        self.moving = {hash(var) for var, extent in extents.items() if int(extent) > 1}  # comparing takes longer
+
+    @cached_property
+    def analyzer(self) -> sym.Analyzer:
+        """TVM's, which knows the ranges; most accesses are at bare iterators, and need none."""
+        analyzer = sym.Analyzer()
         for var, rng in self.ranges.items():
-            self.analyzer.bind(var, rng)
+            analyzer.bind(var, rng)
+        return analyzer
 
     def _simplified(self, expr):
         return with_positive_divisors(self.analyzer.simplify(expr))
 
     def index(self, expr):
         """The cheapest equal form of one index expression, counted in ``//`` and ``%``."""
+        if self._is_simple(expr):
+            return expr
         plain = self._simplified(expr)
         if not _reducing.get() or division_count(plain) == 0:
             return plain
@@ -110,6 +119,9 @@ class Simplifier:
             if division_count(plain):
                 plain = self._cheaper(plain, self._simplified(rewrite(plain)))
         return plain
+
+    def _is_simple(self, expr) -> bool:
+        return hash(expr) in self.moving if isinstance(expr, ir.Var) else isinstance(expr, tirx.IntImm)
 
     def indices(self, indices: Sequence, shape: Sequence) -> list:
         """The cheapest equal form of an access to a tensor of `shape`.
@@ -208,7 +220,12 @@ class Simplifier:
         return rewrite_accesses(node, callbacks, self.index)
 
     def _load(self, load):
-        return tirx.BufferLoad(load.source, self.indices(load.indices, load.source.shape))
+        before = load.indices[:]
+        if all(map(self._is_simple, before)):
+            return load
+        after = self.indices(before, load.source.shape)
+        same = all(new.same_as(old) for new, old in zip(after, before, strict=True))
+        return load if same else tirx.BufferLoad(load.source, after)
 
     def _select(self, select):
         if contains(select.condition, tirx.Select):

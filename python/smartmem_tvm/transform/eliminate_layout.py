@@ -6,9 +6,9 @@ from __future__ import annotations
 import tvm
 from tvm import ir
 
-from ..analysis.classify import MOST_DIVISIONS, quadrant
+from ..analysis.classify import MOST_DIVISIONS, quadrant, stage_divisions
 from ..ir.graph import Graph, Node, rewrite_graphs, too_wide
-from ..ir.index_map import division_count, is_identity
+from ..ir.index_map import is_identity
 from ..ir.kernel import shape_of
 from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
@@ -76,7 +76,7 @@ def _movements_read(node: Node, moved: dict) -> list[Node]:
 
 
 def _too_long(node: Node) -> bool:
-    return division_count(node.kernel.last.body) > MOST_DIVISIONS
+    return stage_divisions(node.kernel.last) > MOST_DIVISIONS
 
 
 def forward_identities(graph: Graph) -> None:

@@ -12,7 +12,7 @@ from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.block import as_constant, operator
-from ..ir.rewrite_calls import is_static, rewrite_calls
+from ..ir.rewrite_calls import rewrite_calls
 
 _FLOATS = ("float16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -41,7 +41,7 @@ _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable]] = MappingProxyType(
 )
 # What moves numbers: the shape of the result says where to.
 _RESHAPED = ("reshape", "expand_dims", "squeeze", "flatten")
-_MOVED = ("permute_dims", "strided_slice")
+_MOVED = ("permute_dims", "strided_slice", "broadcast_to", "take")
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FoldConstants")
@@ -72,7 +72,7 @@ class _Folded(PyExprMutator):
         name = operator(call)
         if name == "shape_to_tensor":
             return _shape(call)
-        if name not in (*_COMPUTED, *_RESHAPED, *_MOVED) or not is_static(call.ty):
+        if name not in (*_COMPUTED, *_RESHAPED, *_MOVED) or not _has_known_shape(call.ty):
             return call
         tensors = [arg for arg in call.args if isinstance(getattr(arg, "ty", None), relax.TensorType)]
         operands = [self._known(arg) for arg in tensors]
@@ -93,13 +93,17 @@ def _result(name: str, call: relax.Call, operands: list[np.ndarray]) -> np.ndarr
     """What an operator makes of arrays, None where that is left to a kernel."""
     dtype, shape = str(call.ty.dtype.dtype), tuple(int(size) for size in call.ty.shape)
     types, compute = _COMPUTED.get(name, ((*_NUMBERS, "bool"), None))
-    numbers = operands[1:] if name == "where" else operands
+    numbers = {"where": operands[1:], "take": operands[:1]}.get(name, operands)
     if any(str(each.dtype) not in types or each.dtype != numbers[0].dtype for each in numbers):
         return None
     if name == "permute_dims":
         return np.transpose(operands[0], call.attrs.axes and [int(axis) for axis in call.attrs.axes])
     if name == "strided_slice":
         return _sliced(call, operands[0], shape)
+    if name == "broadcast_to":
+        return np.ascontiguousarray(np.broadcast_to(operands[0], shape))
+    if name == "take":
+        return _taken(call, *operands)
     if compute is None:
         return operands[0].reshape(shape)
     with np.errstate(all="ignore"):  # infinities and what wraps around are results like others
@@ -120,6 +124,20 @@ def _sliced(call: relax.Call, tensor: np.ndarray, shape: tuple[int, ...]) -> np.
         places[axis] = slice(begin, end, step)
     part = tensor[tuple(places)]
     return part if part.shape == shape else None
+
+
+def _taken(call: relax.Call, tensor: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+    """The parts at places of an axis that are all inside of it; None for others, which TVM knows."""
+    if call.attrs.axis is None or not tensor.ndim:
+        return None
+    axis = int(call.attrs.axis)
+    inside = np.all((places >= 0) & (places < tensor.shape[axis]))
+    return np.ascontiguousarray(np.take(tensor, places.astype("int64"), axis)) if inside else None
+
+
+def _has_known_shape(ty: relax.TensorType) -> bool:
+    """Whether all dimensions are numbers; scalars have none."""
+    return isinstance(ty.shape, relax.ShapeExpr) and all(isinstance(dim, tirx.IntImm) for dim in ty.shape)
 
 
 def _integers(numbers: relax.Expr) -> list[int] | None:

@@ -8,7 +8,7 @@ import math
 import tvm
 from tvm import ir
 
-from ..analysis.classify import CHEAP, cost, reduces
+from ..analysis.classify import CHEAP, reduces, stage_cost
 from ..analysis.fusion import SINGLE_ROW_BYTES, tensor_bytes
 from ..analysis.fusion_price import PRICIER, Prices, Verdict, judge
 from ..ir.compose import single_map
@@ -63,11 +63,12 @@ _MOST_MEMBERS = 40
 
 def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
     """Rewrite `graph` in place; returns one decision per group."""
-    log, behind = [], _behind_statistics(graph)
-    for node in reversed(list(graph)):
+    log, behind, order = [], _behind_statistics(graph), list(graph)
+    places = {node: place for place, node in enumerate(order)}
+    for node in reversed(order):
         if node not in behind or node not in graph or not _is_pointwise(node):
             continue
-        group = _group_ending_in(graph, node, behind)
+        group = sorted(_group_ending_in(graph, node, behind), key=places.__getitem__, reverse=True)
         if len(group) < 2:
             continue
         trial = graph.absorbing(node, [(member, _inlined(member)) for member in group[1:]])
@@ -82,7 +83,7 @@ def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
 
 def _inlined(member: Node) -> bool:
     value = member.kernel.last
-    return value.is_pointwise and cost(value.body) <= CHEAP
+    return value.is_pointwise and stage_cost(value) <= CHEAP
 
 
 def _decision(node: Node, group: list[Node], verdict: Verdict) -> dict:
@@ -194,5 +195,4 @@ def _behind_a_reduction(graph: Graph, group: list[Node]) -> list[Node]:
     for node in reversed(group):
         if reduces(node.kernel) or any(p in kept for p in _producers(graph, node)):
             kept.add(node)
-    order = {node: position for position, node in enumerate(graph)}
-    return sorted((n for n in group if n in kept), key=lambda n: -order[n])
+    return [node for node in group if node in kept]

@@ -75,6 +75,8 @@ def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _without_truncated_lanes(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The same without quotients of lanes that are rounded towards zero, though they may be negative."""
+    if not contains(func.body, _TRUNCATED):
+        return func
     loops = [loop for loop in collect(func.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
     lanes = {lane for loop in loops for lane in lanes_of(loop)}
     if not any(lanes & set(variables(each.a)) for loop in loops for each in collect(loop.body, _TRUNCATED)):
@@ -121,8 +123,7 @@ class _Space:
             if attr.attr_key == "thread_extent":
                 self._bind(attr.node.var, ir.Range(0, attr.value))
         self.values: dict = {}  # iterator of a block -> what it is in those of loops
-        realizes = collect(func.body, SBlockRealize)
-        for realize in sorted(realizes, key=lambda each: -len(collect(each, SBlockRealize))):  # outer ones first
+        for realize in reversed(collect(func.body, SBlockRealize)):  # outer ones first
             for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
                 self.values[it.var] = substitute(value, self.values)
                 self.analyzer.bind(it.var, it.dom)

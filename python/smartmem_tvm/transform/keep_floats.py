@@ -7,14 +7,17 @@ import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from .._tvm import mapped
 from ..ir.hidden_loads import hide_loads
 from ..ir.map_functions import map_functions
-from ..ir.walk import collect, contains, loads
+from ..ir.recent import Recent
+from ..ir.walk import collect, contains
 
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _EQUALITIES = (tirx.EQ, tirx.NE)
 _CONNECTIVES = (tirx.And, tirx.Or)
 _KINDS = (tirx.Sub, tirx.Div, tirx.Not, *_EQUALITIES, *_CONNECTIVES)
+_hashes = Recent(1024)  # of loads and constants, each of which is an operand of all differences that it is in
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.KeepFloats")
@@ -44,7 +47,7 @@ class KeepFloats:
 
 def kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """One PrimFunc; itself if TVM changes none of its numbers."""
-    body = tvm_ffi.structural_map(func.body, (_KINDS, _kept))
+    body = mapped(func.body, (_KINDS, _kept))
     return func if body.same_as(func.body) else func.with_body(body)
 
 
@@ -80,8 +83,8 @@ def _cancels(difference: tirx.Sub | tirx.EQ | tirx.NE) -> bool:
 
 def _operands(expr: ir.Expr) -> set[int]:
     """What tells the loads and the constants of an expression from others."""
-    constants = [each for each in collect(expr, tirx.FloatImm) if each.value]
-    return {tvm_ffi.structural_hash(each) for each in (*loads(expr), *constants)}
+    found = (each for each in collect(expr, (ir.TensorLoad, tirx.FloatImm)) if not _is_zero(each))
+    return {_hashes.get(each, lambda each=each: tvm_ffi.structural_hash(each)) for each in found}
 
 
 def _simplifies(expr) -> bool:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
 
+from .._tvm import mapped
 from ..ir.map_functions import map_functions
 from ..ir.walk import loads
 from ..target import on_cpu
@@ -36,17 +36,21 @@ class KeepNan:
 
 
 def _kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    body = tvm_ffi.structural_map(func.body, ((tirx.BufferStore, tirx.Bind), _with_nan))
+    body = mapped(func.body, ((tirx.BufferStore, tirx.Bind), _with_nan))
     return func if body.same_as(func.body) else func.with_body(body)
 
 
 def _with_nan(node: tirx.BufferStore | tirx.Bind) -> tirx.Stmt:
     """A store; or what a formula reads several times (VectorizeMath), which is never a reduction."""
     stored = node.buffer if isinstance(node, tirx.BufferStore) else None
-    value = tvm_ffi.structural_map(node.value, ((tirx.Max, tirx.Min), lambda each: _chosen(each, stored)))
+    if stored is not None and not any(load.source.same_as(stored) for load in loads(node.value)):
+        stored = None  # it reduces nothing, which is asked once and not of each of many nested extremes
+    value = mapped(node.value, ((tirx.Max, tirx.Min), lambda each: _chosen(each, stored)))
     if value.same_as(node.value):
         return node
-    return tirx.Bind(node.var, value) if stored is None else tirx.BufferStore(stored, value, node.indices)
+    if isinstance(node, tirx.Bind):
+        return tirx.Bind(node.var, value)
+    return tirx.BufferStore(node.buffer, value, node.indices)
 
 
 def _chosen(extreme: tirx.Max | tirx.Min, stored: ir.Expr | None) -> ir.Expr:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions about expressions, on accesses of which the answer is known."""
 
+import random
+
 import pytest
 from tvm import tirx
 
-from smartmem_tvm.schedule.core.expressions import contiguous_run, intervals
+from smartmem_tvm.schedule.core.expressions import Walk, contiguous_run, intervals
 from smartmem_tvm.schedule.core.nest import fresh, index
 
 
@@ -39,3 +41,41 @@ def test_a_loop_that_would_fall_into_too_many_parts_is_left_whole():
     k, x = fresh("k"), tirx.decl_buffer([index(400)], "float32")
     every_other = tirx.if_then_else(tirx.floormod(k, index(2)).equal(index(0)), x[k], tirx.const(0, "float32"))
     assert intervals(every_other, k, {k: 400}) == [(0, 400)]
+
+
+def drawn_index(rng: random.Random, vars_: list, table):
+    """A sum or difference of some iterators, of multiples of them, and of what is divided or looked up."""
+
+    def term():
+        var, number = rng.choice(vars_), index(rng.choice((1, 2, 3, 4, 8)))
+        return rng.choice(
+            (
+                var,
+                var,
+                var * number,
+                tirx.floordiv(var + index(rng.choice((0, 1))), number),
+                tirx.floormod(var, number),
+                tirx.floordiv(var * number + rng.choice(vars_), number),
+                table[var],
+                index(rng.choice((0, 5))),
+            )
+        )
+
+    found = term()
+    for _ in range(rng.randrange(3)):
+        found = found + term() if rng.random() < 0.8 else found - term()
+    return found * index(3) if rng.random() < 0.2 else found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_strides_are_those_that_the_simplifier_finds(seed):
+    """Most are read off the sums in an index; extents of 1 and 2, unit dimensions and divided iterators included."""
+    rng, vars_ = random.Random(seed), [fresh(name) for name in "abcd"]
+    table = tirx.decl_buffer([index(64)], "int64")
+    extents = {var: rng.choice((1, 2, 3, 4, 5, 8, 16)) for var in vars_}
+    for _ in range(5):
+        shape = [rng.choice((1, 2, 3, 8, 17)) for _ in range(rng.choice((1, 2, 3)))]
+        buffer, indices = tirx.decl_buffer(shape, "float32"), [drawn_index(rng, vars_, table) for _ in shape]
+        walk = Walk(extents)
+        offset = walk.offset(buffer, indices)
+        assert [walk.stride(buffer, indices, var) for var in vars_] == [walk.step(offset, var) for var in vars_]

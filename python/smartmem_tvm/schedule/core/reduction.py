@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -87,6 +88,7 @@ class Reduction:
         return total
 
 
+@lru_cache(maxsize=4096)  # each rule asks it of all stages
 def combiner_of(stage: Stage):
     """``(combine, term)`` of a reduction stage ``acc = combine(acc, term)``, or None."""
     body = stage.body

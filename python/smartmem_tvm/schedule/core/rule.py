@@ -6,14 +6,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar, TypeVar
 
 from tvm import IRModule, s_tir, tirx
 from tvm.target import Target
 
 from ...ir.exchange_constants import Exchange, constant_operands, exchange
-from ...ir.kernel import Kernel, Opaque, parse
+from ...ir.kernel import Kernel, Opaque, Stage, parse
 from ...ir.walk import stores
 from .decisions import declined
 from .nest import index_type
@@ -132,10 +132,10 @@ class NestRule(Rule):
         prepared : bool
             It is as `prepare` makes it.
         """
-        types = {it.var.ty.dtype for stage in kernel.stages for it in stage.iters}
+        types = {dtype for stage in kernel.stages for dtype in _index_types(stage)}
         if len(types) > 1:
-            return declined(f"its indices are of several types: {', '.join(sorted(map(str, types)))}")
-        with index_type(str(next(iter(types), "int64"))):
+            return declined(f"its indices are of several types: {', '.join(sorted(types))}")
+        with index_type(next(iter(types), "int64")):
             ready = kernel if prepared else self.prepare(kernel)
             return None if ready is None else question(ready, params())
 
@@ -175,6 +175,11 @@ class NestRule(Rule):
     @abstractmethod
     def emit(self, plan) -> tirx.Stmt | None:
         """The loop nest of a plan; None if it cannot be written after all."""
+
+
+@lru_cache(maxsize=4096)  # each rule asks it of all stages
+def _index_types(stage: Stage) -> frozenset[str]:
+    return frozenset(str(it.var.ty.dtype) for it in stage.iters)
 
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt, buffers: Sequence = ()) -> tirx.PrimFunc:

@@ -129,10 +129,10 @@ def _crossed(stage: Stage, extents, outer, inner) -> list | None:
     """Outer iterators (fused) along which some operand is contiguous that is not contiguous along the inner loop."""
     walk = Walk(extents)
     for load in loads(stage.body) if inner else ():
-        offset = walk.offset(load.source, load.indices)
-        if walk.step(offset, inner[-1]) in (0, 1):
+        step = walk.strides(load.source, load.indices)
+        if step(inner[-1]) in (0, 1):
             continue  # most are: no other iterator is looked at
-        along = next((v for v in outer if walk.step(offset, v) == 1), None)
+        along = next((v for v in outer if step(v) == 1), None)
         if along is not None and extents[along] >= 4:
             return [along]
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import inf
 
@@ -80,12 +80,31 @@ class Division:
     far: Callable[[Tile], float]
     steps: Callable[[Tile], int]
 
+    @cached_property
+    def tiles(self) -> list[Tile]:
+        """The tiles that are looked at."""
+        waste = _WASTE if self.threads > 1 else 1.0
+        return good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste)
+
+    @cached_property
+    def facts(self) -> tuple:
+        """All that the best tasks depend on: products of networks are alike, and each of several rules asks."""
+        sizes = self.batch, self.rows, self.columns, self.depth, self.panel_depth, self.params, self.threads, self.left
+        asked = (self.near_rows, self.right, self.far, self.steps)
+        return *sizes, *((tile, *(ask(tile) for ask in asked)) for tile in self.tiles)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Division) and self.facts == other.facts
+
+    def __hash__(self) -> int:
+        return hash(self.facts)
+
+    @lru_cache(maxsize=256)  # noqa: B019 - what is kept is few, and equal for all products of the same sizes
     def best(self) -> Tasks:
         """The tasks that should be done first; of those that are as good as that the fewest."""
-        waste, found, least = _WASTE if self.threads > 1 else 1.0, [], inf
-        tiles = good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste)
-        for tile in tiles:
-            doubt = 1.0 if tile == tiles[0] else SURE
+        found, least = [], inf
+        for tile in self.tiles:
+            doubt = 1.0 if tile == self.tiles[0] else SURE
             task, time = self._timer(tile)
             alone = self.batch * task(self.rows, self.columns, self.left, 0.0)
             if alone > _AS_GOOD * least * self.threads:
