@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An expression of numbers alone, without the arithmetic of the indices that they are loaded at."""
+"""Hide the loads of an expression behind variables, so that index arithmetic does not show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tvm import ir, tirx
 
 
 def hide_loads(expr: ir.Expr) -> tuple[ir.Expr, dict[tirx.Var, ir.TensorLoad]]:
-    """The expression with a variable in the place of each load, one for equal ones; variable -> load."""
+    """Return the expression with loads replaced by variables (one for equal loads), and variable -> load."""
     names: dict[int, tirx.Var] = {}
     hidden: dict[tirx.Var, ir.TensorLoad] = {}
 
@@ -17,5 +17,5 @@ def hide_loads(expr: ir.Expr) -> tuple[ir.Expr, dict[tirx.Var, ir.TensorLoad]]:
         hidden[var] = load
         return var
 
-    # Before what is in it: a load in an index goes with the index.
+    # Pre-order: a load in an index disappears with the load around it.
     return tvm_ffi.structural_map(expr, (ir.TensorLoad, hide), order="pre"), hidden
