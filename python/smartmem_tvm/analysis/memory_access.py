@@ -178,7 +178,7 @@ class _Model:
         return _Weighted(groups, instances, many, often)
 
     def count(self, sites: list[Site], samples: list[_Weighted]) -> Accesses:
-        """Count instructions and lines of similar sites, for all threads of the sampled thread blocks and iterations."""
+        """Count instructions and lines of similar sites, for all threads of sampled thread blocks and iterations."""
         access = sites[0].access
         many, often = (np.stack([getattr(each, weights) for each in samples]) for weights in ("many", "often"))
         lines, requests = self.grid.lines(sites, samples)
