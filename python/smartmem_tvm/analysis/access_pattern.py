@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduled kernel reads and writes in memory, and in which order: index expressions over loops and threads.
+"""The memory accesses of a scheduled kernel in program order, as index expressions over loops and threads.
 
-A kernel is a list of `Launch`, each a grid of groups of threads (on a CPU: a parallel loop), and a launch a list of
-`Access`. What stays in registers, or is shared by a group, is no access. What every optimising compiler does to
-memory accesses of pointers that do not alias is done here too: a load is not repeated where nothing has changed, and an
+A kernel is a list of `Launch`, each a grid of thread blocks (on a CPU: a parallel loop), and a launch is a list of
+`Access`. Registers and the shared memory of a thread block count as no access. The model includes the optimisations
+that every compiler makes for pointers that do not alias: a load is not repeated while nothing has changed, and an
 element that a loop updates in place stays in a register.
 """
 
@@ -27,7 +27,7 @@ _UNROLLED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 
 class Unmodelled(Exception):
-    """The kernel has no static access pattern (a while loop, say); the text says why."""
+    """The kernel has no static access pattern (it has a while loop, for example); the text says why."""
 
 
 @dataclass(eq=False)
@@ -37,13 +37,13 @@ class Loop:
     Attributes
     ----------
     var, start, extent
-        The variable, which runs from `start` on.
+        The loop variable, which runs from `start` to `start + extent`.
     kind : tvm.tirx.ForKind
         Serial, unrolled or vectorized.
     step : int
-        Memory accesses of one iteration: where in time the next one begins.
+        Memory accesses of one iteration, which is its length in time.
     scalar : bool
-        A vectorized one of which no vectors are made: buffers are accessed number by number.
+        Whether TVM turns the vectorized loop into a scalar loop, with scalar accesses to buffers.
     """
 
     var: tirx.Var
@@ -61,17 +61,17 @@ class Access:
     Attributes
     ----------
     buffer : tvm.tirx.Var
-        What is accessed; its shape is that of the tensor.
+        The buffer; its shape is that of the tensor.
     indices : tuple
-        Of the element, over the variables of loops and threads.
+        Indices of the element, over the variables of loops and threads.
     store : bool
-        Whether it is written.
+        Whether the access is a store.
     loops : tuple of Loop
-        Around it, outermost first, without those in which it does not happen again.
+        The loops around the access, outermost first, without those that it is hoisted out of.
     guards : tuple of (condition, bool)
-        It happens where each condition has that value.
+        The access happens where each condition has that value.
     time : int
-        When it happens in the first iterations of its loops: memory accesses of the thread before it.
+        Number of memory accesses of the thread before this one, in the first iterations of its loops.
     """
 
     buffer: tirx.Var
@@ -83,24 +83,24 @@ class Access:
 
     @cached_property
     def texture(self) -> bool:
-        """Whether it goes to an image."""
+        """Whether the access goes to an image."""
         return is_texture(self.buffer)
 
 
 @dataclass(eq=False)
 class Launch:
-    """A grid of groups of threads that run the same accesses.
+    """A grid of thread blocks that run the same accesses.
 
     Attributes
     ----------
     axes : dict
-        Tag (``blockIdx.x`` to ``threadIdx.z``; ``parallel`` on a CPU) -> number of groups or threads along it.
+        Tag (``blockIdx.x`` to ``threadIdx.z``; ``parallel`` on a CPU) -> number of thread blocks or threads along it.
     tags : dict
         Variable -> its tag.
     accesses : list of Access
-        In program order.
+        The accesses in program order.
     length : int
-        Memory accesses of one thread, those that are not repeated included.
+        Memory accesses of one thread, hoisted ones counted once per iteration.
     """
 
     axes: dict[str, int] = field(default_factory=dict)
@@ -110,12 +110,12 @@ class Launch:
 
 
 def launches(func: tirx.PrimFunc) -> list[Launch]:
-    """The access pattern of a scheduled PrimFunc.
+    """Return the access pattern of a scheduled PrimFunc.
 
     Raises
     ------
     Unmodelled
-        If it depends on data how often something is accessed.
+        If the number of accesses depends on data.
     """
     func = _without_blocks(func)
     walker = _Walker(contains(func.body, tirx.AllocBuffer, lambda allocation: _is_memory(allocation.buffer)))
@@ -124,10 +124,10 @@ def launches(func: tirx.PrimFunc) -> list[Launch]:
 
 
 def _without_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Loops and threads only, tensors as they were: TVM's lowering up to where it flattens buffers."""
+    """Lower blocks to loops and threads, with TVM's passes up to the one that flattens buffers."""
     t = s_tir.transform
     blocks = collect(func.body, s_tir.SBlock)
-    # Half of the time of all: not for what threads have on chip, which nobody looks at.
+    # This pass takes half of the time. It is not needed for buffers on chip, which are no accesses.
     compact = any(_is_memory(buffer) for block in blocks for buffer in block.alloc_buffers)
     passes = [
         *(t.CanonicalizeLoop(), t.LowerCrossThreadReduction(), t.LowerInitBlock()),
@@ -142,7 +142,7 @@ def _without_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(eq=False)
 class _BasicBlock:
-    """Where statements follow each other without a jump: what was loaded there is known still."""
+    """A sequence of statements without a jump, in which loaded elements stay known."""
 
     loops: tuple[Loop, ...]
     guards: tuple
@@ -154,11 +154,11 @@ class _Walker:
         self.found: list[Launch] = []
         self.bound: dict = {}  # variable -> its value
         self.virtual: dict = {}  # variable of virtual threads -> how many
-        self.allocates = allocates  # memory of its own
+        self.allocates = allocates  # whether the kernel allocates memory
         self.memory: dict[int, bool] = {}  # address of a variable -> whether it is a tensor in memory
 
     def kernel(self, stmt: tirx.Stmt) -> None:
-        """The launches of a statement of the host's code, one after the other."""
+        """Record the launches of a statement of the host's code, one after the other."""
         if isinstance(stmt, tirx.SeqStmt):
             for each in stmt:
                 self.kernel(each)
@@ -171,12 +171,12 @@ class _Walker:
             self.finish(launch)
 
     def stmt(self, stmt: tirx.Stmt, at: _BasicBlock, time: int) -> int:
-        """Record the accesses of a statement that begins at `time`; returns when it ends."""
+        """Record the accesses of a statement that begins at `time`, and return the time at its end."""
         if isinstance(stmt, tirx.SeqStmt):
             for each in stmt:
                 time = self.stmt(each, at, time)
             return time
-        # Most of an unrolled kernel is arithmetic on registers, which is not looked at one by one.
+        # Most of an unrolled kernel is arithmetic on registers, which needs no visit.
         if isinstance(stmt, (tirx.BufferStore, tirx.For, tirx.IfThenElse)) and not self.uses_memory(stmt):
             return time
         if _is_instruction(stmt):
@@ -199,7 +199,7 @@ class _Walker:
         raise Unmodelled(f"it has a {type(stmt).__name__}")
 
     def virtual_threads(self, stmt: tirx.Stmt, at: _BasicBlock, time: int) -> int:
-        """An instruction that a thread runs for several virtual ones: one time after the other where they differ."""
+        """Record an instruction that a thread runs for several virtual threads, repeated where these differ."""
         around = {loop.var for loop in at.loops}
         var = next((each for each in self.virtual if each not in around and self.depends(stmt, at, each)), None)
         if var is None:
@@ -221,11 +221,11 @@ class _Walker:
         return self.access(stmt.buffer, stmt.indices, True, at, at.guards, time)
 
     def uses_memory(self, stmt: tirx.Stmt) -> bool:
-        """Whether a statement accesses memory, or may: what it allocates itself is not free in it."""
+        """Whether a statement may access memory; memory that the kernel allocates is no free variable, so it may."""
         return self.allocates or any(map(self.is_memory, tirx.analysis.undefined_vars(stmt)))
 
     def is_memory(self, var: ir.Var) -> bool:
-        key = hash(var)  # its address: comparing two variables takes longer than looking at one
+        key = hash(var)  # its address: to compare two variables takes longer than to inspect one
         if key not in self.memory:
             self.memory[key] = isinstance(var.ty, tirx.BufferType) and _is_memory(var)
         return self.memory[key]
@@ -276,13 +276,13 @@ class _Walker:
         return tuple((self.inline(condition), value) for condition, value in guards)
 
     def inline(self, expr):
-        """`expr` without bound variables."""
+        """Return `expr` with bound variables replaced by their values."""
         if not self.bound or not any(var in self.bound for var in variables(expr)):
             return expr
         return tvm_ffi.structural_map(expr, (tirx.Var, lambda var: self.bound.get(var, var)))
 
     def finish(self, launch: Launch) -> None:
-        """Take accesses out of the loops in which they do not happen again."""
+        """Hoist accesses out of the loops that do not repeat them."""
         stores: dict = {}
         for each in launch.accesses:
             if each.store:
@@ -298,7 +298,7 @@ def _is_instruction(stmt: tirx.Stmt) -> bool:
 def _hoisted(access: Access, stores: list[Access]) -> Access:
     if not access.loops:
         return access
-    # By address: comparing two variables takes longer.
+    # By address: to compare two variables takes longer.
     used = {hash(v) for e in (*access.indices, *(c for c, _ in access.guards)) for v in variables(e)}
     kept: list[Loop] = []
     for loop in reversed(access.loops):

@@ -7,18 +7,18 @@ import numpy as np
 
 
 def misses(lines: np.ndarray, size: int, ways: int, copies: np.ndarray | None = None) -> np.ndarray:
-    """Which accesses miss, from an empty cache.
+    """Return which accesses miss, starting from an empty cache.
 
     Parameters
     ----------
     lines : (n,) array of int
-        The line that each access goes to, in the order of time.
+        The cache line of each access, in time order.
     size : int
         Lines that the cache holds, a multiple of `ways`.
     ways : int
         Lines of one set. The set of a line is a hash of its number, as in GPUs: strides do not pile up in one set.
     copies : (n,) array of int, optional
-        Which of several caches of this kind each access goes to.
+        For several caches of this kind, the number of the cache of each access.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def misses(lines: np.ndarray, size: int, ways: int, copies: np.ndarray | None = 
     where = _hash(lines, sets) + (0 if copies is None else copies.astype(np.int64) * sets)
     order = np.argsort(where, kind="stable")
     where, tags = where[order], lines[order]
-    # The line that its set was asked for last is there: most accesses are such, and cost nothing.
+    # A repeated access to the latest line of its set hits. Most accesses are of this kind, and need no simulation.
     repeated = np.zeros(len(lines), bool)
     repeated[1:] = (where[1:] == where[:-1]) & (tags[1:] == tags[:-1])
     order, where, tags = order[~repeated], where[~repeated], tags[~repeated]
@@ -44,15 +44,15 @@ def _hash(lines: np.ndarray, sets: int) -> np.ndarray:
 
 
 def _by_sets(where: np.ndarray, tags: np.ndarray, ways: int) -> np.ndarray:
-    """Misses of accesses that are sorted by set, none to the same line as the one before: way by way.
+    """Return the misses of accesses sorted by set, none to the same line as its predecessor, computed way by way.
 
-    Of the lines of a set in the order in which they were asked for, the last one first, that at a place is the one
-    which was a place further up before the access before, if that access went to none further up; otherwise it is the
-    one which was there.
+    The lines of a set form a list, the most recently used first. An access moves its line to the front, and the lines
+    that were before it move down by one place. So the line at a place is the one that was a place further up, unless
+    the previous access hit further up; then the line stays.
     """
     starts = np.r_[True, where[1:] != where[:-1]]
     numbers = np.arange(len(where), dtype=np.int32)
-    last = np.where(starts, -1, numbers - 1)  # when the line at a place was asked for last, -1 for none
+    last = np.where(starts, -1, numbers - 1)  # number of the latest access to the line at a place, -1 for none
     hit = np.zeros(len(where), bool)
     for _ in range(ways):
         hit |= (tags[last] == tags) & (last >= 0)

@@ -2,8 +2,8 @@
 """Classify a kernel from its loop program: data movement or computation, quadrant, mapping type, reduction dimensions.
 
 The papers classify operators by hand (SmartMem Table 3, DNNFusion Table 2) and leave the automation as future work.
-Here the facts are read off the functional form, so that an operator nobody has named yet is classified as well;
-`tables` holds the papers' rows as the oracle the tests compare with.
+Here the functional form determines the class, so that unknown operators are classified too. `tables` holds the papers'
+rows, with which the tests compare.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ..tables.quadrant import Quadrant
 
 _RANK = {kind: rank for rank, kind in enumerate(MappingType)}
 _TRANSCENDENTAL_COST = 20
-# Evaluating a value again costs less than storing and loading it up to about this many operations (see `cost`).
+# Operations (see `cost`); up to about this many, a second evaluation costs less than a store and a load.
 CHEAP = 8
-# A chain of reshapes whose factors do not line up grows with every step; past this many divisions it is cheaper to
-# store the tensor once than to work out where each element comes from (Swin, with its rolled windows, has 6).
+# The index of a chain of reshapes with unaligned factors grows with every step. Past this many divisions it is cheaper
+# to store the tensor once than to compute the place of each element (Swin, with its rolled windows, has 6).
 MOST_DIVISIONS = 8
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
 _OF_BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.BitwiseNot, tirx.LShift, tirx.RShift)
@@ -39,14 +39,13 @@ def reduces(kernel: Kernel) -> bool:
     return any(stage.reduction for stage in kernel.stages)
 
 
-@lru_cache(maxsize=1024)  # a movement is asked once for each of its readers
+@lru_cache(maxsize=1024)  # the quadrant of a movement is needed once for each of its readers
 def quadrant(kernel: Kernel) -> Quadrant:
-    """SmartMem's operator type.
+    """Return SmartMem's operator type.
 
-    Fixed output: the kernel is a data movement. Of these, rearranging the whole tensor (a bijection: reshape,
-    transpose, depth to space, roll) depends on the input layout; selecting or repeating parts (slice, gather, pad,
-    expand) does not. Variable output: performance depends on the input layout where data is aggregated along a
-    reduction axis.
+    Fixed output: the kernel is a data movement. A rearrangement of the whole tensor (a bijection: reshape, transpose,
+    depth to space, roll) depends on the input layout; a selection or repetition of parts (slice, gather, pad, expand)
+    does not. Variable output: performance depends on the input layout if data is aggregated along a reduction axis.
     """
     moved = movement(kernel)
     if moved is None:
@@ -64,13 +63,13 @@ def _is_bijection(moved: Movement) -> bool:
 
 
 def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
-    """DNNFusion's mapping type; of several data operands, and ways to read one, the most complex decides.
+    """Return DNNFusion's mapping type: the most complex one over all data operands and all maps that read them.
 
     Parameters
     ----------
     constants : tuple of buffers
-        Inputs bound to compile-time constants: part of the operator, not data operands (a bias or a scale does not
-        make an addition One-to-Many).
+        Inputs bound to compile-time constants. They belong to the operator and are no data operands: a bias or a scale
+        does not make an addition One-to-Many.
     """
     if reduces(kernel) or len(kernel.stages) > 1 or not kernel.last.is_pointwise:
         return MappingType.MANY_TO_MANY
@@ -93,12 +92,12 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
 
 
 def _loads_in_indices(stage: Stage) -> list:
-    """The loads in the indices of other loads: those of a run-time gather."""
+    """Return the loads in the indices of other loads, as in a run-time gather."""
     return [load for outer in loads(stage.body) for load in loads(outer)[:-1]]
 
 
 def _only_indexes(stage: Stage, buffer, inner: list) -> bool:
-    """Whether a buffer only feeds other loads' indices, all of which are `inner`."""
+    """Whether all loads of a buffer are in the indices of other loads; `inner` are all such loads of the stage."""
     mine = [load for load in stage.loads if load.source.same_as(buffer)]
     return bool(mine) and sum(load.source.same_as(buffer) for load in inner) >= len(mine)
 
@@ -118,13 +117,13 @@ def _piece_type(stage: Stage, piece: Piece) -> MappingType:
 
 
 def reduction_dims(kernel: Kernel) -> dict[str, tuple[int, ...]]:
-    """For each input the dimensions along which its elements are aggregated (SmartMem 3.2.2).
+    """Return, for each input, the dimensions along which its elements are aggregated (SmartMem 3.2.2).
 
     Returns
     -------
     dict
         Input buffer name -> sorted dimensions whose index contains a reduction iterator, directly or through the
-        intermediate results of the kernel (the padding of a convolution, say).
+        intermediate results of the kernel (for example the padding of a convolution).
     """
     aggregated: dict = {buffer: set() for buffer in (*kernel.inputs, *kernel.outputs, *kernel.intermediates)}
     for stage in reversed(kernel.stages):
@@ -138,9 +137,9 @@ def reduction_dims(kernel: Kernel) -> dict[str, tuple[int, ...]]:
 
 
 def cost(expr) -> int:
-    """Rough number of arithmetic operations of a value; a transcendental function counts as 20, an index nothing.
+    """Return a rough number of arithmetic operations of a value: a transcendental function counts as 20, an index as 0.
 
-    What is read to know where something else is read counts as one.
+    A load inside an index counts as one operation.
     """
     operations = collect_outside(expr, (*_ARITHMETIC, *_OF_BITS), skip=ir.TensorLoad)
     outermost = collect_outside(expr, ir.TensorLoad, skip=ir.TensorLoad)
@@ -166,6 +165,6 @@ def stage_divisions(stage: Stage) -> int:
 
 
 def transcendental_calls(expr) -> int:
-    """How often a value calls exp, erf, tanh and the like."""
+    """Count the calls of exp, erf, tanh and similar functions in a value."""
     calls = collect_outside(expr, ir.Call, skip=ir.TensorLoad)
     return sum(function_name(call) not in _CHEAP_CALLS for call in calls)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel wants of the tensors that it reads: memory contiguous along what it reduces over (SmartMem 3.2.2)."""
+"""Demands of a kernel on the layout of its inputs: memory contiguous along the reduced dimensions (SmartMem 3.2.2)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from ..planner.texture_form import TEXEL
 from ..tables.layout_policy import TABLE_6, Search
 from .classify import quadrant
 
-# The layers of a network share kernels, and each is asked for every tensor that it reads; it goes with the kernel.
+# Layers of a network share kernels, and each tensor that a kernel reads needs its demands. Entries live as long as
+# their kernel.
 _known: WeakKeyDictionary[Kernel, dict] = WeakKeyDictionary()
 
 
 def demands(kernel: Kernel, name: str) -> dict:
-    """What the kernel, called `name`, wants of each of its inputs (SmartMem 3.2.2).
+    """Return the demands of a kernel, called `name`, on each of its inputs (SmartMem 3.2.2).
 
-    A reduction wants the dimensions that it runs along, one step of it being one step of the tensor. A dimension that
-    it shares with the position of the result counts where it runs through it in blocks of a texel at least (the rows of
-    a patch), and where it has no other (the channels of a group, the rows of a window). What is computed element by
-    element on the way to the reduction passes the demand on.
+    A reduction demands the dimensions along which it steps one element at a time. A dimension whose index also depends
+    on the position of the result counts in two cases: if the reduction runs through it in blocks of at least a texel
+    (the rows of a patch), or if the reduction has no other dimension (the channels of a group, the rows of a window).
+    Element-wise stages between an input and the reduction pass the demand on.
 
     Returns
     -------
     dict
-        Input buffer -> list of `Demand`; inputs that nothing is wanted of are missing.
+        Input buffer -> list of `Demand`; inputs without demands are missing.
     """
     if kernel not in _known:
         _known[kernel] = _wanted(kernel)
@@ -45,7 +46,7 @@ def demands(kernel: Kernel, name: str) -> dict:
 
 
 def _wanted(kernel: Kernel) -> dict:
-    """Buffer -> (dimensions, those slid along) -> for how many points."""
+    """Return buffer -> (demanded dimensions, those that a window slides along) -> number of points that demand them."""
     wanted: dict = {}
     for stage in reversed(kernel.stages):
         for load in stage.loads:
@@ -56,7 +57,7 @@ def _wanted(kernel: Kernel) -> dict:
 
 
 def tensor_demands(graph: Graph, node: Node) -> list[Demand]:
-    """What the readers of a node's tensor want of it; nothing if its order cannot be chosen."""
+    """Return the demands of the readers of a node's tensor; none if its order cannot be chosen."""
     if why_fixed(graph, node.var) is not None:
         return []
     asked = [each for each in graph.readers(node.var) if search(node, each) is not Search.NONE]
@@ -64,19 +65,19 @@ def tensor_demands(graph: Graph, node: Node) -> list[Demand]:
 
 
 def search(producer: Node, reader: Node) -> Search:
-    """Which layouts SmartMem's Table 6 searches for an edge between two kernels."""
+    """Return the layouts that SmartMem's Table 6 searches for an edge between two kernels."""
     return TABLE_6[quadrant(producer.kernel), quadrant(reader.kernel)].search
 
 
 def reader_demands(reader: Node, var) -> list[Demand]:
-    """What one node with a kernel wants of a tensor that it reads."""
+    """Return the demands of one node with a kernel on a tensor that it reads."""
     wanted = demands(reader.kernel, reader.var.name)
     pairs = zip(reader.kernel.inputs, reader.args, strict=True)
     return [demand for buffer, arg in pairs if arg.same_as(var) for demand in wanted.get(buffer, [])]
 
 
 def why_fixed(graph: Graph, var) -> str | None:
-    """Why the order of a tensor cannot be chosen, None if it can."""
+    """Return the reason why the order of a tensor cannot be chosen, None if it can."""
     producer = graph.producer(var)
     if producer is None:
         return "an input of the model keeps the user's order"
@@ -98,8 +99,7 @@ def _direct(stage: Stage, load: ir.TensorLoad) -> list[tuple[frozenset[int], fro
                 (pure if alone else blocks if in_blocks else shared).add(dim)
                 if in_blocks and stage.extents[var] >= TEXEL:
                     patches.add(dim)
-    # Beside dimensions of its own a reduction runs as well through patches that fill a texel, and results lie along
-    # these.
+    # A reduction with dimensions of its own also demands patches that fill a texel: the results lie along these.
     dims, slid = (pure | patches, patches - pure) if pure else (blocks | shared, shared - blocks)
     return [(frozenset(dims), frozenset(slid), prod(stage.extents.values()))] if dims else []
 
@@ -111,19 +111,19 @@ def _in_blocks(at, var, stage: Stage, simplifier: Simplifier) -> bool:
 
 
 def _moves(at, var, simplifier: Simplifier) -> bool:
-    """Whether the first step of `var` is one of the index: not so for the leading digit of a split axis."""
+    """Whether the first step of `var` changes the index; for the leading digit of a split axis it does not."""
     return first_step(at, var, simplifier) != 0
 
 
 def first_step(at, var, simplifier: Simplifier) -> int | None:
-    """By how much an index grows as `var` goes from 0 to 1; None if that depends on others."""
+    """Return the growth of an index as `var` goes from 0 to 1; None if it depends on other variables."""
     zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
     step = simplifier.index(substitute(at, {var: one}) - substitute(at, {var: zero}))
     return int(step) if isinstance(step, tirx.IntImm) else None
 
 
 def _passed(stage: Stage, load: ir.TensorLoad, wanted: dict) -> list[tuple[frozenset[int], frozenset[int], int]]:
-    """Demands on the result of an element-wise stage, as demands on what it reads."""
+    """Return the demands on the result of an element-wise stage as demands on the tensor that it loads."""
     if not stage.is_pointwise:
         return []
     found = []

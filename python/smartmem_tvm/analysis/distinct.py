@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many different places index expressions reach over an iteration space, however often loops come back to them."""
+"""Count the distinct places that index expressions reach over an iteration space."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm import ir, tirx
 
 from ..ir.index_map import NotAnIndex, evaluate, grid, independent_groups, variables
 
-_MOST_POINTS = 1 << 22  # of iterators that cannot be looked at apart: more are not enumerated
+_MOST_POINTS = 1 << 22  # points of one group of dependent iterators; a larger group is not enumerated
 _MOST_MARKS = 1 << 26
 
 
@@ -23,11 +23,11 @@ class Points:
     Attributes
     ----------
     dims : tuple of (expression, int or None)
-        Each index, and the size that it must be below; None where any value counts.
+        Each index, and the size that it must be below; None if any value counts.
     conditions : tuple
-        Of the iterators: only points where all of them hold count.
+        Conditions on the iterators: only points where all of them hold count.
     exact : bool
-        Whether the indices are all that decides about the place; not where elements of a tensor are in an index.
+        Whether the indices alone determine the place; False if an index contains an element of a tensor.
     """
 
     dims: tuple = ()
@@ -39,15 +39,15 @@ class Points:
 
 
 def count(points: Points, extents: Mapping) -> int:
-    """How many different tuples there are, with every index inside of its size.
+    """Count the distinct tuples with every index inside its size.
 
-    Indices that share no iterator are looked at apart; a group of more than four million points is not enumerated: each
-    of them counts then, or each place within the sizes if these are fewer.
+    Indices that share no iterator are counted separately. A group of more than four million points is not enumerated:
+    each of its points counts, or each place within the sizes if these are fewer.
 
     Parameters
     ----------
     extents : mapping
-        Of each iterator.
+        Extent of each iterator.
     """
     everything = [index for index, _ in points.dims] + list(points.conditions)
     sizes = [size for _, size in points.dims] + [None] * len(points.conditions)
@@ -69,7 +69,7 @@ def _group(dims: Sequence, conditions: Sequence, vars_: Sequence, extents: Mappi
         return min(space, math.prod(known)) if known and len(known) == len(dims) else space
     values, inside = _table(dims, conditions, vars_, extents)
     if {index for index, _ in dims if isinstance(index, ir.Var)} >= set(vars_):
-        return int(np.count_nonzero(inside))  # each point is a tuple of its own
+        return int(np.count_nonzero(inside))  # all points have distinct tuples
     if not values:
         return int(inside.any())
     flat, size = np.zeros((), np.int64), 1
@@ -86,7 +86,7 @@ def _group(dims: Sequence, conditions: Sequence, vars_: Sequence, extents: Mappi
 
 
 def _table(dims: Sequence, conditions: Sequence, vars_: Sequence, extents: Mapping) -> tuple[list, np.ndarray]:
-    """Each index over the space of the iterators, and where all are inside and all conditions hold."""
+    """Return each index over the space of the iterators, and where all are inside and all conditions hold."""
     space = grid(vars_, extents) if vars_ else {}
     inside = np.ones(tuple(extents[v] for v in vars_), bool)
     for condition in conditions:
@@ -99,10 +99,10 @@ def _table(dims: Sequence, conditions: Sequence, vars_: Sequence, extents: Mappi
 
 
 def count_together(several: Sequence[tuple[Points, Mapping]], shape: Sequence[int]) -> int:
-    """How many different elements of one tensor several index maps reach, each over iterators of its own.
+    """Count the distinct elements of one tensor that several index maps reach, each over its own iterators.
 
-    Maps over more than four million points, and those with elements of tensors in their indices, are not enumerated:
-    they count as if they met no other, up to the size of the tensor.
+    Maps over more than four million points, and maps with elements of tensors in their indices, are not enumerated:
+    they count as disjoint from the others, up to the size of the tensor.
     """
     whole = math.prod(shape)
     counts = [min(count(*each), whole) for each in several]
@@ -115,7 +115,7 @@ def count_together(several: Sequence[tuple[Points, Mapping]], shape: Sequence[in
 
 
 def _mark(marks: np.ndarray, points: Points, extents: Mapping, shape: Sequence[int]) -> bool:
-    """Mark the elements that a map reaches; False if that was not done."""
+    """Mark the elements that a map reaches; return False if the map cannot be enumerated."""
     everything = [index for index, _ in points.dims] + list(points.conditions)
     vars_ = list(dict.fromkeys(v for each in everything for v in variables(each)))
     if not points.exact or math.prod(extents[v] for v in vars_) > _MOST_POINTS:
@@ -129,7 +129,7 @@ def _mark(marks: np.ndarray, points: Points, extents: Mapping, shape: Sequence[i
 
 
 def is_index(expr) -> bool:
-    """Whether an expression is arithmetic of iterators alone, which can be enumerated."""
+    """Whether an expression is arithmetic on iterators only, which can be enumerated."""
     try:
         evaluate(expr, {var: np.zeros((), np.int64) for var in variables(expr)})
     except NotAnIndex:
@@ -138,7 +138,7 @@ def is_index(expr) -> bool:
 
 
 def conjuncts(condition) -> tuple:
-    """The parts of a condition that hold all together."""
+    """Return the conjuncts of a condition."""
     if isinstance(condition, tirx.And):
         return (*conjuncts(condition.a), *conjuncts(condition.b))
     return (condition,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DNNFusion's extended computational graph (section 4.1): what fusion and rewriting want to know of each operator."""
+"""DNNFusion's extended computational graph (section 4.1): the facts about operators that fusion and rewriting need."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class Facts:
     mapping_type : MappingType or None
         How output elements depend on input elements (DNNFusion Table 2); None for a function without loop structure.
     quadrant : Quadrant or None
-        SmartMem's operator type; None where `mapping_type` is.
+        SmartMem's operator type; None if `mapping_type` is None.
     ir_removable : bool
-        Whether the (intermediate) result need not exist: it is no result of the function, and every reader could take
-        the operator in (`ir_removable`).
+        Whether the intermediate result may be removed: it is no result of the function, and every reader could absorb
+        the operator (`ir_removable`).
     properties : frozenset of str
         Algebraic laws, in the words of `tables.properties`: ``associative``, ``distributive over add``.
     reduction_dims : tuple of (str, tuple of int)
-        For each operand that is aggregated its name (``constant`` for a weight) and the dimensions (SmartMem 3.2.2).
+        For each aggregated operand, its name (``constant`` for a weight) and the dimensions (SmartMem 3.2.2).
     bytes_of_result : int
-        Size of the result.
+        Size of the result in bytes.
     flops : int
-        Arithmetic operations on tensor elements; a function call (exp, say) counts as one.
+        Arithmetic operations on tensor elements; a function call such as exp counts as one.
     """
 
     mapping_type: MappingType | None
@@ -64,7 +64,7 @@ class Facts:
 
 
 def graph_facts(graph: Graph) -> dict[Node, Facts]:
-    """The facts of every node of a graph, in execution order; changes nothing."""
+    """Return the facts of every node of a graph, in execution order, without changing the graph."""
     types = {node: mapping_type(node.kernel, node.constants) for node in graph if node.kernel is not None}
     return {node: _facts(graph, node, types) for node in graph}
 
@@ -84,11 +84,11 @@ def _facts(graph: Graph, node: Node, types: dict[Node, MappingType]) -> Facts:
 
 
 def ir_removable(graph: Graph, node: Node, types: dict[Node, MappingType]) -> bool:
-    """DNNFusion's ``IR_removable``: whether a node's result could live inside its readers only.
+    """Whether a node's result could be computed inside its readers only (DNNFusion's ``IR_removable``).
 
-    It must not be a result of the function, somebody must read it, every reader must have a functional form, and none
-    of the pairs may be red in Table 3. A data movement is folded into its readers' indices (SmartMem 3.2), so that no
-    cell speaks against it. Whether removing it pays, and what several fusions together allow, `analysis.fusion` says.
+    The result must not be a result of the function, it must have readers, every reader must have a functional form, and
+    no pair may be red in Table 3. A data movement folds into its readers' indices (SmartMem 3.2), so Table 3 does not
+    restrict it. `analysis.fusion` decides whether the removal pays, and checks several fusions together.
     """
     readers = graph.readers(node.var)
     if graph.is_output(node.var) or not readers or any(reader.kernel is None for reader in readers):
@@ -106,12 +106,12 @@ def _aggregated(node: Node) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def flops(kernel: Kernel) -> int:
-    """Arithmetic operations on tensor elements of one launch; those on indices and conditions do not count."""
+    """Return the arithmetic operations on tensor elements of one launch, without those on indices and conditions."""
     return sum(math.prod(stage.extents.values()) * _operations(stage.body) for stage in kernel.stages)
 
 
 def _operations(body: tirx.Stmt) -> int:
-    """Operators and calls that some element goes into."""
+    """Count the operators and calls with a tensor element among their operands."""
     found = collect_outside(body, _OPERATIONS, skip=ir.TensorLoad)
     return sum(bool(loads(each)) and not _chooses(each) for each in found)
 

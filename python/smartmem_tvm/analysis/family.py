@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The family of a kernel, read off its loop program: what a comparison of kernels is grouped by."""
+"""The family of a kernel, determined from its loop program; comparisons of kernels are grouped by family."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FAMILIES = (
 
 
 def family_of(func: tirx.PrimFunc) -> str:
-    """The family of an unscheduled kernel, with whatever is fused into it.
+    """Return the family of an unscheduled kernel, including the operators fused into it.
 
-    A sum of products decides before any other reduction, and a reduction before what is element-wise: the heaviest part
-    is what the memory of the operands matters for. A convolution that has no window, 1x1, is a matmul.
+    A sum of products decides before any other reduction, and a reduction before element-wise stages: the layout of the
+    operands matters most for the heaviest part. A convolution without a window (1x1) is a matmul.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def _pointwise_family(kernel: Kernel) -> str:
 
 
 def _factors(stage: Stage) -> tuple | None:
-    """The sides of the products that a stage adds up, if they move with different iterators: ``x * x`` does not."""
+    """Return the factors of the products that a stage adds up, if their iterators differ, which excludes ``x * x``."""
     value = _combined(stage)
     if not isinstance(value, tirx.Add):
         return None
@@ -97,7 +97,7 @@ def _is_accumulator(stage: Stage, expr) -> bool:
 
 
 def _sliding(stage: Stage, shared: set) -> set:
-    """Reduction iterators that are added to an iterator of the result in an index: the places in a window."""
+    """Return the reduction iterators that an index adds to an iterator of the result: the places in a window."""
     found: set = set()
     for load in stage.loads:
         for index in load.indices:
@@ -108,6 +108,6 @@ def _sliding(stage: Stage, shared: set) -> set:
 
 
 def _variables(stage: Stage, exprs) -> set:
-    """Iterators of a stage, of more than one value, in some expressions."""
+    """Return the iterators of a stage, with an extent above 1, that occur in some expressions."""
     found = {var for expr in exprs for var in variables(expr)}
     return {var for var in (*stage.spatial, *stage.reduction) if var in found and stage.extents[var] > 1}

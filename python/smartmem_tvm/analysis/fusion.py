@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May two kernels become one, and does it pay: DNNFusion's mapping check, constraint check and profile (section 4.3).
+"""Decide whether two kernels fuse: DNNFusion's mapping check, constraint check and profile (section 4.3).
 
-Green cells of Table 3 fuse, red cells do not. A yellow cell is decided by what was measured, if a profile store knows
-both the fused kernel and its parts. Otherwise this cost model decides; it also bounds what green cells may repeat:
+Green cells of Table 3 fuse, red cells do not. For a yellow cell, measured times decide if a profile store has both the
+fused kernel and its parts. Otherwise this cost model decides; it also bounds the recomputation in green cells:
 
-1. a value that is expensive (`classify.CHEAP`) is never evaluated more than once per element: not inside a reduction
-   that reads it again and again, and not in two readers;
-2. a value with several readers is computed in each of them only if that moves no more bytes than storing it, a kernel
-   launch being worth `LAUNCH_BYTES`;
-3. a kernel holds at most `MOST_LOADS` operands per element (registers), `MOST_LOCAL_BYTES` of an intermediate result
-   at once (local memory), `MOST_CALLS` function calls per element and indices of `MOST_DIVISIONS` divisions;
-4. expressions are trees: a value of more than `MOST_LOADS` operands is written out in no second reader, and loads are
-   nested, each in an index of the next, no deeper than `compose.MOST_NESTED`.
+1. An expensive value (above `classify.CHEAP`) is never evaluated more than once per element: not inside a reduction
+   that reads it again and again, and not in two readers.
+2. A value with several readers is computed in each of them only if that moves no more bytes than storing it; a kernel
+   launch counts as `LAUNCH_BYTES`.
+3. A kernel holds at most `MOST_LOADS` operands per element (registers), `MOST_LOCAL_BYTES` of an intermediate result
+   at once (local memory), `MOST_CALLS` function calls per element and indices of `MOST_DIVISIONS` divisions.
+4. Expressions are trees: a value of more than `MOST_LOADS` operands is copied to no second reader, and loads nest, one
+   in the index of the next, no deeper than `compose.MOST_NESTED`.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ from .classify import (
 )
 from .fusion_price import NO_PRICE, PRICIER, UNPACKED, Prices, Verdict, evaluations, judge, position, repeats_in_windows
 
-# Bytes of traffic one kernel launch is worth when the cost model weighs recomputing against materialising.
+# Bytes of memory traffic that cost as much as a kernel launch, when recomputing is weighed against storing.
 LAUNCH_BYTES = 64 * 1024
-# A kernel takes in no more once its element-wise values call this many functions: the polynomials that replace nested
-# calls write their argument out many times, so that code multiplies where functions are nested.
+# Calls per element in element-wise values, above which a kernel absorbs no more. The polynomials that replace a call
+# copy its argument many times, so the code of nested calls multiplies.
 MOST_CALLS = 4
-# Twice the vector registers of AVX2 or NEON: a few spills cost less than a pass over memory.
+# Operands; twice the vector registers of AVX2 or NEON: a few spills cost less than a pass over memory.
 MOST_LOADS = 32
-# What one output element needs of an intermediate result at once; half of a small second-level cache.
+# Bytes of an intermediate result that one output element needs at once; half of a small second-level cache.
 MOST_LOCAL_BYTES = 128 * 1024
 
-# A layer with a single row uses its weight once, but on one core: up to this size that costs less than a launch more.
+# Bytes of a weight. A layer with a single row reads its weight once, but on one core: up to this size that costs less
+# than another launch.
 SINGLE_ROW_BYTES = 2 * 1024 * 1024
 
 MEASURED, SCHEDULES = "profile", "schedules"
@@ -61,21 +62,21 @@ _TAKES_EPILOGUE = (Action.TRY_FUSE, Action.ELIMINATE_SECOND)
 
 
 class Profiles(Protocol):
-    """What was measured; `tune.profile_store.ProfileStore` is one."""
+    """Measured times of kernels; `tune.profile_store.ProfileStore` is one implementation."""
 
     def compare(self, fused: tuple[tirx.PrimFunc, ...], parts: tuple[tirx.PrimFunc, ...]) -> tuple[float, float] | None:
-        """Seconds of the fused kernels and of the parts, None if some of them were never measured."""
+        """Return the seconds of the fused kernels and of the parts, None if some of them were never measured."""
 
     def latency(self, func: tirx.PrimFunc) -> float | None:
-        """Seconds of one launch of an unscheduled PrimFunc, None if it was never measured."""
+        """Return the seconds of one launch of an unscheduled PrimFunc, None if it was never measured."""
 
     def beside(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
-        """The same, comparable with other forms of the kernel `base`."""
+        """Return the seconds as `latency`, comparable with other forms of the kernel `base`."""
 
 
 @dataclass(frozen=True)
 class FusionDecision:
-    """Whether to fuse, why, and who says so: the table, a profile or the cost model."""
+    """Whether to fuse, the reason, and the source of the decision: a table, a profile, or the cost model."""
 
     fuse: bool
     reason: str
@@ -84,17 +85,17 @@ class FusionDecision:
 
     @property
     def noted(self) -> dict:
-        """Who decided, for the log, and what it would have cost either way if that is known."""
+        """Entry for the log: the source of the decision, and the cost of both ways if known."""
         return {"decided_by": self.decided_by, **self.verdict.noted}
 
     @property
     def is_news(self) -> bool:
-        """Whether it is no refusal, or one that something else than the tables and the cost model decided."""
+        """Whether the log should show the decision: a fusion, or a refusal by a price, a profile or the schedules."""
         return self.fuse or self.verdict.refuses or self.decided_by.startswith((MEASURED, SCHEDULES))
 
 
 class FusionCheck:
-    """Answers for one graph; mapping types are worked out once per kernel."""
+    """Fusion decisions for one graph; mapping types are computed once per kernel."""
 
     def __init__(
         self,
@@ -109,16 +110,16 @@ class FusionCheck:
         self._asked: dict[tuple, FusionDecision] = {}
 
     def type_of(self, node: Node) -> MappingType:
-        """Mapping type of a node, its constants counted as part of the operator."""
-        key = node.kernel, node.constants  # nodes of one PrimFunc share a kernel, not what it is bound to
+        """Return the mapping type of a node; its constants belong to the operator."""
+        key = node.kernel, node.constants  # nodes of one PrimFunc share a kernel, but not its arguments
         if key not in self._types:
             self._types[key] = mapping_type(*key)
         return self._types[key]
 
     def append(self, producer: Node, node: Node) -> FusionDecision:
-        """Decide whether pointwise `node` becomes the last stage of the reduction `producer`, which only it reads.
+        """Decide whether pointwise `node` becomes the epilogue of the reduction `producer`, whose only reader it is.
 
-        A view left in `node` becomes the order in which the producer writes.
+        If `node` is a view, the fused kernel writes in the view's order.
         """
         reason = self._cannot_end_with(producer, node)
         if reason:
@@ -130,8 +131,8 @@ class FusionCheck:
         if action not in _TAKES_EPILOGUE:
             return FusionDecision(False, f"'{action.value}' (SmartMem Table 5)", "SmartMem Table 5")
         trial = FusionTrial(self.graph, [node], producer, inline_output=False)
-        # Read through several maps, its sums become several: few rules of schedules know what to do with them. Through
-        # one with divisions its rows and columns may no longer be told apart.
+        # A reduction that is read through several maps becomes several sums, which few schedule rules accept. Through
+        # a map with divisions, the rules may no longer recognise its rows and columns.
         maps = node.kernel.last.maps(node.kernel.inputs[position(node, producer.var)])
         several, divides = len(maps) > 1, any(map(division_count, maps[0]))
         if divides and not several and self._is_lost(producer.kernel, trial):
@@ -165,7 +166,7 @@ class FusionCheck:
         Parameters
         ----------
         once : bool
-            Only if no element is evaluated more than once.
+            Whether to fuse only if no element is evaluated more than once.
         """
         # A node that has changed has another kernel.
         key = node, node.kernel, once, tuple((reader, reader.kernel) for reader in readers)
@@ -207,7 +208,7 @@ class FusionCheck:
         reading = reader.kernel.readers(buffer)
         if any(nests_too_deep(last, stage) for stage in reading):
             return FusionDecision(False, f"{name} would read at places that are read, and those again, too often")
-        # LLVM refuses vectors of what TVM makes of truth values that stay inside of a kernel.
+        # LLVM refuses the vectors that TVM emits for booleans inside a kernel.
         if str(node.kernel.outputs[0].dtype) == "bool" and not may_inline(last, reading, buffer):
             return FusionDecision(False, f"{name} reads its truth values too often")
         first, second = self.type_of(node), self.type_of(reader)
@@ -228,9 +229,9 @@ class FusionCheck:
         priced: bool,
         more: float = 0.0,
     ) -> FusionDecision:
-        """The last word on a pair that nothing speaks against: its price if that is asked, then `_allowed`.
+        """Decide on a pair without objections: by its price if `priced`, then by `_allowed`.
 
-        `more` are cycles of the fused kernel that its price does not know of.
+        `more` are cycles of the fused kernel that its price does not include.
         """
         verdict = judge(self.prices, trial.kernels, trial.apart, more) if priced else NO_PRICE
         if verdict.refuses:
@@ -238,7 +239,7 @@ class FusionCheck:
         return replace(self._allowed(first, seconds, trial, why), verdict=verdict)
 
     def _allowed(self, first: MappingType, seconds: list[MappingType], trial: FusionTrial, why: str) -> FusionDecision:
-        """Constraints, then the colour of the pair's cell."""
+        """Check the constraints, then the colour of the pair's cell in Table 3."""
         reason = trial.exceeds()
         if reason:
             return FusionDecision(False, reason)
@@ -256,14 +257,14 @@ class FusionCheck:
 
 
 def _never(first: MappingType, second: MappingType) -> FusionDecision:
-    """A red cell."""
+    """Return the refusal of a red cell of Table 3."""
     return FusionDecision(
         False, f"{first.value} then {second.value} never pays (DNNFusion Table 3)", "DNNFusion Table 3"
     )
 
 
 class FusionTrial:
-    """`producer` absorbed by each of `readers`, as if; the kernels are worked out only when somebody looks."""
+    """A trial fusion of `producer` into each of `readers`; the fused kernels are computed on first use."""
 
     def __init__(self, graph: Graph, readers: list[Node], producer: Node, inline_output: bool):
         self._readers = readers
@@ -282,13 +283,13 @@ class FusionTrial:
 
     @property
     def parts(self) -> tuple[tirx.PrimFunc, ...]:
-        """What is launched if nothing is fused."""
+        """The unfused kernels as loop programs."""
         return tuple(map(emit, self.apart))
 
     def exceeds(self) -> str:
-        """Which limit on registers or local memory a fused kernel would break; empty if none."""
+        """Return the limit on registers or local memory that a fused kernel would exceed; empty if none."""
         parts = self.apart
-        # Sums first, without merging anything: most pairs are far from both limits.
+        # Sums over the parts come first, which need no merged kernel: most pairs are far from both limits.
         if sum(map(loads_per_element, parts)) > MOST_LOADS and self._grows(loads_per_element, parts, MOST_LOADS):
             return f"it would take more than {MOST_LOADS} operands per element"
         if any(map(local_bytes, parts)) and self._grows(local_bytes, parts, MOST_LOCAL_BYTES):
@@ -301,7 +302,7 @@ class FusionTrial:
 
 
 def loads_per_element(kernel: Kernel) -> int:
-    """Operands of the fullest pointwise stage: different elements loaded for one output element."""
+    """Return the most distinct elements that a stage without reduction loads for one output element."""
     return max((len(_distinct(stage)) for stage in kernel.stages if not stage.reduction), default=0)
 
 
@@ -311,9 +312,9 @@ def _distinct(stage) -> list:
 
 
 def local_bytes(kernel: Kernel) -> int:
-    """Bytes of intermediate results that one output element of a kernel needs at once.
+    """Return the bytes of intermediate results that one output element of a kernel needs at once.
 
-    Of an intermediate result a stage needs one element, or, along the axes it aggregates, all of them.
+    A stage needs one element of an intermediate result or, along the axes that it aggregates, all elements.
     """
     total = 0
     for buffer in kernel.intermediates:
@@ -327,12 +328,12 @@ def local_bytes(kernel: Kernel) -> int:
 
 
 def item_bytes(buffer) -> int:
-    """Size of one element."""
+    """Return the size of one element in bytes."""
     return (buffer.dtype.bits + 7) // 8
 
 
 def _weights(node: Node) -> int:
-    """Elements of the constants that a kernel multiplies by and adds up."""
+    """Return the number of elements of the constants that the reductions of a kernel read."""
     reductions = [stage for stage in node.kernel.stages if stage.reduction]
     return sum(
         math.prod(shape_of(buffer))
@@ -353,15 +354,15 @@ def _moves_fewer_bytes(node: Node, readers: int) -> bool:
 
 
 def tensor_bytes(buffer) -> int:
-    """Size of a whole tensor."""
+    """Return the size of a whole tensor in bytes."""
     return math.prod(shape_of(buffer)) * item_bytes(buffer)
 
 
 def work(node: Node) -> int:
-    """Points of all iteration spaces of a kernel."""
+    """Return the points of all iteration spaces of a kernel that reduces; 0 for any other."""
     return sum(math.prod(stage.extents.values()) for stage in node.kernel.stages) if reduces(node.kernel) else 0
 
 
 def result_bytes(node: Node) -> int:
-    """Size of a node's (intermediate) result, DNNFusion's IRS size."""
+    """Return the size in bytes of a node's (intermediate) result, DNNFusion's IRS size."""
     return tensor_bytes(node.kernel.outputs[0])

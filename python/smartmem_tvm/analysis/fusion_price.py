@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a fusion pay: what the schedule rules would make of the fused kernel, against what they make of its parts.
+"""Price a fusion: predicted cycles of the fused kernel against those of its parts, as the schedule rules plan them.
 
-Whether two kernels may become one is said by the papers' tables (`analysis.fusion`); they do not know what a schedule
-can do with the result. A target that can tell brings `Prices` (`schedule.price`), and of two legal ways the one that is
-predicted to take fewer cycles is taken.
+The papers' tables decide whether two kernels may become one (`analysis.fusion`), but they do not model schedules. A
+target with a cost model provides `Prices` (`schedule.price`); of two legal ways, the cheaper prediction wins.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from ..ir.index_map import variables
 from ..ir.kernel import Kernel, shape_of
 from .work import pads
 
-# A prediction is within this factor of what is measured for most kernels: a smaller difference says nothing, and the
-# fused kernel needs no memory for what passes between the parts.
+# For most kernels, predictions are within this factor of measured times. A smaller difference is not significant, and
+# the fused kernel saves the memory of the intermediate results.
 MARGIN = 1.25
-# Cycles for a weight that several sums read: it stays in the order that it comes in, and each of them waits for it. Of
-# one sum it is stored as that reads it. Gated, on a Xeon with AVX-512: 4.9 for 128 x 512 by 512 x 2 x 1408, and more
-# for larger ones.
+# Cycles for each element of a weight that several sums read. Such a weight keeps its layout, and each sum waits for
+# it; the weight of a single sum is packed as the sum reads it. Measured with a gated linear unit, on a Xeon with
+# AVX-512: 4.9 for 128 x 512 by 512 x 2 x 1408, and more for larger ones.
 UNPACKED = 5.0
 PRICE = "price"
 PRICIER = "its schedule would take longer than those of the parts"
 
 
 class Prices(Protocol):
-    """What kernels would cost; `schedule.price.Prices` is one."""
+    """Predicted costs of kernels; `schedule.price.Prices` is one implementation."""
 
     def compare(self, fused: Iterable[Kernel], parts: Iterable[Kernel]) -> tuple[float, float] | None:
-        """Cycles of fused kernels, and of what they are made of, together; None if some of them have no price."""
+        """Return the cycles of all fused kernels and of all parts; None if some of them have no price."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What prices say of a fusion; both are None where nothing is known."""
+    """The prices of a fusion in cycles, fused and as separate kernels; both are None if unknown."""
 
     fused: float | None = None
     apart: float | None = None
@@ -51,7 +50,7 @@ class Verdict:
 
     @property
     def noted(self) -> dict:
-        """For the log of decisions: ``decided_by`` in words, and ``cycles`` of both."""
+        """Entry for the log of decisions: ``decided_by`` in words, and ``cycles`` of both ways."""
         if self.fused is None:
             return {}
         words = f"{PRICE}: {_millions(self.fused)} cycles fused, {_millions(self.apart)} apart"
@@ -62,7 +61,7 @@ NO_PRICE = Verdict()
 
 
 def judge(prices: Prices | None, fused: Iterable[Kernel], parts: Iterable[Kernel], more: float = 0.0) -> Verdict:
-    """Compare the price of fused kernels, and `more` cycles, with that of their parts."""
+    """Compare the price of fused kernels, plus `more` cycles, with that of their parts."""
     found = prices.compare(fused, parts) if prices is not None else None
     return NO_PRICE if found is None else Verdict(found[0] + more, found[1])
 
@@ -72,9 +71,9 @@ def _millions(cycles: float) -> str:
 
 
 def repeats_in_windows(node: Node, reader: Node) -> bool:
-    """Whether elements of a node are computed again for each window of a reader that they are in.
+    """Whether a reader computes elements of a node again for each window that contains them.
 
-    Not where they are an operand of a product, which another operand's iterators read again: it is packed, once.
+    The operand of a GEMM does not count, although the iterators of the other operand read it again: it is packed once.
     """
     buffer = reader.kernel.inputs[position(reader, node.var)]
     for stage in reader.kernel.readers(buffer):
@@ -85,12 +84,12 @@ def repeats_in_windows(node: Node, reader: Node) -> bool:
 
 
 def evaluations(reader: Node, var, padding_stored: bool = True) -> int:
-    """How often the reader evaluates a load of `var`: once per distinct map and point of every stage.
+    """Return how often the reader evaluates a load of `var`: once per distinct map and point of every stage.
 
     Parameters
     ----------
     padding_stored : bool
-        If not, what is only padded is evaluated as often as the padding is read.
+        Whether padded tensors are stored; if not, they are evaluated at each of their reads.
     """
     kernel = reader.kernel
 
@@ -109,5 +108,5 @@ def evaluations(reader: Node, var, padding_stored: bool = True) -> int:
 
 
 def position(node: Node, var) -> int:
-    """Which operand of a node a tensor is."""
+    """Return the position of a tensor among the operands of a node."""
     return next(i for i, arg in enumerate(node.args) if arg.same_as(var))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of many index expressions at many points: what they have in common is worked out once."""
+"""Evaluate many index expressions at many points, each common subexpression once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MIXED = 2654435761  # Knuth's multiplicative hash
 
 
 class NoIndex(Exception):
-    """An expression is no integer arithmetic over the variables that are known."""
+    """An expression is no integer arithmetic over the known variables."""
 
 
 class Indices:
-    """Expressions over some variables, each different part of them once, by number.
+    """A numbered table of the distinct subexpressions of expressions over some variables.
 
-    An unrolled loop has as many index expressions as accesses, which differ in a constant or two. Where an index is
-    read from memory (a gather) any element is as likely as another.
+    An unrolled loop has as many index expressions as accesses, which differ in a constant or two. An index that is
+    read from memory (a gather) is modelled as pseudo-random, all elements being equally likely.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ class Indices:
         self.vars = list(vars_)
         self.parts: list[tuple] = [(None, var) for var in self.vars]
         self._numbers: dict[tuple, int] = {}
-        # By address: comparing two variables takes longer, and so does a walk over what was walked over.
+        # By address: this saves the comparison of variables, and a second walk over the same expression.
         self._seen = {hash(var): (number, var) for number, var in enumerate(self.vars)}
 
     def number(self, expr) -> int:
-        """The number of an expression.
+        """Return the number of an expression.
 
         Raises
         ------
@@ -49,22 +49,22 @@ class Indices:
             return self.constant(expr)
         known = self._seen.get(hash(expr))
         if known is None:
-            known = self._seen[hash(expr)] = self._read(expr), expr  # kept, so that nobody else gets its address
+            known = self._seen[hash(expr)] = self._read(expr), expr  # kept, so that its address is not reused
         return known[0]
 
     def constant(self, value: int) -> int:
-        """The number of an integer."""
+        """Return the number of an integer constant."""
         return self._part(None, int(value))
 
     def part(self, operation: Callable, *operands: int) -> int:
-        """The number of what an operation makes of expressions."""
+        """Return the number of an operation applied to numbered expressions; constants are folded."""
         values = [self.parts[each] for each in operands]
         if all(what is None and isinstance(value, int) for what, value, *_ in values):
             return self._part(None, int(operation(*(value for _, value in values))))
         return self._part(operation, *operands)
 
     def row_major(self, indices: Sequence[int], shape: Sequence[int]) -> int:
-        """The number of a position in a tensor of `shape`, from the numbers of its indices."""
+        """Return the number of the row-major position in a tensor of `shape`, given the numbers of its indices."""
         flat, *rest = indices or [self.constant(0)]
         for at, extent in zip(rest, shape[1:], strict=True):
             flat = self.part(np.add, self.part(np.multiply, flat, self.constant(extent)), at)
@@ -77,7 +77,7 @@ class Indices:
         return number
 
     def _read(self, expr) -> int:
-        kind = type(expr)  # no `isinstance`: asking what TVM's classes are not takes as long
+        kind = type(expr)  # no `isinstance`: for TVM's classes its answer "no" is slow
         if kind in EVALUATE:
             return self.part(EVALUATE[kind], self.number(expr.a), self.number(expr.b))
         if kind is tirx.IntImm:
@@ -99,7 +99,7 @@ class Indices:
 
 
 class Values:
-    """What expressions come to, by number; each part of them is worked out when it is asked for, and once.
+    """The values of numbered expressions; each subexpression is evaluated on first use, and once.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a scheduled kernel takes on a device, from what it asks of each part of it."""
+"""Estimate the time of a scheduled kernel on a device, from the load on each part of the device."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .access_pattern import Unmodelled
 from .facts import flops
 from .memory_access import Accesses, Effort, kernel_accesses
 
-# Enough to compare two forms of a kernel: on Swin-T's, lines are within 3% of those of the full effort in the mean,
-# and misses of the second level within 6%, in less than half of the time.
+# Enough to compare two forms of a kernel. For the kernels of Swin-T, the mean error against the full effort is 3% in
+# lines and 6% in misses of the second level, in less than half of the time.
 EFFORT = Effort(points=1 << 16, lines=1 << 15, windows=2)
 _TEXEL_BYTES = 4 * TEXEL
-_ISSUED = 2  # instructions of a thread for an access: itself, and its address
-_SERIAL = 0.15  # of what does not take longest, as far as it adds to that: nothing overlaps without gaps
+_ISSUED = 2  # instructions of a thread per access: the access and its address
+_SERIAL = 0.15  # share of the shorter parts that adds to the longest: the parts do not overlap perfectly
 
 
 def kernel_seconds(kernel: tirx.PrimFunc, scheduled: tirx.PrimFunc, row: Row) -> float | None:
-    """Estimated seconds of one launch, None for what cannot be modelled.
+    """Estimate the seconds of one launch; None if the kernel cannot be modelled.
 
     A roofline with a roof for each part of the device (Williams et al., 2009; SmartMem 4.6 draws two of them for
     Adreno 740, 55 GB/s from memory and 511 GB/s from textures, below 2.0 TMACs/s)::
@@ -29,8 +29,8 @@ def kernel_seconds(kernel: tirx.PrimFunc, scheduled: tirx.PrimFunc, row: Row) ->
         arithmetic   (multiply-adds + 2 * accesses of threads) / peak
         memory       lines that miss the second level * bytes of a line / bandwidth,
                      loads of buffers at `buffer_share` of it
-        second level lines that miss or pass by the first * bytes of a line / l2_bandwidth
-        buffers      lines of buffers that the first level is asked for * bytes of a line / buffer_bandwidth
+        second level lines that miss or bypass the first * bytes of a line / l2_bandwidth
+        buffers      lines of buffers requested of the first level * bytes of a line / buffer_bandwidth
         texels       texels of threads * 16 bytes / texture_bandwidth
         seconds = longest + 0.15 * (sum of the others)
 
@@ -39,7 +39,7 @@ def kernel_seconds(kernel: tirx.PrimFunc, scheduled: tirx.PrimFunc, row: Row) ->
     Parameters
     ----------
     kernel, scheduled : tvm.tirx.PrimFunc
-        The loop program, for its arithmetic, and what was made of it, for its accesses.
+        The loop program, for its arithmetic, and its schedule, for its accesses.
     row : Row
         The device.
     """

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The algebraic laws a kernel obeys, read off its loop program (DNNFusion 4.1: the extended computational graph).
+"""The algebraic laws of a kernel, determined from its loop program (DNNFusion 4.1: extended computational graph).
 
-`tables.properties` has the laws of named operators. Which of its rows a kernel is an instance of depends on the form
-of its value alone: ``x + y`` over two loads is an addition, whatever the operator was called, and a sum of products is
-a matmul. A kernel of any other form obeys no law that is known here.
+`tables.properties` has the laws of named operators. The form of a kernel's value alone selects the row: ``x + y`` over
+two loads is an addition under any name, and a sum of products is a matmul. A kernel of any other form has no laws here.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from ..ir.kernel import REDUCE, Kernel, Stage
 from ..ir.movement import movement
 from ..tables.properties import Property, properties
 
-# Forms of the value: x, y, z are loads (equal letters are equal loads), t is the result of the stage before, a the
-# accumulator, c a constant. A stage's form is that of its value; stages are separated by a semicolon.
+# Forms of the value: x, y, z are loads (equal letters are equal loads), t is the result of the previous stage, a the
+# accumulator, c a constant. A semicolon separates stages.
 # fmt: off
 _FORMS = {
     "x + y": "add",                    "x + c": "add",
@@ -38,7 +37,7 @@ _FORMS = {
     "x >> y": "right_shift",           "x >> c": "right_shift",
     "x & y": "bitwise_and",            "x & c": "bitwise_and",
     "x | y": "bitwise_or",             "x | c": "bitwise_or",
-    "x ^ y": "bitwise_xor",            "x ^ c": "bitwise_xor",  # of truth values: logical_xor, with the same laws
+    "x ^ y": "bitwise_xor",            "x ^ c": "bitwise_xor",  # of booleans: logical_xor, with the same laws
     "x and y": "logical_and",          "x or y": "logical_or",
     "x == y": "equal",                 "x == c": "equal",
     "x != y": "not_equal",             "x != c": "not_equal",
@@ -53,21 +52,21 @@ _INFIX = {
 }
 # fmt: on
 _PREFIX = {tirx.Max: "max", tirx.Min: "min"}
-_SPECIAL = (0, 1, -1)  # constants that may decide what an operator is
+_SPECIAL = (0, 1, -1)  # constants that may determine the operator
 _ANY_SPECIAL = re.compile(r"-1|\b[01]\b")
 
 
 def laws(kernel: Kernel) -> frozenset[Property]:
-    """The properties of the operator of `tables.properties` that a kernel is an instance of; empty if of none."""
+    """Return the properties of a kernel's operator in `tables.properties`; empty if it is none of them."""
     name = operator(kernel)
     return properties(name) if name is not None else frozenset()
 
 
 def operator(kernel: Kernel) -> str | None:
-    """Name of the Relax operator, among those with laws, whose value a kernel computes; None if of none.
+    """Return the name of the Relax operator with laws that a kernel computes; None if it is none of them.
 
-    Data movements inside, such as the padding of a convolution, do not count: padding must be what the reduction
-    starts from.
+    Data movements inside the kernel do not count, such as the padding of a convolution, if they fill in the value that
+    the reduction starts from.
     """
     if movement(kernel) is not None:
         return None
@@ -89,7 +88,7 @@ def operator(kernel: Kernel) -> str | None:
 
 
 def _is_neutral(stage: Stage, readers: list[Stage]) -> bool:
-    """Whether every constant that a data movement fills in is the one its readers' accumulators start from."""
+    """Whether every constant that a data movement fills in is the initial value of its readers' accumulators."""
     fills = {float(fill.value) for fill in _fills(stage.body.value)}
     starts = [reader.init for reader in readers]
     return not fills or all(isinstance(s, tirx.BufferStore) and fills == {_number(s.value)} for s in starts)
@@ -108,7 +107,7 @@ def _number(value) -> float | None:
 
 
 def _slides(stage: Stage) -> bool:
-    """Whether a reduction and a spatial iterator meet in one index: a window over the operand."""
+    """Whether one index contains a reduction iterator and a spatial one: a window over the operand."""
     kinds = {it.var: it.iter_type == REDUCE for it in stage.iters}
     indices = (index for load in stage.loads for index in load.indices)
     return any(len({kinds[var] for var in variables(index) if var in kinds}) == 2 for index in indices)
@@ -129,7 +128,7 @@ class _Form:
         self._outputs, self._before, self._loads = stage.outputs, before, []
 
     def text(self, expr, nested: bool = False) -> str:
-        """The form of an expression; unknown constructs are written as ``?``."""
+        """Return the form of an expression; unknown constructs become ``?``."""
         kind = type(expr)
         if kind in _INFIX:
             inner = f"{self.text(expr.a, True)} {_INFIX[kind]} {self.text(expr.b, True)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The orders that tensors may be stored in, and kernels with their tensors in some of these orders."""
+"""The orders in which tensors may be stored, and the kernels for each combination of orders."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from ..planner.layout_problem import Order
 from ..planner.storage_order import innermost, with_innermost
 from .demands import demands, first_step, why_fixed
 
-MOST_ORDERS = 4  # of a tensor
-MOST_FORMS = 48  # of a kernel: where its tensors have more orders together, at most two of them change
+MOST_ORDERS = 4  # orders of a tensor
+MOST_FORMS = 48  # forms of a kernel: with more combinations of orders, at most two tensors change their order
 
 
 def orders_of(graph: Graph) -> dict:
-    """The orders that each tensor of a graph may be stored in, the one of now first.
+    """Return the orders in which each tensor of a graph may be stored, the present order first.
 
-    Others have a dimension innermost along which somebody walks through memory: a reduction, or the loop over the
-    innermost dimension, in one of its orders, of another tensor of a kernel that writes or reads this one. Inputs and
-    results of the function, tensors in textures and those of something without loop structure stay as they are.
+    In every other order, the innermost dimension is one along which a kernel walks: the dimension of a reduction, or a
+    dimension that a kernel walks together with the innermost dimension of another of its tensors, in one of that
+    tensor's orders. Inputs and results of the function, tensors in textures, and tensors of nodes without loop
+    structure keep their order.
 
     Returns
     -------
@@ -60,7 +61,7 @@ def _fixed(graph: Graph, var) -> bool:
 
 
 def _orders(var, inner: dict[int, None]) -> tuple[Order, ...]:
-    """The order of now, and one for each dimension that is innermost then."""
+    """Return the present order, and one order for each other innermost dimension."""
     shape = shape_of(var)
     others = [dim for dim in inner if shape[dim] > 1 and dim != innermost(shape)]
     return (tuple(range(len(shape))), *(with_innermost(len(shape), dim) for dim in others[: MOST_ORDERS - 1]))
@@ -68,14 +69,14 @@ def _orders(var, inner: dict[int, None]) -> tuple[Order, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Walks:
-    """How a kernel walks through its tensors.
+    """The dimensions along which a kernel walks through its tensors.
 
     Attributes
     ----------
     accesses : list
-        For each stage the variables that it reads or writes, each with the iterators that walk along each dimension.
+        For each stage, the variables that it reads or writes, each with the iterators that walk along each dimension.
     reduced : list
-        Variables and the dimensions along which they are reduced.
+        Variables, each with the dimensions along which it is reduced.
     """
 
     accesses: list[list[tuple[object, list[set]]]]
@@ -99,7 +100,7 @@ class _Walks:
         return [var for var, _ in self.reduced]
 
     def beside(self, inner: dict) -> Iterator[tuple[object, int]]:
-        """Variables and dimensions through which the kernel steps as it steps along the inner ones of another."""
+        """Yield variables and dimensions that the kernel walks together with an innermost dimension of another one."""
         for stage in self.accesses:
             for var, along in stage:
                 fast = {it for other, of in stage if other is not var for dim in inner[other] for it in of[dim]}
@@ -114,7 +115,7 @@ def _accesses(stage: Stage, bound: dict) -> list[tuple[object, list[set]]]:
 
 
 def _steps(indices: list, stage: Stage, simplifier: Simplifier) -> list[set]:
-    """The iterators whose first step is one step of each index."""
+    """Return, for each index, the iterators whose first step increases it by 1."""
     moving = [[var for var in variables(at) if stage.extents.get(var, 1) > 1] for at in indices]
     return [{v for v in vars_ if first_step(at, v, simplifier) == 1} for at, vars_ in zip(indices, moving, strict=True)]
 
@@ -140,12 +141,12 @@ class LayoutForms:
 
     @cached_property
     def now(self) -> tuple[Order, ...]:
-        """The combination of now."""
+        """The present combination of orders."""
         return tuple(self.orders[var][0] for var in self.tensors)
 
     @cached_property
     def combinations(self) -> list[tuple[Order, ...]]:
-        """All combinations, the one of now first; with many of them, those with two changes at most."""
+        """All combinations, the present one first; above `MOST_FORMS`, those with at most two changed orders."""
         choices = [self.orders[var] for var in self.tensors]
         if prod(map(len, choices)) <= MOST_FORMS:
             return list(product(*choices))
@@ -158,7 +159,7 @@ class LayoutForms:
         return found
 
     def kernel(self, combination: tuple[Order, ...]) -> Kernel:
-        """The kernel with its tensors in the orders of a combination."""
+        """Return the kernel with its tensors in the orders of a combination."""
         kernel = self.node.kernel
         wanted = dict(zip(self.tensors, combination, strict=True))
         for place, arg in enumerate([*self.node.args, self.node.var]):
@@ -169,6 +170,6 @@ class LayoutForms:
         return kernel
 
     def func(self, combination: tuple[Order, ...]) -> tirx.PrimFunc:
-        """The same as a PrimFunc that says which of its parameters are constants."""
+        """Return the kernel as a PrimFunc with an attribute that lists its constant parameters."""
         places = [place for place, arg in enumerate(self.node.args) if isinstance(arg, ir.Constant)]
         return emit(self.kernel(combination), {CONSTANTS: places} if places else None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory accesses and cache misses of scheduled kernels, from their access patterns (SmartMem Figures 7 and 9).
 
-What threads ask for is counted exactly, over all threads and iterations or a sample of them, and the misses by sending
-the accesses of all groups that run at once, or a sample in time, through the caches of the device. No formula knows an
-operator. Each kernel starts with empty caches.
+The requests of threads are counted, over all threads and iterations or a sample of them. The misses are simulated: the
+accesses of all thread blocks that run at once, or a sample in time, go through a model of the device's caches. No
+formula is specific to an operator. Each kernel starts with empty caches.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _PHONE_CORES = 6
 
 @dataclass(frozen=True)
 class Accesses:
-    """What goes to memory, in one kernel or several.
+    """Memory accesses of one kernel or several.
 
     Attributes
     ----------
     loads, stores : float
         Instructions of single threads, each of up to 16 bytes or one texel.
     texel_loads, texel_stores : float
-        Those of them that go to images.
+        Loads and stores that go to images.
     load_lines, store_lines : float
-        Lines (or sectors) that the caches are asked for: the distinct ones of each instruction of a sub-group.
+        Lines (or sectors) requested of the caches: the distinct lines of each instruction of a sub-group.
     buffer_lines, buffer_misses : float
-        Those of `load_lines`, and of `l2_misses`, that are loads of buffers.
+        The part of `load_lines`, and of `l2_misses`, that are loads of buffers.
     l1_misses : float
-        Of these, what goes on to the second level: stores, and all of a buffer where it has no first level.
+        Lines that go on to the second level: misses, stores, and all of a buffer if buffers have no first level.
     l2_misses : float
-        Of these, what goes on to memory.
+        Lines that go on to memory.
     """
 
     loads: float = 0.0
@@ -55,7 +55,7 @@ class Accesses:
 
     @property
     def lines(self) -> float:
-        """Lines that the caches are asked for."""
+        """Lines requested of the caches."""
         return self.load_lines + self.store_lines
 
     def __add__(self, other: Accesses) -> Accesses:
@@ -71,17 +71,17 @@ class Accesses:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much of a kernel is enumerated: all of it where that is less.
+    """Limits on the part of a kernel that is enumerated; a smaller kernel is enumerated whole.
 
     Attributes
     ----------
     points : int
-        Accesses of single threads that are worked out to count lines, and as many again for the misses.
+        Accesses of single threads evaluated to count lines, and as many again for the misses.
     lines : int
         Lines sent through the caches.
     windows : int
-        Stretches of time that these are taken from, at most; the first half of each only warms the caches. What is read
-        again after more than a stretch counts as a miss, though a cache that is large beside it may have kept it.
+        Most windows of time that these lines are taken from; the first half of each only warms the caches. A line that
+        is read again after more than a window counts as a miss, although a large cache may have kept it.
     """
 
     points: int = 1 << 21
@@ -90,9 +90,9 @@ class Effort:
 
 
 def usual_effort(row: Row) -> Effort:
-    """As many lines for each core as one of a phone's six gets.
+    """Return the default effort: for each core, as many lines as for one of a phone's six cores.
 
-    The more groups run at once, the less can be left out: where all of them do, no stretch of time is like another.
+    The more thread blocks run at once, the less can be left out: if all of them do, no window of time is like another.
     """
     return Effort(lines=Effort.lines * max(1, row.cores // _PHONE_CORES))
 
@@ -103,16 +103,16 @@ def kernel_accesses(func: tirx.PrimFunc, row: Row, effort: Effort | None = None)
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        With its schedule; tensors are buffers or textures.
+        Scheduled kernel; its tensors are buffers or textures.
     row : Row
         The device: sub-group, caches, number of cores.
     effort : Effort, optional
-        How much is enumerated, by default `usual_effort`.
+        Limits of the enumeration, by default `usual_effort`.
 
     Raises
     ------
     Unmodelled
-        If the pattern depends on data (a loop until something is found, say).
+        If the pattern depends on data, as in a search loop.
     """
     effort, tensors, total = effort or usual_effort(row), {}, Accesses()
     for launch in launches(func):
@@ -122,7 +122,7 @@ def kernel_accesses(func: tirx.PrimFunc, row: Row, effort: Effort | None = None)
 
 @dataclass(frozen=True)
 class _Window:
-    """Rounds of groups, one on each core, between two points of their time."""
+    """Rounds of thread blocks, one on each core, between two points of their time."""
 
     first: int
     rounds: int
@@ -133,7 +133,7 @@ class _Window:
 
 @dataclass(frozen=True, eq=False)
 class _Weighted(Sample):
-    """A sample, and for how many each of its groups and instances stands."""
+    """A sample, and how many each of its thread blocks and instances stands for."""
 
     many: np.ndarray
     often: np.ndarray
@@ -141,7 +141,7 @@ class _Weighted(Sample):
 
 @dataclass(frozen=True, eq=False)
 class _Events:
-    """Lines asked for, in the order of time: one element each."""
+    """Requested lines in time order, one array element each."""
 
     line: np.ndarray
     when: np.ndarray
@@ -151,7 +151,7 @@ class _Events:
 
 
 class _Model:
-    """One launch: `Grid` says where its accesses go, here they are counted and sent through the caches."""
+    """One launch: `Grid` gives the places of its accesses, and this class counts and simulates them."""
 
     def __init__(self, grid: Grid, row: Row, effort: Effort):
         self.grid, self.row, self.effort = grid, row, effort
@@ -160,7 +160,7 @@ class _Model:
         self.numbers = {site: number for number, site in enumerate(grid.sites)}
 
     def accesses(self) -> Accesses:
-        # Each site has a sample of its own, so that errors cancel out; as large ones are looked at together.
+        # Each site has its own sample, so that errors cancel out; equally large samples are evaluated together.
         samples = {site: self.sample(site) for site in self.grid.sites}
         alike = together(
             self.grid.sites, lambda site: (site.access.store, *map(len, (samples[site].many, samples[site].often)))
@@ -171,14 +171,14 @@ class _Model:
         return counted + self.misses(counted.lines)
 
     def sample(self, site: Site) -> _Weighted:
-        """Some groups and iterations of a site, and for how many each of them stands."""
+        """Return some thread blocks and iterations of a site, and how many each of them stands for."""
         points = max(1, self.effort.points // len(self.grid.sites) // self.grid.threads)
         instances, often = self.some(site.instances, max(3, points // min(self.grid.groups, 64)))
         groups, many = self.some(self.grid.groups, max(3, points // len(instances)))
         return _Weighted(groups, instances, many, often)
 
     def count(self, sites: list[Site], samples: list[_Weighted]) -> Accesses:
-        """Instructions and lines of sites that are alike: of all threads in a sample of groups and iterations."""
+        """Count instructions and lines of similar sites, for all threads of sampled thread blocks and iterations."""
         access = sites[0].access
         many, often = (np.stack([getattr(each, weights) for each in samples]) for weights in ("many", "often"))
         lines, requests = self.grid.lines(sites, samples)
@@ -192,9 +192,9 @@ class _Model:
         return Accesses(loads=asked, texel_loads=texels, load_lines=found, buffer_lines=of_buffers)
 
     def some(self, count: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers below `count` in order, all of them or about `most`, and how many each stands for.
+        """Return numbers below `count` in order, all of them or about `most`, and how many each stands for.
 
-        The first and the last one stand for themselves: what a loop does only there is not missed.
+        The first and the last number stand for themselves: a loop often differs in its first and last iteration.
         """
         if count <= most:
             return np.arange(count), np.ones(count)
@@ -202,7 +202,7 @@ class _Model:
         return np.r_[0, inner, count - 1], np.r_[1, np.full(len(inner), (count - 2) / len(inner)), 1]
 
     def misses(self, lines: float) -> Accesses:
-        """Misses of the first and of the second level, of all `lines` that are asked for."""
+        """Estimate the misses of the first and of the second level, for all `lines` requested."""
         first = second = loads = seen = 0
         for window in self.windows(lines):
             events = self.events(window)
@@ -217,22 +217,22 @@ class _Model:
         return Accesses(l1_misses=float(first * share), l2_misses=all_misses, buffer_misses=of_buffers)
 
     def most_misses(self) -> float:
-        """Of tensors that all fit into the second level, each line comes from memory once; otherwise no bound."""
+        """Bound the misses: each line misses once if all tensors fit into the second level; otherwise no bound."""
         sizes = [tensor.size for tensor in {site.tensor for site in self.grid.sites}]
         fits = sum(sizes) <= self.row.l2_bytes
         return sum(ceil(size / self.row.sector_bytes) for size in sizes) if fits else float("inf")
 
     def warm(self, events: _Events, missed: np.ndarray) -> np.ndarray:
-        """The second half of a window, and what comes after all that the caches held before it is gone."""
+        """Return the events that count: the second half of a window, and those after the cache has been replaced."""
         half = events.when[0] + (events.when[-1] - events.when[0]) // 2
         return (events.when > half) | (np.cumsum(missed) > self.row.l2_bytes // self.row.sector_bytes)
 
     def windows(self, lines: float) -> list[_Window]:
-        """All of the launch, or so much of it as the effort allows."""
+        """Return windows that cover the launch, or as much of it as the effort allows."""
         grid, effort = self.grid, self.effort
         rounds, length = ceil(grid.groups / self.cores), grid.launch.length
         points = grid.groups * grid.threads * sum(site.instances for site in grid.sites)
-        cost = max(lines / effort.lines, points / (4 * effort.points))  # of the whole launch
+        cost = max(lines / effort.lines, points / (4 * effort.points))  # of the whole launch, relative to the effort
         if cost <= 1:
             return [_Window(0, rounds, 0, length, True)]
         share = int(rounds / cost)
@@ -244,7 +244,7 @@ class _Model:
         return [_Window((rounds - 1) // 2, 1, begin, begin + part, False)]
 
     def events(self, window: _Window) -> _Events:
-        """The lines that the groups of a window ask for, all groups of a round side by side."""
+        """Return the lines that the thread blocks of a window request; those of a round run side by side."""
         grid = self.grid
         last = min(grid.groups, (window.first + window.rounds) * self.cores)
         groups = np.arange(window.first * self.cores, last)
@@ -255,7 +255,7 @@ class _Model:
         return _Events(*(column[order] for column in columns))
 
     def events_of(self, sites: list[Site], groups: np.ndarray, window: _Window) -> tuple[np.ndarray, ...]:
-        """The same of sites that are alike, in any order, with what they are to be put in order by before them."""
+        """Return the columns of `events` for similar sites, in any order; the first column is the sort key."""
         instances = np.arange(sites[0].first_after(window.begin), sites[0].first_after(window.end))
         lines, _ = self.grid.lines(sites, [Sample(groups, instances)] * len(sites))
         site, group, instance, *_ = at = np.nonzero(lines >= 0)
@@ -272,11 +272,11 @@ class _Model:
         )
 
     def through_caches(self, events: _Events) -> tuple[np.ndarray, np.ndarray]:
-        """Which events miss the first level, or go past it, and which the second too."""
+        """Return the events that miss or bypass the first level, and those that also miss the second."""
         row = self.row
         first = np.ones(len(events.line), bool)
         for texture, size in ((True, row.texture_l1_bytes), (False, row.buffer_l1_bytes)):
-            # What a GPU stores goes past the first level.
+            # Stores of a GPU bypass the first level.
             cached = (events.texture == texture) & (~events.store | (row.kind == "llvm"))
             if size and cached.any():
                 lines, core = events.line[cached], events.core[cached]
@@ -287,5 +287,5 @@ class _Model:
 
 
 def _spread(room: int, count: int) -> list[int]:
-    """Where `count` stretches begin that leave `room`, with as much of it before the first as after the last."""
+    """Return the starts of `count` windows that leave `room`, as much before the first as after the last."""
     return [room * (2 * i + 1) // (2 * count) for i in range(count)]

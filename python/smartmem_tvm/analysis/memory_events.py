@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the threads of a launch go in memory: index expressions, worked out for many threads and iterations at once."""
+"""The places in memory that the threads of a launch access, evaluated for many threads and iterations at once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .index_values import Indices, NoIndex, Values
 
 _WIDEST = 16  # bytes that one instruction of a thread loads
 _ALIGNMENT = 4096
-# Scope of a texture -> the dimension that is the image's height: those before it are layers, those behind it the width.
+# Scope of a texture -> the dimension that is the image's height; dimensions before it are layers, those after it width.
 _HEIGHT = {"global.texture": -3, "global.texture-weight": 0, "global.texture-nhwc": 1}
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """What is accessed: a buffer, its shape, bytes of an element, its first byte in memory, and its size."""
+    """A buffer with its shape, the bytes of an element, and its first byte in memory."""
 
     buffer: tirx.Var
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return prod(self.shape) * self.item
 
 
@@ -48,17 +48,17 @@ class Site:
     ----------
     access : Access
     loops : tuple of Loop
-        Those that are run one iteration after the other.
+        The loops that run one iteration after the other.
     lanes : tuple of Loop
-        Vectorized ones around elements that lie next to each other.
+        The vectorized loops over contiguous elements.
     item : int
         Bytes of an element, or of a texel.
     width : int
-        Elements that lie next to each other.
+        Number of contiguous elements.
     place : int
-        Number of the expression (`Indices`) of its first byte, or of the line of an image.
+        Number (in `Indices`) of the expression of the first byte, or of the line of an image.
     happens : int
-        Number of the condition under which it happens.
+        Number of the condition under which the access happens.
     tensor : Tensor
     """
 
@@ -73,7 +73,7 @@ class Site:
 
     @property
     def instances(self) -> int:
-        """How often one thread does it."""
+        """Number of times that one thread makes the access."""
         return prod(loop.extent for loop in self.loops)
 
     @property
@@ -83,22 +83,22 @@ class Site:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Of its loops."""
+        """Extents of the loops."""
         return tuple(loop.extent for loop in self.loops)
 
     def times(self, instances: np.ndarray) -> np.ndarray:
-        """When each instance happens, in accesses of the thread before it."""
+        """Return the time of each instance, in accesses of the thread before it."""
         steps = [loop.step for loop in self.loops]
         return self.access.time + sum((d * s for d, s in zip(_digits(instances, self.extents), steps)), 0 * instances)
 
     def first_after(self, time: int) -> int:
-        """The first instance that happens at `time` or later: they are in order."""
+        """Return the first instance at `time` or later; instances are in time order."""
         return bisect_left(range(self.instances), time, key=self.times)
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Numbers of groups and of instances of a site, in order."""
+    """Numbers of thread blocks and of instances of a site, ascending."""
 
     groups: np.ndarray
     instances: np.ndarray
@@ -113,7 +113,7 @@ class Grid:
     row : Row
         The device.
     tensors : dict
-        Hash of a buffer -> the tensor, filled in here; the same for all launches of a kernel.
+        Hash of a buffer -> the tensor; the constructor adds to it, and all launches of a kernel share it.
     """
 
     def __init__(self, launch: Launch, row: Row, tensors: dict[int, Tensor]):
@@ -130,7 +130,7 @@ class Grid:
         self.indices = Indices([*launch.tags, *starts])
         self.tags = list(launch.tags.values())
         guards = {hash(condition): condition for access in launch.accesses for condition, _ in access.guards}
-        # What depends on data may happen.
+        # A condition that depends on data is assumed to hold.
         self.conditions = {address for address, condition in guards.items() if not loads(condition)}
         with _unmodelled():
             self.starts = {var: self.indices.number(start) for var, start in starts.items()}
@@ -139,19 +139,19 @@ class Grid:
         self.sites = [found[access] for access in launch.accesses]
 
     def lines(self, sites: Sequence[Site], samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
-        """What the cache is asked for: the distinct lines (or sectors) of each instruction of a sub-group of threads.
+        """Return the requests to the cache: the distinct lines (or sectors) of each instruction of a sub-group.
 
         Parameters
         ----------
         sites : sequence of Site
-            Those that are alike (`together`).
+            Similar sites (`together`).
         samples : sequence of Sample
-            What is looked at of each of them: as much of all, and the same object where it is the same.
+            One sample for each site, all of one size; equal samples should be the same object.
 
         Returns
         -------
         (sites, groups, instances, waves, k) array of int
-            Numbers of lines, each once for an instruction, and -1 for nothing.
+            Numbers of lines, each once per instruction, padded with -1.
         (sites, groups, instances) array of int
             Instructions of single threads.
         """
@@ -170,7 +170,10 @@ class Grid:
         return lines, count
 
     def _places(self, sites: Sequence[Site], samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
-        """First byte (of an image: line) of each access by site, group, instance and thread, and whether it happens."""
+        """Return the first byte (line, for an image) of each access, and whether it happens.
+
+        Both arrays are over sites, thread blocks, instances and threads.
+        """
         first = samples[0]
         shared = self._values(sites, first) if all(sample is first for sample in samples) else None
         shape = (len(sites), len(first.groups), len(first.instances), self.threads)
@@ -216,7 +219,7 @@ class Grid:
         layer, y, x = (self.indices.row_major(at[part], shape[part]) for part in _image(height))
         rows, columns = shape[height], prod(shape[height + 1 :])
         high = self.row.texture_rows
-        # Smaller texels share a line with more of their neighbours in the row.
+        # The smaller the texels, the more of a row share a line.
         wide = max(1, self.row.sector_bytes // (high * tensor.item * TEXEL))
         across, down = ceil(columns / wide), ceil(rows / high)
         line = self._sum(self._product(layer, down), self._part(y, high))
@@ -233,7 +236,7 @@ class Grid:
         return self.indices.part(np.floor_divide, a, self.indices.constant(divisor))
 
     def _vectors(self, sites: list[Site]) -> list[Site]:
-        """The sites, which are alike, with a vectorized loop over neighbours taken as one instruction."""
+        """Return similar sites with a vectorized loop over contiguous elements turned into one instruction."""
         if not _is_vector(sites[0]):
             return sites
         item, (*_, lanes) = sites[0].item, sites[0].extents
@@ -247,7 +250,7 @@ class Grid:
 
 
 def _tensor(buffer: tirx.Var, tensors: dict[int, Tensor]) -> Tensor:
-    """A tensor behind those that are known."""
+    """Return the tensor of a buffer; a new one is placed in memory after the known ones."""
     if hash(buffer) not in tensors:
         *_, last = tensors.values() or (None,)
         base = 0 if last is None else last.base + ceil(last.size / _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
@@ -257,15 +260,15 @@ def _tensor(buffer: tirx.Var, tensors: dict[int, Tensor]) -> Tensor:
 
 
 def _is_vector(site: Site) -> bool:
-    """Whether the innermost loop around an access to a buffer is one over the lanes of a vector."""
+    """Whether the innermost loop around an access to a buffer runs over the lanes of a vector."""
     lane = site.loops[-1] if site.loops and not site.access.texture else None
     return lane is not None and lane.kind == tirx.ForKind.VECTORIZED and not lane.scalar
 
 
 def together(sites: Iterable[Site], when: Callable[[Site], Hashable]) -> list[list[Site]]:
-    """Sites in lists of those that are alike: of the same size, in such loops, and with `when` equal.
+    """Group similar sites: of the same size, in loops of the same extents, and with equal `when`.
 
-    Loops are such where their extents are. One that several of them are in is at the same place in all of them.
+    A loop that several sites of a group share has the same depth in all of them.
     """
     found: dict[tuple, list] = {}
     for site in sites:
@@ -294,8 +297,8 @@ def _image(height: int) -> tuple[slice, slice, slice]:
 
 
 def _sectors(place: np.ndarray, size: int, sector: int) -> np.ndarray:
-    """The sectors that `size` bytes from `place` on touch, along a new first axis; the last ones may come twice."""
-    if (place % sector + size <= sector).all():  # one each: they are aligned, as most are
+    """Return the sectors of `size` bytes from `place` on, along a new first axis; the last one may repeat."""
+    if (place % sector + size <= sector).all():  # one sector each: most accesses are aligned
         return (place // sector)[None]
     count = 1 + ceil((size - 1) / sector)
     last = (place + size - 1) // sector

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory accesses of a whole network: those of its kernels, each as often as it is launched."""
+"""Memory accesses of a whole network: the sum over its kernels and their launches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class KernelAccesses:
     ----------
     name : str
     launches : int
-        In one inference.
+        Launches in one inference.
     accesses : Accesses or None
-        Of all launches together; None where they depend on data.
+        Accesses of all launches together; None if they depend on data.
     reason : str
-        Why there are none.
+        The reason why `accesses` is None.
     """
 
     name: str
@@ -52,16 +52,16 @@ def network_accesses(
     Parameters
     ----------
     mod : tvm.IRModule
-        Its ``main`` calls scheduled PrimFuncs (``call_tir``), from whichever pipeline.
+        Module whose ``main`` calls scheduled PrimFuncs (``call_tir``); any pipeline may have made it.
     row : Row
         The device.
     known : dict, optional
-        Kernels of other modules for the same device, which are not modelled again; filled in here.
+        Kernels already modelled for the same device; the function adds to it.
 
     Returns
     -------
     list of KernelAccesses
-        The kernels that ask for most lines first, those that cannot be modelled last.
+        Sorted by requested lines, most first; kernels that cannot be modelled come last.
     """
     known = {} if known is None else known
     found = []
@@ -73,7 +73,7 @@ def network_accesses(
 
 
 def total(kernels: list[KernelAccesses]) -> Accesses:
-    """Those of all kernels that can be modelled."""
+    """Return the sum over all kernels that can be modelled."""
     return sum((each.accesses for each in kernels if each.accesses), Accesses())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time that a kernel takes on a device, from its work and from how fast the device does each part of it."""
+"""A lower bound on the time of a kernel on a device, from its work and the speed of each part of the device."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from ..tables.targets import Row
 from .work import Work
 
 FAR = 4.0
-"""Times its bound from which on a kernel counts as slow."""
+"""Ratio of a kernel's time to its bound, from which on the kernel counts as slow."""
 ARITHMETIC, MEMORY, LAUNCH = "arithmetic", "memory", "launch"
-_FUNCTION = 8  # multiply-adds that a function takes where nobody measured it: the shortest polynomials
+_FUNCTION = 8  # multiply-adds of a function that was not measured: those of the shortest polynomials
 _BYTES = {"int64": 8, "uint64": 8, "float64": 8}
 
 Curve = Sequence[tuple[int, float]]
-"""Bytes that a kernel touches, ascending, and bytes per second that it moves then."""
+"""Pairs (bytes that a kernel touches, bytes per second that it then moves), ascending."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a device is.
+    """Speeds of the parts of a device.
 
     Attributes
     ----------
     name : str
-        Of the device.
+        Name of the device.
     threads : int or None
-        Of a CPU.
+        Number of threads of a CPU.
     multiply_adds : mapping
-        Type -> multiply-adds per second; ``float32`` is there.
+        Type -> multiply-adds per second; ``float32`` is always present.
     calls : mapping
         Function -> calls per second.
     moved : sequence of (int, float)
-        Bytes that a kernel touches -> bytes per second that it reads, or reads and writes, at best. They fit into the
-        first cache, or only into memory.
+        Bytes that a kernel touches -> the most bytes per second that it reads, or reads and writes; the sizes range
+        from the first cache to memory.
     written : sequence of (int, float)
-        The same of bytes that are written.
+        The same for bytes that are written.
     launch : float
-        Seconds of a kernel that does nothing, as kernels are timed.
+        Seconds of an empty kernel, timed as kernels are.
     measured : bool
-        On this machine; else from the device's row in `tables.targets`.
+        Whether the speeds were measured on this machine; else they are from the device's row in `tables.targets`.
     """
 
     name: str
@@ -60,13 +60,13 @@ class Speed:
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Speed:
-        """What `as_dict` made."""
+        """Return the speeds that `as_dict` wrote."""
         curves = {name: tuple((int(size), float(rate)) for size, rate in data[name]) for name in ("moved", "written")}
         return cls(**{**data, **curves})
 
     @classmethod
     def of_row(cls, row: Row) -> Speed:
-        """What the tables know of a device."""
+        """Return the speeds of a device from its row in the tables."""
         narrow = {"float16": 2 * row.peak, "int8": 4 * row.peak} if row.half else {}
         first = row.cores * max(row.buffer_l1_bytes, row.texture_l1_bytes)
         fastest = max(row.buffer_bandwidth, row.texture_bandwidth)
@@ -75,7 +75,7 @@ class Speed:
         return cls(row.name, None, {"float32": row.peak, **narrow}, moved=moved, measured=False)
 
     def rate(self, dtype: str) -> float:
-        """Multiply-adds per second of a type; of one that nobody measured, those of float32."""
+        """Return the multiply-adds per second of a type; an unmeasured one uses float32's, scaled by its width."""
         dtype = dtype.removeprefix("u")
         return self.multiply_adds.get(dtype, self.multiply_adds["float32"] * 4 / max(4, _BYTES.get(dtype, 4)))
 
@@ -87,7 +87,7 @@ class Bound:
     Attributes
     ----------
     arithmetic, memory, launch : float
-        For the arithmetic with its function calls; to move each byte once; to start and end.
+        Seconds for arithmetic and function calls, for moving each byte once, and for starting and ending the launch.
     """
 
     arithmetic: float
@@ -96,22 +96,22 @@ class Bound:
 
     @property
     def seconds(self) -> float:
-        """Arithmetic and memory overlap at best; a launch comes before both."""
+        """Total seconds: arithmetic and memory overlap at best, and the launch comes before both."""
         return self.launch + max(self.arithmetic, self.memory)
 
     @property
     def by(self) -> str:
-        """What takes longest: ``arithmetic``, ``memory`` or ``launch``."""
+        """The longest part: ``arithmetic``, ``memory`` or ``launch``."""
         parts = {LAUNCH: self.launch, ARITHMETIC: self.arithmetic, MEMORY: self.memory}
         return max(parts, key=parts.__getitem__)
 
 
 def bound(work: Work, speed: Speed) -> Bound:
-    """The roofline (Williams et al., 2009) of a kernel: no schedule takes less.
+    """Return the roofline (Williams et al., 2009) of a kernel: no schedule takes less time.
 
-    Arithmetic takes its multiply-adds at the peak and its function calls at theirs, one after the other, for both are
-    made of the same instructions. Memory moves as fast as from the cache that all that the kernel touches fits into:
-    where it was before the launch nobody knows.
+    Multiply-adds and function calls run at their peaks, one after the other, as both use the same instructions. Memory
+    moves at the speed of the smallest cache that holds everything the kernel touches, since the place of the data
+    before the launch is unknown.
     """
     arithmetic = sum(work.multiply_adds(dtype) / speed.rate(dtype) for dtype in work.arithmetic)
     function = speed.multiply_adds["float32"] / _FUNCTION
@@ -126,9 +126,9 @@ def _moving(work: Work, speed: Speed) -> float:
 
 
 def at(curve: Curve, size: int) -> float:
-    """Bytes per second of a kernel that touches `size` bytes: between two measured sizes on a line of logarithms.
+    """Return the bytes per second of a kernel that touches `size` bytes, interpolated on logarithms of both.
 
-    A larger size is never faster: where the curve rises, something disturbed the smaller one.
+    A larger size is never faster: if the curve rises, something disturbed the measurement of the smaller size.
     """
     sizes = [each for each, _ in curve]
     rates = [max(rate for _, rate in curve[number:]) for number in range(len(curve))]

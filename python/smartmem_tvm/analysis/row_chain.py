@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See in a kernel a chain of stages that works row by row: what attention and small stacks of layers have in common.
+"""Recognise kernels that work row by row through a chain of stages: attention, and small stacks of layers.
 
     s[b, i, j] += q[b, i, k] * x[b, j, k];  m[b, i] max= s[b, i, j];  ...;  o[b, i, d] += p[b, i, j] * v[b, j, d]
 
     rows i, batch b;  s and o are products (of rows with a matrix that all rows of a batch share), m is a statistic
 
-Nothing is known of operators. Iterators of different stages are one *axis* if an intermediate buffer is written along
-one and read along the other. A *row* axis is a spatial iterator of every stage; where the matrix of a product depends
-on it, it is a *batch* axis.
+The recogniser does not depend on operators. Iterators of different stages are one *axis* if an intermediate buffer is
+written along one and read along the other. A *row* axis is a spatial iterator of every stage; if the matrix of a
+product depends on it, it is a *batch* axis.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RowChain(SharedRows):
     extents : dict
         Extent of each axis.
     batch : tuple of int
-        Those of the shared axes that select the matrices of the products.
+        The shared axes that select the matrices of the products.
     products : dict
         The stages that are products.
     """
@@ -54,11 +54,11 @@ class RowChain(SharedRows):
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
-        """Shared axes along which the matrices are the same."""
+        """Shared axes along which the matrices do not change."""
         return tuple(a for a in self.shared if a not in self.batch)
 
     def width(self, stage: Stage) -> int:
-        """Values that a stage computes per row."""
+        """Return the number of values that a stage computes per row."""
         return math.prod(stage.extents[v] for v in self.inner(stage))
 
     @property
@@ -68,32 +68,32 @@ class RowChain(SharedRows):
 
     @property
     def row_count(self) -> int:
-        """Rows that share their matrices."""
+        """Number of rows that share their matrices."""
         return math.prod(self.extents[a] for a in self.rows)
 
     @property
     def batch_count(self) -> int:
-        """Sets of matrices."""
+        """Number of sets of matrices."""
         return math.prod(self.extents[a] for a in self.batch)
 
     @property
     def widest(self) -> int:
-        """Most values of a row that one stage leaves to another."""
+        """The most values of a row that one stage passes to another."""
         return max((self.width(s) for s in self.kernel.stages[:-1]), default=1)
 
     @property
     def matrix_size(self) -> int:
-        """Elements of the matrices of all products, for one batch."""
+        """Number of elements of the matrices of all products, for one batch."""
         return sum(math.prod(s.extents[v] for v in (*p.columns, *s.reduction)) for s, p in self.products.items())
 
 
 def row_chain_of(kernel: Kernel) -> RowChain:
-    """The chain in a kernel.
+    """Return the chain of rows in a kernel.
 
     Raises
     ------
     Opaque
-        If some stage leaves its row, or a product's matrix is computed inside the kernel.
+        If some stage reads outside its row, or the kernel computes a product's matrix itself.
     """
     kernel = unitless(kernel)
     axes, extents = axes_of(kernel)
@@ -118,14 +118,14 @@ def row_chain_of(kernel: Kernel) -> RowChain:
 
 
 def _check_rows(kernel: Kernel, axes: dict, shared: set) -> None:
-    """Every row axis is read where it is written: links make sure of that, if no stage reduces along it."""
+    """Check that no stage reduces along a row axis; links already make each stage read the row that was written."""
     for stage in kernel.stages:
         if any(axes[stage][v] in shared for v in stage.reduction):
             raise Opaque(f"stage {stage.name} reduces along the rows")
 
 
 def product_of(stage: Stage, columns: tuple) -> Product | None:
-    """The product in a stage whose spatial iterators `columns` are no rows, or None if it is none."""
+    """Return the product that a stage computes, else None; `columns` are its spatial iterators that are no rows."""
     term = summand(stage)
     if term is None or not columns or stage.init is None:
         return None
@@ -137,7 +137,7 @@ def product_of(stage: Stage, columns: tuple) -> Product | None:
 
 
 def summand(stage: Stage):
-    """``t`` of a stage ``acc = acc + t``, None if it is none."""
+    """Return ``t`` of a stage ``acc = acc + t``, None for any other stage."""
     body = stage.body
     if not stage.reduction or not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add):
         return None
@@ -148,7 +148,7 @@ def summand(stage: Stage):
 
 
 def factors(term) -> list:
-    """What a product multiplies; a product of halves as a whole may be added to a sum of another type."""
+    """Return the factors of a product; a product of float16 factors may be cast as a whole to the type of its sum."""
     halves = isinstance(term, tirx.Cast) and str(term.value.ty.dtype) == HALF and isinstance(term.value, tirx.Mul)
     return _multiplied(term.value if halves else term)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each texel that a kernel reads it uses."""
+"""The share of each texel that a kernel uses of the texels that it reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..ir.index_map import variables
 from ..ir.walk import loads
 from ..planner.texture_form import TEXEL
 
-# Why fewer than four numbers of a texel are used: what the place of the number in it depends on.
+# Reasons why a kernel uses fewer than four numbers of a texel: the quantity that selects the number.
 CONSTANT, THREAD, LOOP, MEMORY = "constant", "thread", "loop", "memory"
 PARTIAL = {
     CONSTANT: "always the same of them",  # a slice, a stride, the tail of a row, a reader that goes across the texels
@@ -28,14 +28,14 @@ PARTIAL = {
 
 @dataclass(frozen=True)
 class TexelReads:
-    """Reads of texels in a kernel, each place of the code once.
+    """Reads of texels in the code of a kernel, each counted once.
 
     Attributes
     ----------
     whole : int
-        Reads of which all four numbers are used.
+        Reads whose four numbers are all used.
     partial : dict
-        A reason of `PARTIAL` -> how many reads use fewer.
+        Reason (of `PARTIAL`) -> number of reads that use fewer.
     """
 
     whole: int = 0
@@ -43,7 +43,7 @@ class TexelReads:
 
 
 def summed(reads: Iterable[TexelReads]) -> TexelReads:
-    """The reads of several kernels."""
+    """Return the sum of the reads of several kernels."""
     whole, partial = 0, Counter()
     for each in reads:
         whole += each.whole
@@ -52,7 +52,7 @@ def summed(reads: Iterable[TexelReads]) -> TexelReads:
 
 
 def texel_reads(mod: tvm.IRModule) -> dict[str, TexelReads]:
-    """How much of the texels that it reads each kernel uses, in a module as the code generator for OpenCL gets it."""
+    """Return the texel reads of each kernel of a module that is ready for OpenCL's code generator."""
     return {gvar.name_hint: _counted(func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
 
 
@@ -63,10 +63,10 @@ def _counted(kernel: tirx.PrimFunc) -> TexelReads:
 
 
 def _variables(reads: Sequence[ImageAccess]) -> list[list[ImageAccess]]:
-    """The uses of each vector that the code generator reads a texel into.
+    """Return the uses of each vector that the code generator reads a texel into.
 
-    It knows a vector of floats again as long as the block is open that was begun last when it was read, and reads
-    integers wherever they are used.
+    The code generator reuses a vector of floats as long as the newest block at its read is open. It reads integers
+    anew at each use.
     """
     known: dict[tuple, list[ImageAccess]] = {}
     found = []
@@ -80,7 +80,7 @@ def _variables(reads: Sequence[ImageAccess]) -> list[list[ImageAccess]]:
 
 
 def _why_partial(uses: Sequence[ImageAccess]) -> str | None:
-    """The reason of `PARTIAL` why a texel is not used as a whole, None if it is."""
+    """Return the reason (of `PARTIAL`) why a texel is not used whole, None if it is."""
     lanes = [use.numbers for use in uses]
     if any(lane is None for lane in lanes) or {int(lane) for lane in lanes if isinstance(lane, tirx.IntImm)} >= set(
         range(TEXEL)

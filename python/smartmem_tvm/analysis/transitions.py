@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layout transitions: tensors whose stored order is not what a reader wants."""
+"""Layout transitions: tensors that are stored in another order than a reader demands."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .demands import reader_demands, why_fixed
 
 @dataclass(frozen=True)
 class Strided:
-    """A tensor that some reader runs through with strides.
+    """A tensor that some reader accesses with strides.
 
     Attributes
     ----------
     tensor : str
     shape : tuple of int
-        As it lies in memory.
+        Shape in memory.
     memory : str
         ``buffer`` or ``texture``.
     stored : StorageOrder
-        Whom that serves, and whom it does not.
+        The stored order, with the demands that it serves and those that it does not.
     fixed : str or None
-        Why no other order can be chosen, None if one could.
+        The reason why no other order can be chosen, None if one could.
     """
 
     tensor: str
@@ -40,12 +40,11 @@ class Strided:
 
 
 def strided(graph: Graph) -> Iterator[Strided]:
-    """The activations of `graph` that a reader wants in another order than they are stored in.
+    """Yield the activations of `graph` that a reader demands in another order than the stored one.
 
-    A reader wants memory to be contiguous along a dimension that it reduces over (`demands.demands`). In a buffer the
-    innermost dimension is; in a texture the texel and the dimension along the rows of the image. Nothing but the
-    kernels is looked at, so that graphs of any pipeline compare. Weights, which are arranged at compile time, are no
-    activations.
+    A reader demands contiguous memory along a dimension that it reduces over (`demands.demands`). In a buffer the
+    innermost dimension is contiguous; in a texture, the texel and the dimension along the rows of the image. Only the
+    kernels count, so that graphs of any pipeline compare. Weights are arranged at compile time, and are no activations.
     """
     weights = _weights(graph)
     for var, buffer in _tensors(graph).items():
@@ -67,7 +66,7 @@ def _weights(graph: Graph) -> set:
 
 
 def _tensors(graph: Graph) -> dict:
-    """Variables that kernels read, and the buffers through which they do."""
+    """Return variable -> buffer for the variables that kernels read."""
     return {
         arg: buffer
         for node in graph

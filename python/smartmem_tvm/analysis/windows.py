@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which places of a convolution's window see the picture, for which results."""
+"""The places of a convolution's window that lie inside the picture, for each result."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class WindowAxis:
     Attributes
     ----------
     size, results : int
-        Pixels of the picture, and results.
+        Number of pixels of the picture, and of results.
     window, stride, dilation : int
     before, after : int
-        Padding.
+        Padding in pixels.
     """
 
     size: int
@@ -35,29 +35,29 @@ class WindowAxis:
 
     @property
     def places(self) -> range:
-        """The places of the window that are to be kept: what lies before and after them only sees padding."""
+        """The places of the window to keep; the places before and after them only meet padding."""
         seen = [place for place in range(self.window) if any(place in self.seen(r) for r in range(self.results))]
         if not seen:
             return range(self.window)
-        # Padding that is left over would be a cut: nothing is trimmed that has less of it than a step.
+        # Each trimmed place removes `dilation` pixels of padding: no more places are trimmed than there is padding for.
         first = min(seen[0], self.before // self.dilation)
         last = max(seen[-1], self.window - 1 - self.after // self.dilation)
         return range(first, last + 1)
 
     @property
     def padding(self) -> tuple[int, int]:
-        """Padding of the window that is kept."""
+        """Padding of the trimmed window."""
         before = self.before - self.places.start * self.dilation
         return before, self.after - (self.window - self.places.stop) * self.dilation
 
     def seen(self, result: int) -> range:
-        """The places of the window that are inside of the picture for one result."""
+        """Return the places of the window that are inside the picture for one result."""
         start = result * self.stride - self.before
         first = max(0, -(start // self.dilation))
         return range(first, max(first, min(self.window, -(-(self.size - start) // self.dilation))))
 
     def groups(self) -> list[tuple[range, range]]:
-        """Neighbouring results that see the same places of the window, and those places."""
+        """Return ranges of neighbouring results with the same places inside the picture, and those places."""
         found: list[tuple[range, range]] = []
         for result in range(self.results):
             places = self.seen(result)
@@ -68,15 +68,15 @@ class WindowAxis:
         return found
 
     def pixels(self, results: range, places: range) -> range:
-        """What of the picture some results look at with some places of their windows."""
+        """Return the pixels that some results read with some places of their windows."""
         first = results.start * self.stride + places.start * self.dilation - self.before
         return range(first, first + (len(results) - 1) * self.stride + (len(places) - 1) * self.dilation + 1)
 
 
 def window_axes(call) -> list[WindowAxis] | None:
-    """The dimensions along which a convolution's window slides.
+    """Return the dimensions along which a convolution's window slides.
 
-    None if it is no convolution, a dimension is unknown, or channels do not come first.
+    The result is None if the call is no convolution, a dimension is unknown, or channels do not come first.
     """
     if operator(call) not in CONVOLUTIONS:
         return None
@@ -93,7 +93,7 @@ def window_axes(call) -> list[WindowAxis] | None:
 
 
 def convolution(call: ir.Call, data, weights, padding: list[tuple[int, int]]) -> ir.Call:
-    """The convolution `call` of other data, with other weights and padding."""
+    """Return the convolution `call` with other data, weights and padding."""
     attrs, make = call.attrs, getattr(relax.op.nn, operator(call).removeprefix("nn."))
     return make(
         data,

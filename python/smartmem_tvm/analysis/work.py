@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel has to do, however it is scheduled: arithmetic, function calls, bytes that must move.
+"""The work of a kernel under any schedule: arithmetic, function calls, and bytes that must move.
 
-Each value counts once. A sum that a convolution reads nine times was added up once if it has an address of its own;
-where fusion put it into the convolution's loop, it is the same arithmetic, and a schedule that repeats it takes longer
-than it must.
+Each value counts once. A sum that a convolution reads nine times counts once, whether it is stored or fused into the
+convolution's loop: a schedule that repeats it does more than the necessary work.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ FUNCTIONS = frozenset(
         *("sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     )
 )
-"""Calls that take many instructions; others are an instruction, or none."""
+"""Functions that take many instructions; any other call takes one instruction or none."""
 _FREE = ("if_then_else", "reinterpret", "likely")
 _MOST_BRANCHES = 256
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one launch of a kernel has to do.
+    """The work of one launch of a kernel.
 
     Attributes
     ----------
     arithmetic : mapping
         Type (``float32``) -> ``multiplications``, ``additions`` (and subtractions) and ``others`` (divisions, minima,
-        maxima) on elements of tensors. Of products of narrower numbers that are added up the type is that of
-        these: ``int8`` of a product with sums in int32.
+        maxima) on elements of tensors. Products of narrower numbers count under the type of their factors: ``int8`` for
+        a product with sums in int32.
     calls : mapping
         Name of a function (`FUNCTIONS`) -> calls.
     bytes_read, bytes_written : int
-        Different bytes of the inputs that are read, and bytes of the outputs.
+        Distinct bytes of the inputs that are read, and bytes of the outputs.
     """
 
     arithmetic: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -61,11 +60,11 @@ class Work:
 
     @property
     def bytes(self) -> int:
-        """Bytes that move at least once."""
+        """Bytes that must move at least once."""
         return self.bytes_read + self.bytes_written
 
     def multiply_adds(self, dtype: str) -> int:
-        """Instructions for a type, were each addition done together with a multiplication."""
+        """Return the instructions for a type if each addition is fused with a multiplication."""
         found = self.arithmetic.get(dtype, {})
         return max(found.get(MULTIPLY, 0), found.get(ADD, 0)) + found.get(OTHER, 0)
 
@@ -75,21 +74,21 @@ class Work:
 
 
 def work(kernel: Kernel, factors: str | None = None) -> Work:
-    """Count what one launch of a kernel has to do.
+    """Count the work of one launch of a kernel.
 
-    An operation counts once for every different place in the tensors that its operands are read from: repeated by
-    loops, or written in several stages, it is the same value. Where a condition leaves it out (padding), it does not
-    count. An index that is itself read from a tensor counts as if no two of its elements were equal.
+    An operation counts once for every distinct place of its operands in the tensors: repeated by loops, or in several
+    stages, it has the same value. It does not count where a condition excludes it (padding). Elements of a tensor that
+    is used as an index are assumed to be all different.
 
     Parameters
     ----------
     factors : str, optional
-        The type to which a later pass rounds what is multiplied in sums of float32 products (`RoundProducts`).
+        The type to which a later pass rounds the factors of float32 products in sums (`RoundProducts`).
 
     Raises
     ------
     Opaque
-        If there is no telling: a choice among hundreds of tensors inside of one expression.
+        If one expression chooses among hundreds of tensors, or is nested too deeply.
     """
     counter = _Counter(kernel, factors)
     try:
@@ -102,9 +101,9 @@ def work(kernel: Kernel, factors: str | None = None) -> Work:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """An expression: a number for what it is but for the names of its iterators, these, and where it reads.
+    """A visited expression: a number for its form without the names of iterators, the iterators, and its reads.
 
-    Of `points` there is one for each choice of branches; they are none for what reads nothing.
+    `points` has one element for each combination of branches, without indices if the expression reads nothing.
     """
 
     form: int
@@ -122,9 +121,9 @@ class _Counter:
         self.calls: Counter = Counter()
         self.read: dict = {buffer: {} for buffer in kernel.inputs}  # buffer -> form -> (points, extents)
         self.extents: Mapping = {}
-        self.sums = False  # the stage adds up
-        self.bound: dict = {}  # variable -> the expression that it stands for
-        self.seen_through: dict = {}  # tensor of the kernel, a copy or padded -> the stage that wrote it
+        self.sums = False  # whether the stage reduces
+        self.bound: dict = {}  # variable -> the expression bound to it
+        self.seen_through: dict = {}  # intermediate tensor that is a copy or padded -> the stage that writes it
         self.known: dict[tuple, tuple[int, Points]] = {}
 
     def work(self) -> Work:
@@ -142,7 +141,7 @@ class _Counter:
         moves = inside and _moves(stage.body.value)
         if moves or (inside and pads(stage.body.value)):
             self.seen_through[stage.body.buffer] = stage
-        if not moves:  # else what is read of it is read from where it came from
+        if not moves:  # reads of a pure copy count as reads of its source
             self.statement(stage.body)
 
     def statement(self, node, guard: tuple = ()) -> None:
@@ -161,7 +160,7 @@ class _Counter:
             self.visit(node.value, guard)
 
     def visit(self, expr, guard: tuple = (), arithmetic: bool = True) -> _Seen:
-        """Count what is in an expression that is worked out where `guard` holds."""
+        """Count the operations of an expression that is evaluated where `guard` holds."""
         if isinstance(expr, tirx.IntImm | tirx.FloatImm):
             return _Seen(self.form(("constant", str(expr.ty.dtype), expr.value)))
         if isinstance(expr, ir.Var):
@@ -190,13 +189,13 @@ class _Counter:
         return _Seen(form, vars_, (found,), True)
 
     def behind(self, load: ir.TensorLoad, guard: tuple) -> tuple[Points, ...]:
-        """Where a copy is read from, as if there were none: what is done with its padding is no work."""
+        """Return the places that a copy is read from, as if there were no copy: operations on padding are no work."""
         stage = self.seen_through[load.source]
         value = substitute(stage.body.value, dict(zip(stage.spatial, load.indices, strict=True)))
         return self.visit(value, guard, arithmetic=False).points
 
     def choice(self, expr, guard: tuple, arithmetic: bool) -> _Seen:
-        """One of two values. What is not chosen is not worked out, and a constant beside it is padding: no work."""
+        """Count a choice of two values: only the chosen one is evaluated, and a constant is padding, so no work."""
         parts = [expr.condition, expr.true_value, expr.false_value] if isinstance(expr, tirx.Select) else expr.args
         condition, *branches = parts
         known = self.enumerable(condition)
@@ -211,7 +210,7 @@ class _Counter:
         return _Seen(form, vars_, _few(chosen) or (Points(),), bool(reading))
 
     def enumerable(self, expr) -> bool:
-        """Whether an expression is arithmetic of the iterators of the stage."""
+        """Whether an expression is arithmetic on the iterators of the stage."""
         return self.bound.keys().isdisjoint(variables(expr)) and is_index(expr)
 
     def joined(self, kind, parts: list[_Seen]) -> _Seen:
@@ -246,16 +245,16 @@ class _Counter:
             self.arithmetic[self.type(expr)][kind] += times
 
     def type(self, expr) -> str:
-        """The type whose arithmetic an operation is."""
+        """Return the type whose arithmetic an operation uses."""
         dtype = _type(expr)
         return self.factors if self.factors and self.sums and dtype == "float32" and _products(expr) else dtype
 
     def times(self, points: Points) -> int:
-        """As `count`, which is asked the same for most operations of a stage."""
+        """Return `count` of some points, cached: most operations of a stage have the same points."""
         key = tuple(id(each) for each in (*(index for index, _ in points.dims), *points.conditions))
         key = (key, tuple(size for _, size in points.dims))
         if key not in self.known:
-            self.known[key] = count(points, self.extents), points  # which keeps the ids alive
+            self.known[key] = count(points, self.extents), points  # the points keep the ids in the key valid
         return self.known[key][0]
 
 
@@ -266,14 +265,14 @@ def _operands(expr) -> list:
 
 
 def _moves(value) -> bool:
-    """Whether a value is an element of a tensor, or chosen by its place among such elements and constants."""
+    """Whether a value is a copy: an element of a tensor, or a choice by place among elements and constants."""
     if is_if_then_else(value):
         return is_index(value.args[0]) and all(map(_moves, value.args[1:]))
     return isinstance(value, ir.TensorLoad | tirx.IntImm | tirx.FloatImm)
 
 
 def pads(value) -> bool:
-    """Whether a value is chosen among tensors and constants."""
+    """Whether a value is a choice between tensors and constants."""
     if not is_if_then_else(value):
         return False
     return any(not loads(branch) or pads(branch) for branch in value.args[1:])
@@ -291,14 +290,14 @@ def _few(points: tuple[Points, ...]) -> tuple[Points, ...]:
 
 
 def _opposite(condition):
-    """The condition that holds where this one does not, without `Not` where there is a word for it."""
+    """Return the negation of a condition, as a comparison if possible, else with `Not`."""
     swapped = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT, tirx.EQ: tirx.NE}
     other = swapped.get(type(condition))
     return other(condition.a, condition.b) if other else tirx.Not(condition)
 
 
 def _type(expr) -> str:
-    """The type whose arithmetic an operation is: that of the factors where wider products of them are added up."""
+    """Return the type whose arithmetic an operation uses: that of the factors if they are widened for the product."""
     for each in _products(expr):
         narrow = {str(part.value.ty.dtype) for part in (each.a, each.b) if isinstance(part, tirx.Cast)}
         if len(narrow) and isinstance(each.a, tirx.Cast) and isinstance(each.b, tirx.Cast):
@@ -307,7 +306,7 @@ def _type(expr) -> str:
 
 
 def _products(expr) -> list:
-    """The product that an operation is, or those that it adds up."""
+    """Return the operation if it is a product, else the products among its operands."""
     return [expr] if isinstance(expr, tirx.Mul) else [each for each in _operands(expr) if isinstance(each, tirx.Mul)]
 
 

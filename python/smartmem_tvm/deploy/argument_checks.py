@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels need not look at their arguments: the virtual machine has made them, in the shape that they take.
+"""Remove the argument checks of kernels whose arguments the virtual machine itself has made, in the right shapes.
 
-TVM begins each kernel with a check of every argument: kind, rank, type, shape, strides, alignment, device, with a
-message for each of them. LLVM takes longer for these than for the loops: of a kernel of 29 tensors they are six
-sevenths of the code.
+TVM begins each kernel with a check of every argument: kind, rank, type, shape, strides, alignment and device, each with
+a message. LLVM takes longer for the checks than for the loops: in a kernel of 29 tensors they are six sevenths of the
+code.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ _MOVES = ("vm.builtin.ensure_zero_offset", "vm.builtin.smartmem_part")
 
 
 def trust_own_tensors(lowered: IRModule) -> IRModule:
-    """The module with a mark on kernels of fixed shapes that get tensors of the virtual machine only.
+    """Mark the kernels of fixed shapes whose arguments are all tensors of the virtual machine.
 
-    These are what it allocates, constants, and the model's weights. What a caller gives, of which the machine looks at
-    the shape and the type only, is checked by the kernels that read it; so is whatever comes from elsewhere.
+    These are the tensors that it allocates, constants, and the model's weights. Any other tensor is checked by the
+    kernels that read it, also the caller's, of which the machine checks only the shape and the type.
 
     Parameters
     ----------
     lowered : tvm.IRModule
         Code of the virtual machine.
+
+    Returns
+    -------
+    tvm.IRModule
+        A copy of `lowered` with the marks.
     """
     kernels = {g: f for g, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc) and has_fixed_shapes(f)}
     called, mentioned = dict.fromkeys(kernels, 0), dict.fromkeys(kernels, 0)
@@ -48,9 +53,9 @@ def trust_own_tensors(lowered: IRModule) -> IRModule:
 
 
 def _own_tensors(lowered: IRModule) -> dict[relax.Function, set]:
-    """For each function the variables that stand for tensors that the machine has made, or for weights.
+    """Return, for each function, the variables of tensors that the machine has made, and of weights.
 
-    What the function of a CUDA graph is given belongs to its one caller; what it returns it has made.
+    The tensors that the function of a CUDA graph takes belong to its one caller; the function makes its results.
     """
     own, handed = {}, {}
     functions = [(gvar, func) for gvar, func in lowered.functions_items() if isinstance(func, relax.Function)]
@@ -70,7 +75,7 @@ def _own_tensors(lowered: IRModule) -> dict[relax.Function, set]:
 
 
 def _is_own(value: ir.Expr, held: set) -> bool:
-    """Whether a value is a tensor that the machine makes here, or one that is held already."""
+    """Whether a value is a tensor that the machine makes here, or one of `held`."""
     if not isinstance(value, ir.Call):
         return (value.tuple_value if isinstance(value, relax.TupleGetItem) else value) in held
     name = getattr(value.op, "name", None) or getattr(value.op, "global_symbol", None)
@@ -78,7 +83,7 @@ def _is_own(value: ir.Expr, held: set) -> bool:
 
 
 def without_checks(host: IRModule) -> IRModule:
-    """Functions for the host, those that are marked without what looks at their arguments."""
+    """Return functions for the host, the marked ones without checks of their arguments."""
     marked = {gvar: func for gvar, func in host.functions_items() if UNCHECKED in (func.attrs or {})}
     bare = host.clone()
     for gvar, func in tirx.transform.SkipAssert()(IRModule(marked)).functions_items() if marked else ():

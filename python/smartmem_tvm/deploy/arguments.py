@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller gives to a compiled function: found by place or by name, checked, moved to the device."""
+"""The arguments of a compiled function: matched by place or by name, checked, and moved to the device."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ..narrow import INPUT_TYPES, is_narrow, stated_types, storage_of, to_bytes
 from ..tensor_arrays import array_of
 
 _DEFAULT_STREAM = 1  # CUDA's, in DLPack's protocol
-_LISTED = 6  # names in an error: a module of TVM's `nn` has hundreds of parameters
+_LISTED = 6  # names that an error lists: a module of TVM's `nn` has hundreds of parameters
 Dims = tuple[int | tirx.Var | None, ...]
 
 
 @dataclass(frozen=True)
 class TensorKind:
-    """A tensor.
+    """A parameter that takes a tensor.
 
     Attributes
     ----------
     dims : tuple or None
-        Of each dimension its size, the variable that is its size, or None: computed from others and not checked here.
-        None if the rank is unknown.
+        The size of each dimension, or the variable of its size, or None for a size that is computed from others and not
+        checked here. None if the rank is unknown.
     dtype : str
-        In which it is kept, see `narrow`; empty if unknown.
+        The type in memory, see `narrow`; empty if unknown.
     stated : str
-        The model's narrow type, empty if it has another one.
+        The narrow type that the model states; empty if its type is not narrow.
     """
 
     dims: Dims | None
@@ -47,7 +47,7 @@ class TensorKind:
 
 @dataclass(frozen=True)
 class TupleKind:
-    """A tuple of values of these kinds."""
+    """A parameter that takes a tuple of values of these kinds."""
 
     fields: tuple
 
@@ -57,7 +57,7 @@ class TupleKind:
 
 @dataclass(frozen=True)
 class ShapeKind:
-    """A shape; `dims` as those of a tensor."""
+    """A parameter that takes a shape; `dims` as for a tensor."""
 
     dims: Dims | None
 
@@ -67,7 +67,7 @@ class ShapeKind:
 
 @dataclass(frozen=True)
 class OtherKind:
-    """A number, or an object of TVM's runtime: the virtual machine takes it as it is."""
+    """A number, or an object of TVM's runtime, passed to the virtual machine unchanged."""
 
     def __str__(self) -> str:
         return "object"
@@ -78,14 +78,14 @@ Kind = TensorKind | TupleKind | ShapeKind | OtherKind
 
 @dataclass(frozen=True)
 class Parameter:
-    """An input of a function: its name and what it takes."""
+    """An input of a function: its name and its kind."""
 
     name: str
     kind: Kind
 
 
 def parameters(mod: tvm.IRModule, function: str) -> list[Parameter]:
-    """The inputs of a function, without the weights that `deploy.weights.lift_weights` made parameters of."""
+    """Return the inputs of a function, without the parameters for weights that `deploy.weights.lift_weights` added."""
     func = mod[function]
     attrs = func.attrs or {}
     params = list(func.params)[: int(attrs["num_input"]) if "num_input" in attrs else None]
@@ -95,7 +95,7 @@ def parameters(mod: tvm.IRModule, function: str) -> list[Parameter]:
 
 
 def parameter_of_file(name: str, shape: Sequence[int], dtype: str) -> Parameter:
-    """An input as the manifest of a compiled model has it."""
+    """Return an input as described in the manifest of a compiled model."""
     return Parameter(name, TensorKind(tuple(shape), storage_of(dtype), dtype if is_narrow(dtype) else ""))
 
 
@@ -107,25 +107,26 @@ def arguments(
     device: tvm.runtime.Device,
     put: Callable[[np.ndarray], tvm.runtime.Tensor],
 ) -> list:
-    """What the virtual machine takes, in the order of the parameters.
+    """Return the arguments for the virtual machine, in the order of the parameters.
 
     Parameters
     ----------
     function : str
-        Its name, for errors.
+        Name of the function, for errors.
     inputs : sequence
-        In the order of the parameters, or one mapping of names. For a tensor an array, or what numpy makes one of; a
-        tensor of TVM on `device` is passed on as it is. A tuple or list for a tuple, sizes for a shape.
+        Values in the order of the parameters, or one mapping of names. A tensor is given as an array, or as a value
+        that numpy converts to one; a tensor of TVM on `device` is passed on without a copy. A tuple is given as a tuple
+        or list, a shape as sizes.
     named : mapping
-        The others by their names.
+        The other values, by name.
     put : callable
-        Makes a tensor on `device` of an array.
+        Array -> tensor on `device`.
 
     Raises
     ------
     UserError
-        If there are too few, too many, an unknown name, or one has another dtype, shape or kind than its parameter; two
-        sizes that the function has one variable for must be equal. Nothing is cast.
+        If there are too few or too many values or an unknown name, or if a value has another dtype, shape or kind than
+        its parameter. Two sizes with the same variable must be equal. Nothing is cast.
     """
     reader = _Reader(function, device, put)
     given = _by_name(function, params, inputs, named)
@@ -158,7 +159,7 @@ class _Reader:
     function: str
     device: tvm.runtime.Device
     put: Callable[[np.ndarray], tvm.runtime.Tensor]
-    sizes: dict[tirx.Var, tuple[int, str]] = field(default_factory=dict)  # and where each was seen first
+    sizes: dict[tirx.Var, tuple[int, str]] = field(default_factory=dict)  # with the input that set each size first
 
     def read(self, where: str, kind: Kind, value):
         if isinstance(kind, TensorKind):
@@ -185,7 +186,7 @@ class _Reader:
 
     def _check(self, where: str, kind: TensorKind, shape: tuple[int, ...], kept: str, dtype: str) -> None:
         wanted = kind.stated or kind.dtype
-        # Bytes may be given for a narrow type, but not one narrow type for another.
+        # Bytes are accepted for a narrow type, but one narrow type is not accepted for another.
         if kind.dtype and (kept != kind.dtype or (is_narrow(dtype) and dtype != wanted)):
             raise UserError(f"{where} has dtype {dtype}, and it takes {wanted}: convert it with .astype('{wanted}').")
         self._sizes(where, kind.dims, shape)
@@ -215,25 +216,25 @@ class _Reader:
 
 
 def foreign(value: object, device: tvm.runtime.Device) -> tvm.runtime.Tensor | None:
-    """A tensor of TVM, or of torch or another library by DLPack, in the same memory; None if it is not on `device`."""
+    """Return a tensor of TVM, or of another library by DLPack, in the same memory; None if it is not on `device`."""
     if not isinstance(value, tvm.runtime.Tensor):
         if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
             return None
         if getattr(value, "requires_grad", False):
-            return None  # it asks for a gradient, and there will be none
+            return None  # torch exports no tensor that requires a gradient
         try:
             if hasattr(value, "is_neg") and value.is_neg():
-                value = value.resolve_neg()  # torch's mark on a view of complex numbers, which the protocol has not
+                value = value.resolve_neg()  # DLPack cannot express torch's negative bit, on views of complex numbers
             cuda = device.dlpack_device_type() == tvm.cuda().dlpack_device_type()
-            # What its library has not computed yet is waited for by the stream that TVM's kernels run on.
+            # The stream of TVM's kernels waits for pending work of the tensor's library.
             value = tvm_ffi.from_dlpack(value.__dlpack__(stream=_DEFAULT_STREAM) if cuda else value)
-        except (BufferError, RuntimeError, TypeError, ValueError):  # a sparse tensor, or a type of its own
+        except (BufferError, RuntimeError, TypeError, ValueError):  # a sparse tensor, or a type that DLPack lacks
             return None
     return value if value.device == device else None
 
 
 def is_readable(tensor: tvm.runtime.Tensor) -> bool:
-    """Whether kernels can read a tensor where it is: one number after the other, from where vectors may begin."""
+    """Whether kernels can read a tensor in place: it must be contiguous and aligned for vectors."""
     return tensor.is_contiguous() and not tensor.data_ptr() % WEIGHT_ALIGNMENT
 
 
@@ -258,7 +259,7 @@ def _kind(ty: ir.Type, stated: str = "") -> Kind:
 
 
 def _dims(dims: Sequence | None, rank: int) -> Dims | None:
-    if dims is None or isinstance(dims, relax.Var):  # a variable: a shape that is a value of its own
+    if dims is None or isinstance(dims, relax.Var):  # a variable: the shape is itself a value
         return (None,) * rank if rank >= 0 else None
     known = (int(dim) if isinstance(dim, int | tirx.IntImm) else dim for dim in dims)
     return tuple(dim if isinstance(dim, int | tirx.Var) else None for dim in known)

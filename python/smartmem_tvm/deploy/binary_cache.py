@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled kernels on disk, by what they were compiled from.
+"""A cache of compiled kernels on disk, keyed by their sources.
 
-Files appear whole, so that several processes may use one folder; a damaged one counts as missing; the least recently
-used go when the folder is full.
+Files appear whole, so that several processes may share one folder. A damaged file counts as missing. When the folder is
+full, the least recently used files are deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from ..errors import UserError
 
 _SUFFIX, _UNFINISHED = ".bin", ".unfinished"
-_ABANDONED = 3600  # seconds after which nobody is still writing a file
+_ABANDONED = 3600  # seconds after which an unfinished file counts as abandoned
 _SUM = 32  # bytes of SHA-256 before the binary
 _logger = logging.getLogger(__name__)
 
@@ -29,11 +29,11 @@ class BinaryCache:
     Parameters
     ----------
     folder : Path or None
-        Made by the first `store`. None keeps nothing.
+        The first `store` creates it. With None, nothing is kept.
     megabytes : int
-        How large the folder may get.
+        Largest size of the folder, in MiB.
     what : str
-        The binaries in words, for a warning.
+        Name of the binaries, for a warning.
     """
 
     def __init__(self, folder: Path | None, megabytes: int = 1024, what: str = "compiled kernels"):
@@ -41,7 +41,7 @@ class BinaryCache:
         self._warned = False
 
     def load(self, *key: str) -> bytes | None:
-        """The binary stored for `key`, or None."""
+        """Return the binary stored for `key`, or None."""
         if self.folder is None:
             return None
         path = self._path(key)
@@ -54,7 +54,7 @@ class BinaryCache:
         return binary if content[:_SUM] == hashlib.sha256(binary).digest() else None
 
     def store(self, binary: bytes, *key: str) -> None:
-        """Keep a binary for `key`; a folder that cannot be written costs one warning."""
+        """Store a binary for `key`; if the folder cannot be written, warn once."""
         if self.folder is None:
             return
         partial = self.folder / f"{uuid.uuid4().hex}{_UNFINISHED}"
@@ -68,7 +68,7 @@ class BinaryCache:
                 partial.unlink()
 
     def prune(self) -> None:
-        """Delete the least recently used binaries until three quarters of the limit are left, if it is passed."""
+        """If the limit is exceeded, delete the least recently used binaries down to three quarters of it."""
         if self.folder is None or not self.folder.is_dir():
             return
         entries = sorted((entry for path in self.folder.iterdir() if (entry := _entry(path))), reverse=True)
@@ -92,7 +92,7 @@ class BinaryCache:
 
 
 def _entry(path: Path) -> tuple[float, int, Path] | None:
-    """When a file was used last, its bytes, and its path; None if another process has deleted it meanwhile."""
+    """Return the time of last use, the bytes and the path of a file; None if another process has deleted it."""
     try:
         status = path.stat()
     except OSError:
@@ -101,21 +101,21 @@ def _entry(path: Path) -> tuple[float, int, Path] | None:
 
 
 def cache_of(variable: str, name: str, what: str = "compiled kernels") -> BinaryCache:
-    """The cache that environment variables choose.
+    """Return the cache that environment variables choose.
 
     Parameters
     ----------
     variable : str
-        Names the folder, ``0`` for none; with ``_MB`` behind it, how large it may get.
+        The variable that names the folder, or ``0`` for none; with the suffix ``_MB``, it gives the largest size.
     name : str
-        Of the folder below the user's cache folder that is taken where the variable is not set.
+        Name of the default folder, below the user's cache folder.
     what : str
         See `BinaryCache`.
 
     Raises
     ------
     UserError
-        If the size is no whole number from 1.
+        If the size is no whole number of at least 1.
     """
     chosen, size = os.environ.get(variable, ""), os.environ.get(f"{variable}_MB", "1024")
     if not size.isdecimal() or int(size) < 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function with buffers that stay: what is in them goes in, and outputs go where the next call looks for them."""
+"""A function with bound buffers: each call reads its inputs from them, and outputs can be inputs of the next call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .outputs import Output
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of a function.
+    """The facts about a function that binding needs.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Plan:
     outputs : sequence of Output
     device : tvm.runtime.Device
     put : callable
-        Makes a tensor on the device of an array.
+        Array -> tensor on the device.
     stated : callable
         ``stated(outputs, name)``: the outputs in the types that the model states.
     """
@@ -44,15 +44,15 @@ class Plan:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether a caller can look at tensors of it."""
+        """Whether the device is a CPU, whose tensors a caller can read directly."""
         return self.device == tvm.cpu()
 
     def input(self, name: str) -> int:
-        """The place of an input."""
+        """Return the position of an input."""
         return self._place(name, [param.name for param in self.params], "takes")
 
     def output(self, name: str) -> int:
-        """The place of an output."""
+        """Return the position of an output."""
         return self._place(name, [each.name for each in self.outputs], "gives")
 
     def _place(self, name: str, names: Sequence[str], does: str) -> int:
@@ -65,7 +65,7 @@ class Plan:
 
 
 class Bound:
-    """What `Session.bind` returns.
+    """A function with bound buffers, made by `Session.bind`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Bound:
     call : callable
         The function; it takes tensors on the device.
     turn : callable
-        Makes the context of an inference.
+        Returns the context manager of an inference.
     inputs, outputs, states : mapping
         See `Session.bind`.
     """
@@ -102,13 +102,13 @@ class Bound:
         self._written = [(plan.output(name), buffer, self._to_write(name, buffer)) for name, buffer in outputs.items()]
 
     def run(self) -> list:
-        """One inference on what the buffers hold now.
+        """Run one inference on the present contents of the buffers.
 
         Returns
         -------
         list
-            Of each output the buffer that it was copied to, if one was bound for it; otherwise an array, or a tensor of
-            TVM where the session's device is no CPU.
+            For each output, the buffer that was bound for it; otherwise an array, or a tensor of TVM if the session's
+            device is no CPU.
         """
         with self._turn():
             for number, buffer in self._each_time:
@@ -126,7 +126,7 @@ class Bound:
         return given
 
     def reset(self) -> None:
-        """Begin again: states are what is in the buffers of their inputs now."""
+        """Reset the states to the present contents of the buffers of their inputs."""
         with self._turn():
             going_back = {number for _, number in self._states}
             for number in going_back:
@@ -152,7 +152,7 @@ class Bound:
         return self._plan.stated(arrays, self._plan.name)
 
     def _to_write(self, name: str, buffer: Any) -> np.ndarray:
-        """The buffer of an output as an array in the same memory."""
+        """Return the buffer of an output as an array in the same memory."""
         if isinstance(buffer, np.ndarray):
             array = buffer
         else:
@@ -177,11 +177,11 @@ class Bound:
 
 
 def _in_place(buffer: Any, device: tvm.runtime.Device) -> tvm.runtime.Tensor | None:
-    """The buffer as a tensor in the same memory; None if kernels cannot read it there."""
+    """Return the buffer as a tensor in the same memory; None if kernels cannot read it there."""
     if isinstance(buffer, np.ndarray) and device == tvm.cpu():
         try:
             tensor = tvm_ffi.from_dlpack(buffer)
-        except BufferError:  # read-only, or of a type that the protocol has not
+        except BufferError:  # read-only, or of a type that DLPack lacks
             return None
     else:
         tensor = foreign(buffer, device)
@@ -189,7 +189,7 @@ def _in_place(buffer: Any, device: tvm.runtime.Device) -> tvm.runtime.Tensor | N
 
 
 def _as_kept(buffer: Any) -> np.ndarray:
-    """What is in a buffer now, in the type that it is kept in."""
+    """Return the present contents of a buffer, in the type that it has in memory."""
     tensor = foreign(buffer, tvm.cpu())
     return to_bytes(np.asarray(buffer if tensor is None else array_of(tensor), order="C"))
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that check each index before they use it, to find an access out of bounds and not to survive it.
+"""Kernels that check each index before they use it, and stop with an error at an access out of bounds.
 
-TVM's ``InstrumentBoundCheckers`` finds nothing in kernels of today: it runs when buffers are flat, and knows the size
-of none that is a parameter. Here kernels are lowered just as far as loops over buffers of several dimensions, and
-before each statement stands a check of what it reads and writes. The bounds are those of the buffer: a schedule may go
-on from the end of a line to the next one (`schedule.cpu.slide`). Loops run one step after the other.
+TVM's ``InstrumentBoundCheckers`` finds nothing in present kernels: it runs on flat buffers, and has no size of a buffer
+that is a parameter. Here kernels are lowered only to loops over buffers of several dimensions, and a check of all
+accesses precedes each statement. The bounds are those of the whole buffer, since a schedule may continue from the end
+of a row to the next one (`schedule.cpu.slide`). All loops run serially.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TO_LOOPS = tvm.transform.Sequential(
         s_tir.transform.LowerOpaqueBlock(),
     ]
 )
-# What is looked into by itself: some parts of it are computed under a condition, or not at all.
+# Nodes with parts that are computed under a condition, or not at all; their loads are collected separately.
 _INNER = (ir.Call, tirx.Select, tirx.Let)
 
 Access = tuple[tuple, tirx.Buffer, Sequence, str]
@@ -45,16 +45,16 @@ Access = tuple[tuple, tirx.Buffer, Sequence, str]
 
 @tvm_ffi.register_error
 class OutOfBounds(UserError):
-    """A kernel has an index that is outside of its buffer."""
+    """A kernel has an index outside its buffer."""
 
 
 def with_bounds_checks(lowered: tvm.IRModule) -> tvm.IRModule:
-    """The module with kernels that raise `OutOfBounds` and name themselves, the buffer and the index.
+    """Return the module with checks: kernels raise `OutOfBounds`, with the kernel, the buffer and the index.
 
     Parameters
     ----------
     lowered : tvm.IRModule
-        For a CPU, after `deploy.build.lower`.
+        Module for a CPU, after `deploy.build.lower`.
     """
     found = _TO_LOOPS(lowered)
     for gvar, func in found.functions_items():
@@ -82,7 +82,7 @@ def _checked(body: tirx.Stmt, kernel: str) -> tirx.Stmt:
         return before(serial) if loop.kind != tirx.ForKind.SERIAL else before(loop)
 
     def in_a_row(sequence: tirx.SeqStmt) -> tirx.SeqStmt:
-        """What a statement binds is seen by those behind it in the same sequence."""
+        """Flatten a sequence: a binding is visible only to later statements of the same sequence."""
         parts = [each.seq if isinstance(each, tirx.SeqStmt) else (each,) for each in sequence.seq]
         return tirx.SeqStmt([each for part in parts for each in part])
 
@@ -91,7 +91,7 @@ def _checked(body: tirx.Stmt, kernel: str) -> tirx.Stmt:
 
 
 def _accesses_of(statement: tirx.Stmt) -> Iterator[Access]:
-    """What a statement reads and writes itself, not the ones within."""
+    """Yield the accesses of a statement itself, without those of nested statements."""
     names = ("value", "condition", "min", "extent")
     for part in (getattr(statement, name, None) for name in names):
         if part is not None:
@@ -103,7 +103,7 @@ def _accesses_of(statement: tirx.Stmt) -> Iterator[Access]:
 
 
 def _reads(expr: ir.Expr, given: tuple) -> Iterator[Access]:
-    """The loads of an expression, each with the conditions under which it is computed; those in indices first."""
+    """Yield the loads of an expression with the conditions under which they happen; loads in indices come first."""
     found = collect_outside(expr, (TensorLoad, *_INNER), _INNER)
     for inner in (each for each in found if isinstance(each, _INNER)):
         yield from _reads_within(inner, given)

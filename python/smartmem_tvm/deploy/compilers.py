@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compilers that link for another CPU: an NDK's, Debian's, or zig's."""
+"""Compilers that link for another CPU: the NDK's, Debian's, or zig's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import UserError
 
-LIBRARY, OBJECTS = "lib.so", "lib.tar"  # what is linked, and what the device's linker is left to link
+LIBRARY, OBJECTS = "lib.so", "lib.tar"  # a linked library; object files for the device's linker
 _NDK_PATTERN = "toolchains/llvm/prebuilt/*/bin/{arch}-linux-android*-clang++"
 _NDK_REMEDY = "the NDK's compiler (done for you where TVM_NDK_CC or ANDROID_NDK_HOME is set): "
 _GNU_REMEDY = "a compiler for {triple} (done for you after `apt-get install g++-{triple}` or `pip install ziglang`): "
@@ -27,7 +27,7 @@ class CrossCompiler:
     Attributes
     ----------
     triple : str
-        What it links for.
+        The LLVM triple that it links for.
     command : tuple of str
         The program, and the arguments that choose the CPU.
     """
@@ -36,12 +36,12 @@ class CrossCompiler:
     command: tuple[str, ...]
 
     def link(self, library: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
-        """Make a shared library; TVM's ``export_library`` takes this as its ``fcompile``.
+        """Link a shared library; TVM's ``export_library`` takes this method as its ``fcompile``.
 
         Raises
         ------
         UserError
-            If the compiler cannot.
+            If the compiler cannot run or link.
         """
         command = [*self.command, "-shared", "-fPIC", "-o", library, *options, *objects, "-lm"]
         name = " ".join(self.command)
@@ -57,12 +57,12 @@ class CrossCompiler:
 
 
 def cross_compiler(triple: str) -> CrossCompiler | None:
-    """The compiler for an LLVM triple that is not this machine's, None if there is none.
+    """Return the compiler for an LLVM triple other than this machine's, None if there is none.
 
     Raises
     ------
     UserError
-        If ``TVM_NDK_CC`` or ``ANDROID_NDK_HOME`` names none.
+        If ``TVM_NDK_CC`` or ``ANDROID_NDK_HOME`` is set, but names no compiler.
     """
     if not _is_linux(triple):
         return None
@@ -71,7 +71,7 @@ def cross_compiler(triple: str) -> CrossCompiler | None:
 
 
 def remedy(triple: str) -> str:
-    """What links objects for a triple, and what makes this machine do it: a phrase that ends with a program's name."""
+    """Return a phrase for errors: a compiler for a triple and how to get it, ending with the name of the program."""
     if _is_android(triple):
         return f"{_NDK_REMEDY}{triple.split('-')[0]}-linux-android<API>-clang++"
     if not _is_linux(triple):
@@ -81,7 +81,7 @@ def remedy(triple: str) -> str:
 
 
 def gnu_triple(triple: str) -> str:
-    """A triple of LLVM's as Debian and zig write it: without the vendor."""
+    """Return an LLVM triple without the vendor, as Debian and zig write it."""
     parts = triple.split("-")
     return "-".join([parts[0], *parts[2:]]) if len(parts) > 3 else triple
 
@@ -95,7 +95,7 @@ def _is_linux(triple: str) -> bool:
 
 
 def _debian(triple: str) -> tuple[str, ...]:
-    # Objects are C: a distribution that has no g++ for this CPU will do too.
+    # The objects need only C, so gcc is enough on a distribution without g++ for this CPU.
     found = (shutil.which(f"{gnu_triple(triple)}-{name}") for name in ("g++", "gcc"))
     return tuple(path for path in found if path)[:1]
 
@@ -103,12 +103,12 @@ def _debian(triple: str) -> tuple[str, ...]:
 def _zig(triple: str) -> tuple[str, ...]:
     if importlib.util.find_spec("ziglang") is None:
         return ()
-    # Not c++: it would compile its own C++ library first, a minute for nothing.
+    # Not c++: zig would first compile its own C++ library, which takes a minute and is not needed.
     return (sys.executable, "-m", "ziglang", "cc", "-target", gnu_triple(triple))
 
 
 def _ndk(triple: str) -> tuple[str, ...]:
-    """The compiler of the NDK for the oldest Android that it knows, whose libraries every newer one loads."""
+    """Return the NDK's compiler for the oldest Android that it supports; every newer Android loads its libraries."""
     named, ndk = os.environ.get("TVM_NDK_CC"), os.environ.get("ANDROID_NDK_HOME")
     if not (named or ndk):
         return ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code of the virtual machine for a CPU: LLVM works on one core, so that its modules are made side by side."""
+"""Build the virtual machine's code for a CPU, several LLVM modules in parallel: LLVM itself uses one core."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .gpu_build import parts_of, together
 
 
 def build_for_cpu(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
-    """Code for a module that was lowered to the virtual machine, as ``relax.build`` makes it.
+    """Build a module that was lowered to the virtual machine, as ``relax.build`` does.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After `deploy.build.lower`.
+        Module after `deploy.build.lower`.
     target : tvm.target.Target
         A CPU.
     """
@@ -29,7 +29,7 @@ def build_for_cpu(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecu
 
 
 def build_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
-    """Compile scheduled PrimFuncs: a module of some of them that imports those of the others."""
+    """Compile scheduled PrimFuncs; the result is a runtime module with some of them that imports the others."""
     lower, finish, _ = tirx.get_tir_pipeline("default")
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
     host, _ = split_host_device_mods(lower(bound))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA source to a binary for one GPU by NVIDIA's compiler as TVM calls it, kept on disk."""
+"""Compile CUDA source for one GPU with NVIDIA's compiler, as TVM calls it, and cache the binaries on disk."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from .binary_cache import BinaryCache, cache_of
 from .cuda_math import with_declarations
 
 CALLBACK = "tvm_callback_cuda_compile"
-# TVM's own choice of the compiler, and what it adds to the compiler's options.
+# The variable by which TVM chooses the compiler, and the format of binary of each compiler.
 _MODE = "TVM_CUDA_COMPILE_MODE"
 _FORMATS = {"nvrtc": "cubin", "nvcc": "fatbin"}
 _one_at_a_time = threading.Lock()
 
 
 def compiler() -> str:
-    """``nvcc`` or ``nvrtc``: what ``TVM_CUDA_COMPILE_MODE`` says, else the first of them that is installed.
+    """Return ``nvcc`` or ``nvrtc``: the value of ``TVM_CUDA_COMPILE_MODE``, else the first that is installed.
 
-    nvcc starts in less time, and its processes share no lock.
+    nvcc comes first, as it starts in less time and its processes share no lock.
 
     Raises
     ------
     UserError
-        If there is neither, or the variable names another one.
+        If neither is installed, or the variable names another compiler.
     """
     chosen = os.environ.get(_MODE, "").lower()
     if chosen and chosen not in _FORMATS:
@@ -59,18 +59,18 @@ def _has_nvrtc() -> bool:
 
 @contextmanager
 def compiling(target: tvm.target.Target) -> Iterator[None]:
-    """While this is open, whatever TVM compiles for CUDA, in any thread, is for `target` and is kept on disk.
+    """While the context is open, let TVM compile CUDA for `target`, in any thread, and cache the binaries on disk.
 
-    The folder is ``SMARTMEM_CUDA_CACHE``, ``0`` for none, by default one in the user's cache folder, of at most
-    ``SMARTMEM_CUDA_CACHE_MB``, by default 1024.
+    ``SMARTMEM_CUDA_CACHE`` names the folder, ``0`` for none; by default it is in the user's cache folder.
+    ``SMARTMEM_CUDA_CACHE_MB`` is its largest size in MiB, by default 1024.
 
     Raises
     ------
     UserError
-        As `compiler`, when the first kernel is to be compiled.
+        As `compiler`, when the first kernel is compiled.
     """
     kept = cache_of("SMARTMEM_CUDA_CACHE", "cuda")
-    # TVM asks for this function by name whenever it has source to compile.
+    # TVM looks this function up by name each time it compiles source.
     with _one_at_a_time:
         before = tvm.get_global_func(CALLBACK)
         tvm_ffi.register_global_func(CALLBACK, lambda source: _compile(source, target, kept), override=True)
@@ -82,9 +82,9 @@ def compiling(target: tvm.target.Target) -> Iterator[None]:
 
 
 def _compile(source: str, target: tvm.target.Target, kept: BinaryCache) -> bytes:
-    """What the compiler makes of `source`, or made of it once."""
+    """Return the binary of `source`, from the cache or from the compiler."""
     mode, source = compiler(), with_declarations(source)
-    with target:  # TVM reads the architecture from the current target, which is another one in every thread
+    with target:  # TVM reads the architecture from the current target, which each thread has its own of
         key = (source, mode, _version(mode), _options(), str(nvcc.get_target_compute_version(target)), tvm.__version__)
         binary = kept.load(*key)
         if binary is None:
@@ -94,7 +94,7 @@ def _compile(source: str, target: tvm.target.Target, kept: BinaryCache) -> bytes
 
 
 def _options() -> str:
-    """The variables that TVM makes options from."""
+    """Return the environment variables from which TVM takes the compiler's options."""
     return "\n".join(f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("TVM_"))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of single precision that are right on CUDA, where TVM compiles with ``--use_fast_math``.
+"""Accurate single-precision functions on CUDA, where TVM compiles with ``--use_fast_math``.
 
 That flag turns ``powf(x, y)`` into ``exp2(y * log2(x))``, which is NaN for x < 0 and for pow(0, 0), ``tanhf`` into an
 instruction with an error of 5e-4, and ``sinf`` into one that is far off for large numbers. `exp`, divisions and roots
-stay fast: they lose a few bits.
+stay fast: they lose only a few bits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
-# Operator of TVM -> how many numbers it takes. The functions of NVIDIA's device library have its name; the flag does
-# not replace a call of one of them.
+# TVM's operator -> number of arguments. NVIDIA's device library has functions of these names, and the flag does not
+# replace calls of them.
 _ARGUMENTS = {"pow": 2, "tanh": 1, "sin": 1, "cos": 1, "tan": 1, "log": 1}
 _OPERATORS = {ir.Op.get(f"tirx.{name}"): name for name in _ARGUMENTS}
 
@@ -42,7 +42,7 @@ def _name(function: str) -> str:
 
 
 def _accurate(call: ir.Call) -> ir.Expr:
-    """The function of the device library, also for shorter types; the flag changes none of doubles."""
+    """Return the call of the device library's function, also for shorter types; the flag does not affect doubles."""
     function, dtype = _OPERATORS.get(call.op), str(call.ty.dtype) if isinstance(call.ty, ir.PrimType) else ""
     if function is None or dtype.startswith("float64"):
         return call
@@ -52,7 +52,7 @@ def _accurate(call: ir.Call) -> ir.Expr:
 
 
 def with_declarations(source: str) -> str:
-    """CUDA source with declarations in front of those functions that it calls."""
+    """Return CUDA source with declarations of the device library's functions that it calls."""
     called = {_name(function): count for function, count in _ARGUMENTS.items() if f"{_name(function)}(" in source}
     stated = [f'extern "C" __device__ float {name}({", ".join(["float"] * n)});\n' for name, n in called.items()]
     return "".join(stated) + source

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of a function whose inputs and outputs are plain tensors on this CPU: nothing is copied that need not be.
+"""A fast call of a function whose inputs and outputs are plain tensors on this CPU, with as few copies as possible.
 
-Checking, moving and copying the general way (`arguments`) takes ten times as long as a small kernel. Here all that can
-be known before a call is; what is anything but right is left to the general way, whose errors say what.
+The general checks, moves and copies (`arguments`) take ten times as long as a small kernel. This class prepares
+everything that is known before a call. It leaves unusual inputs to the general way, which also reports errors.
 
-An input is read where it is if kernels can read it there: its numbers lie one after the other, from a multiple of 64
-bytes on. Arrays of numpy begin at multiples of 16, so most are copied into a buffer that stays, beside which an
-allocation would take longer than the copy. What this package returns begins at multiples of 64: an output that goes
-back in as an input is not copied.
+A kernel reads an input in place if the input is contiguous and begins at a multiple of 64 bytes. Arrays of numpy begin
+at multiples of 16, so most are copied, into a buffer that is kept, since an allocation would take longer than the copy.
+Outputs of this package begin at multiples of 64: one that becomes an input again is not copied.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..tensor_arrays import array_of
 from .arguments import Parameter, TensorKind, foreign
 from .outputs import Output
 
-_INEXACT = WEIGHT_ALIGNMENT - 1  # bits of an address that kernels cannot read from
+_INEXACT = WEIGHT_ALIGNMENT - 1  # address bits that must be zero
 _CPU = tvm.cpu()
 
 
@@ -33,11 +32,11 @@ class DirectCall:
     Parameters
     ----------
     function : callable
-        Takes tensors in the order of the parameters.
+        The function; it takes tensors in the order of the parameters.
     params : sequence of Parameter
-        Which `is_plain` accepts.
+        Parameters that `is_plain` accepts.
     outputs : sequence of Output
-        Those that are not their own are copied.
+        The outputs; those without memory of their own are copied.
     """
 
     def __init__(self, function: Callable, params: Sequence[Parameter], outputs: Sequence[Output]):
@@ -47,7 +46,7 @@ class DirectCall:
         self._kept: dict[int, tuple[tvm.runtime.Tensor, np.ndarray]] = {}
 
     def run(self, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray] | None:
-        """The outputs; None if an input is missing or anything but a tensor of its shape and type on a CPU."""
+        """Return the outputs; None if an input is missing, or is not a CPU tensor of its shape and type."""
         if named or (len(inputs) == 1 and type(inputs[0]) is dict):
             inputs = self._by_name(inputs, named)
         if inputs is None or len(inputs) != len(self._wanted):
@@ -74,7 +73,7 @@ class DirectCall:
             return None
 
     def tensor(self, number: int, value: object) -> tvm.runtime.Tensor | None:
-        """An input as kernels read it."""
+        """Return an input as a tensor that kernels can read, copied if necessary; None if it does not fit."""
         shape, dtype = self._wanted[number]
         if type(value) is not np.ndarray:
             return self._foreign(number, value)
@@ -89,7 +88,7 @@ class DirectCall:
         return tensor
 
     def _foreign(self, number: int, value: object) -> tvm.runtime.Tensor | None:
-        """A tensor of TVM, torch or another library."""
+        """Return a tensor of TVM, torch or another library, copied if necessary; None if it does not fit."""
         value = foreign(value, _CPU)
         shape, dtype = self._wanted[number]
         if value is None or value.shape != shape or value.dtype != str(dtype):
@@ -108,7 +107,7 @@ class DirectCall:
         return tensor
 
     def arrays(self, result) -> list[np.ndarray]:
-        """The outputs of a call, in memory of their own."""
+        """Return the outputs of a call, each in its own memory."""
         found = [result] if isinstance(result, tvm.runtime.Tensor) else result
         return [
             np.from_dlpack(each) if own else np.from_dlpack(each).copy()
@@ -129,7 +128,7 @@ def is_plain(params: Sequence[Parameter]) -> bool:
 
 
 def gives_plain(result, arrays: Sequence[np.ndarray], outputs: Sequence[Output]) -> bool:
-    """Whether what a function gave is a flat row of tensors, and what a caller gets are their numbers as they are."""
+    """Whether a result is a flat sequence of tensors, and the caller's arrays are these tensors without conversion."""
     found = [result] if isinstance(result, tvm.runtime.Tensor) else result
     if not isinstance(found, list | tuple | Array) or len(found) != len(arrays) or len(found) != len(outputs):
         return False

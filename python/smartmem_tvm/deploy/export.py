@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model as a folder: written whole or not at all, checked before it is loaded."""
+"""Save a compiled model as a folder, whole or not at all, and check it before loading."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .weights import Machine
 
 FORMAT = 5
-_LOADED: dict[Path, int] = {}  # libraries of this process, and the number of the file that each was
+_LOADED: dict[Path, int] = {}  # library of this process -> inode of the file that was loaded
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 PLAN = "stream.plan"
 """The file with the plan within a memory budget, as ``native/stream/plan_file.h`` describes it."""
@@ -51,7 +51,7 @@ _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": s
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
-# What others than `save` have to find in a manifest.
+# The fields that readers of a manifest need.
 _SHAPE = {
     "target": _is_target,
     "host": str,
@@ -76,9 +76,9 @@ class Loaded(Runnable):
     Attributes
     ----------
     manifest : dict
-        What `save` wrote about it.
+        The manifest that `save` wrote.
     vm : tvm.relax.VirtualMachine
-        Runs it on this machine's CPU, or on the first device of the kind that it was compiled for.
+        Runs the model on this machine's CPU, or on the first device of the kind that it was compiled for.
     """
 
     manifest: dict
@@ -91,16 +91,16 @@ class Loaded(Runnable):
 
     @property
     def limits(self) -> dict[str, int]:
-        """Input name -> what its integers are below, where the model says so (`frontend.inputs.id_limits`)."""
+        """Input name -> exclusive upper bound of its integers, if the model has one (`frontend.inputs.id_limits`)."""
         return {each["name"]: each["ids_below"] for each in self.manifest["inputs"] if each.get("ids_below")}
 
     @property
     def values(self) -> dict[str, bool | int | float | list]:
-        """Inputs of the file that are none here, as the model was compiled for one value: name -> numbers."""
+        """Inputs of the model's file that were compiled in as constants: name -> numbers."""
         return self.manifest.get("values", {})
 
     def set_memory_budget(self, budget: int | str | None) -> PreloadPlan:
-        """Run within other bytes from now on, ``"60MB"`` say; None: as many as it takes to keep all weights.
+        """Change the memory budget, for example to ``"60MB"``; with None, to the bytes that keep all weights.
 
         Raises
         ------
@@ -125,12 +125,12 @@ class Loaded(Runnable):
 
 
 def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
-    """Refuse a folder that `save` could not write, before time is spent on compiling; changes nothing.
+    """Refuse a folder that `save` could not write, before time is spent on compiling; change nothing.
 
     Parameters
     ----------
     target : tvm.target.Target
-        What will be compiled for: its code must be linked.
+        The target of the model, whose code must be linked.
 
     Returns
     -------
@@ -140,7 +140,8 @@ def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
     Raises
     ------
     UserError
-        If it exists and is neither empty nor a compiled model, cannot be written, or there is no compiler to link with.
+        If the folder exists and is neither empty nor a compiled model, if it cannot be written, or if there is no
+        compiler to link with.
     """
     from .link import link_for
 
@@ -156,8 +157,8 @@ def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
 def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation: Mapping) -> dict:
     """Write a compiled model: the library, its weights, its manifest, and the decisions of the passes.
 
-    Everything is written into a folder next to the destination, which is then renamed: whatever happens, the
-    destination holds a whole model, the old one or the new one.
+    The files go into a new folder next to the destination, which is then renamed. So the destination always holds a
+    whole model, the old one or the new one.
 
     Parameters
     ----------
@@ -167,8 +168,8 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     Returns
     -------
     dict
-        The manifest as written: `manifest` with format, versions, target, the library's name, its CPU if another than
-        this one, how to link it where that is left to do, where each weight is, and SHA-256 sums.
+        The manifest as written: `manifest` with format, versions, target, the library's name, its CPU if not this
+        machine's, how to link it if that is left to do, the place of each weight, and SHA-256 sums.
 
     Raises
     ------
@@ -219,18 +220,18 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
 
 
 def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
-    """Load what `save` wrote; the weights are mapped into memory, so that processes share them.
+    """Load a folder that `save` wrote; the weights are mapped into memory, so that processes share them.
 
     Parameters
     ----------
     memory_budget : int or str, optional
-        For a model that was compiled with one: another one, see `Loaded.set_memory_budget`.
+        Another budget for a model that was compiled with one, see `Loaded.set_memory_budget`.
 
     Raises
     ------
     UserError
-        If the folder holds no compiled model, an incomplete or changed one, or one made in another format, by
-        another TVM or for another CPU, or for a device that this machine lacks.
+        If the folder holds no compiled model, an incomplete or changed one, or one made in another format, by another
+        TVM, for another CPU, or for a device that this machine lacks.
     """
     import tvm
 
@@ -262,9 +263,9 @@ def _streamed(code: tvm.runtime.Module, folder: Path, manifest: Mapping, budget:
 
 
 def _library(path: Path) -> tvm.runtime.Module:
-    """The code in a library, also where this process has loaded another one of that name.
+    """Load the code of a library, also if this process has loaded another one from the same path.
 
-    Asked for a name that it knows, the system's loader would give the other one.
+    For a path that it knows, the system's loader would return the library loaded before.
     """
     import tvm
 
@@ -277,14 +278,14 @@ def _library(path: Path) -> tvm.runtime.Module:
 
 
 def check_files(folder: Path, manifest: Mapping) -> None:
-    """Raise a `UserError` if one of the files is not the one that the manifest is of."""
+    """Raise a `UserError` if a file is missing, or its checksum is not the manifest's."""
     for file in (folder / manifest["library"], folder / WEIGHTS, folder / EXPLANATION):
         if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
             raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
 
 
 def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
-    """The manifest of a compiled model that this installation can run: on this CPU, or on a device `elsewhere`."""
+    """Return the manifest of a model that this installation can run, on this CPU or on a device `elsewhere`."""
     from ..target import host_target
 
     manifest = _manifest(folder)
@@ -308,7 +309,7 @@ def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
 
 
 def require_whole_weights(folder: Path, manifest: Mapping) -> None:
-    """Refuse a model with a memory budget where weights are handed over as a whole.
+    """Refuse a model with a memory budget where all weights are sent at once.
 
     Raises
     ------
@@ -323,7 +324,7 @@ def require_whole_weights(folder: Path, manifest: Mapping) -> None:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -336,7 +337,7 @@ def _write_json(path: Path, content: Mapping) -> None:
 
 
 def _manifest(folder: Path) -> dict | None:
-    """The manifest, or None where there is none of ours."""
+    """Return the manifest of a folder, or None if there is none of this package."""
     try:
         content = json_data.read(folder / MANIFEST)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code of the virtual machine for a GPU: its kernels are lowered, and for CUDA compiled, side by side.
+"""Build the virtual machine's code for a GPU: kernels are lowered, and compiled for CUDA, in parallel.
 
-Unrolled kernels are long, TVM's lowering takes each of them on one core, and so does NVIDIA's compiler.
+Unrolled kernels are long, and both TVM's lowering and NVIDIA's compiler use one core for a kernel.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ..target import is_cuda
 from .argument_checks import without_checks
 from .cuda_compiler import compiling
 
-# Modules of one network. The number is no matter of this machine's cores: a library has the same bytes everywhere.
+# Modules of one network. The number does not depend on this machine's cores, so that a library has the same bytes
+# everywhere.
 PARTS = 8
-_KERNELS = 4  # of a module, or there are fewer of them: each takes some milliseconds of its own
+_KERNELS = 4  # least kernels of a module: each module costs some milliseconds
 
 
 def build_for_gpu(
@@ -32,18 +33,18 @@ def build_for_gpu(
     pipeline: str,
     observe: Callable[[tvm.IRModule], None] = lambda _: None,
 ) -> relax.VMExecutable:
-    """Code for a module that was lowered to the virtual machine, as ``relax.build`` makes it.
+    """Build a module that was lowered to the virtual machine, as ``relax.build`` does.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After `deploy.build.lower`.
+        Module after `deploy.build.lower`.
     target : tvm.target.Target
         A GPU, with a host.
     pipeline : str
         The name of TVM's pipeline of passes for kernels.
     observe : callable
-        Is shown each module of kernels as the code generator gets it.
+        Called with each module of kernels before code generation.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def build_kernels(
     pipeline: str = "default",
     observe: Callable[[tvm.IRModule], None] = lambda _: None,
 ) -> tvm.runtime.Module:
-    """Compile scheduled PrimFuncs: a module of the host's functions that imports modules of kernels."""
+    """Compile scheduled PrimFuncs; the result is a module of the host's functions that imports modules of kernels."""
     cores = _cores()
     with ThreadPoolExecutor(cores) as pool:
         lowered = list(pool.map(lambda part: _lower(part, target, pipeline), split(mod, cores)))
@@ -73,23 +74,23 @@ def build_kernels(
             compiled = [pool.submit(codegen_build, each, target) for each in kernels]
             callers = list(pool.map(lambda part: codegen_build(part, target.host), parts_of(host)))
             for each in compiled:
-                for caller in callers:  # each looks for the kernels that it launches in its own imports
+                for caller in callers:  # a module finds the kernels that it launches only among its own imports
                     caller.import_module(each.result())
     return together(callers)
 
 
 def _lower(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str) -> tuple[tvm.IRModule, list[tvm.IRModule]]:
-    """The host's functions, and the kernels, ready for the code generators."""
+    """Return the host's functions, and the kernels, ready for the code generators."""
     lower, finish_host, finish_device = tirx.get_tir_pipeline(pipeline)
-    with target:  # the current target is another one in every thread
+    with target:  # each thread has its own current target
         host, kernels = split_host_device_mods(lower(tirx.transform.BindTarget(target)(mod)))
         return finish_host()(without_checks(host)), [finish_device()(each) for each in kernels.values()]
 
 
 def keeps_binaries(target: tvm.target.Target) -> bool:
-    """Whether TVM compiles kernels, and `compiling` keeps them, as it makes a module of them.
+    """Whether TVM compiles kernels when it creates a module, so that `compiling` caches the binaries.
 
-    Where it does not, one module is quicker to load.
+    If not, a single module is faster to load.
     """
     creates = tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True)
     return is_cuda(target) and creates is not None
@@ -100,13 +101,13 @@ def _cores() -> int:
 
 
 def split(mod: tvm.IRModule, parts: int) -> list[tvm.IRModule]:
-    """At most `parts` modules of about equal size that together hold the functions of `mod`, none of them empty."""
+    """Split a module into at most `parts` modules of about equal size, none of them empty."""
     functions = mod.functions_items()
     if any("global_symbol" not in (func.attrs or {}) for _, func in functions):
-        return [mod]  # something that the others call
+        return [mod]  # other functions call those without a global symbol
     sizes = {name: _size(func) for name, func in functions}
     shares: list[tuple[int, dict]] = [(0, {}) for _ in range(min(parts, len(functions)))]
-    # The largest first, each to whom has least.
+    # The largest function first, each to the smallest share.
     for name, func in sorted(functions, key=lambda item: (-sizes[item[0]], item[0].name_hint)):
         least = min(range(len(shares)), key=lambda share: shares[share][0])
         total, held = shares[least]
@@ -115,23 +116,23 @@ def split(mod: tvm.IRModule, parts: int) -> list[tvm.IRModule]:
 
 
 def parts_of(mod: tvm.IRModule) -> list[tvm.IRModule]:
-    """Modules of one network's code for a CPU: LLVM works on one core, so that they are made side by side."""
+    """Split one network's code for a CPU into modules, to compile them in parallel: LLVM itself uses one core."""
     return split(mod, max(1, min(PARTS, len(mod.functions) // _KERNELS)))
 
 
 def together(libraries: Sequence[tvm.runtime.Module]) -> tvm.runtime.Module:
-    """The first of some modules, which imports the others."""
+    """Return the first of several modules, after it has imported the others."""
     for each in libraries[1:]:
         libraries[0].import_module(each)
     return libraries[0]
 
 
 def join(mods: Iterable[tvm.IRModule]) -> tvm.IRModule:
-    """One module of all functions."""
+    """Return one module with all functions."""
     mods = list(mods)
     return tvm.IRModule({name: func for mod in mods for name, func in mod.functions_items()}, attrs=mods[0].attrs)
 
 
 def _size(func: tirx.PrimFunc) -> int:
-    """Statements that write something: passes and compilers take about as long."""
+    """Return the number of stores, plus one: the time of passes and compilers is about proportional."""
     return 1 + len(stores(func.body))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a tuned kernel is worth having: it computes what the untuned one does, and is faster, measured in turns."""
+"""Judge a tuned kernel: it must compute the same as the untuned kernel, and be faster, timed in turns with it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .measure import random_arguments
 from .this_machine import LoadedModel, ThisMachine, model_on
 from .weights import Weight
 
-# Of the largest number of an output. Sums in another order differ by 1e-6 of it; one wrong element of a sum of some
-# thousands of about equal ones by more than this.
+# Tolerance relative to the largest number of an output. Sums in another order differ by 1e-6 of it; one wrong element
+# in a sum of some thousands of about equal elements differs by more than the tolerance.
 _TOLERANCE = {"float32": 2e-5, "float64": 1e-9, "float16": 1e-2, "bfloat16": 5e-2}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found out about one record.
+    """The verdict on one record.
 
     Attributes
     ----------
     seconds, untuned : float or None
-        Of a launch, measured in turns; None if the kernel is wrong.
+        Seconds of a launch of the tuned and of the untuned kernel, timed in turns; None if the kernel is wrong.
     wrong : str
-        What is wrong with its outputs; empty if nothing is.
+        The difference in the outputs; empty if there is none.
     """
 
     seconds: float | None
@@ -50,7 +50,7 @@ class Verdict:
 
 
 def untuned_seconds(mod: tvm.IRModule, target: Target, devices: Devices | None = None) -> float:
-    """Seconds of a launch of a kernel with the schedule that it has without tuning."""
+    """Return the seconds of a launch of a kernel with its untuned schedule."""
     untuned, devices = CompiledKernel(mod, target, None), devices or ThisMachine(target)
     return devices.run(lambda device: _seconds(device, [untuned.on(device)])[0], devices.limits.verdict)
 
@@ -61,7 +61,7 @@ def judge(
     records: Sequence[ms.database.TuningRecord],
     devices: Devices | None = None,
 ) -> list[Verdict]:
-    """Compare records of one kernel with the untuned kernel, on random data within the bounds of what is indexed.
+    """Compare records of one kernel with the untuned kernel, on random data whose indices stay in bounds.
 
     Parameters
     ----------
@@ -69,7 +69,8 @@ def judge(
         `tune.tasks.Task.mod`.
     target : tvm.target.Target
     devices : Devices, optional
-        Where they run, on one device for all, which is asked for when all are compiled; by default this machine.
+        Devices to run on, by default this machine. All kernels run on the same device, which is requested after all are
+        compiled.
 
     Returns
     -------
@@ -102,7 +103,7 @@ def _compared(untuned: CompiledKernel, tuned: Sequence[CompiledKernel], device: 
 
 
 def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray], rounds_to: str = "") -> str:
-    """What is wrong with outputs, empty if nothing is; `rounds_to` says what schedules may round factors to."""
+    """Describe how outputs differ, empty if not; `rounds_to` is the type to which schedules may round factors."""
     rounding = PRECISIONS[rounds_to].tolerance if rounds_to else 0.0
     for number, (mine, theirs) in enumerate(zip(found, want, strict=True)):
         tolerance = _TOLERANCE.get(str(theirs.dtype))
@@ -122,7 +123,7 @@ def difference(found: Sequence[np.ndarray], want: Sequence[np.ndarray], rounds_t
 
 
 class CompiledKernel:
-    """A kernel compiled as a model is, alone, with random data.
+    """A single kernel compiled like a model, with random data.
 
     Attributes
     ----------
@@ -130,9 +131,9 @@ class CompiledKernel:
     weights, inputs : list of Weight
         Constants packed for the kernel, and arguments.
     rounds_to : str
-        What factors of products may be rounded to, empty if they may not.
+        The type to which factors of products may be rounded, empty if they may not.
     problem : str
-        Why the kernel was not scheduled as its record says; empty if it was.
+        The reason why the kernel was not scheduled by its record; empty if it was.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Target, record: ms.database.TuningRecord | None):
@@ -145,7 +146,7 @@ class CompiledKernel:
         self.code = generate(lowered, target)
 
     def on(self, device: Device) -> LoadedModel:
-        """Bring it to a device."""
+        """Load the kernel and its data onto a device."""
         return model_on(device, self.code, self.weights, self.inputs)
 
 
@@ -157,13 +158,13 @@ def _pass_of(record: ms.database.TuningRecord) -> ApplyRecords:
 
 
 def _problem(lowered: tvm.IRModule) -> str:
-    """Why a kernel was not scheduled as its record says; empty if it was."""
+    """Return the reason why a kernel was not scheduled by its record; empty if it was."""
     facts = list(tuning_of(lowered).values())
     return facts[0].get(LEFT_OUT, "") if facts else "the record is of another kernel"
 
 
 def _model(func: tirx.PrimFunc, target: Target) -> tuple[tvm.IRModule, list[Weight]]:
-    """A model that launches a kernel, its constants in it, and random inputs: textures where it reads textures."""
+    """Return a model that launches a kernel, with its constants, and random inputs, in textures where it reads them."""
     first = len(func.params) - _outputs(func)
     builder, plain = relax.BlockBuilder(), tirx.PrimFunc(func.params, func.body, func.ret_type)
     kernel = builder.add_func(plain.with_attrs({"s_tir": True, "tirx.noalias": True, **factors_attr(func)}), "kernel")
@@ -186,7 +187,7 @@ def _model(func: tirx.PrimFunc, target: Target) -> tuple[tvm.IRModule, list[Weig
 
 
 def _places(func: tirx.PrimFunc, target: Target) -> dict[str, relax.VDevice]:
-    """The memory scopes of a kernel with textures, as Relax names them; none where all is in buffers."""
+    """Return the memory scopes of a kernel with textures, as Relax names them; none if all tensors are in buffers."""
     scopes = sorted({str(param.scope()) for param in func.params if is_texture(param)})
     return {scope: relax.VDevice(target, 0, scope) for scope in ("global", *scopes)} if scopes else {}
 
@@ -197,6 +198,6 @@ def _type(param: tirx.Buffer, places: Mapping[str, relax.VDevice]) -> relax.Tens
 
 
 def _outputs(func: tirx.PrimFunc) -> int:
-    """How many parameters a kernel writes; they come last."""
+    """Return the number of parameters that a kernel writes; they come last."""
     written = [store.buffer for store in stores(func.body)]
     return sum(any(param.same_as(buffer) for buffer in written) for param in func.params)

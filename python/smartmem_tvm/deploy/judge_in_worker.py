@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels measured and judged by an executor's workers, as a kernel may crash whoever runs it, and hang."""
+"""Measure and judge kernels in an executor's worker processes, as a kernel may crash its process, or hang."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .judge import Verdict
 
 
 class WorkerJudge:
-    """What `judge` does, in the worker that also measures candidates: on the same cores.
+    """Runs the module `judge` in the worker that also measures candidates, so on the same cores.
 
     Parameters
     ----------
     executor : Executor
     compilers : Workers, optional
-        `tune.build.building_workers`: what a compiler leaves on disk they make, side by side, before it is asked for.
+        Workers of `tune.build.building_workers`, which fill the compiler's cache on disk in parallel beforehand.
     """
 
     def __init__(self, executor: Executor, compilers: Workers | None = None):
@@ -44,12 +44,12 @@ class WorkerJudge:
         return self._answer(_untuned_seconds, (mod, target)).result()
 
     def judge(self, mod: tvm.IRModule, target: Target, records: Sequence[ms.database.TuningRecord]) -> list[Verdict]:
-        """See `judge.judge`; what crashes, hangs or raises there is wrong.
+        """See `judge.judge`; a record whose kernel crashes, hangs or raises is judged wrong.
 
         Raises
         ------
         MachineFailed
-            If the untuned kernel fails too, or there is no room for any of them.
+            If the untuned kernel fails too, or the machine has no room for any of them.
         """
         packages = [packed(each) for each in records]
         if len(records) > 1:
@@ -57,7 +57,7 @@ class WorkerJudge:
         answer = self._answer(_judge, (mod, target, packages))
         if not answer.error:
             return answer.value
-        if len(records) > 1:  # one of them spoils it for the others
+        if len(records) > 1:  # one record made the whole job fail: judge them one by one
             return [verdict for record in records for verdict in self.judge(mod, target, [record])]
         fault = answer.error if machine_fault(answer.error) else self._answer(_untuned_seconds, (mod, target)).error
         if fault:

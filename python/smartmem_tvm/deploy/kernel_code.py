@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code of scheduled kernels without a network around them, made and checked as that of a network is."""
+"""Compile scheduled kernels without a network, with the same passes and checks as those of a network."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def kernel_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     Raises
     ------
     UserError
-        If OpenCL cannot hold a texture of theirs, a lowered kernel breaks a rule of `CheckImages`, or there is no
-        compiler for CUDA.
+        If OpenCL cannot hold a texture of a kernel, if a lowered kernel breaks a rule of `CheckImages`, or if there is
+        no compiler for CUDA.
     """
     if not is_gpu(target):
         with code_generation(target) as given:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kernel as a function of the virtual machine, so that another machine's clock can be put around it.
+"""Export each kernel as a function of the virtual machine, so that TVM's clock on another machine can time it.
 
-TVM's clock takes functions of the module that was loaded, and kernels are in one below it.
+TVM's clock takes functions of the loaded module only, and kernels are in a module that it imports.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ PREFIX = "alone."
 
 
 def with_kernel_functions(lowered: tvm.IRModule) -> tvm.IRModule:
-    """The module, with a function ``alone.KERNEL`` for each kernel of fixed shapes that passes its arguments on.
+    """Return the module with a function ``alone.KERNEL`` for each kernel of fixed shapes, which calls the kernel.
 
     Parameters
     ----------
     lowered : tvm.IRModule
-        After `deploy.build.lower`.
+        Module after `deploy.build.lower`.
     """
     found = lowered.clone()
     for gvar, func in lowered.functions_items():

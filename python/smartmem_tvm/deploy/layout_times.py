@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fill a profile store with what kernels take with their tensors in other orders, for `PlanLayout`."""
+"""Fill a profile store with the times of kernels with their tensors in other orders, for `PlanLayout`."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from .measure import Kernels, compiled, kernel_seconds, random_arguments
 from .weights import Weight
 
 _logger = logging.getLogger(__name__)
-_AT_ONCE = 16  # forms in a job: they run in turns, and a failing one takes the others along
+_AT_ONCE = 16  # forms in a job: they run in turns, and one that fails makes the whole job fail
 _READINGS = replace(PROFILE, most=30, longest=0.5)
 
 
 @dataclass(frozen=True)
 class LayoutsMeasured:
-    """What `measure_layouts` did.
+    """The result of `measure_layouts`.
 
     Attributes
     ----------
     kernels, forms : int
-        That there are in the module: kernels with more than one form, and the forms of all of them.
+        Kernels of the module with more than one form, and the forms of all of them.
     measured, failed, open : int
-        Forms measured now; that could not be measured; left when the time was up.
+        Forms that were measured, that could not be measured, and that were left when the time was up.
     seconds : float
     """
 
@@ -66,18 +66,18 @@ def measure_layouts(
     progress: Callable[[int, int], None] = lambda done, asked: None,
     servers: Counter[str] | None = None,
 ) -> LayoutsMeasured:
-    """Measure what `PlanLayout` asks of a module and the store does not know; each answer is on the disk at once.
+    """Measure the forms that `PlanLayout` needs for a module and the store lacks; each result is saved at once.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After the graph phases before ``layout``.
+        Module after the graph phases before ``layout``.
     budget : float
-        Seconds after which nothing more is begun.
+        Seconds after which no new measurement begins.
     progress : callable
-        Is told how many forms are done, and of how many.
+        Called with the number of forms done, and the number of all forms.
     servers : collections.Counter, optional
-        Is told how many jobs each server of a device has done.
+        Counts the jobs done by each server of a device.
     """
     start, target = time.monotonic(), executor.devices.target
     with target:
@@ -108,7 +108,7 @@ def measure_layouts(
 
 
 def _jobs(store: ProfileStore, question: Question) -> list[list[tirx.PrimFunc]]:
-    """The forms that the store does not know, a few at a time, each time behind the base."""
+    """Return jobs with the forms that the store lacks, a few in each, and the base form as the first of each job."""
     base = kernel_key(question.base)
     unknown = {kernel_key(func): func for func in question.forms if store.latency(func) is None}
     if unknown.keys() == {base}:
@@ -118,7 +118,7 @@ def _jobs(store: ProfileStore, question: Question) -> list[list[tirx.PrimFunc]]:
 
 
 def _seconds(devices: Devices, job: tvm.IRModule) -> tuple[str, list[float | None]]:
-    """Who measured the forms of a kernel, and the seconds of each, None where there is no schedule; in a worker."""
+    """Measure the forms of a kernel in a worker; return the server, and seconds, None for a form without schedule."""
     functions = [job[f"kernel{number}"] for number in range(len(job.functions))]
     if is_gpu(devices.target):
         kernels = compiled(functions, devices.target)
@@ -133,10 +133,10 @@ def _seconds(devices: Devices, job: tvm.IRModule) -> tuple[str, list[float | Non
 
 
 def _compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> tuple[Kernels, list[int | None]]:
-    """Kernels of a CPU with their constants packed, and which of them each function has become.
+    """Return compiled CPU kernels with packed constants, and for each function the number of its kernel.
 
-    Functions that are scheduled to the same code share it: so does one that is to have a loop order that its rule has
-    no choice of with the same function without.
+    Functions with the same scheduled code share a kernel. For example, a loop order that a rule does not offer leaves
+    the same code as no loop order.
     """
     known: dict[int, int] = {}
     places: list[int | None] = []
@@ -159,7 +159,7 @@ def _compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> tuple[Kerne
 
 
 def _scheduled(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
-    """A kernel as it is scheduled in a model, None if no rule can."""
+    """Return a kernel scheduled as in a model, None if no rule can schedule it."""
     with target:
         mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
         func = tvm.transform.Sequential(prepare_passes(target))(mod)["main"]
@@ -172,7 +172,7 @@ def _scheduled(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
 
 
 def _arguments(func: tirx.PrimFunc, packed: tirx.PrimFunc) -> list[Weight]:
-    """Random numbers for the parameters of a kernel whose constants have other shapes than in `func`."""
+    """Return random arguments for a kernel whose packed constants have other shapes than in `func`."""
     generator, found = np.random.default_rng(0), []
     for array, param in zip(random_arguments(func), packed.params, strict=True):
         shape = tuple(int(dim) for dim in param.shape)

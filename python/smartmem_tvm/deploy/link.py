@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the code for a CPU becomes a library: linked for this machine or another, or left as objects for the device."""
+"""Link code for a CPU: for this machine, for another one, or leave object files for the device's linker."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _HOW = (
 
 @dataclass(frozen=True)
 class Link:
-    """How a compiled model is written.
+    """The way in which the library of a compiled model is written.
 
     Attributes
     ----------
     file : str
-        Name of the library, by whose ending TVM knows how to load it.
+        Name of the library; its suffix tells TVM how to load it.
     triple : str
-        The CPU it is for, empty for the kind of this machine.
+        LLVM triple of the CPU, empty for this machine's kind.
     compiler : CrossCompiler or None
-        Links it for another CPU; None for this machine's, and where the file is an archive of objects.
+        The compiler that links; None for this machine's own compiler, or if the file is an archive of objects.
     """
 
     file: str
@@ -46,21 +46,21 @@ class Link:
 
     @property
     def how(self) -> str:
-        """What is left for the user to do, empty if nothing."""
+        """Instructions for the step left to the user, empty if none is left."""
         if self.file == LIBRARY:
             return ""
         return _HOW.format(file=self.file, so=LIBRARY, triple=self.triple, cc=remedy(self.triple))
 
     def write(self, executable, folder: Path) -> None:
-        """Export an executable of TVM's into `folder`."""
+        """Export one of TVM's executables into `folder`."""
         here = _archive if self.file == OBJECTS else cc.create_shared
         together = self.compiler.link if self.compiler else here
         write_library(executable, str(folder / self.file), together, usable_cores())
 
 
 def _archive(output: str, files: Sequence[str]) -> None:
-    """The same bytes for the same files: TVM's own has the time, the user and the folder's order in it."""
-    # Level 9, the default, takes four times as long for a fiftieth less.
+    """Write a reproducible archive; TVM's own contains the time, the user and the order of the folder."""
+    # Level 9, the default, takes four times as long for 2% less.
     with (
         gzip.GzipFile(output, "wb", compresslevel=6, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
@@ -80,15 +80,15 @@ def linked(executable, target: tvm.target.Target, folder: str | None = None) -> 
 
 
 def link_for(target: tvm.target.Target) -> Link:
-    """How code for `target` is linked: by this machine's compiler, or by one for the target's CPU that is found here.
+    """Return how to link code for `target`: with this machine's compiler, or a cross compiler that is found here.
 
-    Where this machine has no compiler for itself, zig's from PyPI will do.
+    If this machine has no compiler for itself, zig from PyPI is used.
 
     Raises
     ------
     UserError
-        If this machine has no compiler for code of its own kind, or ``TVM_NDK_CC`` or ``ANDROID_NDK_HOME`` names
-        none.
+        If this machine has no compiler for its own kind of code, or ``TVM_NDK_CC`` or ``ANDROID_NDK_HOME`` is set, but
+        names no compiler.
     """
     triple = host_triple(target)
     if is_foreign(triple):

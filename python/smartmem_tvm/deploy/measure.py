@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of single kernels on a device, scheduled and built as `deploy.build` does with a whole model."""
+"""Measure the latency of single kernels on a device, scheduled and built as in a whole model (`deploy.build`)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..pipeline import Options, lower_phases, run_phases
 from ..transform.guard_divisions import GuardDivisions
 from .weights import Weight
 
-_RUNNING = 120.0  # seconds: kernels without a rule of their own take long, and drivers compile at the first launch
+_RUNNING = 120.0  # seconds; kernels without a specific rule are slow, and drivers compile at the first launch
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Compiled kernels that are launched by themselves.
+    """Compiled kernels to be launched one by one.
 
     Attributes
     ----------
     code : tvm.runtime.Executable or tvm.runtime.Module
-        With a function for each.
+        Code with one function for each kernel.
     data : mapping
         Function -> its arguments.
     """
@@ -41,14 +41,14 @@ class Kernels:
 
 
 def kernel_seconds(device: Device, kernels: Kernels, sets: int = 1, how: Readings = PROFILE) -> list[float]:
-    """Median seconds of one launch of each kernel on a device, taken in turns.
+    """Return the median seconds of one launch of each kernel on a device, timed in turns.
 
-    What it takes to hand a launch over is in the time on this machine, where a network waits for it too.
+    On this machine, the time includes the submission of a launch, for which a network waits too.
 
     Parameters
     ----------
     sets : int
-        Of arguments, which take turns.
+        Number of sets of arguments, used in turns.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def kernel_seconds(device: Device, kernels: Kernels, sets: int = 1, how: Reading
 
 
 def compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> Kernels:
-    """Kernels for any machine's `target`, scheduled as in a model, in the order of `functions`, with random data."""
+    """Compile kernels for a `target`, scheduled as in a model, in the order of `functions`, with random data."""
     named = {f"kernel{number}": func for number, func in enumerate(functions)}
     mod = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in named.items()})
     schedule = tuple(phase for phase in lower_phases(target) if phase.name == "schedule")
@@ -79,16 +79,16 @@ def compiled(functions: Sequence[tirx.PrimFunc], target: Target) -> Kernels:
 
 
 def random_weights(func: tirx.PrimFunc) -> list[Weight]:
-    """The same as `random_arguments`, each with the memory that the kernel expects it in."""
+    """Return `random_arguments`, each with the memory scope that the kernel expects."""
     arrays = zip(random_arguments(func), func.params, strict=True)
     return [Weight(tvm.runtime.tensor(array), str(param.scope())) for array, param in arrays]
 
 
 def random_arguments(func: tirx.PrimFunc, seed: int = 0) -> list[np.ndarray]:
-    """Arrays for all parameters of a PrimFunc.
+    """Return random arrays for all parameters of a PrimFunc.
 
-    Numbers are in [0.5, 1.5), where no function that networks use overflows or slows down; integers that pick
-    elements of other tensors stay within their bounds.
+    Numbers are in [0.5, 1.5), where no function of networks overflows or slows down. Integers that index other tensors
+    stay within bounds.
     """
     generator = np.random.default_rng(seed)
     try:
@@ -106,10 +106,10 @@ def _random(generator: np.random.Generator, buffer, below: int) -> np.ndarray:
 
 
 def index_bounds(kernel: Kernel) -> dict:
-    """For each input whose elements appear in indices, the number below which they must stay.
+    """Return, for each input whose elements appear in indices, the exclusive upper bound of these elements.
 
-    The largest ``n`` for which every index computed from elements in ``[0, n)`` is inside of what it indexes; 1 if
-    none can be shown to be, for a gather takes element 0 of anything.
+    The bound is the largest ``n`` for which every index computed from elements in ``[0, n)`` stays inside the indexed
+    tensor. It is 1 if none can be proved, as element 0 always exists.
     """
     bounds: dict = {}
     for stage in kernel.stages:
@@ -122,7 +122,7 @@ def index_bounds(kernel: Kernel) -> dict:
 
 
 def _largest(stage: Stage, index, extent: int) -> int:
-    """By bisection, as an index grows with what it is computed from."""
+    """Return the bound for one index by bisection; this assumes that the index grows with the element."""
     low, high = 1, extent
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which memory an inference takes, and which tensor is in it when: the plan that the virtual machine follows."""
+"""The memory plan of an inference: its storages, and the tensors that they hold at each step."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ..ir.sizes import ARENA, HELD, STREAM, number_bytes
 from .streamed import streamed_memory
 
 PLANNED = ("lower", "plan_memory")
-"""The phases after which there is a plan, of one target either of them."""
+"""The phases after which a plan exists; a target has one of them."""
 _MOVES = (".ensure_zero_offset", "vm.builtin.smartmem_part")  # the same tensor at another address (see `PlanMemory`)
 
 
 def memory_plan(mod: tvm.IRModule) -> dict:
-    """The storages of ``main``, or of the only function, and what lies in them at which step.
+    """Return the storages of ``main``, or of the only function, and the tensors in them at each step.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After `PlanMemory` and TVM's static planning, lowered to the virtual machine or not.
+        Module after `PlanMemory` and TVM's static planning, lowered to the virtual machine or not.
 
     Returns
     -------
     dict
-        ``steps``: what is called, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each, 0 bytes
-        where only an inference knows how many.
+        ``steps``: the called functions, in the order of execution. ``storages``: ``bytes`` and ``scope`` of each, 0
+        bytes if the size is known only at run time.
         ``tensors``: ``storage`` (its number), ``offset`` (its first byte there), ``kind`` (``activation``,
-        ``workspace``: only one kernel uses it, or ``result`` of ``main``), ``shape``, ``dtype``, ``bytes``, ``first``
-        and ``last`` (the numbers of the first step and of the last that has it as an argument; a result is there until
-        the end). With a memory budget it is the plan within that, and ``weight`` is a kind. All are empty if there are
-        several functions and none is ``main``.
+        ``workspace``, which only one kernel uses, or ``result`` of ``main``), ``shape``, ``dtype``, ``bytes``,
+        ``first`` and ``last`` (the numbers of the first and of the last step with the tensor as an argument; a result
+        stays until the end). With a memory budget, the plan is the one within the budget, and ``weight`` is also a
+        kind. All are empty if there are several functions and none is ``main``.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def memory_plan(mod: tvm.IRModule) -> dict:
 
 
 def stream_of(mod: tvm.IRModule) -> dict:
-    """What a stream has to know of ``main`` (`ir.sizes.STREAM`); empty without a memory budget."""
+    """Return the facts about ``main`` that a stream needs (`ir.sizes.STREAM`); empty without a memory budget."""
     name = default_function(mod)
     attrs = (mod[name].attrs or {}) if name is not None else {}
     return json.loads(str(attrs[STREAM])) if STREAM in attrs else {}
@@ -79,10 +79,10 @@ class _Plan:
     tensors: list[dict] = field(default_factory=list)
     numbers: dict = field(default_factory=dict)  # variable of a storage -> its number
     aliases: Aliases = field(default_factory=Aliases)
-    arenas: list[int] = field(default_factory=list)  # numbers of the storages in which tensors take turns
+    arenas: list[int] = field(default_factory=list)  # numbers of the storages that several tensors share
 
     def read(self, var: relax.Var, value: relax.Expr) -> None:
-        """One binding."""
+        """Add one binding to the plan."""
         name = getattr(getattr(value, "op", None), "name", "") if isinstance(value, ir.Call) else ""
         if name.endswith(".alloc_storage"):
             self.numbers[var] = len(self.storages)
@@ -114,7 +114,7 @@ class _Plan:
         for each in tensors:
             each["first"] = len(self.steps) if each["first"] is None else each["first"]
             each["last"] = len(self.steps)
-        self.aliases.bind(var, tuple(tensors))  # what a call returns may be one of its arguments, by another name
+        self.aliases.bind(var, tuple(tensors))  # the result of a call may be an alias of one of its arguments
         self.steps.append(_callee(value))
 
 
@@ -129,7 +129,7 @@ def _offset(call: ir.Call) -> int:
 
 
 def _elements(shape: relax.Expr | None) -> int:
-    """How many elements a shape has; 0 if that is known at run time only."""
+    """Return the number of elements of a shape; 0 if it is known only at run time."""
     known = isinstance(shape, relax.ShapeExpr) and all(isinstance(dim, tirx.IntImm) for dim in shape)
     return prod(int(dim) for dim in shape) if known else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a function of a compiled model gives: names, and which of them have memory of their own."""
+"""The outputs of a function of a compiled model: their names, and whether each has its own memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Output:
     ----------
     name : str
     own : bool
-        Each inference writes it into memory that nothing else has: no input, no constant, no other output.
+        Whether each inference writes it into memory that no input, constant or other output shares.
     """
 
     name: str
@@ -25,14 +25,14 @@ class Output:
 
 
 def outputs(mod: tvm.IRModule, function: str, kept: bool = False) -> list[Output]:
-    """The outputs of a function, in their order.
+    """Return the outputs of a function, in their order.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After the graph passes.
+        Module after the graph passes.
     kept : bool
-        All memory is that of the virtual machine, which writes over it in the next inference.
+        Whether all memory belongs to the virtual machine, which overwrites it in the next inference.
     """
     func = mod[function]
     own = [not copied and not kept for copied in not_of_their_own(func)]
@@ -42,9 +42,9 @@ def outputs(mod: tvm.IRModule, function: str, kept: bool = False) -> list[Output
 
 
 def not_of_their_own(function: relax.Function) -> list[bool]:
-    """Of each result whether its memory is an input's, a constant's or another result's, so that a caller gets a copy.
+    """Return, for each result, whether it shares memory with an input, a constant or another result.
 
-    A pass may have found that nothing is left to compute of it.
+    The caller then gets a copy. A result shares memory if the passes left nothing to compute for it.
     """
     values = {b.var: b.value for block in function.body.blocks for b in block.bindings}
     result = _followed(function.body.body, values)
@@ -58,14 +58,14 @@ def not_of_their_own(function: relax.Function) -> list[bool]:
 
 
 def _followed(expr: relax.Expr, values: dict) -> relax.Expr:
-    """What a variable stands for, through variables."""
+    """Return the value of a variable, through chains of variables."""
     while isinstance(expr, relax.Var) and isinstance(values.get(expr), relax.Var | relax.Tuple):
         expr = values[expr]
     return expr
 
 
 def _root(expr: relax.Expr, values: dict) -> tuple | None:
-    """The kernel and the number of its result that a value is, None for a value that no kernel wrote."""
+    """Return the kernel that wrote a value, and the number of its result; None for a value that no kernel wrote."""
     index = 0
     while True:
         value = values.get(expr) if isinstance(expr, relax.Var) else expr

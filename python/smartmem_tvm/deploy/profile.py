@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fill a profile store: let the passes ask, measure what they asked, and let them ask again."""
+"""Fill a profile store: run the passes, measure the kernels they asked about, and repeat until nothing is missing."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from ..tune.profile_store import ProfileStore, Question, kernel_key
 from .measure import compiled, kernel_seconds
 
 Measure = Callable[[Sequence[Sequence[tirx.PrimFunc]], float], Iterator[tuple[int, Sequence[float] | Exception]]]
-"""Measures batches of kernels, until when they are begun: yields the number of each with its seconds, as it is done."""
+"""(batches of kernels, time after which none begins) -> (number of the batch, its seconds or error), when done."""
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Filled:
-    """What `fill` did.
+    """The result of `fill`.
 
     Attributes
     ----------
     module : tvm.IRModule
-        What the passes make with all answers.
+        The module that the passes make with all measurements.
     sweeps : int
-        Times the passes ran.
+        Number of times that the passes ran.
     measured, failed, open : int
-        Questions measured now; that could not be measured; left when the time was up.
+        Questions that were measured, that could not be measured, and that were left when the time was up.
     fused, kept : int
-        Questions of the last sweep that the store answered: one kernel is faster, or its parts are.
+        Questions of the last sweep that the store answered: the fused kernel is faster, or its parts are.
     seconds : float
-        Wall time of it all.
+        Total wall time.
     """
 
     module: tvm.IRModule
@@ -62,23 +62,23 @@ def fill(
     budget: float = float("inf"),
     progress: Callable[[int, int], None] = lambda done, asked: None,
 ) -> Filled:
-    """Run passes that ask `store` until it answers all their questions; each answer may raise new ones.
+    """Run the passes until `store` answers all of their questions; an answer may lead to new questions.
 
     Parameters
     ----------
     run_passes : callable
         Runs the passes once, with `store`.
     measure : callable
-        Measures the kernels of each of some questions, in turns (`measured_by`).
+        Measures the kernels of each question, in turns (`measured_by`).
     budget : float
-        Seconds after which nothing more is measured. What was measured is kept.
+        Seconds after which nothing more is measured. Earlier measurements are kept.
     progress : callable
-        Is told after each measurement how many questions of this sweep are done, and of how many.
+        Called after each measurement with the number of questions of this sweep that are done, and of all of them.
 
     Raises
     ------
     UserError
-        If nothing can be measured any more; what was measured is in the store.
+        If nothing can be measured any more; earlier measurements are in the store.
     """
     start = time.monotonic()
     failed: set[tuple] = set()
@@ -108,13 +108,13 @@ def _key(question: Question) -> tuple:
 
 
 def _kernels(question: Question) -> list[tirx.PrimFunc]:
-    """Each kernel of a question once."""
+    """Return the distinct kernels of a question."""
     return list({kernel_key(func): func for func in (*question.fused, *question.parts)}.values())
 
 
 def _keep(store: ProfileStore, question: Question, answer: Sequence[float] | Exception) -> bool:
-    """Store what was measured of the kernels of a question, in turns; whether that worked."""
-    if isinstance(answer, Exception):  # one kernel that cannot be built must not end an hour's work
+    """Store the times of the kernels of a question; return whether there are any."""
+    if isinstance(answer, Exception):  # one kernel that cannot be built must not stop a long measurement
         _logger.warning("a kernel could not be measured (%s); the cost model decides about it.", reason_of(answer))
         return False
     session = os.urandom(8).hex()
@@ -124,12 +124,12 @@ def _keep(store: ProfileStore, question: Question, answer: Sequence[float] | Exc
 
 
 def measured_by(executor: Executor, servers: Counter[str]) -> Measure:
-    """The `measure` of `fill` that has each question done as one job.
+    """Return a `measure` for `fill` that runs each question as one job of `executor`.
 
     Parameters
     ----------
     servers : collections.Counter
-        Is told how many questions each server of a device has measured; empty is this machine.
+        Counts the questions measured by each server of a device; the empty name is this machine.
     """
 
     def measure(questions: Sequence[Sequence[tirx.PrimFunc]], end: float) -> Iterator[tuple[int, Any]]:
@@ -144,15 +144,15 @@ def measured_by(executor: Executor, servers: Counter[str]) -> Measure:
 
 
 def _question(devices: Devices, job: tvm.IRModule) -> tuple[str, list[float]]:
-    """Who measured the kernels of a question, and the seconds of a launch of each; runs in a worker."""
+    """Measure the kernels of a question, in a worker; return the server and the seconds of a launch of each."""
     kernels = compiled([job[f"kernel{number}"] for number in range(len(job.functions))], devices.target)
     return devices.run(lambda device: (device.address, kernel_seconds(device, kernels)), devices.limits.question)
 
 
 def device_name(target: Target) -> str | None:
-    """The name of the GPU of this machine that `target` means, None for a CPU.
+    """Return the name of the GPU of this machine that `target` means, None for a CPU.
 
-    A GPU of another machine goes by the name of its model, as what is measured on this one says nothing of it.
+    A GPU of another machine has the name of its model: measurements on this machine do not apply to it.
     """
     if not is_gpu(target):
         return None
@@ -168,18 +168,18 @@ def open_store(
     device: str | None = None,
     cpu: str | None = None,
 ) -> ProfileStore:
-    """The store of what was measured for `target`; see `ProfileStore` for the rest.
+    """Return the store of measurements for `target`; see `ProfileStore` for the other parameters.
 
     Parameters
     ----------
     device, cpu : str, optional
-        Who runs the kernels, if it is neither this machine nor a device of the target's name.
+        The device or CPU that runs the kernels, if it is neither this machine's nor named by the target.
     """
     return ProfileStore(path, target, threads, device or device_name(target), cpu or other_cpu(target))
 
 
 def other_cpu(target: Target) -> str | None:
-    """The CPU that a target names, if it is another one than this machine's; None for a GPU."""
+    """Return the CPU that a target names if it is not this machine's, else None; None for a GPU."""
     if is_gpu(target):
         return None
     wanted, triple = (str(target.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
@@ -189,12 +189,12 @@ def other_cpu(target: Target) -> str | None:
 
 
 def measured_target(text: str | None) -> Target:
-    """The target a user names, if kernels for it run on this machine.
+    """Return the target that a user names, if kernels for it run on this machine.
 
     Raises
     ------
     UserError
-        If it is neither this machine's CPU nor a GPU of it.
+        If it is neither this machine's CPU nor one of its GPUs.
     """
     target = parse_target(text)
     if is_gpu(target):

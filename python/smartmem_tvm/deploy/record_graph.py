@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as plain data: what `smartmem report` draws and `smartmem export-graph` writes."""
+"""A graph as plain data, for `smartmem report` and `smartmem export-graph`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from ..ir.walk import collect
 
 
 def record_graph(mod: tvm.IRModule) -> dict:
-    """The nodes of ``main``, in the order of execution, and the tensors between them.
+    """Return the nodes of ``main``, in the order of execution, and the tensors between them.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        Of operators or of kernels: an imported model, or one after any of the graph passes.
+        Module of operators or of kernels: an imported model, or one after any of the graph passes.
 
     Returns
     -------
     dict
-        ``inputs``: ``name``, ``shape``, ``dtype`` and ``memory`` of each tensor that the caller gives. ``nodes``:
-        ``name`` (that of its variable), ``operator`` (of a kernel: that of its PrimFunc), ``inputs`` (names of tensors
-        that are no weights, each once), ``outputs`` (as ``inputs`` of the graph), ``weights`` (without names). The
-        outputs of a node with several are called ``name.0``, ``name.1``, ... ``outputs``: names of tensors.
+        ``inputs``: ``name``, ``shape``, ``dtype`` and ``memory`` of each tensor that the caller passes. ``nodes``:
+        ``name`` (that of its variable), ``operator`` (for a kernel, the name of its PrimFunc), ``inputs`` (distinct
+        names of tensors that are no weights), ``outputs`` (in the form of the graph's ``inputs``), ``weights``
+        (without names). The outputs of a node with several are called ``name.0``, ``name.1``, ... ``outputs``: names
+        of tensors.
     """
     main = mod["main"]
     count = int((main.attrs or {}).get("num_input", len(main.params)))
@@ -40,7 +41,7 @@ def record_graph(mod: tvm.IRModule) -> dict:
 
 
 class _Reader:
-    """Follows tensors through what is no operator: tuples, items of them, other names.
+    """Follows tensors through tuples, items of tuples and aliases, which are no operators.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class _Reader:
         self.known, self.weights = known, weights
 
     def read(self, binding: relax.Binding) -> Iterator[dict]:
-        """The node of a binding, if it is one."""
+        """Yield the node of a binding, if it computes something."""
         var, value = binding.var, getattr(binding, "value", None)
         if isinstance(value, (ir.Var, relax.Tuple, ir.TupleGetItem)):
             self.known[var] = self._stands_for(value)
@@ -70,7 +71,7 @@ class _Reader:
         }
 
     def names(self, value: relax.Expr) -> list[str]:
-        """The names of the tensors that an expression stands for."""
+        """Return the names of the tensors that an expression stands for."""
         return [each["name"] for each in self._stands_for(value)]
 
     def _stands_for(self, value: relax.Expr) -> list[dict]:
@@ -83,7 +84,7 @@ class _Reader:
         return self.known.get(value, [])
 
     def _operands(self, value: relax.Expr) -> list[relax.Expr]:
-        """Variables that an expression reads, each once, and then its constants."""
+        """Return the distinct variables that an expression reads, followed by its constants."""
         constants = collect(value, ir.Constant)
         return [*variables(value), *(each for each in constants if isinstance(each.ty, relax.TensorType))]
 
@@ -95,7 +96,7 @@ def _operator(value: relax.Expr) -> str:
         return value.args[0].name_hint
     name = getattr(value.op, "name", None) or getattr(value.op, "name_hint", "call")
     first = value.args[0] if value.args else None
-    # A call of a function by its name says more by that name.
+    # For the call of a packed function, the name of that function says more.
     return first.global_symbol if isinstance(first, relax.ExternFunc) else name.removeprefix("relax.")
 
 

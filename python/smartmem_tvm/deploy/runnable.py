@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiled model can do, made here or loaded from a folder: run, and run several inferences at once."""
+"""The interface of a compiled model, built here or loaded from a folder: run it, also several inferences at once."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ if TYPE_CHECKING:
     from .session import Session
     from .streams import Streams
 
-# Not `tvm_lock`, for which a model that is loaded would wait while another one is compiled.
-_MAKING = threading.RLock()  # machines are made one at a time: the first one links the code and moves the weights
+# Not `tvm_lock`: a loaded model would wait for it while another model is compiled.
+_MAKING = threading.RLock()  # creates machines one at a time, as the first one links the code and moves the weights
 
 
 class Runnable:
-    """A model with a first session, ``_first``, which is made when it is wanted."""
+    """A model with a first session, ``_first``, which is created on first use."""
 
     _first: Session
 
     def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
-        """Run a function of the model; returns its outputs in their order, as a flat list.
+        """Run a function of the model, and return its outputs in order, as a flat list.
 
-        May be called from several threads, which then wait for each other; see `session`.
+        Several threads may call this method; they then wait for each other, see `session`.
 
         Parameters
         ----------
         *inputs
-            Numpy arrays, or tensors of TVM, in the order of the function's inputs; or one mapping of their names. A
-            tuple or list where an input is a tuple, sizes where it is a shape, numbers where it is one.
+            Numpy arrays, or tensors of TVM, in the order of the function's inputs; or one mapping of names. An input
+            that is a tuple takes a tuple or list, a shape takes sizes, and a number takes a number.
         function : str, optional
-            By default ``main``, or the only one.
+            By default ``main``, or the only function.
         **named
-            Inputs by their names. One called ``function`` can be in a mapping only.
+            Inputs by name. An input called ``function`` must be in a mapping.
 
         Raises
         ------
         UserError
-            If there is no such function, or an input is missing, of no use, or of another dtype or shape.
+            If the function does not exist, or an input is missing, unknown, or of another dtype or shape.
         """
         return self._session().run(*inputs, function=function, **named)
 
     def session(self) -> Session:
-        """A virtual machine of its own for another thread, with the weights that this model has in memory already.
+        """Return a session with its own virtual machine, for another thread; it shares the weights in memory.
 
         Raises
         ------
         UserError
-            If the model has a memory budget: there is one arena for its weights.
+            If the model has a memory budget, as it has only one arena for its weights.
         """
         with _MAKING:
             return self._first.another()
 
     def streams(self, count: int, threads: int | None = None) -> Streams:
-        """So many sessions, each on a thread of its own; they share the cores.
+        """Return `count` sessions, each on its own thread; they share the cores.
 
         Parameters
         ----------
         count : int
-            Inferences at once.
+            Number of inferences at once.
         threads : int, optional
-            Of each inference on a CPU, by default the usable cores divided by `count`.
+            Threads of each inference on a CPU, by default the usable cores divided by `count`.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class Runnable:
         return Streams(self, count, threads)
 
     def _session(self) -> Session:
-        first = vars(self).get("_first")  # where it is kept once it is made
+        first = vars(self).get("_first")  # the cached property keeps its value there
         if first is None:
             with _MAKING:
                 first = self._first

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as scheduled kernels, before code is generated: ours, step by step, and TVM's, to be looked at."""
+"""A network as scheduled kernels, before code generation, for comparisons: TVM's pipelines, and ours step by step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Side:
     Attributes
     ----------
     label : str
-        For titles of columns.
+        Title of the column.
     baseline : bool
-        Whether it takes the module of TVM's own importer, not of ours.
+        Whether it takes the module of TVM's own importer instead of ours.
     schedule : callable
-        From a Relax module of operators to ``call_tir`` of scheduled kernels.
+        Relax module of operators -> module with ``call_tir`` of scheduled kernels.
     """
 
     label: str
@@ -33,13 +33,13 @@ class Side:
 
 
 def sides(target: tvm.target.Target, options: Options | None = None) -> dict[str, Side]:
-    """What is compared on a target: TVM's pipelines and then ours, step by step up to `options`.
+    """Return the sides of a comparison on a target: TVM's pipelines, and then ours, step by step up to `options`.
 
     Returns
     -------
     dict
-        ``tvm_default``; on targets with textures ``tvm_textures`` (on Adreno), ``elimination`` and ``layout``, as far
-        as `options` has what comes after them; ``smartmem``, all of `options`.
+        ``tvm_default``; on targets with textures also ``tvm_textures`` (on Adreno), ``elimination`` and ``layout``, if
+        `options` enables later steps; ``smartmem``, with all of `options`.
     """
     options, textures = options or Options(), has_textures(target)
     found = {"tvm_default": Side("TVM default", True, lambda mod: tvm_schedules(mod, target))}
@@ -59,7 +59,7 @@ def sides(target: tvm.target.Target, options: Options | None = None) -> dict[str
 
 
 def our_schedules(mod: tvm.IRModule, target: tvm.target.Target, options: Options | None = None) -> tvm.IRModule:
-    """The module after this package's passes and schedules: ``call_tir`` of scheduled kernels."""
+    """Return the module after this package's passes and schedules: ``call_tir`` of scheduled kernels."""
     phases = lower_phases(target)
     last = [phase.name for phase in phases].index("schedule")
     with target:
@@ -67,10 +67,10 @@ def our_schedules(mod: tvm.IRModule, target: tvm.target.Target, options: Options
 
 
 def tvm_schedules(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """The module after TVM's default passes: for a GPU with its schedules, in buffers; for a CPU it has none.
+    """Return the module after TVM's default passes: in buffers, for a GPU with TVM's schedules, for a CPU without.
 
-    On OpenCL the schedules are those for plain ``opencl``. With a phone's name and limits in the target the same rules
-    choose tiles that ask for six times as many lines on ResNeXt-50, which would flatter what is compared.
+    On OpenCL the schedules are those for plain ``opencl``. With a phone's name and limits in the target, the same rules
+    choose tiles that request six times as many cache lines on ResNeXt-50, which would flatter the comparison.
     """
     if not is_gpu(target):
         with target:

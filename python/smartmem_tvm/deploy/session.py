@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One virtual machine of a compiled model, with what a caller gives and gets: several of them run at once."""
+"""A session: one virtual machine of a compiled model, with its inputs and outputs. Several sessions run at once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _thread = threading.local()
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """Runs a compiled model, one inference at a time; others that want it meanwhile wait.
+    """Runs a compiled model, one inference at a time; other callers wait.
 
-    Sessions of one model run at once, on threads of the caller's: each has a virtual machine and tensors between
-    kernels of its own, and all of them read one copy of the weights.
+    Several sessions of one model run at once, on the caller's threads: each has its own virtual machine and
+    intermediate tensors, and all read one copy of the weights.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Session:
     functions : dict
         Name of each function -> its inputs.
     default : str or None
-        The function that `run` runs unless told otherwise.
+        The function that `run` runs by default.
     stated : callable
         ``stated(outputs, function)``: the outputs in the types that the model states.
     outputs : mapping
-        Name of each function -> its outputs, as far as they are known.
+        Name of each function -> its outputs, if known.
     turn : context manager
-        Is held during an inference.
+        Held during an inference.
     """
 
     vm: Machine
@@ -56,7 +56,7 @@ class Session:
     _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
 
     def another(self) -> Session:
-        """A session of the same model beside this one.
+        """Return another session of the same model.
 
         Raises
         ------
@@ -82,21 +82,21 @@ class Session:
         states: Mapping[str, str] | None = None,
         function: str | None = None,
     ) -> Bound:
-        """Keep buffers for many calls, and let outputs go back in as inputs.
+        """Bind buffers for many calls, and let outputs become inputs of the next call.
 
-        Each `Bound.run` computes on what is in the buffers then. One that kernels can read where it is, is never
-        copied: contiguous, on the session's device, and beginning at a multiple of 64 bytes, as all that a session
-        returns does; of another one each run copies the numbers. Nothing else may write into a buffer during a run.
+        Each `Bound.run` computes on the present contents of the buffers. A buffer is never copied if it is contiguous,
+        on the session's device, and begins at a multiple of 64 bytes, as all results of a session do. Each run copies
+        the contents of any other buffer. Nothing else may write into a buffer during a run.
 
         Parameters
         ----------
         inputs : mapping
-            Input name -> array of numpy, tensor of torch or TVM, of its shape and type; of all inputs.
+            Input name -> array of numpy, or tensor of torch or TVM, of the input's shape and type; for all inputs.
         outputs : mapping, optional
             Output name -> array or tensor on the CPU, to which each run copies that output.
         states : mapping, optional
-            Output name -> name of the input that it is in the next run, as recurrent states and caches are; no copy is
-            made. What was bound for that input is its first value.
+            Output name -> name of the input that takes its value in the next run, without a copy: recurrent states and
+            caches. The buffer bound for that input holds the first value.
         function : str, optional
             As for `run`.
 
@@ -116,13 +116,13 @@ class Session:
             yield
 
     def _make_pool(self) -> None:
-        """Have TVM make the workers of this thread, before they are needed."""
+        """Let TVM create the worker threads of this thread before their first use."""
         if self.vm.on_cpu and not hasattr(_thread, "kept"):
             with kept_cores():
                 tvm.runtime.num_threads()
 
     def _run(self, function: str | None, inputs: Sequence, named: Mapping) -> list[np.ndarray]:
-        """The general way; it finds out whether there is a direct one for the calls to come."""
+        """Run the general way, and prepare a direct call for later inferences if the function allows it."""
         name = self._named(function)
         self._make_pool()
         params, known = self.functions[name], self.outputs.get(name, ())
@@ -144,10 +144,10 @@ class Session:
 
 @contextlib.contextmanager
 def kept_cores() -> Iterator[None]:
-    """Let this thread, if it is not the first one, run on the cores that it may run on, whatever TVM does inside.
+    """Restore this thread's CPU affinity after TVM changes it inside the context; the main thread keeps TVM's.
 
-    With the pool of workers that TVM makes for each thread which runs kernels it ties the thread itself to a core: all
-    of them to core 0, or to the one that it is told, where other processes may run while other cores are idle.
+    TVM creates a pool of workers for each thread that runs kernels, and then binds the thread itself to a core: to core
+    0, or to a given one. Other processes may run on that core while other cores are idle.
     """
     if threading.current_thread() is threading.main_thread() or not hasattr(os, "sched_getaffinity"):
         yield
@@ -160,12 +160,12 @@ def kept_cores() -> Iterator[None]:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names for a sentence."""
+    """Return names in quotes, separated by commas, for a sentence."""
     return ", ".join(f"'{name}'" for name in names)
 
 
 def to_numpy(result) -> list[np.ndarray]:
-    """The outputs of a VM call as a flat list of arrays; what is none, as effects of TVM's ``nn``, is in it too."""
+    """Return the outputs of a VM call as a flat list of arrays; other objects, like effects of ``nn``, stay in it."""
     if hasattr(result, "numpy"):
         return [result.numpy()]
     if isinstance(result, bool | int | float):

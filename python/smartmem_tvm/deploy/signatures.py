@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of each kernel in a compiled folder, so that it can be launched by itself, on any device."""
+"""The signatures of kernels that a compiled folder records, so that a kernel can be launched alone, on any device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..tune.parameters import has_fixed_shapes, parameters
 
 
 def signatures(lowered: tvm.IRModule) -> dict[str, list[tuple]]:
-    """Kernel of fixed shapes -> element type, extents and memory scope of each parameter, workspaces among them.
+    """Return kernel of fixed shapes -> element type, extents and memory scope of each parameter, with workspaces.
 
     Parameters
     ----------
     lowered : tvm.IRModule
-        After `deploy.build.lower`.
+        Module after `deploy.build.lower`.
     """
     kernels = {g.name_hint: f for g, f in lowered.functions.items() if isinstance(f, tirx.PrimFunc)}
     return {
@@ -28,14 +28,14 @@ def signatures(lowered: tvm.IRModule) -> dict[str, list[tuple]]:
 
 
 def launched(graph: tvm.IRModule, known: dict[str, list[tuple]]) -> list[dict]:
-    """The kernels that an inference launches.
+    """Return the kernels that an inference launches.
 
     Parameters
     ----------
     graph : tvm.IRModule
-        After the graph passes.
+        Module after the graph passes.
     known : dict
-        Their `signatures`.
+        The `signatures` of the kernels.
 
     Returns
     -------

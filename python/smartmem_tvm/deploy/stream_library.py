@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that are streamed from a file into one arena by a plan: the functions of the library ``stream.so``.
+"""The functions of the library ``stream.so``, which streams weights from a file into one arena by a plan.
 
-A thread of the library loads while others compute, and no Python runs in between (FlexNN, section 3.4). What the
-functions do, with ``stream`` for what ``open`` returns:
+A thread of the library loads while others compute, and no Python runs in between (FlexNN, section 3.4). The functions
+are, with ``stream`` for the result of ``open``:
 
-- ``open(path, bytes)``: a stream of the file, which must have so many bytes.
-- ``load(folder)``: the same of a folder of `deploy.export.save`, with the plan that is in there.
-- ``plan(stream, arena_bytes, offsets, loads, names, patience_ms)``: where each tensor lies in the arena, in bytes, and
-  what is loaded: for each load six numbers, ``file_offset, bytes, arena_offset, after, step, pinned``, and the name of
-  the layer that reads it. A load begins when step ``after`` is done, or at any time for -1; step ``step`` reads it;
-  what is pinned (1) is loaded once for all inferences. One thread loads all of it in this order, pinned ones first.
-- ``begin(stream)``: an inference; one that was not ended is given up.
-- ``tensor(stream, index, shape, dtype)``: a view of the arena at ``offsets[index]``.
-- ``weight(stream, load, shape, dtype)``: a view of a load, when it is complete; an error if it failed, or if no byte
+- ``open(path, bytes)``: open a stream of the file, which must have that many bytes.
+- ``load(folder)``: open the stream of a folder of `deploy.export.save`, with the plan in the folder.
+- ``plan(stream, arena_bytes, offsets, loads, names, patience_ms)``: set the plan: the offset of each tensor in the
+  arena, in bytes, and the loads. A load is six numbers, ``file_offset, bytes, arena_offset, after, step, pinned``, and
+  the name of the layer that reads it. It begins when step ``after`` is done, or at any time for -1; step ``step`` reads
+  it; a pinned one (1) is loaded once for all inferences. One thread makes the loads in this order, pinned ones first.
+- ``begin(stream)``: begin an inference; an unfinished one is abandoned.
+- ``tensor(stream, index, shape, dtype)``: return a view of the arena at ``offsets[index]``.
+- ``weight(stream, load, shape, dtype)``: wait for a load, and return a view of it; an error if it failed, or if no byte
   came for `patience_ms`.
-- ``rows(stream, offset, count, ids, out)``: of a table of `count` rows at `offset` of the file those that `ids` name,
-  into `out`; a row has the bytes of `out` over the number of `ids` (int64).
-- ``done(stream, step)``: the step is done, and those before it.
-- ``end(stream)``: the inference is over, and the first loads of the next may begin.
-- ``timeline(stream)``: of the last inference that ended, in seconds since its beginning: begin and end of the load,
-  begin and end of the wait for it, of each load; then when each step was done. Not a number for what did not happen,
-  as the load of what was pinned before.
-- ``loaded_bytes(stream)``: how much was read of the file since it was opened.
-- ``close(stream)``: what else happens when nobody holds the stream any more.
+- ``rows(stream, offset, count, ids, out)``: read the rows `ids` (int64) of a table of `count` rows, at `offset` of the
+  file, into `out`; a row has the bytes of `out` divided by the number of `ids`.
+- ``done(stream, step)``: report that the step is done, and all steps before it.
+- ``end(stream)``: end the inference; the first loads of the next one may begin.
+- ``timeline(stream)``: return the times of the last complete inference, in seconds since its beginning: for each load,
+  begin and end of the load, and begin and end of the wait for it; then the end of each step. NaN stands for events that
+  did not happen, as the load of a weight that was already pinned.
+- ``loaded_bytes(stream)``: return the bytes read from the file since it was opened.
+- ``close(stream)``: close the stream, which otherwise happens when its last reference goes.
 
 A wrong plan is a ``ValueError``; a file that is missing, was changed or cannot be read is a ``RuntimeError``.
 """
@@ -34,7 +34,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
-import tvm  # noqa: F401  (loads globally what the library leaves open)
+import tvm  # noqa: F401  (loads the symbols that the library leaves undefined, globally)
 import tvm_ffi
 
 from .. import _version
@@ -58,7 +58,7 @@ _REMEDY = "run `python native/build.py` in its checkout, or reinstall smartmem-t
 
 
 def library_path() -> Path:
-    """Return where the library is, or would be had it been built."""
+    """Return the path of the library, whether it was built or not."""
     return Path(__file__).resolve().parent.parent / "lib" / "stream.so"
 
 
@@ -69,14 +69,14 @@ def functions() -> SimpleNamespace:
     Raises
     ------
     UserError
-        If it was not built, or cannot be opened.
+        If the library was not built, or cannot be opened.
     """
     _open(library_path())
     return SimpleNamespace(**{name: tvm_ffi.get_global_func(f"smartmem.stream.{name}") for name in NAMES})
 
 
 def _open(path: Path) -> ctypes.CDLL:
-    # The library was compiled against one TVM; another may crash instead of complaining.
+    # The library was compiled against one version of TVM; with another version it may crash without a message.
     if wrong := _version.version_problem():
         raise UserError(wrong)
     reason = path.with_suffix(".txt")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model under a memory budget: its weights come from a file into an arena while its kernels run (FlexNN)."""
+"""A model under a memory budget: weights stream from a file into an arena while the kernels run (FlexNN)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .stream_library import functions
 from .weights import Machine
 
 ALIGNMENT = 64  # bytes, of tensors in the arena
-# What a plan assumes of the machine until an inference has shown it.
-_FLOPS, _BANDWIDTH = 2e10, 2e9  # a second
-_PIECE, _PIECES = 2**22, 4  # bytes that are read to see how fast that is
+# Speeds that a plan assumes until an inference has measured them.
+_FLOPS, _BANDWIDTH = 2e10, 2e9  # operations per second, bytes per second
+_PIECE, _PIECES = 2**22, 4  # bytes and number of the reads that measure the file's speed
 _SEARCHED = 0.3  # seconds
-# A plan without a time limit is the same each time, and a compilation shows it before it writes it.
+# A plan without a time limit is always the same. A compilation needs it twice: to show it, and to write it.
 _plan_once = lru_cache(maxsize=1)(plan_preload)
 _PATIENCE = 60_000  # milliseconds without a byte from the file, after which an inference gives up
 
 
 class BudgetTooSmall(UserError):
-    """There is no plan within a memory budget, with the slices that there are.
+    """No plan fits into the memory budget with the present slices of weights.
 
     Attributes
     ----------
     least : int
-        Bytes that there is one for.
+        The least budget, in bytes, that has a plan.
     """
 
     def __init__(self, message: str, least: int):
@@ -44,14 +44,14 @@ class BudgetTooSmall(UserError):
 
 
 def problem_of(description: Mapping, seconds: Sequence[float] = ()) -> Problem:
-    """What has to be planned.
+    """Return the planning problem of a model.
 
     Parameters
     ----------
     description : mapping
-        What `transform.stream_weights` wrote of ``main``.
+        The description of ``main`` that `transform.stream_weights` wrote.
     seconds : sequence of float, optional
-        Of each step, measured; otherwise estimated.
+        Measured seconds of each step; estimated if not given.
     """
     steps = description["steps"]
     uses = (
@@ -63,7 +63,7 @@ def problem_of(description: Mapping, seconds: Sequence[float] = ()) -> Problem:
 
 
 def everything(problem: Problem) -> int:
-    """A budget that no plan needs more than: all tensors and weights beside each other."""
+    """Return the budget in bytes that holds all tensors and weights side by side; no plan needs more."""
     weights = {use.weight: use.bytes for use in problem.uses}
     sizes = [*weights.values(), *(tensor.bytes for tensor in problem.tensors)]
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes) + ALIGNMENT
@@ -76,21 +76,21 @@ def planned(
     bandwidth: float = _BANDWIDTH,
     time_limit: float = _SEARCHED,
 ) -> PreloadPlan:
-    """The plan within a budget.
+    """Return the plan within a budget.
 
     Parameters
     ----------
     description, problem
-        Of one model, see `problem_of`.
+        Description and problem of one model, see `problem_of`.
     bandwidth : float
-        Bytes a second that are read from the file.
+        Bytes per second read from the file.
     time_limit : float
-        Seconds for a search of a better plan; without, the plan is the same each time.
+        Seconds for the search of a better plan; with 0, the plan is always the same.
 
     Raises
     ------
     BudgetTooSmall
-        If there is none; it names the layer and the least budget.
+        If there is no plan; the message names the layer and the least budget.
     """
     try:
         return (plan_preload if time_limit else _plan_once)(problem, budget, bandwidth, time_limit=time_limit)
@@ -104,7 +104,7 @@ def planned(
 
 
 def streamed_memory(description: Mapping) -> dict:
-    """The plan within the budget that a model was compiled for, as `deploy.memory_plan.memory_plan` describes one."""
+    """Return the plan within the compiled budget of a model, in the form of `deploy.memory_plan.memory_plan`."""
     problem = problem_of(description)
     plan = planned(description, problem, description["budget"], time_limit=0.0)
     tensors = [
@@ -125,7 +125,7 @@ def streamed_memory(description: Mapping) -> dict:
 
 
 def _loads(problem: Problem, plan: PreloadPlan, places: Sequence[Mapping]) -> tuple[list[int], list[str]]:
-    """What the stream takes of a plan: six numbers for each load, and the layers' names."""
+    """Return a plan as the stream takes it: six numbers for each load, and the names of the layers."""
     found: list[int] = []
     for use, load in zip(problem.uses, plan.loads, strict=True):
         offset = places[use.weight]["offset"]
@@ -134,7 +134,7 @@ def _loads(problem: Problem, plan: PreloadPlan, places: Sequence[Mapping]) -> tu
 
 
 def write_plan(description: Mapping, weights: Path, places: Sequence[Mapping]) -> None:
-    """Write the plan of the budget that a model was compiled for beside its weights, for programs without Python."""
+    """Write the plan within the compiled budget of a model beside its weights, for programs without Python."""
     problem = problem_of(description)
     plan = planned(description, problem, description["budget"], time_limit=0.0)
     numbers, names = _loads(problem, plan, places)
@@ -150,12 +150,12 @@ def write_plan(description: Mapping, weights: Path, places: Sequence[Mapping]) -
 
 
 def _read_speed(file: Path) -> float:
-    """Bytes a second, of what is read of the file in some milliseconds; from the page cache, if it is there."""
+    """Measure the speed of reading the file, in bytes per second, in some milliseconds; the page cache may serve it."""
     if not file.exists():
         return _BANDWIDTH
     piece, read = bytearray(_PIECE), 0
     with file.open("rb", buffering=0) as source:
-        source.readinto(piece)  # its memory is there from now on
+        source.readinto(piece)  # touches the pages of the buffer before timing
         start = time.perf_counter()
         for _ in range(_PIECES):
             read += source.readinto(piece) or 0
@@ -164,29 +164,29 @@ def _read_speed(file: Path) -> float:
 
 
 class StreamedMachine(Machine):
-    """A virtual machine on a CPU whose tensors and weights lie in one arena of at most so many bytes.
+    """A virtual machine on a CPU whose tensors and weights lie in one arena within a memory budget.
 
     Parameters
     ----------
     code : tvm.relax.VMExecutable or tvm.runtime.Module
-        Compiled with a memory budget.
+        Code that was compiled with a memory budget.
     file : Path
-        The weights (`write_weights`).
+        The file of weights (`write_weights`).
     places : sequence of dict
-        Where each weight is in the file.
+        The place of each weight in the file.
     description : mapping
-        What `transform.stream_weights` wrote of ``main``.
+        The description of ``main`` that `transform.stream_weights` wrote.
     budget : int or str, optional
         See `set_memory_budget`.
     check : callable, optional
-        Raises a `UserError` if the file is not the one that was compiled; called before it is opened again.
+        Raises a `UserError` if the file has changed since compilation; called before the file is opened again.
     owned : object
-        Is kept as long as the machine: a temporary folder, say.
+        An object that lives as long as the machine, such as a temporary folder.
 
     Raises
     ------
     UserError
-        If the budget is too small, or the file is not there.
+        If the budget is too small, or the file is missing.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class StreamedMachine(Machine):
         check: Callable[[], None] = lambda: None,
         owned: object = None,
     ):
-        self._call = functions()  # before the code, which looks for them
+        self._call = functions()  # before the code is loaded, which looks these functions up
         super().__init__(code)
         self._file, self._places = file, tuple(places)
         self._description, self._check, self._owned = description, check, owned
@@ -212,32 +212,32 @@ class StreamedMachine(Machine):
 
     @property
     def problem(self) -> Problem:
-        """What is planned: with measured times of its steps once there was an inference."""
+        """The planning problem, with measured times of its steps after the first inference."""
         return self._problem
 
     @property
     def memory_plan(self) -> PreloadPlan:
-        """Where everything lies, and when it is read."""
+        """The present plan: the place of each tensor and weight, and the time of each load."""
         return self._plan
 
     @property
     def least_memory_budget(self) -> int:
-        """Bytes; with less there is no plan for these slices."""
+        """The least budget in bytes that has a plan with the present slices."""
         return max(least_budget(self.problem), 1)
 
     def set_memory_budget(self, budget: int | str | None) -> PreloadPlan:
-        """Plan again, for inferences from now on; takes well under a second.
+        """Plan again within another budget, for all later inferences; this takes well under a second.
 
         Parameters
         ----------
         budget : int or str or None
-            Bytes of the arena, or a text such as ``"60MB"``: weights, tensors between kernels and workspaces. None:
-            as much as it takes to keep everything.
+            Bytes of the arena, or a text such as ``"60MB"``, for weights, intermediate tensors and workspaces. None
+            means enough to keep everything.
 
         Raises
         ------
         UserError
-            If the budget is too small; the plan of before stays.
+            If the budget is too small; the previous plan stays.
         """
         self._look_back()
         problem = self.problem
@@ -247,13 +247,13 @@ class StreamedMachine(Machine):
         return plan
 
     def timeline(self) -> dict[str, list]:
-        """When the last inference did what, in seconds since it began.
+        """Return the times of the events of the last inference, in seconds since it began.
 
         Returns
         -------
         dict
-            ``loads``: for each use of a weight its ``name``, and beginning and end of reading it (``read``) and of
-            waiting for it (``wait``), NaN where there was none; ``done``: when each step was over.
+            ``loads``: for each use of a weight, its ``name`` and ``step``, and begin and end of its load (``read``) and
+            of the wait for it (``wait``), NaN if there was none; ``done``: the end of each step.
         """
         numbers = [float(each) for each in self._call.timeline(self._stream)]
         uses = self.problem.uses
@@ -269,15 +269,15 @@ class StreamedMachine(Machine):
         return {"loads": loads, "done": numbers[4 * len(uses) :]}
 
     def loaded_bytes(self) -> int:
-        """Bytes read from the file since it was opened."""
+        """Return the bytes read from the file since it was opened."""
         return int(self._call.loaded_bytes(self._stream))
 
     def close(self) -> None:
-        """Stop reading and give the memory back; the machine runs nothing any more."""
+        """Stop reading and free the memory; the machine cannot run after this."""
         self._call.close(self._stream)
 
     def another(self) -> Machine:
-        """Refuse: a second machine would take a budget of its own.
+        """Refuse a second machine, as it would need its own budget.
 
         Raises
         ------
@@ -323,7 +323,7 @@ class StreamedMachine(Machine):
         self._plan = plan
 
     def _look_back(self) -> None:
-        """Take the times of the last inference, if there was one, for those of its steps."""
+        """Use the measured times of the last inference, if there was one, in the planning problem."""
         if not hasattr(self, "_plan") or self._broken:
             return
         found = self.timeline()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several inferences of one compiled model at once: sessions on threads, which share the cores."""
+"""Run several inferences of one compiled model at once: sessions on threads that share the cores."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .session import Session, kept_cores
 
 Result = TypeVar("Result")
 
-_OWN_CORES = -2  # TVM's kSpecifyOneCorePerThread: the pool of the calling thread has as many workers as CPUs are listed
+_OWN_CORES = -2  # TVM's kSpecifyOneCorePerThread: the calling thread's pool gets one worker for each listed CPU
 
 
 class Streams:
-    """Serves requests for one model, so many at a time; to be closed, or used with ``with``.
+    """Serves requests for one model, `count` at a time; close it, or use it with ``with``.
 
     Parameters
     ----------
     model : Compiled or Loaded
-        What runs; its weights are there once.
+        The model; its weights are in memory once.
     count : int
-        Sessions, of which each has a thread.
+        Number of sessions, each on its own thread.
     threads : int, optional
-        Of each session; by default what this process may use (TVM_NUM_THREADS, else its cores) divided by `count`.
-        From the second one on TVM ties them to cores, other ones for each session as long as there are enough, unless
-        TVM_BIND_THREADS is 0. Of no meaning where kernels run on a GPU.
+        Threads of each session; by default the threads of this process (TVM_NUM_THREADS, else its cores) divided by
+        `count`. TVM binds each session's threads after the first to cores, different ones for each session while there
+        are enough, unless TVM_BIND_THREADS is 0. Without effect if kernels run on a GPU.
 
     Attributes
     ----------
     count, threads : int
-        As used.
+        The values in use.
 
     Raises
     ------
@@ -59,26 +59,26 @@ class Streams:
         self._executor = ThreadPoolExecutor(count, "smartmem-stream", self._begin)
 
     def submit(self, /, *inputs, function: str | None = None, **named) -> Future[list[np.ndarray]]:
-        """Ask for one inference, with arguments as for `Compiled.run`, which the result raises errors of."""
+        """Request one inference, with arguments as for `Compiled.run`; the future raises its errors."""
         return self.call(lambda session: session.run(*inputs, function=function, **named))
 
     def map(self, requests: Iterable) -> Iterator[list[np.ndarray]]:
-        """The outputs of all requests, in their order.
+        """Return the outputs of all requests, in their order.
 
         Parameters
         ----------
         requests : iterable
-            Of each one a mapping of names, a tuple or list of all inputs, or the only input.
+            Each request is a mapping of names, a tuple or list of all inputs, or the only input.
         """
         futures = [self.submit(*_inputs(each)) for each in requests]
         return (future.result() for future in futures)
 
     def call(self, work: Callable[[Session], Result]) -> Future[Result]:
-        """Have a free thread do something with its session."""
+        """Let a free thread call `work` with its session."""
         return self._executor.submit(lambda: work(self._mine.session))
 
     def close(self) -> None:
-        """Wait for what is asked for, then end the threads."""
+        """Wait for the pending requests, then end the threads."""
         self._executor.shutdown()
 
     def __enter__(self) -> Streams:
@@ -88,7 +88,7 @@ class Streams:
         self.close()
 
     def _begin(self) -> None:
-        """What a new thread does first."""
+        """Initialise a new thread: take a session, and bind the thread's pool to its CPUs."""
         self._mine.session, cpus = self._free.get_nowait()
         if self._mine.session.vm.on_cpu:
             pool = tvm.get_global_func("runtime.config_threadpool")
@@ -97,12 +97,12 @@ class Streams:
 
 
 def share_of_threads(count: int, threads: int | None = None, cpus: Collection[int] = ()) -> int:
-    """Threads of each of `count` inferences at once: those asked for, or an equal share of all.
+    """Return the threads of each of `count` inferences at once: the given number, or an equal share of all threads.
 
     Raises
     ------
     UserError
-        If a number is not positive, or they are so many that they would bring the machine to a halt.
+        If a number is not positive, or there are more threads than the machine can run.
     """
     for what, number in (("streams", count), ("threads", threads)):
         if number is not None and number < 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels of a network cannot be compiled with their textures, and do without."""
+"""Find the kernels of a network that cannot be compiled with textures, and must use buffers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .kernel_code import kernel_code
 
 
 def without_textures(graph: tvm.IRModule, target: Target, failure: str) -> dict[str, str]:
-    """The tensors whose kernels read or write textures and cannot be compiled so, each with the reason.
+    """Return the tensors of kernels that cannot be compiled with their textures, each with the reason.
 
     Parameters
     ----------
     graph : tvm.IRModule
         A graph of kernels that could not be compiled.
     failure : str
-        Why not: the reason of all kernels with textures, if each of them alone can be.
+        The error of the whole graph. If each kernel alone compiles, it is the reason for all kernels with textures.
     """
     users: dict[ir.GlobalVar, list[Node]] = {}
     for node in (node for each in graphs(graph) for node in each if _calls_kernel(node)):
@@ -42,7 +42,7 @@ def _buffers(kernel: tirx.PrimFunc) -> list:
 
 
 def _reason(kernel: tirx.PrimFunc, target: Target) -> str:
-    """Why a kernel of a graph cannot be compiled, empty if it can."""
+    """Return the reason why a kernel of a graph cannot be compiled, empty if it can."""
     mod = tvm.IRModule({"it": kernel.with_attr("global_symbol", "it")})
     try:
         with target:
@@ -54,6 +54,6 @@ def _reason(kernel: tirx.PrimFunc, target: Target) -> str:
 
 
 def _sentence(text: str) -> str:
-    """The last line of a message, which is what TVM has to say behind where it says it."""
+    """Return the last line of a message, which is TVM's text after the trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1].partition("; compile with")[0] if lines else ""

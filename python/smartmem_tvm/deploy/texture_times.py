@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels with tensors in textures and in buffers, measured on the device as `TextureTrial` asks for them."""
+"""Measure kernels with tensors in textures and in buffers on the device, on demand of `TextureTrial`."""
 
 from __future__ import annotations
 
@@ -25,34 +25,35 @@ from .textures import TIR_PIPELINE
 from .weights import Weight
 
 _logger = logging.getLogger(__name__)
-_SETS = 2  # of arguments, which take turns: no kernel of a network gets the same ones twice in a row
+_SETS = 2  # sets of arguments, used in turns: in a network, no kernel gets the same arguments twice in a row
 
 
 class TextureTimes:
-    """Has measured what a store lacks, and keeps it there: one launch after the other, on this machine by its clock.
+    """Measures kernels that a store lacks, and stores the times; on this machine, back to back by the host's clock.
 
-    What handing a launch over takes is in the time where that is longer than the kernel, for then a network waits for
-    it too; drivers take longer with textures than with buffers.
+    The time includes the submission of a launch if that takes longer than the kernel, since a network waits for it too.
+    Drivers take longer with textures than with buffers.
 
     Parameters
     ----------
     store : ProfileStore
-        For `target` on this machine's device; each measurement is on the disk before the next one is made.
+        Store for `target` on this machine's device; each measurement is on disk before the next one starts.
     target : Target
         A GPU with textures.
     executor : Executor
-        Of its devices.
+        Executor of the target's devices.
     budget : float
         Seconds after which nothing more is measured.
     progress : callable
-        Is told after each measurement how many there are.
+        Called after each measurement with the number of measurements.
 
     Attributes
     ----------
     measured, failed, open : int
-        Kernels measured now; that could not be measured; left when the time was up. Each form of a kernel counts.
+        Kernels that were measured, that could not be measured, and that were left when the time was up. Each form of a
+        kernel counts.
     servers : collections.Counter
-        Address of a server -> kernels that were measured there; empty is this machine.
+        Address of a server -> kernels that were measured there; the empty address is this machine.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class TextureTimes:
 
     @property
     def failed(self) -> int:
-        """See above."""
+        """Number of kernels that could not be measured."""
         return len(self._failed)
 
     def __call__(self, kernel: tirx.PrimFunc, scheduled: tvm.IRModule) -> float | None:
-        """Seconds of one launch of an unscheduled kernel, None if it is not to be had; `scheduled` holds it alone."""
+        """Return the seconds of a launch of an unscheduled kernel, None if unavailable; `scheduled` holds only it."""
         known = self.store.latency(kernel)
         if known is not None or kernel_key(kernel) in self._failed:
             return known
@@ -90,12 +91,12 @@ class TextureTimes:
             return self._keep(kernel, err)
 
     def ahead(self, run_passes: Callable[[Measure], object]) -> None:
-        """Measure side by side what the passes ask about where every texture is worth it; the rest they ask later.
+        """Measure in parallel the kernels that the passes ask about if every texture pays; others are measured later.
 
         Parameters
         ----------
         run_passes : callable
-            Runs them, to ask what it is given in place of this object.
+            Runs the passes with the given measure in place of this object.
         """
         asked: dict[str, tuple[tirx.PrimFunc, tvm.IRModule]] = {}
 
@@ -110,7 +111,7 @@ class TextureTimes:
             self._keep(unknown[number][0], answer if isinstance(answer, Exception) else self._counted(answer))
 
     def _keep(self, kernel: tirx.PrimFunc, answer: float | Exception) -> float | None:
-        if isinstance(answer, Exception):  # one kernel that a driver refuses must not end the work on all others
+        if isinstance(answer, Exception):  # one kernel that a driver refuses must not stop the others
             reason = reason_of(answer)
             _logger.warning("a kernel could not be measured (%s); nothing measured decides about it.", reason)
             self._failed.add(kernel_key(kernel))
@@ -138,7 +139,7 @@ def _job(kernel: tirx.PrimFunc, scheduled: tvm.IRModule) -> tuple[tvm.IRModule, 
 
 
 def _seconds(devices: Devices, job: tuple[tvm.IRModule, tvm.IRModule]) -> tuple[str, float]:
-    """Who measured a kernel, and the seconds of a launch; runs in a worker."""
+    """Measure a kernel, in a worker; return the server and the seconds of a launch."""
     kernels = _compiled(job[0]["it"], job[1], devices.target)
     return devices.run(
         lambda device: (device.address, *kernel_seconds(device, kernels, _SETS, TEXTURES)), devices.limits.question
@@ -146,7 +147,7 @@ def _seconds(devices: Devices, job: tuple[tvm.IRModule, tvm.IRModule]) -> tuple[
 
 
 def _compiled(kernel: tirx.PrimFunc, scheduled: tvm.IRModule, target: Target) -> Kernels:
-    """A scheduled kernel, with its workspaces behind its arguments."""
+    """Compile a scheduled kernel, with its workspaces after its arguments."""
     ((name, func),) = scheduled.functions_items()
     workspace = workspaces(func)
     code = build_kernels(tvm.IRModule({name: with_parameters(func, workspace)}), target, TIR_PIPELINE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax modules with tensors in texture memory: how they are built, and on which devices they run."""
+"""Build Relax modules with tensors in texture memory, and run them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def build_textures(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExec
     Parameters
     ----------
     mod : tvm.IRModule
-        ``call_tir`` of scheduled kernels. The memory scope of a tensor is that of the ``vdevice`` of its type; the
-        module lists one ``vdevice`` for each scope. A module that TVM's Adreno pipeline has lowered for the virtual
-        machine will do too.
+        ``call_tir`` of scheduled kernels. The ``vdevice`` of a tensor's type gives its memory scope, and the module
+        lists one ``vdevice`` for each scope. A module that TVM's Adreno pipeline has lowered for the virtual machine is
+        accepted too.
     target : tvm.target.Target
-        Of kind opencl, with a host.
+        Target of kind opencl, with a host.
 
     Returns
     -------
     tvm.relax.VMExecutable
-        To be run by `texture_machine`.
+        Code for `texture_machine`.
 
     Raises
     ------
@@ -58,42 +58,42 @@ def build_textures(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExec
 
 
 def texture_machine(code: relax.VMExecutable | tvm.runtime.Module, device: tvm.runtime.Device) -> relax.VirtualMachine:
-    """A virtual machine for code with textures.
+    """Return a virtual machine for code with textures.
 
-    TVM numbers the memory scopes of a device like devices of their own; here they are all the same one.
+    TVM numbers the memory scopes of a device like separate devices; here they are all the same device.
     """
     return relax.VirtualMachine(code, [device] * (1 + len(SCOPES)))
 
 
 def stores_half(mod: tvm.IRModule) -> bool:
-    """Whether a kernel of `mod` reads or writes half numbers."""
+    """Whether a kernel of `mod` reads or writes float16."""
     params = [param for func in mod.functions.values() if isinstance(func, tirx.PrimFunc) for param in func.params]
     return any(str(getattr(param.ty, "dtype", "")) == HALF for param in params)
 
 
 def tir_pipeline(mod: tvm.IRModule, target: tvm.target.Target) -> str:
-    """The name of the pipeline that lowers the kernels of `mod` for a GPU."""
+    """Return the name of the pipeline that lowers the kernels of `mod` for a GPU."""
     if not is_opencl(target):
         return CUDA_PIPELINE if is_cuda(target) else "default"
-    # TVM's own pipeline indexes textures as if they were buffers, and needs half arithmetic to store halves.
+    # TVM's own pipeline indexes textures as if they were buffers, and needs float16 arithmetic to store float16.
     return TIR_PIPELINE if has_textures(target) or stores_half(mod) else BUFFERS_PIPELINE
 
 
 def staged(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """Scheduled kernels with the loads and stores that code is generated for: what to count accesses of.
+    """Return scheduled kernels with the loads and stores of the generated code, to count their accesses.
 
-    Of a vector that has to be computed number by number, as `erf` is, a schedule says one loop. It is read and written
-    as a vector all the same, if it is one of texels or of halves.
+    A schedule has one loop for a vector that must be computed lane by lane, as for `erf`. The generated code still
+    loads and stores a vector if it consists of texels or of float16.
     """
     return StageTexels()(mod) if tir_pipeline(mod, target) == TIR_PIPELINE else mod
 
 
-# Kernels that compute in float32 are taken as they are.
+# These passes do not change kernels that compute in float32.
 _HALVES = (HalfStorage(), ComputeSingle(), HalfStorage(last=True))
 
 
 def lower_textures(refuse: bool = True) -> tuple[tvm.transform.Pass, Callable, Callable]:
-    """What lowers kernels with textures, as of `texture_tir_pipeline`; `refuse` as of `CheckTextures`."""
+    """Return the pipeline for kernels with textures (see `texture_tir_pipeline`); `refuse` is for `CheckTextures`."""
     before = [ScheduleTexels(), CheckTextures(refuse), StageTexels(), MendVectors(textures=True)]
     return texture_tir_pipeline(before=before, on_device=_HALVES)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device of this machine that runs what is compiled for a target, and compiled models on any device."""
+"""The device of this machine for a target, and compiled models loaded on any device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ThisMachine(Devices):
     Attributes
     ----------
     takes_turns : bool
-        On a GPU, kernels run only while no other process of this user measures there.
+        Whether kernels on a GPU run only while no other process of this user measures there.
     """
 
     target: Target
@@ -43,12 +43,12 @@ class ThisMachine(Devices):
     lock: Path = LOCK
 
     def run(self, work: Callable[[Device], Result], seconds: float = float("inf")) -> Result:
-        """The result of work here; the deadline is the worker's.
+        """Return the result of `work` on this machine; the worker keeps the deadline.
 
         Raises
         ------
         UserError
-            If there is no such device.
+            If this machine has no device for the target.
         """
         return work(LocalDevice(self.target, self.lock if self.takes_turns and is_gpu(self.target) else None))
 
@@ -60,20 +60,20 @@ class LocalDevice(Device):
         self.target, self.device, self._lock = target, device_of(target), lock
 
     def load(self, code: Any) -> Any:
-        """The code itself, or what is in a file of it."""
+        """Return the code itself, or load it from a file."""
         if isinstance(code, str | Path):
             return tvm.runtime.load_module(str(code))
         if isinstance(code, tvm.runtime.Module) and is_opencl(self.target):
-            # The driver compiles on the CPU, and would do so at the first launch, when it is this process's turn.
+            # The driver compiles on the CPU, here and not at the first launch, while others would wait for the GPU.
             tvm.get_global_func("smartmem.opencl.build")(code, self.device.index)
         return code
 
     def running(self, kernels: int = 1, seconds: float | None = None) -> AbstractContextManager:
-        """Wait for the turn, if they are taken."""
+        """Return a context manager that waits for this process's turn on the GPU, if processes take turns."""
         return nullcontext() if self._lock is None else gpu_turn(self._lock)
 
     def clock(self, code: Any, name: str, sets: Sequence[Sequence], handing_over: bool = False) -> Clock:
-        """The host's clock if handing over counts; otherwise the GPU's own, or TVM's, which launches from C++."""
+        """Return the host's clock if submission counts; otherwise the GPU's own, or TVM's, which launches from C++."""
         if handing_over:
             return host_clock(launcher(code[name], sets, self.device))
         if is_gpu(self.target):
@@ -83,7 +83,7 @@ class LocalDevice(Device):
 
 
 def _device_clock(kind: str, launch: Callable[[], object]) -> Clock:
-    """Readings of the device's own clock, each of which is of some launches in a row."""
+    """Return a clock that reads the device's own clock; each reading is of some launches in a row."""
 
     def clock(_launches: int, readings: int) -> list[float]:
         measured, found, end = device_clock(kind), [], time.monotonic() + BY_DEVICE_CLOCK
@@ -95,7 +95,7 @@ def _device_clock(kind: str, launch: Callable[[], object]) -> Clock:
 
 
 def launcher(function: Callable, sets: Sequence[Sequence], device: tvm.runtime.Device) -> Callable[[int], None]:
-    """A call that launches a kernel as often as it is told to, with one set of arguments after the other."""
+    """Return a function that launches a kernel a number of times, with the sets of arguments in turns."""
 
     def launch(times: int) -> None:
         for number in range(times):
@@ -108,14 +108,14 @@ def launcher(function: Callable, sets: Sequence[Sequence], device: tvm.runtime.D
 def measuring_worker(
     imports: Sequence[str] = (), cores: Collection[int] = (), memory: int | None = None, gpu: bool = False
 ) -> Workers:
-    """The one process of this machine that runs kernels, on $TVM_NUM_THREADS threads.
+    """Return the single worker process of this machine that runs kernels, on $TVM_NUM_THREADS threads.
 
     Parameters
     ----------
     imports, cores, memory : optional
         See `Workers` and `Confines`.
     gpu : bool
-        Kernels run on a GPU, and no other process like this one measures there while this one has something to do.
+        Whether kernels run on a GPU, on which no other worker of this kind measures while this one has work.
     """
     turn = gpu_turn if gpu else nullcontext
     return Workers(1, _LIMITS.candidate, Confines(cores, memory), imports, turn)
@@ -123,25 +123,25 @@ def measuring_worker(
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A compiled model on a device, with its inputs there."""
+    """A compiled model on a device, with its inputs on the device."""
 
     on: Device
     machine: Machine
     tensors: Sequence[tvm.runtime.Tensor]
 
     def outputs(self) -> list[np.ndarray]:
-        """The results of one inference."""
+        """Return the results of one inference."""
         with self.on.running():
             return to_numpy(self.machine["main"](*self.tensors))
 
     def clock(self) -> Clock:
-        """The clock of the device around inferences; for this machine's CPU it has the host's part in it, as in use."""
+        """Return the device's clock for inferences; for this machine's CPU it includes the host's share, as in use."""
         local_cpu = not (self.on.address or is_gpu(self.on.target))
         return self.on.clock(self.machine, "main", [self.tensors], handing_over=local_cpu)
 
 
 def model_on(device: Device, code: Any, weights: Sequence[Weight], inputs: Sequence[Weight]) -> LoadedModel:
-    """Bring a compiled model to a device, with its weights and inputs."""
+    """Load a compiled model onto a device, with its weights and inputs."""
     loaded = device.load(code)
     with device.transfer(sum(each.nbytes for each in (*weights, *inputs)), "what a kernel reads"):
         machine = Machine(loaded, weights, device.device, has_textures(device.target))

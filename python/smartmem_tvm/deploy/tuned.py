@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuned kernels of this machine: where their records are, and what a model is compiled with."""
+"""Tuning records of this machine: their files, and their use when a model is compiled."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .judge import untuned_seconds
 from .profile import device_name, other_cpu
 
 RUN = ("strategy", "date", "device", "driver", "threads")
-"""What is told of the run of ``smartmem tune`` that has found a schedule."""
+"""The facts that are reported of the run of ``smartmem tune`` that found a schedule."""
 _logger = logging.getLogger(__name__)
 
 
 def default_records(target: tvm.target.Target) -> Path | None:
-    """Where records for a target are kept: $SMARTMEM_RECORDS, else a file in ``tuning_logs/`` here.
+    """Return the file of records for a target: $SMARTMEM_RECORDS, else a file in ``tuning_logs/`` here.
 
-    Its name tells the device, the kind of target and TVM's version.
+    The default file's name contains the device, the kind of target and TVM's version.
 
     Returns
     -------
     Path or None
-        None if the variable is set and empty: no records.
+        None, for no records, if the variable is set and empty.
     """
     kind = target.kind.name + ("-texture" if has_textures(target) else "")
     ending = f"-{kind}-tvm-{installed_version('apache-tvm')}.records.jsonl"
@@ -42,19 +42,19 @@ def default_records(target: tvm.target.Target) -> Path | None:
 
 
 def here(target: tvm.target.Target, threads: int | None = None) -> dict:
-    """The circumstances of what is measured for `target`; `threads` are TVM's by default, on this machine's CPU."""
+    """Return the circumstances of measurements for `target`; `threads` are by default TVM's, on this machine's CPU."""
     if is_gpu(target):
         return circumstances(target, None)
     return circumstances(target, threads or (None if other_cpu(target) else run_threads()))
 
 
 def open_tuned(path: str | Path, target: tvm.target.Target, threads: int | None = None) -> ApplyRecords:
-    """What a model is compiled with: the pass that gives kernels the schedules on record.
+    """Return the pass that gives kernels their recorded schedules when a model is compiled.
 
     Parameters
     ----------
     path : str or Path
-        Is only read; a line that is torn or damaged is passed over, with a warning.
+        File of records, which is only read; a torn or damaged line is skipped, with a warning.
 
     Raises
     ------
@@ -74,21 +74,21 @@ def _told(winner: Winner) -> dict:
 
 
 def tuning_report(tuning: Mapping[str, Mapping], kernels: int) -> dict:
-    """What tuning brought to a model, as plain data for JSON.
+    """Return the effect of tuning on a model, as plain data for JSON.
 
     Parameters
     ----------
     tuning : mapping
         `Compiled.tuning`.
     kernels : int
-        Of the model, tuned or not.
+        Number of kernels of the model, tuned or not.
 
     Returns
     -------
     dict
-        ``kernels`` and how many of them are ``tuned``; ``runs``, who tuned them: ``records`` (the file), `RUN`, and
-        ``tuned`` by each; ``left_out``: ``reason`` and number of ``kernels`` with records that do not count;
-        ``gains``: kernel -> ``gain``, how many times faster it was than untuned, ``seconds`` of a launch then,
+        ``kernels``, and the number of them that are ``tuned``; ``runs`` of the tuner: ``records`` (the file), `RUN`,
+        and the number ``tuned`` by each; ``left_out``: ``reason`` and number of ``kernels`` whose records do not count;
+        ``gains``: kernel -> ``gain`` (its speedup over the untuned kernel), ``seconds`` of a launch in that run,
         ``strategy`` and ``decisions``, None for a schedule of TVM's.
     """
     tuned = {name: facts for name, facts in tuning.items() if LEFT_OUT not in facts}
@@ -110,19 +110,19 @@ def measured(
     progress: Callable[[int, int], None] = lambda done, of: None,
     seconds_of: Callable[[Task], float] | None = None,
 ) -> tuple[list[Task], list[float]]:
-    """The tasks that can be measured, and the seconds of one launch of each, untuned.
+    """Return the tasks that can be measured, and the seconds of one untuned launch of each.
 
     Parameters
     ----------
     progress : callable
-        Is told after each how many are done, and of how many.
+        Called after each task with the number of tasks done, and of all tasks.
     seconds_of : callable
-        Measures one; by default in this process.
+        Measures one task; by default in this process.
 
     Raises
     ------
     UserError
-        If there is none.
+        If no task can be measured.
     """
     found: list[Task] = []
     seconds: list[float] = []

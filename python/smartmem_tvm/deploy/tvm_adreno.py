@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's Adreno pipelines under TVM's own names, mended: ``relax.get_default_pipeline`` and the TIR pipeline "adreno".
+"""TVM's Adreno pipelines, mended, under TVM's own names: ``relax.get_default_pipeline`` and the TIR pipeline "adreno".
 
-`_smartmem_pipeline` puts them where TVM looks for them.
+`_smartmem_pipeline` registers them where TVM looks them up.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ NAME = "adreno"
 
 
 class AdrenoName(str):
-    """The name of the TIR pipeline, which is its three parts when it is unpacked.
+    """The name of the TIR pipeline; unpacking it gives the pipeline's three parts.
 
-    ``tirx.build`` takes names only, ``tirx.get_default_tir_pipeline(target)`` returns the pipeline itself, and TVM's
-    own tests give the one what the other returned.
+    ``tirx.build`` takes only names, ``tirx.get_default_tir_pipeline(target)`` returns the pipeline itself, and TVM's
+    own tests pass the result of the second to the first.
     """
 
     __slots__ = ()
 
     def __iter__(self) -> Iterator:
-        """The lowering pass, a factory of the host's last passes, and one of the device's."""
+        """Yield the lowering pass, a factory of the host's last passes, and one of the device's."""
         return iter(lower_textures(refuse=False))
 
 
 def tir_pipeline() -> AdrenoName:
-    """What ``tirx.get_tir_pipeline("adreno")`` returns."""
+    """Return the TIR pipeline for ``tirx.get_tir_pipeline("adreno")``."""
     return AdrenoName(NAME)
 
 
 def relax_pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
-    """What ``relax.get_default_pipeline(target)`` returns for an Adreno target.
+    """Return the Relax pipeline for ``relax.get_default_pipeline(target)`` with an Adreno target.
 
-    A module that has been lowered is only lowered further: TVM's own flow gives ``tvm.compile``, which applies the
-    pipeline again, what it made.
+    A lowered module is only lowered further: in TVM's own flow, ``tvm.compile`` gets the result of this pipeline, and
+    applies the pipeline again.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="smartmem.Adreno")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's own pipelines for GPUs, to compare with: its default one, and the one with textures, mended."""
+"""TVM's own pipelines for GPUs, for comparisons: the default one, and the one with textures, mended."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .tvm_texture_mends import OwnNodes, SplitByScope, convolve_narrow_groups
 from .weights import lift_weights
 
 PIPELINES = ("default", "textures", "textures-matmul")
-"""TVM's for any GPU, in buffers; its Adreno pipeline, mended; that one with TVM's schedule of matmuls for any GPU."""
+"""TVM's pipeline for any GPU, in buffers; its Adreno pipeline, mended; and that with TVM's generic GPU matmul rule."""
 
 
 def schedule_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "default") -> tvm.IRModule:
-    """A network as ``call_tir`` of kernels that TVM has scheduled.
+    """Return a network as ``call_tir`` of kernels scheduled by TVM.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def schedule_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "
     Raises
     ------
     UserError
-        If the pipeline is unknown, or needs textures that `target` has not.
+        If the pipeline is unknown, or needs textures and `target` has none.
     """
     with target:
         before, schedules = _halves(target, pipeline)
@@ -44,7 +44,7 @@ def schedule_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "
 
 
 def compile_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "default") -> Compiled:
-    """Compile with one of TVM's pipelines; parameters as for `schedule_tvm`, a target with a host."""
+    """Compile with one of TVM's pipelines; parameters as for `schedule_tvm`, but the target must have a host."""
     start = time.perf_counter()
     with target:
         before, schedules = _halves(target, pipeline)
@@ -58,9 +58,9 @@ def compile_tvm(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str = "d
 
 
 def network_passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
-    """From operators to scheduled kernels, as TVM does it for an Adreno target, with textures if it has them.
+    """Return TVM's passes from operators to scheduled kernels for an Adreno target, with textures if it has them.
 
-    To be run, and this to be called, with `target` as the current one.
+    Call this function, and run the passes, with `target` as the current target.
     """
     if has_textures(target):
         return adreno.library_dispatch_passes(target) + _passes(target, "textures")
@@ -72,7 +72,7 @@ def network_passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
 
 
 def _halves(target: tvm.target.Target, pipeline: str) -> tuple[list, list]:
-    """The passes before the first that schedules, whose kernels analyses can read, and the rest."""
+    """Split a pipeline before its first scheduling pass; analyses can read the kernels at that point."""
     passes = _passes(target, pipeline)
     first = next(at for at, each in enumerate(passes) if each.info.name == "ApplyDefaultSchedule")
     return passes[:first], passes[first:]
@@ -88,13 +88,13 @@ def _passes(target: tvm.target.Target, pipeline: str) -> list[tvm.transform.Pass
     passes = adreno.legalize_passes(target)
     _insert(passes, "LegalizeOps", relax.transform.LegalizeOps({"relax.nn.conv2d": convolve_narrow_groups}))
     _insert(passes, "SpecializePrimFuncBasedOnCallSite", SplitByScope())
-    # Before the rules that give a group of threads one sum each, or a thread one number of a texel; TVM has the first
-    # of these and leaves it out.
+    # These come before the rules that give each thread block one sum, or each thread one number of a texel. TVM has the
+    # first of them, but does not use it.
     rules = [dlight.adreno.Fallback(), *([dlight.gpu.Matmul()] if pipeline == "textures-matmul" else [])]
     _insert(passes, "ApplyDefaultSchedule", dlight.ApplyDefaultSchedule(*rules))
     return [OwnNodes(), *gpu_generic.library_dispatch_passes(target), *passes]
 
 
 def _insert(passes: list[tvm.transform.Pass], name: str, new: tvm.transform.Pass) -> None:
-    """Put `new` before the last pass of that name."""
+    """Insert `new` before the last pass called `name`."""
     passes.insert(max(at for at, each in enumerate(passes) if each.info.name == name), new)

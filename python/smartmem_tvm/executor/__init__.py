@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on a device runs in a worker with a deadline, on this machine or on another one.
+"""Run work on a device in a worker process with a deadline, on this machine or on another one.
 
-- `workers`: processes that do one job after the other, each with a deadline; what crashes or hangs costs nobody else.
-- `devices`: what a job gets of a device, whose deadlines there are, and the `Executor`, which has jobs done by workers
-  that use devices. `deploy.this_machine` and `remote.tracked_devices` are the two kinds of devices.
-- `readings`: how often clocks are read, for all that is measured.
+- `workers`: processes that run one job after the other, each with a deadline; a job that crashes or hangs does not
+  affect the others.
+- `devices`: the interface of a device, the deadlines, and the `Executor`, which runs jobs in workers that use devices.
+  `deploy.this_machine` and `remote.tracked_devices` are the two kinds of devices.
+- `readings`: the number of clock readings of all measurements.
 - `faults`: whether a job or the machine is at fault.
 
-Measuring for ``profile`` and ``tune``, judging and comparing are jobs: functions of some `Devices` and a description,
-both picklable, which compile first and ask for a device then.
+Measurements for ``profile`` and ``tune``, judging and comparing are jobs: functions of some `Devices` and a
+description, both picklable, which first compile and then request a device.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices as jobs get them, whatever machine they are of, and who has the jobs done."""
+"""Devices for jobs, on any machine, and the executor that runs jobs on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Seconds for all that is done on a device for one job: compilations there, transfers, launches."""
+    """Seconds for the work of one job on a device: compilation there, transfers, launches."""
 
     candidate: float
     question: float
@@ -32,15 +32,15 @@ class Deadlines:
 
 
 class Device(ABC):
-    """A device that is a job's for some time.
+    """A device that a job holds for some time.
 
     Attributes
     ----------
     target : Target
-        What runs there.
+        Target of the code that runs there.
     device : tvm.runtime.Device
     address : str
-        Its server's; empty for one of this machine.
+        Address of its server; empty for a device of this machine.
     """
 
     target: Target
@@ -49,37 +49,37 @@ class Device(ABC):
 
     @abstractmethod
     def load(self, code: Any) -> Any:
-        """Functions that can be called there, of what was compiled here: a module, an executable, or the file of it."""
+        """Load code that was compiled here, as a module, an executable or a file, and return callable functions."""
 
     @abstractmethod
     def clock(self, code: Any, name: str, sets: Sequence[Sequence], handing_over: bool = False) -> Clock:
-        """A clock around launches of a function of what was loaded, with one set of arguments after the other.
+        """Return a clock for launches of a loaded function, which uses the sets of arguments in turns.
 
         Parameters
         ----------
         handing_over : bool
-            What it takes to hand a launch over is in the time, where the clock is this machine's.
+            Whether the time includes the submission of a launch, if the clock is this machine's.
         """
 
     def running(self, kernels: int = 1, seconds: float | None = None) -> contextlib.AbstractContextManager:
-        """So many kernels run inside, in seconds that are usual for as many or given."""
+        """Return a context in which kernels run, for the given seconds or those usual for this number of kernels."""
         return contextlib.nullcontext()
 
     def transfer(self, size: int, what: str) -> contextlib.AbstractContextManager:
-        """So many bytes are sent inside."""
+        """Return a context in which `size` bytes are sent."""
         return contextlib.nullcontext()
 
 
 class Devices(ABC):
-    """One kind of device, of which jobs get one at a time; picklable.
+    """One kind of device; a job gets one of them at a time. Picklable.
 
     Attributes
     ----------
     target : Target
-        What runs there.
+        Target of the code that runs there.
     limits : Deadlines
     is_elsewhere : bool
-        They are of other machines.
+        Whether the devices belong to other machines.
     """
 
     target: Target
@@ -88,7 +88,7 @@ class Devices(ABC):
 
     @abstractmethod
     def run(self, work: Callable[[Device], Result], seconds: float = math.inf) -> Result:
-        """The result of work on a device, which it may take so long; begun anew on another one if it loses the first.
+        """Return the result of `work` on a device, within some seconds; restart it on another if the device is lost.
 
         Raises
         ------
@@ -97,23 +97,23 @@ class Devices(ABC):
         """
 
     def patience(self, seconds: float) -> float:
-        """Seconds after which a worker must hang itself whose work on a device may take so long."""
+        """Return the seconds after which a worker counts as hanging if its work on a device may take `seconds`."""
         return seconds
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Has jobs done on devices, each in a worker with a deadline.
+    """Runs jobs on devices, each in a worker with a deadline.
 
     Attributes
     ----------
     devices : Devices
     workers : Workers
-        One for each device that is used at a time.
+        One worker for each device in use at the same time.
     name, driver : str
-        Of a device; the others are taken to be like it.
+        Name and driver of one device; all others are assumed to be equal.
     threads : int
-        Of a CPU.
+        Threads of a CPU.
     """
 
     devices: Devices
@@ -123,36 +123,37 @@ class Executor:
     threads: int = 0
 
     def map(self, function: Callable[[Devices, Any], Any], jobs: Sequence, seconds: float) -> list[Answer]:
-        """The answer of ``function(devices, job)`` to each job.
+        """Return the answer of ``function(devices, job)`` for each job.
 
         Parameters
         ----------
         function : callable
-            Of a module, which workers import; it asks `devices` for one. Jobs and results are picklable.
+            Function at the top level of a module, which workers import; it requests a device from `devices`. Jobs and
+            results must be picklable.
         seconds : float
-            That a job may take on a device.
+            Seconds that a job may take on a device.
         """
         return self.workers.map(partial(function, self.devices), jobs, self.devices.patience(seconds))
 
     def result(self, function: Callable[[Devices, Any], Any], job: Any, seconds: float) -> Any:
-        """The same for one job; `Answer.result` has the errors."""
+        """Return the result of one job; for errors see `Answer.result`."""
         (answer,) = self.map(function, [job], seconds)
         return answer.result()
 
     def results(
         self, function: Callable[[Devices, Any], Any], jobs: Sequence, seconds: float, end: float = math.inf
     ) -> Iterator[tuple[int, Any]]:
-        """The number of each job with its result, or with the error that is its fault: as they are done.
+        """Yield the number of each job with its result, or with its own error, in the order of completion.
 
         Parameters
         ----------
         end : float
-            Until when jobs are begun, as `time.monotonic` counts.
+            Time (`time.monotonic`) after which no job begins.
 
         Raises
         ------
         UserError
-            If the machine failed, when all that had begun are done: what is wrong for one job is so for all.
+            If the machine failed, which affects all jobs; raised after the running jobs are done.
         """
         failed: list[UserError] = []
         answers = self.workers.as_done(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose fault it is that a job has no answer: its own, or the machine's."""
+"""Decide whether a job without an answer failed by its own fault or by the machine's."""
 
 from __future__ import annotations
 
 KILLED = "was killed from outside, as happens when memory runs out"
 NO_WORKER = "No worker process could be started"
 NO_DEVICE = "No device could be used"
-# What an operating system says when it runs out of something; a job alone does not do that.
+# Errors of an operating system without free resources; a job alone does not cause them.
 _MACHINE = (
     KILLED,
     NO_WORKER,
@@ -22,9 +22,9 @@ _MACHINE = (
 
 
 class MachineFailed(Exception):
-    """What was to be found out could not be, for a reason that says nothing of it."""
+    """A result could not be obtained, for a reason that has nothing to do with the job."""
 
 
 def machine_fault(message: str) -> str | None:
-    """What the machine lacked by an error message of a worker; None if the job itself is at fault."""
+    """Return the resource that the machine lacked, by a worker's error message; None if the job is at fault."""
     return next((sign for sign in _MACHINE if sign.lower() in message.lower()), None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often clocks are read: the numbers of all that is measured kernel by kernel, and the ways to read.
+"""Clocks, and the number of readings of each kind of measurement.
 
-Kernels that are to be compared run in turns, so that a slow moment of the machine hits all of them alike. Their data
-stays where the caches keep it from launch to launch: what is measured is the kernel after its neighbour, as in a model,
-not a kernel that finds everything in memory.
+Kernels to be compared run in turns, so that a slow moment of the machine affects all of them alike. Their data may stay
+in the caches from launch to launch: a kernel is measured as in a model, after its neighbour, and not with all of its
+data in main memory.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from statistics import median
 from typing import Any
 
 Clock = Callable[[int, int], list[float]]
-"""Seconds of a launch, from each of some readings that span so many launches each: ``clock(launches, readings)``."""
+"""``clock(launches, readings)``: seconds of one launch, from each reading; a reading spans several launches."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """How long to measure.
+    """The length of a measurement.
 
     Attributes
     ----------
     span : float
-        Seconds of launches that one reading takes at least: short enough for many readings, long beside the clock.
+        Least seconds of one reading: short enough for many readings, and long compared with the clock's resolution.
     most, fewest : int
-        Readings of each kernel, after those that tell how long it takes.
+        Number of readings of each kernel, after the first ones that estimate its time.
     longest : float
-        Seconds after which there are fewer than `most` of them, of all kernels that run in turns.
+        Seconds of all kernels that run in turns, above which they get fewer than `most` readings.
     """
 
     span: float
@@ -41,18 +41,18 @@ class Readings:
     longest: float
 
 
-PROFILE = Readings(1e-3, 100, 5, 2.0)  # kernels fused and apart
+PROFILE = Readings(1e-3, 100, 5, 2.0)  # fused kernels and their parts
 TEXTURES = replace(PROFILE, most=20)  # a GPU is as fast in one millisecond as in the next
-VERDICT = replace(PROFILE, most=20)  # tuned kernels beside the untuned one, as often as `VERDICTS` says
+VERDICT = replace(PROFILE, most=20)  # tuned kernels in turns with the untuned one, `VERDICTS` times
 VERDICTS = 3
 CANDIDATE = Readings(1e-3, 50, 3, 0.25)
 MODEL = Readings(2e-3, 7, 3, 0.014)  # all kernels of a model, one after the other
-BY_DEVICE_CLOCK = 0.1  # seconds for the readings of a clock that the host does not disturb, and that reads often itself
+BY_DEVICE_CLOCK = 0.1  # seconds of readings of a device's clock, which the host does not disturb
 _KEPT = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def in_turns(clocks: Sequence[Clock], how: Readings = PROFILE) -> list[float]:
-    """Median seconds of a launch by each clock, read in turns; a short one is made many times per reading."""
+    """Return the median seconds of a launch by each clock, read in turns; short launches repeat within a reading."""
     first = [min(clock(1, 3)) for clock in clocks]
     times = [max(1, math.ceil(how.span / max(seconds, 1e-7))) for seconds in first]
     turn = sum(seconds * count for seconds, count in zip(first, times, strict=True))
@@ -65,7 +65,7 @@ def in_turns(clocks: Sequence[Clock], how: Readings = PROFILE) -> list[float]:
 
 
 def one_by_one(clock: Clock, how: Readings) -> list[float]:
-    """Many short readings of one kernel, whose median is not that of a busy moment; few of one that takes long."""
+    """Return many short readings of one kernel, so that the median ignores busy moments; few of a long kernel."""
     first = clock(1, how.fewest)
     if sum(first) > how.longest:
         return first
@@ -75,13 +75,13 @@ def one_by_one(clock: Clock, how: Readings) -> list[float]:
 
 
 def kept(readings: Sequence[float]) -> list[float]:
-    """The readings that go on record: so many of all are not slower."""
+    """Return the quantiles of the readings that a record keeps."""
     ordered = sorted(readings)
     return [ordered[int(len(ordered) * part)] for part in _KEPT]
 
 
 def host_clock(launch: Callable[[int], object]) -> Clock:
-    """The host's clock around a function that launches a kernel so many times, and waits until it is done."""
+    """Return the host's clock for a function that launches a kernel some times, and waits until it is done."""
 
     def clock(launches: int, readings: int) -> list[float]:
         found = []
@@ -95,9 +95,9 @@ def host_clock(launch: Callable[[int], object]) -> Clock:
 
 
 def evaluator_clock(code: Any, name: str, device: Any, sets: Sequence[Sequence]) -> Clock:
-    """TVM's clock where the code is, which launches from C++; one set of arguments after the other, one a reading.
+    """Return TVM's clock, which launches from C++ on the machine of the code, with one set of arguments per reading.
 
-    On another machine one message brings all readings, and no time of the network is in them.
+    On another machine, one message brings all readings, which include no time of the network.
     """
     evaluator = cache(lambda launches, readings: code.time_evaluator(name, device, number=launches, repeat=readings))
     turns = itertools.cycle(sets)

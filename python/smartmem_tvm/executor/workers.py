@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that do one job after the other, and may crash, hang or run out of memory without harm to anyone else.
+"""Worker processes that run one job after the other, and may crash, hang or run out of memory without further harm.
 
-A job that ends its worker is given to a fresh one, once: an earlier job may have left the first one broken. What ends a
-fresh worker is the job's own fault, unless somebody killed the worker. Workers end with the process that started them,
-whatever they are doing.
+A job that ends its worker gets a fresh worker once: an earlier job may have broken the first one. If it ends the fresh
+worker too, the job is at fault, unless the worker was killed from outside. Workers end with the process that started
+them, also in the middle of a job.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from typing import Any
 from ..errors import UserError
 from .faults import KILLED, NO_WORKER, machine_fault
 
-_START = 120.0  # seconds that a worker may take to import what it needs
-_USES = 256  # jobs, after which a worker makes room for a fresh one
-_GRACE = 5.0  # seconds that a dead worker may take to be gone
+_START = 120.0  # seconds that a worker may take for its imports
+_USES = 256  # jobs after which a fresh worker replaces a worker
+_GRACE = 5.0  # seconds that an ending worker may take to exit
 _READY = "ready"
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # no program sends itself one of these
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a job: what the function returned, or why it did not (`faults.machine_fault` tells whose fault)."""
+    """The outcome of a job: the function's result, or an error (`faults.machine_fault` tells the machine's errors)."""
 
     value: Any = None
     error: str = ""
 
     def result(self) -> Any:
-        """What the function returned.
+        """Return the function's result.
 
         Raises
         ------
         UserError
             If the machine failed.
         RuntimeError
-            If the job did.
+            If the job failed.
         """
         if self.error and machine_fault(self.error):
             raise UserError(f"A kernel could not be measured here ({self.error.rstrip('.')}); run the command again.")
@@ -63,14 +63,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Confines:
-    """What a worker may use.
+    """The resources that a worker may use.
 
     Attributes
     ----------
     cores : collection of int
-        CPU cores that it runs on; empty: as the process that starts it.
+        CPU cores that it runs on; if empty, those of the process that starts it.
     memory : int or None
-        Bytes of its own, with what it has imported; None: as much as there is.
+        Bytes of its own data, including its imports; None for no limit.
     """
 
     cores: Collection[int] = ()
@@ -78,19 +78,19 @@ class Confines:
 
 
 class Workers:
-    """Some processes, started when there is something to do.
+    """A pool of worker processes, started on demand.
 
     Parameters
     ----------
     count : int
-        That work at the same time.
+        Number of processes that work at the same time.
     patience : float
-        Seconds for one job; those that a worker needs to start do not count.
+        Seconds for one job, not counting the start of a worker.
     confines : Confines
     imports : sequence of str
-        Modules that a worker imports before it takes a job.
+        Modules that a worker imports before its first job.
     turn : callable, optional
-        Makes the context in which they work.
+        Returns a context manager that is held while the workers work.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Workers:
         _open.add(self)
 
     def map(self, function: Callable[[Any], Any], jobs: Sequence, patience: float | None = None) -> list[Answer]:
-        """What ``function(job)`` gives for each job.
+        """Return the answer of ``function(job)`` for each job.
 
         Parameters
         ----------
         function : callable
-            Of a module, which the workers import; jobs and results are picklable.
+            Function at the top level of a module, which the workers import; jobs and results must be picklable.
         patience : float, optional
             Seconds for one of these jobs.
         """
@@ -125,12 +125,12 @@ class Workers:
         patience: float | None = None,
         go_on: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, Answer]]:
-        """The same with the number of the job, in the order in which they are done.
+        """Yield the number and the answer of each job, in the order of completion.
 
         Parameters
         ----------
         go_on : callable
-            Asked before another job is begun; if not, those that wait have no answer.
+            Called before another job begins; if it returns False, the waiting jobs get no answer.
         """
         batch = _Batch(function, jobs, self.patience if patience is None else patience, go_on)
         try:
@@ -139,12 +139,12 @@ class Workers:
                     self._hand_out(batch)
                     self._listen(batch)
                     yield from batch.news()
-        except BaseException:  # whoever is working does so for nobody
+        except BaseException:  # no caller waits for the running jobs any more
             self.close()
             raise
 
     def close(self) -> None:
-        """End all processes, whatever they are doing; they start again when there is something to do."""
+        """End all processes, also in the middle of a job; they start again on demand."""
         workers, self._slots = [each for each in self._slots if each is not None], [None] * len(self._slots)
         for worker in workers:
             worker.connection.close()
@@ -169,14 +169,14 @@ class Workers:
                 worker.take(batch.waiting.popleft(), batch)
 
     def _listen(self, batch: _Batch) -> None:
-        """Wait until something happens, and see to it."""
+        """Wait for an answer, the end of a worker or a deadline, and handle it."""
         busy = [worker for worker in self._slots if worker is not None and worker.job is not None]
         if not busy:
             return
         first = min(worker.deadline for worker in busy)
         wait([worker.connection for worker in busy], max(0.0, first - time.monotonic()))
         for worker in busy:
-            if worker.connection.poll():  # who has answered is not late, however long Ctrl-Z has kept us from listening
+            if worker.connection.poll():  # an answer is not late if Ctrl-Z kept this process from reading it
                 self._receive(worker, batch)
             elif time.monotonic() >= worker.deadline:
                 self._replace(worker)
@@ -199,7 +199,7 @@ class Workers:
             worker.job = None
 
     def _worker_ended(self, worker: _Worker, batch: _Batch) -> None:
-        """A worker has ended with its job."""
+        """Handle a worker that has ended during its job."""
         worker.wait()
         self._replace(worker)
         if not worker.ready:
@@ -219,7 +219,10 @@ _open: weakref.WeakSet[Workers] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Before `multiprocessing`, imported above and so asked later, terminates workers that would end by themselves."""
+    """Close all pools at exit, before the handler of `multiprocessing` terminates the workers.
+
+    Handlers run in reverse order, and `multiprocessing`, imported above, has registered its handler earlier.
+    """
     for workers in list(_open):
         workers.close()
 
@@ -233,22 +236,22 @@ class _Batch:
         self._answers: deque[tuple[int, Answer]] = deque()
 
     def goes_on(self) -> bool:
-        """Whether there is another job to begin."""
+        """Whether another job can begin."""
         if self.waiting and not self._go_on():
             self.waiting.clear()
         return bool(self.waiting)
 
     def answer(self, number: int, answer: Answer) -> None:
-        """A job is done."""
+        """Record the answer of a job."""
         self._answers.append((number, answer))
 
     def news(self) -> Iterator[tuple[int, Answer]]:
-        """The answers since the last time."""
+        """Yield the answers since the last call."""
         while self._answers:
             yield self._answers.popleft()
 
     def give_up(self, reason: str, *more: int) -> None:
-        """Nobody is there for the jobs that wait."""
+        """Answer the waiting jobs, and the jobs `more`, with an error, as there is no worker for them."""
         for number in (*more, *self.waiting):
             self.answer(number, Answer(error=reason))
         self.waiting.clear()
@@ -260,13 +263,13 @@ class _Worker:
     Attributes
     ----------
     job : int or None
-        The number of the job that it has.
+        The number of its present job.
     ready : bool
-        It has started.
+        Whether it has started.
     served : int
-        Jobs that it was given.
+        Number of jobs that it was given.
     deadline : float
-        Of its start, or of its job; by `time.monotonic`.
+        Deadline of its start, or of its job (`time.monotonic`).
     """
 
     def __init__(self, confines: Confines, imports: Sequence[str]):
@@ -275,8 +278,8 @@ class _Worker:
         self.deadline = time.monotonic() + _START
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, confines, imports), daemon=True)
-        # Ctrl-C goes to the whole group; the parent ends its workers. What is blocked here is so there, from the first
-        # moment on, and in the linkers that they start.
+        # Ctrl-C goes to the whole process group, but the parent ends its workers itself. The worker inherits the
+        # blocked signal, from its first moment on, and so do the linkers that it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self._process.start()
@@ -286,12 +289,12 @@ class _Worker:
 
     @property
     def gone(self) -> bool:
-        """It has ended."""
+        """Whether it has ended."""
         return not self._process.is_alive()
 
     @property
     def ending(self) -> str:
-        """How it has ended."""
+        """A sentence that says how it ended."""
         code = self._process.exitcode
         if code is None or code >= 0:
             return f"The worker ended with exit code {code}."
@@ -299,22 +302,22 @@ class _Worker:
         return f"The worker {KILLED} ({name})." if -code in _OUTSIDE else f"The worker crashed ({name})."
 
     def take(self, number: int, batch: _Batch) -> None:
-        """Begin a job, or keep it until the worker is there."""
+        """Begin a job, or keep it until the worker has started."""
         self.job = number
         if self.ready:
             self.served += 1
             self.deadline = time.monotonic() + batch.patience
-            with contextlib.suppress(OSError):  # it is gone: whoever listens will see
+            with contextlib.suppress(OSError):  # the worker has ended, which `_listen` detects
                 self.connection.send((batch.function, batch.jobs[number]))
 
     def wait(self) -> None:
-        """Let it end by itself, so that `ending` is its own, and that it removes its temporary files."""
+        """Let the worker end by itself, so that `ending` is its own, and its temporary files are removed."""
         self._process.join(_GRACE)
 
     def end(self) -> None:
-        """Be gone when this returns, with its compilers, unless a driver holds it."""
+        """Kill the worker and the compilers that it started; only a driver can delay this."""
         if self._process.is_alive():
-            with contextlib.suppress(ProcessLookupError):  # it has not got to the group of its own
+            with contextlib.suppress(ProcessLookupError):  # it has not yet created its own process group
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.join(_GRACE)
@@ -322,7 +325,7 @@ class _Worker:
 
 
 def _serve(connection: Connection, confines: Confines, imports: Sequence[str]) -> None:
-    """The worker: one job after the other, until the pipe closes; what it starts, as compilers, is in its group."""
+    """Run a worker: one job after the other, until the pipe closes; compilers that it starts join its process group."""
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _confine(confines)
@@ -338,19 +341,19 @@ def _serve(connection: Connection, confines: Confines, imports: Sequence[str]) -
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, and one of them may be in an endless loop."""
+    """End with the parent: a killed parent cannot end its workers, and a worker may be in an endless loop."""
     wait([multiprocessing.parent_process().sentinel])
     os.killpg(0, signal.SIGKILL)
 
 
 def _confine(confines: Confines) -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):  # what crashes may print a page
+    for number in (1, 2):  # a crash may print a page
         os.dup2(silence, number)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if confines.cores:
         os.sched_setaffinity(0, confines.cores)
-    if confines.memory is not None:  # not address space, of which drivers of GPUs reserve more than there is memory
+    if confines.memory is not None:  # not RLIMIT_AS: GPU drivers reserve more address space than there is memory
         resource.setrlimit(resource.RLIMIT_DATA, (confines.memory, confines.memory))
 
 
@@ -360,5 +363,5 @@ def _answer(message: bytes) -> bytes:
         return pickle.dumps(Answer(function(job)))
     except UserError as error:
         return pickle.dumps(Answer(error=str(error)))
-    except Exception as error:  # whatever a job raises is its own business
+    except Exception as error:  # a job may raise anything
         return pickle.dumps(Answer(error=f"{type(error).__name__}: {error}"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which allocated tensors the variables of a Relax function stand for: by another name, in tuples, out of them."""
+"""Aliases in a Relax function: the allocated tensors that a variable stands for, directly or through tuples."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Aliases:
         self._known: dict[relax.Var, Any] = {}  # variable -> a tensor, or a tuple of what its fields stand for
 
     def bind(self, var: relax.Var, stands_for: Any) -> None:
-        """A variable stands for a tensor, a tuple of such, or None for nothing known."""
+        """Let a variable stand for a tensor, for a tuple of tensors, or for None (unknown)."""
         self._known[var] = stands_for
 
     def follow(self, var: relax.Var, value: relax.Expr) -> bool:
-        """Note what a binding says, if it computes nothing; returns whether that is so."""
+        """Record the alias that a binding makes if it computes nothing; return whether it computes nothing."""
         if not isinstance(value, (ir.Var, relax.Tuple, ir.TupleGetItem)):
             return False
         self.bind(var, self._of(value))
@@ -39,7 +39,7 @@ class Aliases:
         return self._known.get(value) if isinstance(value, ir.Var) else None
 
     def used(self, value: relax.Expr) -> list:
-        """The tensors that an expression mentions, each once."""
+        """Return the tensors that an expression mentions, each once."""
         if isinstance(value, (relax.Tuple, ir.TupleGetItem)):
             return _leaves(self._of(value), [])
         found: list = []

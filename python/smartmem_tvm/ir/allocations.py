@@ -24,15 +24,15 @@ def part(tensor: relax.Var) -> ir.Call:
 
 @dataclass(eq=False)
 class Allocation:
-    """What a call of `ALLOC` makes.
+    """A tensor that a call of `ALLOC` makes.
 
     Attributes
     ----------
     call : ir.Call
     steps : list of int
-        Numbers of the launches that use it, in their order.
+        Numbers of the launches that use the tensor, ascending.
     escapes : bool
-        Whether others than launches use it, or the function returns it.
+        Whether something other than a launch uses the tensor, or the function returns it.
     """
 
     call: ir.Call
@@ -46,26 +46,26 @@ class Allocation:
 
     @property
     def bytes(self) -> int:
-        """0 if only an inference knows how many."""
+        """Size of the tensor in bytes; 0 if the size is known only at run time."""
         return data_bytes(self.call.ty)
 
     @property
     def fits(self) -> bool:
-        """Whether a planner may say where it lies."""
+        """Whether a planner may choose the tensor's place in memory."""
         return bool(self.steps and self.bytes and not self.escapes)
 
 
 def allocations(mod: tvm.IRModule, func: relax.Function, packed: Collection[str] = ()) -> dict[relax.Var, Allocation]:
-    """Every tensor that a function allocates outside of branches.
+    """Return every tensor that a function allocates outside of branches, by its variable.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After ``CallTIRRewrite``.
+        Module after ``CallTIRRewrite``.
     func : relax.Function
-        Of it.
+        Function of `mod`.
     packed : collection of str
-        Packed functions whose calls are launches too: they write into their arguments and keep none of them.
+        Packed functions whose calls count as launches: they write into their arguments and keep none of them.
     """
     found: dict[relax.Var, Allocation] = {}
     aliases, launches = Aliases(), 0
@@ -97,6 +97,6 @@ def is_launch(mod: tvm.IRModule, value: relax.Expr | None) -> bool:
 
 
 def is_packed(value: relax.Expr | None, name: str) -> bool:
-    """Whether an expression calls the packed function of a name."""
+    """Whether an expression calls the packed function `name`."""
     called = value.op if isinstance(value, ir.Call) else None
     return isinstance(called, relax.ExternFunc) and called.global_symbol == name

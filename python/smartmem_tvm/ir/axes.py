@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iterators of several stages that run along one axis, because what one stage writes another reads.
+"""Axes of a kernel: iterators of several stages share an axis if one stage reads what the other writes along it.
 
     s[b, i, j] += q[b, i, k] * x[b, j, k];  m[b, i] max= s[b, i, j];  out[b, i, j] = s[b, i, j] - m[b, i]
 
-Here the axes are b, i, j and k. Every stage runs along b and i: these are the rows that the stages share. The axes are
-read off the buffers that pass between stages, not off positions or extents.
+Here the axes are b, i, j and k. Every stage runs along b and i: these are the rows that the stages share. The buffers
+between the stages determine the axes; positions and extents of iterators do not.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class SharedRows:
     Attributes
     ----------
     kernel : Kernel
-        With iterators of extent 1 taken out of the stages.
+        The kernel; its stages have no iterators of extent 1.
     axes : dict
         For each stage, the axis (a number) of each of its iterators.
     shared : tuple of int
-        The axes that are a spatial iterator of every stage.
+        The axes along which every stage has a spatial iterator.
     """
 
     kernel: Kernel
@@ -36,25 +36,25 @@ class SharedRows:
     shared: tuple[int, ...]
 
     def axis(self, stage: Stage, at) -> int | None:
-        """The axis of a stage along which an index runs, if it is a bare iterator."""
+        """Return the axis of an index of a stage if the index is a bare iterator, else None."""
         return self.axes[stage].get(at) if isinstance(at, ir.Var) else None
 
     def rows_of(self, stage: Stage) -> list:
-        """Iterators of a stage along the shared axes, in the order of these."""
+        """Return the iterators of a stage along the shared axes, in the order of `shared`."""
         return [v for axis in self.shared for v, mine in self.axes[stage].items() if mine == axis]
 
     def inner(self, stage: Stage) -> tuple:
-        """Spatial iterators of a stage within a row."""
+        """Return the spatial iterators of a stage within a row."""
         return tuple(v for v in stage.spatial if self.axes[stage][v] not in self.shared)
 
 
 def unitless(kernel: Kernel) -> Kernel:
-    """The kernel without iterators of extent 1."""
+    """Return the kernel without iterators of extent 1."""
     return replace(kernel, stages=tuple(without_units(s) for s in kernel.stages))
 
 
 def without_units(stage: Stage) -> Stage:
-    """The stage without its iterators of extent 1; one that reduces keeps a reduction iterator."""
+    """Return the stage without its iterators of extent 1; a reduction keeps at least one reduction iterator."""
     unit = [it.var for it in stage.iters if stage.extents[it.var] == 1]
     if stage.reduction and all(stage.extents[v] == 1 for v in stage.reduction):
         unit = [v for v in unit if not v.same_as(stage.reduction[0])]
@@ -67,12 +67,12 @@ def without_units(stage: Stage) -> Stage:
 
 
 def reads_between(kernel: Kernel) -> Iterator[tuple[Stage, Stage, ir.TensorLoad]]:
-    """Producer, reader and load for each read of what an earlier stage writes.
+    """Yield (producer, reader, load) for each load from a buffer that an earlier stage writes.
 
     Raises
     ------
     Opaque
-        If a stage does not write one buffer of its own, or reads what is written later.
+        If a stage does not write one buffer of its own, or reads a buffer that a later stage writes.
     """
     producers: dict[int, Stage] = {}  # by address: comparing two buffers takes longer
     inner = set(map(hash, kernel.intermediates))
@@ -89,17 +89,17 @@ def reads_between(kernel: Kernel) -> Iterator[tuple[Stage, Stage, ir.TensorLoad]
 
 
 def axes_of(kernel: Kernel, source=None) -> tuple[dict, dict]:
-    """Axis of every iterator of every stage, and the extent of every axis.
+    """Return the axis of every iterator of every stage, and the extent of every axis.
 
     Parameters
     ----------
     source : buffer, optional
-        An input that links iterators as intermediate buffers do, where it is read at bare iterators.
+        An input that links iterators as intermediate buffers do, where stages read it at bare iterators.
 
     Raises
     ------
     Opaque
-        If an intermediate buffer is written or read through a map.
+        If a stage writes or reads an intermediate buffer through a map.
     """
     links: list = []
     for producer, reader, load in reads_between(kernel):
@@ -118,12 +118,14 @@ def axes_of(kernel: Kernel, source=None) -> tuple[dict, dict]:
 
 
 def shared_rows(kernel: Kernel, along: Stage) -> SharedRows:
-    """The rows that all stages share if they are all that `along` iterates over; within a row there may be any maps.
+    """Return the rows that all stages share if they are all spatial iterators of stage `along`.
+
+    Within a row, stages may read through any map.
 
     Raises
     ------
     Opaque
-        If some stage leaves its row.
+        If some stage reads outside its row.
     """
     reads = list(reads_between(kernel))
     links = [
@@ -166,7 +168,7 @@ def linked(kernel: Kernel, links: Iterable[tuple]) -> dict:
 
 
 def _read_alike(kernel: Kernel, source) -> list:
-    """Links between iterators that read one dimension of `source`."""
+    """Return the links between iterators that read the same dimension of `source`."""
     links, before = [], []
     for stage in kernel.stages:
         for load in stage.loads:
@@ -180,7 +182,7 @@ def _read_alike(kernel: Kernel, source) -> list:
 
 
 def _bare(producer: Stage, reader: Stage, load) -> list:
-    """Pairs of iterators that run along the same axis of the buffer that `load` reads."""
+    """Return the pairs of iterators that run along the same dimension of the buffer that `load` reads."""
     pairs = []
     for made, read in zip(producer.body.indices, load.indices, strict=True):
         unit = isinstance(made, tirx.IntImm) and isinstance(read, tirx.IntImm)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects both values of which may be computed: a choice between numbers, not of what can be read."""
+"""Blends: selects whose two values may both be computed, so that a vector instruction can choose between them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 
 
 def is_blend(select: tirx.Select) -> bool:
-    """Whether a select chooses by numbers that are read, between values at places that no number and no choice decides.
+    """Whether both values of a select may be computed at every point.
 
-    Another may keep a value from being read where there is none, or from being divided by zero.
+    The condition must depend only on loaded numbers, and the indices of the values on no loaded number and no choice.
+    Any other select may guard a load out of bounds or a division by zero.
     """
     if collect_outside(select.condition, ir.Var, skip=ir.TensorLoad):
         return False
@@ -24,7 +25,7 @@ def is_blend(select: tirx.Select) -> bool:
 
 
 def branches(node) -> bool:
-    """Whether a value is found by a branch, which TVM takes lane by lane: a choice that is no blend."""
+    """Whether an expression contains a choice that is no blend: TVM makes a branch of it, SIMD lane by SIMD lane."""
     return contains(node, (ir.Call, tirx.Select), _is_branch)
 
 

@@ -20,7 +20,7 @@ CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
 class Bindings:
-    """The bindings of a dataflow block by variable, and who reads which; changed with `edit`."""
+    """The bindings of a dataflow block by variable, with the readers of each variable; `edit` changes them."""
 
     def __init__(self, block: relax.DataflowBlock):
         self.order = [binding.var for binding in block.bindings]
@@ -36,15 +36,15 @@ class Bindings:
             self._readers.setdefault(operand, Counter())[var] += 1
 
     def readers(self, var) -> list:
-        """Variables whose values read `var`, each as often as it does: a product of `var` with itself twice."""
+        """Return the variables whose values read `var`, once per read: a product of `var` with itself counts twice."""
         return list(self._readers.get(var, Counter()).elements())
 
     def is_read_once(self, var) -> bool:
-        """Whether one variable of the block reads `var`, once, and nobody outside does."""
+        """Whether `var` has exactly one read, inside the block."""
         return isinstance(var, relax.DataflowVar) and len(self.readers(var)) == 1
 
     def edit(self, edits: dict) -> None:
-        """Bind variables to other values, which may be calls of calls."""
+        """Bind variables to other values, which may be nested calls."""
         for var, value in edits.items():
             for operand in variables(self.values[var]):
                 self._readers[operand].pop(var, None)
@@ -52,7 +52,7 @@ class Bindings:
             self._register(var)
 
     def write(self) -> relax.DataflowBlock:
-        """The block as it is now."""
+        """Return the edited block."""
         builder = relax.BlockBuilder()
         bindings = []
         for var in self.order:
@@ -66,7 +66,7 @@ class Bindings:
         return relax.DataflowBlock(bindings)
 
     def _bound(self, arg, var, builder: relax.BlockBuilder, bindings: list):
-        """An operand of what `var` is bound to: a call gets a variable of its own, and what it calls before it."""
+        """Return an operand of the value of `var`; a nested call is first bound to a variable of its own."""
         if not isinstance(arg, ir.Call):
             return arg
         inner = builder.normalize(with_args(arg, *(self._bound(each, var, builder, bindings) for each in arg.args)))
@@ -82,9 +82,10 @@ def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable, leaves_unread: bool = F
     mod : tvm.IRModule
         The module; not changed.
     rewrite : callable
-        Block -> (new block, decisions); without decisions the block stays as it is.
+        Block -> (new block, decisions); without decisions the block stays unchanged.
     leaves_unread : bool
-        It may leave variables that nobody reads: these go, or what they read would seem to have more readers.
+        Whether `rewrite` may leave variables without readers. These are removed; otherwise their operands would seem
+        to have more readers than they do.
     """
     mod = mod.clone()
     log: list[dict] = []
@@ -107,7 +108,7 @@ def rewrite_blocks(mod: tvm.IRModule, rewrite: Callable, leaves_unread: bool = F
 
 
 def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]], leaves_unread: bool = False) -> tvm.IRModule:
-    """`rewrite_blocks` by a function that edits the bindings in place and returns its decisions."""
+    """Call `rewrite_blocks` with a function that edits the bindings in place and returns its decisions."""
 
     def rewrite(block: relax.DataflowBlock) -> tuple[relax.DataflowBlock, list[dict]]:
         bindings = Bindings(block)
@@ -118,20 +119,28 @@ def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]], leave
 
 
 def folded(name: str, var, edits: dict, flops: int) -> dict:
-    """The decision of pass `name` to do `flops` operations for each element of `var` in other variables' constants."""
+    """Return the log entry of pass `name`: `flops` operations per element of `var` were folded into constants.
+
+    Parameters
+    ----------
+    edits : dict
+        The variables whose constants changed.
+    flops : int
+        Operations saved for each element of `var`.
+    """
     into = [each.name for each in edits]
     saved = flops * math.prod(shape_of(var))
     return {"pass": name, "operator": var.name, "action": "folded", "into": into, "flops_saved": saved}
 
 
 def operator(value) -> str:
-    """Name of the Relax operator that a value calls, without its prefix; empty if it calls none."""
+    """Return the name of the Relax operator that a value calls, without its prefix; empty if it calls none."""
     known = isinstance(value, ir.Call) and isinstance(value.op, ir.Op)
     return value.op.name.removeprefix(_PREFIX) if known else ""
 
 
 def shape_of(expr) -> tuple[int, ...] | None:
-    """Static shape of a tensor; None for anything else."""
+    """Return the static shape of a tensor; None for anything else."""
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return None
@@ -142,7 +151,7 @@ def shape_of(expr) -> tuple[int, ...] | None:
 
 
 def weight(expr) -> np.ndarray | None:
-    """Values of a floating point constant; None for anything else."""
+    """Return the values of a floating point constant; None for anything else."""
     tensor = isinstance(expr, ir.Constant) and isinstance(expr.ty, relax.TensorType)
     if not tensor or not str(expr.ty.dtype.dtype).startswith("float"):
         return None
@@ -150,15 +159,15 @@ def weight(expr) -> np.ndarray | None:
 
 
 def with_args(call: ir.Call, *args) -> ir.Call:
-    """The same call of other operands."""
+    """Return the same call with other operands."""
     return ir.Call(call.op, list(args), call.attrs, call.ty_args)
 
 
 def constant(array: np.ndarray, like: np.ndarray) -> ir.Constant:
-    """A Relax constant of the dtype of `like`."""
+    """Return a Relax constant of the dtype of `like`."""
     return as_constant(np.asarray(array).astype(like.dtype, copy=False))
 
 
 def as_constant(array: np.ndarray) -> ir.Constant:
-    """A Relax constant of the dtype of `array`: of itself TVM makes 32 bits of 64."""
-    return relax.const(np.asarray(array, order="C"), str(array.dtype))  # which leaves a scalar one
+    """Return a Relax constant of the dtype of `array`; without a dtype, TVM narrows 64 bits to 32."""
+    return relax.const(np.asarray(array, order="C"), str(array.dtype))  # unlike ascontiguousarray: a scalar stays one

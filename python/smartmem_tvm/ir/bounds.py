@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TVM's analyzer knows of a number when it knows nothing."""
+"""The value by which TVM's analyzer says that a number has no bound."""
 
 NO_BOUND = 1 << 62
-"""Bounds of `const_int_bound` from here on, and below its negative, are none."""
+"""Upper bounds of `const_int_bound` from this value on, and lower bounds below its negative, mean "unbounded"."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a chain of stages over other iterators: what lets two kernels share rows that are numbered differently.
+"""Run a chain of stages over other iterators, so that two kernels with differently numbered rows can share them.
 
 A matmul that writes the heads next to each other reads its left operand at ``p[c // 32, i, k]``. Splitting its
-iterator ``c`` into digits makes that ``p[c0, i, k]``. Where a producer numbers its rows in another way than its reader
-(windows against pixels), the producer is run over the rows of the reader, through the map by which the reader reads it.
+iterator ``c`` into digits makes that ``p[c0, i, k]``. If a producer numbers its rows differently from its reader
+(windows against pixels), the producer runs over the reader's rows, through the map by which the reader reads it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def aligned(reader: Kernel, buffer, producer: Kernel) -> tuple[Kernel, object, K
     Returns
     -------
     (Kernel, buffer, Kernel)
-        Reader, its input, producer; as they were where nothing had to be done.
+        Reader, its input, producer; unchanged where the reader already reads at bare iterators.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def aligned(reader: Kernel, buffer, producer: Kernel) -> tuple[Kernel, object, K
     at = min(group)
 
     def read_at(load, place: dict) -> list:
-        """Indices of the renumbered rows: where `moving` runs in the stage at hand, then what stayed."""
+        """Return the indices of a load in the renumbered rows: those of `moving` in the place of the group's."""
         kept = [i for n, i in enumerate(load.indices) if n not in group]
         before = sum(n not in group for n in range(at))
         return [*kept[:before], *(place[v] for v in moving), *kept[before:]]
@@ -72,7 +72,7 @@ def aligned(reader: Kernel, buffer, producer: Kernel) -> tuple[Kernel, object, K
 
 
 def _joined(kernel: Kernel) -> Kernel:
-    """The kernel with one iterator for each dimension of its output that it writes in digits."""
+    """Return the kernel with one iterator for each output dimension whose index is made of several iterators."""
     for index in kernel.last.body.indices:
         digits = variables(index)
         if len(digits) < 2:
@@ -91,7 +91,7 @@ def _joined(kernel: Kernel) -> Kernel:
 
 
 def read_map(kernel: Kernel, buffer) -> tuple[list, dict]:
-    """The one map through which a kernel reads `buffer`, in one variable per axis, and the extents of these."""
+    """Return the only map through which a kernel reads `buffer`, with one variable per axis, and the axes' extents."""
     axes, _ = axes_of(kernel, buffer)
     canonical, extents = _canonical(kernel, axes)
     found = None
@@ -113,7 +113,7 @@ def _canonical(kernel: Kernel, axes: dict) -> tuple[dict, dict]:
 
 
 def _outside(indices: Sequence, buffer) -> list[int]:
-    """Dimensions of `buffer` that are read at anything but an iterator of their own."""
+    """Return the dimensions of `buffer` that are not read at an iterator of their own."""
     bare = [i for i in indices if isinstance(i, ir.Var)]
     found = []
     for n, (index, extent) in enumerate(zip(indices, shape_of(buffer), strict=True)):
@@ -128,7 +128,7 @@ def _ordered(indices: Sequence, group: Sequence[int]) -> list:
 
 
 def _split(reader: Kernel, buffer, indices: list, extents: dict) -> tuple[Kernel, list, dict]:
-    """The reader with iterators that its map divides split into digits."""
+    """Return the reader with each iterator that its map divides split into digits."""
     axes, _ = axes_of(reader, buffer)
     for var in _ordered(indices, range(len(indices))):
         bounds = divisor_chain(indices, var, extents[var])
@@ -156,7 +156,7 @@ def change_axes(
     axes: dict,
     outputs: bool = False,
 ) -> Kernel:
-    """Run the stages that iterate over the axes `group` over `new` ones instead.
+    """Replace the axes `group` by new iterators in every stage that iterates over them.
 
     Parameters
     ----------
@@ -165,14 +165,14 @@ def change_axes(
     value_of : callable
         New variables -> value of each axis of the group.
     axes : dict
-        Of the kernel (`axes_of`).
+        The kernel's axes (`axes_of`).
     outputs : bool
-        Renumber the output as well; otherwise it is written where it was.
+        Whether to renumber the output as well; otherwise the kernel writes it in its old shape.
 
     Raises
     ------
     Opaque
-        If a stage iterates over some of the axes only.
+        If a stage iterates over only some of the axes.
     """
     renamed: dict = {}
     stages = []
@@ -192,7 +192,7 @@ def change_axes(
 
 
 def _renumbered(stage: Stage, mine: dict, new: Sequence) -> tuple:
-    """A result buffer whose dimensions along the group are those of the new iterators, and where these begin."""
+    """Return a result buffer with dimensions of the new iterators, the old dimensions, and the first new one."""
     old = stage.body.buffer
     dims = [n for n, i in enumerate(stage.body.indices) if isinstance(i, ir.Var) and i in mine.values()]
     shape = [int(e) for n, e in enumerate(old.shape) if n not in dims]
@@ -243,7 +243,7 @@ def _moved(stage: Stage, old: list, new: Sequence, value_of: Callable, renamed: 
 
 
 def _reading(kernel: Kernel, buffer, new, read_at: Callable) -> Kernel:
-    """`kernel` with every load of input `buffer` made a load of `new`."""
+    """Return `kernel` with every load of input `buffer` replaced by a load of `new`."""
     axes, _ = axes_of(kernel, buffer)
     canonical, _ = _canonical(kernel, axes)
     stages = []

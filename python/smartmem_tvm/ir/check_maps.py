@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check on request: a kernel with composed index maps computes what the chain of kernels that it stands for does.
+"""Check, on request, that a kernel with composed index maps equals the chain of kernels that it replaces.
 
-The chain is each map applied after the other. Both are worked out in numbers (`elements`) at every element of the
-result up to `_MOST`, at the corners and at random ones above. Where an index is wrong, or a condition, numbers differ.
+The chain applies one map after the other. Both sides are evaluated in numbers (`elements`): at every element of a
+result of up to `_MOST` elements, else at its corners and at random elements. A wrong index or condition shows as a
+difference of the numbers.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .index_map import NotAnIndex
 from .kernel import Kernel, shape_of
 
 _MOST, _DRAWN = 1 << 16, 1 << 14  # elements
-_CLOSE = 1e-6  # relative: TVM may write the sum of a condition in another order
-_SHOWN = 3  # reads of an element, in a message
+_CLOSE = 1e-6  # relative error: TVM may reorder the sum in a condition
+_SHOWN = 3  # reads of an element that a message lists
 
 _checking: ContextVar[bool] = ContextVar("smartmem.check_maps", default=False)
 
@@ -43,24 +44,24 @@ def checks_maps() -> bool:
 
 
 def check_same(chain: Elements, composed: Elements, shape: Sequence[int], operators: str) -> None:
-    """Compare elements of a result of `shape`.
+    """Compare the elements of a result of `shape` between a chain of kernels and the composed kernel.
 
     Parameters
     ----------
     operators : str
-        Their names, for the message.
+        Names of the operators, for the message.
 
     Raises
     ------
     CheckError
-        If they differ; with the first index, and what both read there.
+        If elements differ; the message names the first index and what both sides read there.
     """
     if 0 in shape:
         return
     points = _points(shape)
     try:
         first, second = np.broadcast_arrays(chain(points), composed(points), points[0] if shape else 0)[:2]
-    except NotAnIndex:  # more than index arithmetic, as in code written by hand, which is not composed either
+    except NotAnIndex:  # more than index arithmetic, as in hand-written code, whose maps are not composed either
         return
     same = np.isclose(first, second, rtol=_CLOSE, atol=_CLOSE, equal_nan=True)
     if same.all():
@@ -93,13 +94,13 @@ def _points(shape: Sequence[int]) -> list[np.ndarray]:
 
 
 class Tensors:
-    """Sources of elements: tensors that are the same have the same elements, whatever kernels call them."""
+    """Sources of elements; the same tensor has the same elements in every kernel, under any name."""
 
     def __init__(self):
         self._numbers: dict = {}
 
     def elements(self, kernel: Kernel, args: Sequence, made: Mapping[object, Source] = {}) -> Elements:
-        """The elements of a kernel with arguments, of which those in `made` are computed."""
+        """Return the elements of a kernel called with `args`; arguments in `made` are computed by other kernels."""
         pairs = zip(kernel.inputs, args, strict=True)
         return Elements(kernel, {b: made[arg] if arg in made else self._own(arg) for b, arg in pairs})
 
@@ -108,7 +109,7 @@ class Tensors:
 
 
 def check_rewritten(before: Kernel, after: Kernel, label: str = "") -> None:
-    """Check a kernel that was rewritten and still has the same buffers; see `check_same`."""
+    """Check a rewritten kernel that still has the same buffers; see `check_same`."""
     if not checks_maps() or len(before.outputs) != 1:
         return
     tensors, out = Tensors(), before.outputs[0]

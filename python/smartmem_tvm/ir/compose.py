@@ -2,10 +2,10 @@
 """Compose kernels: substitute a producer into its consumer.
 
 One mechanism serves layout elimination and fusion. A pointwise producer is a value per index, so a consumer's load
-``t[f(i)]`` becomes that value at ``f(i)``: the consumer *reads through the map*. A reduction cannot be substituted, so
-it is put in front of the consumer and *re-indexed*: if the consumer reads it once per element through the map ``g``,
-the reduction runs over the consumer's own index space and computes element ``g(o)`` where it is needed, which is what
-"the producer writes through the inverse map" means, without having to invert anything.
+``t[f(i)]`` becomes that value at ``f(i)``: the consumer *reads through the map*. A reduction cannot be substituted. It
+is put in front of the consumer and *re-indexed*: if the consumer reads it once per element through the map ``g``, the
+reduction runs over the consumer's own index space and computes element ``g(o)`` where the consumer needs it. This is
+the paper's "the producer writes through the inverse map", without inverting anything.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .strength_reduction import Simplifier
 from .walk import loads
 
-# A value read n times is written out n times when it is inlined; past this many loads it keeps a stage of its own.
+# Inlining copies a value to each of its reads; if the copies have more loads than this, the value keeps its own stage.
 _MAX_COPIED_LOADS = 32
 
-# Loads in a row, each in an index of the next, that are written as one expression. One more takes TVM ten times as
-# long: 1.4 s of code generation for five, on an Intel Xeon, 2026-11-27.
+# Depth of nested loads (a load in the index of a load) that one expression may have. Each further level multiplies
+# TVM's time by ten: 1.4 s of code generation for five levels, on an Intel Xeon, 2026-11-27.
 MOST_NESTED = 4
 
-# Several maps into one tensor count as one reading of it if together they repeat hardly any element.
+# Several maps into one tensor count as one read of it if together they visit at most this many times its elements.
 MOST_REPEATED = 9 / 8
 
 
 def fresh(kernel: Kernel) -> Kernel:
-    """A copy with buffers and iterators of its own, so that two uses of one PrimFunc can be merged."""
+    """Return a copy with its own buffers and iterators, so that two uses of one PrimFunc can be merged."""
     buffers = [*kernel.inputs, *kernel.outputs, *kernel.intermediates]
     mapping: dict = {b: tirx.decl_buffer(b.shape, b.dtype, b.name, scope=b.scope()) for b in buffers}
     stages = []
@@ -72,7 +72,7 @@ def replace_loads(stage: Stage, buffer, value_at) -> Stage:
 
 
 MayFold = Callable[[Stage, list[Stage]], bool]
-"""Whether a pointwise stage may be folded into its readers: into all of them, or it stays."""
+"""(stage, readers) -> whether a pointwise stage may be folded into all of its readers."""
 
 
 def fold(kernel: Kernel, may_fold: MayFold, into: Callable[[Stage, Stage], Stage] | None = None) -> Kernel:
@@ -96,16 +96,16 @@ def fold(kernel: Kernel, may_fold: MayFold, into: Callable[[Stage, Stage], Stage
 
 
 def inline(consumer: Stage, producer: Stage) -> Stage:
-    """Read a pointwise producer through its value: no buffer remains between the two stages."""
+    """Put the value of a pointwise producer into its consumer: no buffer remains between the two stages."""
     return simplified(substituted(consumer, producer))
 
 
 def substituted(consumer: Stage, producer: Stage) -> Stage:
-    """As `inline`, with the indices as they come."""
+    """Do as `inline`, but leave the indices unsimplified."""
     buffer, value, vars_ = producer.outputs[0], producer.body.value, producer.spatial
 
     def value_at(indices):
-        # A gathered index may be narrower than the iterator it takes the place of.
+        # A gathered index may have fewer bits than the iterator that it replaces.
         fitting = [
             i if i.ty.dtype == v.ty.dtype else tirx.Cast(v.ty.dtype, i) for v, i in zip(vars_, indices, strict=True)
         ]
@@ -121,7 +121,7 @@ def simplified(stage: Stage) -> Stage:
 
 
 def simplify(kernel: Kernel, label: str = "") -> Kernel:
-    """Strength-reduce every index of a kernel; `label` names it if the check of index maps finds something."""
+    """Strength-reduce every index of a kernel; `label` names the kernel in errors of the check of index maps."""
     simple = replace(kernel, stages=tuple(simplified(s) for s in kernel.stages))
     check_rewritten(kernel, simple, label)
     return simple
@@ -140,8 +140,8 @@ def reindex(stage: Stage, buffer, indices, consumer: Stage) -> tuple[Stage, Stag
     Returns
     -------
     (Stage, Stage)
-        The re-indexed reduction, over those iterators of the consumer that ``g`` uses, and the consumer, which now
-        reads it at these iterators where it read `buffer` through ``g``.
+        The re-indexed reduction, over those iterators of the consumer that ``g`` uses, and the consumer, which reads
+        it at these iterators in place of `buffer` through ``g``.
     """
     used = {var for index in indices for var in variables(index)}
     spatial = [it for it in consumer.iters if it.var in used or int(it.dom.extent) == 1]
@@ -172,8 +172,8 @@ def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Ke
     Parameters
     ----------
     inline_output : bool
-        Substitute the producer's last (pointwise) stage into every reader, reductions included, unless that would
-        write out a long expression many times; otherwise the stage is kept and only `tidy` decides.
+        Whether to substitute the producer's last (pointwise) stage into every reader, reductions included, unless
+        that would copy a long expression many times. Otherwise the stage is kept, and `tidy` decides.
     """
     out = producer.outputs[0]
     stages = [
@@ -188,15 +188,15 @@ def merge(consumer: Kernel, buffer, producer: Kernel, inline_output: bool) -> Ke
 
 
 def may_inline(stage: Stage, readers: Sequence[Stage], buffer=None) -> bool:
-    """Whether what a pointwise stage computes may be written out wherever it is read.
+    """Whether the value of a pointwise stage may be copied to all of its reads.
 
-    What is read several times is computed once otherwise: expressions are trees here, and would double with each link
-    of a chain.
+    If not, the stage computes the value once, into a buffer. Expressions are trees here, so a chain of values that are
+    read twice would double with each link.
 
     Parameters
     ----------
     buffer : optional
-        What `readers` read it as; by default what it is written to.
+        The buffer through which `readers` read the value; by default the buffer that the stage writes.
     """
     buffer = stage.outputs[0] if buffer is None else buffer
     reading = [each for each in readers if each.reads(buffer)]
@@ -206,7 +206,7 @@ def may_inline(stage: Stage, readers: Sequence[Stage], buffer=None) -> bool:
 
 
 def merge_equal(kernel: Kernel, first, second) -> Kernel:
-    """Read `first` wherever `second` was read: inputs that are bound to the same tensor, or results that are equal."""
+    """Replace reads of `second` by reads of `first`: inputs bound to the same tensor, or equal results."""
     stages = [
         simplified(replace_loads(s, second, lambda indices: first[tuple(indices)])) if s.reads(second) else s
         for s in kernel.stages
@@ -218,11 +218,11 @@ def merge_equal(kernel: Kernel, first, second) -> Kernel:
 def tidy(kernel: Kernel) -> Kernel:
     """Bring a kernel to its normal form.
 
-    1. a copy is read through; a pointwise stage read only by pointwise stages is inlined, unless that would write out
-       a long expression several times;
-    2. a reduction whose elements the last stage reads once, through a map or several, is re-indexed along each;
-    3. equal reductions are one: a variance brings a mean of its own beside the mean that is subtracted;
-    4. stages nobody reads are dropped, and so are inputs nobody reads.
+    1. Copies are inlined, and so are pointwise stages that only pointwise stages read, unless that would copy a long
+       expression several times.
+    2. A reduction whose elements the last stage reads once, through one map or several, is re-indexed along each map.
+    3. Equal reductions become one: a variance brings a second mean beside the mean that is subtracted.
+    4. Stages and inputs without readers are dropped.
     """
     kernel = fold(kernel, _may_collapse, inline)
     kernel = _reindex_reductions(kernel)
@@ -230,7 +230,7 @@ def tidy(kernel: Kernel) -> Kernel:
 
 
 def _merge_equal_reductions(kernel: Kernel) -> Kernel:
-    """Read the first of several reductions that compute the same."""
+    """Keep the first of several reductions that compute the same, and let all readers read it."""
     alike: dict[tuple, list[Stage]] = {}
     for stage in kernel.stages:
         if not (len(stage.outputs) == 1 and stage.reduction and stage.init is not None):
@@ -244,13 +244,13 @@ def _merge_equal_reductions(kernel: Kernel) -> Kernel:
 
 
 def _form(reduction: Stage) -> tuple:
-    """What is the same of reductions that compute the same, and quickly compared."""
+    """Return a key that equal reductions share and that is quick to compare: dtype, shape and iterators."""
     iters = tuple((int(it.iter_type), reduction.extents[it.var]) for it in reduction.iters)
     return str(reduction.outputs[0].dtype), shape_of(reduction.outputs[0]), iters
 
 
 def _computes_the_same(first: Stage, second: Stage) -> bool:
-    """Whether two reductions of one `_form` are the same but for the names of their iterators and results."""
+    """Whether two reductions of the same `_form` differ only in the names of their iterators and results."""
     names = {b.var: a.var for a, b in zip(first.iters, second.iters, strict=True)}
     names |= {second.outputs[0]: first.outputs[0]}
     return tvm_ffi.structural_equal(
@@ -290,7 +290,7 @@ def nested_loads(stage: Stage) -> int:
 
 
 def single_map(stage: Stage, buffer):
-    """The one index map through which `stage` reads `buffer`, or None if it reads it in several ways."""
+    """Return the only index map through which `stage` reads `buffer`, or None if there are several."""
     maps = stage.maps(buffer)
     return maps[0] if len(maps) == 1 else None
 
@@ -310,7 +310,7 @@ def _reindex_reductions(kernel: Kernel) -> Kernel:
 
 
 def _maps_to_follow(kernel: Kernel, stage: Stage) -> list[list]:
-    """The maps through which the last stage reads reduction `stage`, if it should be re-indexed along them."""
+    """Return the maps through which the last stage reads reduction `stage`, if it should be re-indexed along them."""
     last, out = kernel.last, stage.outputs[0]
     if not stage.reduction or not can_reindex(stage) or kernel.readers(out) != [last]:
         return []
@@ -322,10 +322,10 @@ def _maps_to_follow(kernel: Kernel, stage: Stage) -> list[list]:
 
 
 def reads_once(stage: Stage, buffer) -> bool:
-    """Whether following each map through which `stage` reads `buffer` computes hardly more than the buffer's elements.
+    """Whether computing each map through which `stage` reads `buffer` repeats hardly any of the buffer's elements.
 
-    One map must visit no element twice. Several maps, each over the iterators it uses, must together visit hardly
-    more elements than there are: the halves of a gated linear unit, or a sum and what is divided by it.
+    A single map must visit no element twice. Several maps, each over the iterators that it uses, must together visit
+    at most `MOST_REPEATED` times the elements: the halves of a gated linear unit, or a sum and its divisor.
     """
     maps, shape = stage.maps(buffer), shape_of(buffer)
     spatial = {v: stage.extents[v] for v in stage.spatial}

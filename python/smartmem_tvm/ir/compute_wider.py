@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator on halves that is computed in float32: its operands are cast, and its results cast back."""
+"""Compute an operator on 16-bit floats in float32: cast its operands, and cast its results back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WIDE = "float32"
 
 
 def computed_wider(builder: relax.BlockBuilder, call: relax.Call, halves: tuple[str, ...]) -> relax.Expr:
-    """`call` on float32, with the results of the types `halves` in their own types."""
+    """Return `call` computed in float32; results of the types `halves` are cast back to their own types."""
 
     def widened(arg: relax.Expr) -> relax.Expr:
         if isinstance(arg, relax.Tuple):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel computes at given elements of its result, in numbers that tell apart where they come from.
+"""Evaluate a kernel at given elements of its result, on inputs whose values identify their places.
 
-No tensor is made. An element of an input is a number drawn from its place, so that two expressions are equal if they
-read the same elements and do the same with them. Index arithmetic is exact; functions such as ``exp`` are replaced by
-one that is smooth and depends on the function's name; of a reduction a few terms are added up.
+No tensor is allocated. The value of an input element is a pseudo-random number derived from its place, so two
+expressions agree if they read the same elements and apply the same arithmetic. Index arithmetic is exact. A smooth
+function that depends on the name stands in for functions like ``exp``. A reduction adds only a few of its terms.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tvm import ir, tirx
 from .index_map import EVALUATE, NotAnIndex, function_name, is_if_then_else
 from .kernel import Kernel, Stage
 
-_TERMS = 4  # of a reduction
-_INTEGERS = 5  # that elements of integer tensors are drawn from; they may be indices
+_TERMS = 4  # terms of a reduction that are added
+_INTEGERS = 5  # elements of integer tensors are below this: they may be used as indices
 _PRIMES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 _ARITHMETIC = {**EVALUATE, tirx.Div: np.true_divide, tirx.Mod: np.fmod}
 
 Source = Callable[[Sequence[np.ndarray], str], np.ndarray]
-"""Elements of a tensor at indices, as numbers of a type."""
+"""(indices, dtype) -> elements of a tensor at these indices."""
 
 
 def places(name: int) -> Source:
-    """The elements of a tensor that is all its own, which has this number."""
+    """Return the source of the tensor with this number; no two numbers have the same elements."""
 
     def at(indices: Sequence[np.ndarray], dtype: str) -> np.ndarray:
         return _drawn([np.asarray(name), *indices], dtype)
@@ -47,7 +47,7 @@ def _drawn(parts: Sequence[np.ndarray], dtype: str) -> np.ndarray:
         return mixed % np.uint64(2) == 1
     if dtype.startswith(("int", "uint")):
         return (mixed % np.uint64(_INTEGERS)).astype(np.int64)
-    sizes = 0.5 + (mixed >> np.uint64(11)) / 2.0**53  # away from 0, which may divide
+    sizes = 0.5 + (mixed >> np.uint64(11)) / 2.0**53  # not near 0: the kernel may divide by it
     return np.where(mixed & np.uint64(1) == 1, sizes, -sizes)
 
 
@@ -57,9 +57,9 @@ class Elements:
     Parameters
     ----------
     kernel : Kernel
-        With one output.
+        Kernel with one output.
     sources : mapping
-        Of each input's elements.
+        Input buffer -> source of its elements.
     """
 
     def __init__(self, kernel: Kernel, sources: Mapping):
@@ -70,12 +70,12 @@ class Elements:
         self.trace: list[tuple[str, list[int]]] | None = None
 
     def __call__(self, indices: Sequence[np.ndarray], _dtype: str = "") -> np.ndarray:
-        """The elements at `indices`, one array for each dimension, all of one length.
+        """Return the elements at `indices`: one array for each dimension, all of one length.
 
         Raises
         ------
         NotAnIndex
-            If the kernel has more in it than loads, arithmetic, calls and selects.
+            If the kernel contains anything but loads, arithmetic, calls and selects.
         """
         with np.errstate(all="ignore"):
             return self._load(self._last, [np.asarray(each) for each in indices], "")
@@ -116,7 +116,7 @@ class Elements:
             return point[expr]
         if isinstance(expr, ir.TensorLoad):
             if any(expr.source.same_as(each) for each in stage.outputs):
-                return np.zeros(())  # what was added up so far
+                return np.zeros(())  # the partial sum
             indices = [self._value(index, point, stage) for index in expr.indices]
             return self._load(expr.source, indices, expr.ty.dtype)
         if isinstance(expr, tirx.Cast):
@@ -133,7 +133,7 @@ class Elements:
         raise NotAnIndex(f"{expr} is a {type(expr).__name__}")
 
     def _chosen(self, expr, point: Mapping, stage: Stage) -> np.ndarray:
-        """A branch that is nowhere taken may have no value."""
+        """Evaluate a select; a branch that no point takes is not evaluated, as it may have no value."""
         select = isinstance(expr, tirx.Select)
         condition, yes, no = (expr.condition, expr.true_value, expr.false_value) if select else expr.args
         holds = np.asarray(self._value(condition, point, stage), bool)
@@ -145,7 +145,7 @@ class Elements:
         name = function_name(call)
         total = np.asarray(crc32(name.encode()) % 1009 / 100.0)
         for number, arg in enumerate(call.args):
-            if type(arg).__name__ != "StringImm":  # whose module differs between versions of TVM
+            if type(arg).__name__ != "StringImm":  # by name: the class is in another module in other versions of TVM
                 total = total + (1.3 + number) * np.asarray(self._value(arg, point, stage), np.float64)
         smooth = np.sin(total) + 2.0
         return np.floor(smooth).astype(np.int64) if str(call.ty.dtype).startswith(("int", "uint")) else smooth
@@ -156,7 +156,7 @@ def _cuts(cast: tirx.Cast, value: np.ndarray) -> bool:
 
 
 def _terms(extents: Sequence[int]) -> list[np.ndarray]:
-    """A few points of a reduction: all of them if they are few; else its corners and some drawn with a fixed seed."""
+    """Return a few points of a reduction: all if they are few, else two corners and some drawn with a fixed seed."""
     if math.prod(extents) <= _TERMS:
         return [each.reshape(-1) for each in np.indices(extents)]
     random = np.random.default_rng(len(extents))

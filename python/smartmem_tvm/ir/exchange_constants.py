@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that read some of their constants in another form, and the constants of their calls in that form."""
+"""Exchange kernels for kernels that read constants in another form, and bring the constants of the calls into it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .kernel import Kernel, emit
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """A kernel in the place of another one.
+    """A kernel that replaces another one.
 
     Attributes
     ----------
     kernel : Kernel or PrimFunc
-        A function takes the other's place as it is.
+        The new kernel; a PrimFunc is used unchanged.
     forms : mapping
         Position of a constant -> its new values, from the old ones.
     """
@@ -33,10 +33,10 @@ class Exchange:
 
 
 def exchange(mod: IRModule, exchanges: Mapping[ir.GlobalVar, Exchange]) -> IRModule:
-    """Put kernels in the places of others, and their constants into the calls."""
+    """Replace kernels, and put the constants in their new forms into the calls."""
     if not exchanges:
         return mod
-    # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
+    # A GlobalVar keeps the type of its function, so the new kernels get new variables, under the old names.
     kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in exchanges}
     calls = _Calls(tvm.IRModule(kept, attrs=mod.attrs))
     for gvar, each in exchanges.items():
@@ -50,7 +50,7 @@ def exchange(mod: IRModule, exchanges: Mapping[ir.GlobalVar, Exchange]) -> IRMod
 
 
 def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
-    """For each kernel that only ``call_tir`` calls: the arguments that are constants in all calls."""
+    """Return, for each kernel that only ``call_tir`` calls, the positions that are constants in all calls."""
 
     def constants(call: ir.Call) -> set[int]:
         return {i for i, each in enumerate(_arguments(call)) if isinstance(each, ir.Constant)}
@@ -60,7 +60,7 @@ def constant_operands(mod: IRModule) -> dict[ir.GlobalVar, set[int]]:
 
 
 def constants_of(calls: Iterable[ir.Call], position: int) -> list[np.ndarray]:
-    """The values of an argument that is a constant in all calls of a kernel, each once."""
+    """Return the distinct values of an argument that is a constant in all calls of a kernel."""
     found: list = []
     for call in calls:
         each = _arguments(call)[position]
@@ -75,7 +75,7 @@ def _arguments(call: ir.Call) -> list:
 
 @mutator
 class _Calls(PyExprMutator):
-    """Hands constants to the kernels that read them in another form."""
+    """Calls the exchanged kernels, with constants in the forms that these read."""
 
     def __init__(self, mod: IRModule):
         super().__init__(mod)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of a Relax module that its caller knows, by their names."""
+"""The public functions of a Relax module, by name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def public_functions(mod: tvm.IRModule) -> list[str]:
 
 
 def entry_functions(mod: tvm.IRModule) -> list[str]:
-    """Those of `public_functions` that no Relax function of the module calls: their parameters are the caller's."""
+    """Return the public functions that no Relax function of the module calls: the caller passes their arguments."""
     relaxed = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
     called = {var.name_hint for func in relaxed for var in collect(func.body, ir.GlobalVar)}
     return [name for name in public_functions(mod) if name not in called]
 
 
 def default_function(mod: tvm.IRModule) -> str | None:
-    """``main``, else the only public function; None if there are several and none is ``main``, or there is none."""
+    """Return ``main``, else the only public function, else None."""
     names = public_functions(mod)
     return MAIN if MAIN in names else names[0] if len(names) == 1 else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dataflow graph of a legalised Relax function: nodes are kernels, edges are tensors.
 
-`read` turns every ``call_tir`` of a dataflow function into a `Node` whose kernel can be rewritten freely, `write` turns
-the nodes back into an IRModule, sharing equal PrimFuncs. Anything else (packed calls, opaque PrimFuncs, tuples) stays a
-node without a kernel: its operands are kept alive and it is written back as it was.
+`read` turns every ``call_tir`` of a dataflow function into a `Node` whose kernel can be rewritten freely. `write` turns
+the nodes back into an IRModule, sharing equal PrimFuncs. Any other binding (packed call, opaque PrimFunc, tuple) stays
+a node without a kernel: its operands are kept alive, and it is written back unchanged.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .walk import collect
 MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
 LOG = "smartmem.log"  # module attribute: decisions of the passes, one JSON object each
 CALL_TIR = ir.Op.get("relax.call_tir")
-MOST_INPUTS = 64  # of a kernel that is put together of several: OpenCL promises room for 128 pointers
-# Normal forms of functions, which kernels are such, and what they were written as.
+MOST_INPUTS = 64  # inputs of a merged kernel: OpenCL guarantees room for 128 pointers
+# Normal forms by PrimFunc, the kernels in normal form, and the PrimFunc that each of those was written as.
 _forms: Recent = Recent(1024)
 _normal: WeakSet[Kernel] = WeakSet()
 _written: WeakKeyDictionary[Kernel, tirx.PrimFunc] = WeakKeyDictionary()
-# A tensor that is overwritten later cannot be read later through a view: such functions are left alone.
+# A later read through a view would see the overwritten tensor: functions with these calls are not rewritten.
 IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
 
 
 @dataclass(eq=False)
 class Node:
-    """One binding: ``var = kernel(args)``, or ``var = value`` when `kernel` is None (for `reason`)."""
+    """One binding: ``var = kernel(args)``, or ``var = value`` if `kernel` is None; `reason` then says why."""
 
     var: relax.Var
     value: relax.Expr
@@ -50,24 +50,24 @@ class Node:
     reason: str = ""
     members: list[str] = field(default_factory=list)  # operators computed here
     views: list[str] = field(default_factory=list)  # layout operators eliminated into this kernel
-    cast: ir.Type | None = None  # of a match_cast: the type that is checked at run time
-    attrs: dict = field(default_factory=dict)  # more of the PrimFunc that it is written as
+    cast: ir.Type | None = None  # match_cast only: the type that is checked at run time
+    attrs: dict = field(default_factory=dict)  # further attributes of the PrimFunc that `write` emits
 
     @property
     def operands(self) -> list:
-        """Variables this node reads."""
+        """Variables that this node reads."""
         if self.kernel is not None:
             return [a for a in self.args if isinstance(a, ir.Var)]
         return variables(self.value)
 
     @property
     def constants(self) -> tuple:
-        """Inputs of the kernel that are bound to constants: part of the operator, not data operands."""
+        """Inputs of the kernel that are bound to constants: they belong to the operator and are no data operands."""
         return tuple(b for b, arg in zip(self.kernel.inputs, self.args, strict=True) if isinstance(arg, ir.Constant))
 
     @property
     def large_constants(self) -> dict:
-        """Those of more than `LARGE` bytes that a file can hold, by the buffer that reads them."""
+        """Constants of more than `LARGE` bytes and of a storable type, by the buffer that reads them."""
         bound = zip(self.kernel.inputs, self.args, strict=True) if self.kernel is not None else ()
         return {
             buffer: arg
@@ -77,10 +77,10 @@ class Node:
 
 
 class Graph:
-    """The nodes of one dataflow function in execution order, with an index of who reads what.
+    """The nodes of one dataflow function in execution order, with an index of the readers of each variable.
 
-    Nodes are removed and merged only through the methods, which keep the index right in time proportional to the
-    node, not to the graph.
+    Only the methods may remove and merge nodes: they update the index, in time proportional to the node, not to the
+    graph.
     """
 
     def __init__(self, name: str, function: relax.Function, nodes: list[Node]):
@@ -128,13 +128,13 @@ class Graph:
             self._register(node)
 
     def rebind(self, node: Node, kernel: Kernel, args: list) -> None:
-        """Let a node compute the same with another kernel, of other arguments."""
+        """Let a node compute the same value with another kernel and other arguments."""
         self._forget(node)
         normalise(node, kernel, args)
         self._register(node)
 
     def remove(self, node: Node) -> None:
-        """Take a node out."""
+        """Remove a node."""
         self._forget(node)
         del self._nodes[node]
         if self._producer.get(node.var) is node:
@@ -147,15 +147,15 @@ class Graph:
         self._register(node)
 
     def merged(self, node: Node, producer: Node, inline_output: bool) -> Kernel:
-        """The kernel that `absorb` would give `node`."""
+        """Return the kernel that `absorb` would give `node`, without changing the graph."""
         trial = Node(node.var, node.value, node.args, node.kernel)
         _absorb(trial, producer, inline_output)
         return trial.kernel
 
     def absorbing(self, node: Node, producers: Iterable[tuple[Node, bool]]) -> Node:
-        """What `node` would be after absorbing several producers, each with its `inline_output`, one by one.
+        """Return `node` after absorbing several producers one by one, each with its `inline_output`.
 
-        The graph stays as it is until `take` is given the answer.
+        The graph does not change until `take` gets the result.
         """
         trial = Node(node.var, node.value, node.args, node.kernel, members=node.members, views=node.views)
         for producer, inline_output in producers:
@@ -163,7 +163,7 @@ class Graph:
         return trial
 
     def take(self, node: Node, trial: Node) -> None:
-        """Make `node` what `absorbing` made of it."""
+        """Give `node` the kernel, arguments, members and views of `trial`, a result of `absorbing`."""
         self._forget(node)
         node.kernel, node.args, node.members, node.views = trial.kernel, trial.args, trial.members, trial.views
         self._register(node)
@@ -188,7 +188,7 @@ class Graph:
 
 
 def graphs(mod: IRModule) -> Iterator[Graph]:
-    """The graph of every Relax function of `mod` that is one dataflow block without in-place calls."""
+    """Yield the graph of every Relax function of `mod` that is one dataflow block without in-place calls."""
     for gvar, function in mod.functions.items():
         if not isinstance(function, relax.Function) or (function.attrs and "Primitive" in function.attrs):
             continue
@@ -240,9 +240,10 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
 
 
 def _parse(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel | None, list[int], str]:
-    """The kernel of a PrimFunc with simplified indices, its normal form, which inputs that reads, and why it has none.
+    """Return a PrimFunc's kernel with simplified indices, its normal form, the inputs that this reads, and a reason.
 
-    The normal form may be shared by nodes, and by passes: `_absorb` copies a producer before it merges it.
+    The reason says why there is no kernel, else it is empty. Nodes and passes may share the normal form: `_absorb`
+    copies a producer before it merges it.
     """
     if checks_maps():
         return _normal_form(func, label)
@@ -263,7 +264,7 @@ def _normal_form(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel
 
 
 def _function(node: Node) -> tirx.PrimFunc:
-    """The function of a kernel; what nobody has changed since it was read is not read again."""
+    """Return the PrimFunc of a node's kernel; a kernel that no pass changed keeps its PrimFunc and its normal form."""
     kernel = node.kernel
     if node.attrs or kernel not in _normal or checks_maps():
         return emit(kernel, node.attrs)
@@ -274,7 +275,7 @@ def _function(node: Node) -> tirx.PrimFunc:
 
 
 def normalise(node: Node, kernel: Kernel, args: list) -> None:
-    """Give `node` a kernel and the arguments bound to its inputs; equal arguments are read through one input."""
+    """Give `node` a kernel and the arguments of its inputs; inputs with equal arguments become one input."""
     first: dict = {}
     for buffer, arg in zip(kernel.inputs, args, strict=True):
         if arg in first:
@@ -302,7 +303,7 @@ def _absorb(node: Node, producer: Node, inline_output: bool) -> None:
 
 
 def _check_absorbed(node: Node, producer: Node, merged: Node) -> None:
-    """Check that a merged kernel computes what `producer` and then `node` did."""
+    """Check that a merged kernel computes the same as `producer` followed by `node`."""
     if len(merged.kernel.outputs) != 1:
         return
     tensors = Tensors()
@@ -313,7 +314,7 @@ def _check_absorbed(node: Node, producer: Node, merged: Node) -> None:
 
 
 def too_wide(node: Node, producer: Node) -> bool:
-    """Whether a node that absorbs a producer of several tensors would read more of them than kernels take."""
+    """Whether a node that absorbs a producer with several arguments would read more than `MOST_INPUTS` tensors."""
     return len(producer.args) > 1 and len({*node.args, *producer.args}) - 1 > MOST_INPUTS
 
 
@@ -322,7 +323,7 @@ def _union(*lists: list[str]) -> list[str]:
 
 
 def _tuple_item(var, value, by_var: dict) -> Node | None:
-    """``var = t[i]`` where ``t`` is a kernel with separable outputs becomes a kernel of its own."""
+    """Return the node for ``var = t[i]`` with a kernel of its own, if ``t`` is a kernel with separable outputs."""
     if not isinstance(value, ir.TupleGetItem) or value.tuple_value not in by_var:
         return None
     source = by_var[value.tuple_value]
@@ -352,14 +353,14 @@ def _without_dead_tuples(nodes: list[Node]) -> list[Node]:
 
 
 def describe(operator: str, var: relax.Var) -> str:
-    """Label of one operator: legalised name and the tensor it makes, for example ``transpose3 lv12(1, 96, 3136)``."""
+    """Return the label of an operator: legalised name and result, for example ``transpose3 lv12(1, 96, 3136)``."""
     shape = getattr(var.ty, "shape", None)
     dims = ", ".join(str(getattr(dim, "value", dim)) for dim in shape) if shape is not None else "..."
     return f"{operator} {var.name}({dims})"
 
 
 def write(mod: IRModule, graph: Graph, log: list[dict]) -> IRModule:
-    """Replace the graph's function in `mod`; unused PrimFuncs are removed and `log` is appended to the module's."""
+    """Replace the graph's function in `mod`, remove unused PrimFuncs, and append `log` to the module's log."""
     builder = relax.BlockBuilder(mod)
     bindings = []
     for node in graph:
@@ -383,14 +384,14 @@ def _call(builder: relax.BlockBuilder, node: Node) -> relax.Expr:
 
 
 def kernel_name(members: list[str]) -> str:
-    """A readable PrimFunc name from its operators, for example ``matmul_add_gelu``."""
+    """Return a readable PrimFunc name made of its operators, for example ``matmul_add_gelu``."""
     names = [re.sub(r"\d+$", "", m.split(" ")[0]) for m in members]
     distinct = [n for i, n in enumerate(names) if i == 0 or n != names[i - 1]]
     return "_".join(distinct)[:64].strip("_")
 
 
 def forget_members(before: relax.Function, after: relax.Function) -> relax.Function:
-    """`after`, another pass's `before`, with the members of the variables that are bound to the same call."""
+    """Keep, on `after`, the members of those variables that another pass left bound to the same call as in `before`."""
     if MEMBERS not in (before.attrs or {}):
         return after
     bound = {binding.var.name: binding.value for binding in collect(before, relax.VarBinding)}
@@ -406,7 +407,7 @@ def append_log(mod: IRModule, log: list[dict]) -> IRModule:
 
 
 def continue_log(mod: IRModule, later: IRModule) -> IRModule:
-    """`mod` with the decisions of `later`, which it became."""
+    """Return `mod` with the decisions recorded on `later`, a later state of it."""
     known = later.attrs is not None and LOG in later.attrs
     return mod.with_attr(LOG, later.attrs[LOG]) if known else mod
 
@@ -425,12 +426,12 @@ def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRM
 
 
 def launches(mod: IRModule) -> Counter:
-    """How often each kernel is called; bodies of loops and branches count once."""
+    """Count the calls of each kernel; calls in the bodies of loops and branches count once."""
     return Counter(call.args[0] for call in _kernel_calls(mod))
 
 
 def private_calls(mod: IRModule) -> dict[ir.GlobalVar, list[ir.Call]]:
-    """The calls of each kernel that ``call_tir`` calls, and that nothing else can call or mentions."""
+    """Return the calls of each kernel that only ``call_tir`` calls and nothing else mentions."""
     found: dict[ir.GlobalVar, list[ir.Call]] = {}
     for call in _kernel_calls(mod):
         found.setdefault(call.args[0], []).append(call)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel again with some of its tensors stored in 16 bits, as halves or bfloat16; it computes as it did."""
+"""Store some tensors of a kernel in 16 bits, as float16 or bfloat16; the kernel still computes in float32."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from .kernel import SPATIAL, Kernel, Stage
 from .walk import collect, loads
 
 HALF, FLOAT = "float16", "float32"
-LARGEST = 65504.0  # finite half
+LARGEST = 65504.0  # the largest finite float16
 RANGES = {HALF: LARGEST, "bfloat16": 255 * 2.0**120}
-"""Type of 16 bits -> its largest finite number."""
-SMALLEST = 2.0**-24  # positive half
-_BOUNDED = frozenset({"exp", "tanh", "sigmoid", "erf", "cos", "sin", "atan"})  # exp: of what a maximum is taken from
+"""16-bit type -> its largest finite number."""
+SMALLEST = 2.0**-24  # the smallest positive float16
+# Functions with small results; exp is one because kernels subtract the maximum from its argument.
+_BOUNDED = frozenset({"exp", "tanh", "sigmoid", "erf", "cos", "sin", "atan"})
 
 
 def halved(kernel: Kernel, buffer, dtype: str = HALF) -> tuple[Kernel, object]:
-    """The kernel with a float32 input or output stored as half, or as bfloat16, and the buffer in its place.
+    """Return the kernel with a float32 input or output stored as float16 or bfloat16, and the new buffer.
 
     Before::
 
@@ -33,7 +34,7 @@ def halved(kernel: Kernel, buffer, dtype: str = HALF) -> tuple[Kernel, object]:
 
         out'[i] = T.Cast("float16", T.Cast("float32", in'[i]) * 2)
 
-    A sum goes on in float32, and is rounded when it is complete.
+    A sum accumulates in float32 and is rounded at its end.
     """
     new = tirx.decl_buffer(buffer.shape, dtype, buffer.name, scope=buffer.scope())
     if any(buffer.same_as(each) for each in kernel.inputs):
@@ -72,12 +73,12 @@ def _rounding(buffer, new) -> Stage:
 
 
 def as_half(value):
-    """A float32 value rounded to half; what was a half before it is read again."""
+    """Return a float32 value rounded to float16; a value widened from float16 is unwrapped."""
     return rounded_to(value, HALF)
 
 
 def rounded_to(value, dtype: str):
-    """A value rounded to a shorter type; what was of that type before is read again."""
+    """Return a value rounded to a shorter type; a value widened from that type is unwrapped."""
     if str(value.ty.dtype) == dtype:
         return value
     if isinstance(value, tirx.Cast) and str(value.value.ty.dtype) == dtype:
@@ -89,7 +90,7 @@ def rounded_to(value, dtype: str):
 
 
 def is_exactly(value, dtype: str) -> bool:
-    """Whether `rounded_to` loses nothing: a value is of the shorter type, or was before it was widened."""
+    """Whether `rounded_to` loses nothing: the value has the shorter type, or was widened from it."""
     if isinstance(value, tirx.Cast) and str(value.ty.dtype) == FLOAT:
         return str(value.value.ty.dtype) == dtype
     if is_if_then_else(value):
@@ -102,11 +103,11 @@ def _is_zero(value) -> bool:
 
 
 def exceeds_half(kernel: Kernel, beyond: Sequence = (), largest: float = LARGEST) -> bool:
-    """Whether numbers that half cannot hold, beyond `largest`, may be part of the result: what masks add, say.
+    """Whether the result may contain numbers beyond `largest`, which the type cannot hold, as masks add them.
 
-    They come from the kernel's own constants or from inputs in `beyond`. They get no further than a maximum or minimum
-    (the padding of a pool never wins) and functions with small results (the softmax of masked scores). What a sum is
-    divided by makes it smaller: the number of elements of a long row is none of them.
+    They come from the kernel's own constants or from inputs in `beyond`. A maximum or minimum stops them (the padding
+    of a pool never wins), and so do functions with small results (the softmax of masked scores). Divisors make a value
+    smaller and do not count: a mean divides by the number of elements of a long row.
     """
     large: list = list(beyond)
     for stage in kernel.stages:
@@ -118,7 +119,7 @@ def exceeds_half(kernel: Kernel, beyond: Sequence = (), largest: float = LARGEST
 
 
 def _without_bounded(node):
-    """The statement with zeros for functions that make small numbers of large ones, and without division by numbers."""
+    """Return the statement with zeros for functions with small results, and without divisions by constants."""
 
     def call(old):
         return tirx.const(0, old.ty.dtype) if function_name(old) in _BOUNDED else old

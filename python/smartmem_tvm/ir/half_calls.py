@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL's functions between floats in registers and halves in memory, which need no type ``half``."""
+"""OpenCL's conversions between floats in registers and float16 in memory, which do not need the type ``half``."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .lanes import lanes_of
 from .walk import collect
 
 SUFFIXES = {"float32": "f", "float64": "d"}
-"""Type that can be rounded to half -> the end of the name of the function that does it."""
+"""Type that can be rounded to float16 -> suffix of the function that rounds it."""
 _ROUND = "smartmem_round_half_"
 _TYPES = {"f": "float", "d": "double"}
 
 
 def rounded(value: ir.Expr) -> ir.Expr:
-    """A float with the value of the half nearest to a float or double; `with_rounding` defines what is called."""
+    """Return a float or double rounded to the nearest float16, as a float; `with_rounding` adds the function."""
     lanes = lanes_of(value)
     name = f"{_ROUND}{SUFFIXES[str(value.ty.dtype).split('x')[0]]}{lanes if lanes > 1 else ''}"
     return tirx.call_pure_extern(FLOAT if lanes == 1 else f"{FLOAT}x{lanes}", name, value)
 
 
 def with_rounding(body: tirx.Stmt) -> tirx.Stmt:
-    """A kernel's code with the functions in front of it that `rounded` calls."""
+    """Return a kernel's body with the definitions of the functions that `rounded` calls."""
     externs = [call for call in collect(body, ir.Call) if call.op.same_as(_EXTERN)]
     names = {str(call.args[0].value) for call in externs if str(call.args[0].value).startswith(_ROUND)}
     source = "".join(_definition(name) for name in sorted(names))
@@ -31,7 +31,7 @@ def with_rounding(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _definition(name: str) -> str:
-    """The only conversions to half that every device has are those of stores."""
+    """Return the source of a function: it rounds by a store, the only conversion to float16 that every device has."""
     kind, lanes = _TYPES[name[len(_ROUND)]], name[len(_ROUND) + 1 :]
     return (
         f"float{lanes} {name}({kind}{lanes} x) {{\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An expression of numbers alone, without the arithmetic of the indices that they are loaded at."""
+"""Hide the loads of an expression behind variables, so that index arithmetic does not show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._tvm import mapped
 
 
 def hide_loads(expr: ir.Expr) -> tuple[ir.Expr, dict[tirx.Var, ir.TensorLoad]]:
-    """The expression with a variable in the place of each load, one for equal ones; variable -> load."""
+    """Return the expression with loads replaced by variables (one for equal loads), and variable -> load."""
     names: dict[int, tirx.Var] = {}
     hidden: dict[tirx.Var, ir.TensorLoad] = {}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in kernels as the code generator for OpenCL gets them: every texel that is read or written, and where."""
+"""Accesses to images in kernels, as OpenCL's code generator gets them: each texel read or written, and its place."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .index_map import is_if_then_else
 from .recent import Recent
 
 _NESTS = (tirx.AttrStmt, tirx.For, tirx.While, tirx.IfThenElse)
-_accesses = Recent(128)  # those who check kernels and those who count texels ask one after the other
+_accesses = Recent(128)  # the checks of kernels and the count of texels need the same result, one after the other
 _SKIP = tvm_ffi.WalkResult.SKIP
 _EXTERNAL = tuple(ir.Op.get(f"tirx.{name}") for name in ("call_extern", "call_pure_extern"))
-# OpenCL's functions that `_tvm.FixIntegerTextures` puts in the place of TVM's -> the numbers that they are for.
+# OpenCL's functions by which `_tvm.FixIntegerTextures` replaces TVM's -> the kind of their numbers.
 _OF_INTEGERS = {
     f"{way}_image{suffix}": kind for way in ("read", "write") for suffix, kind in (("i", "int"), ("ui", "uint"))
 }
@@ -32,24 +32,24 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class ImageAccess:
-    """A texel that is read or written.
+    """A read or write of a texel.
 
     Attributes
     ----------
     image : tvm.tirx.Var
         The kernel's parameter.
     reads : bool
-        Whether it is read.
+        Whether the access is a read.
     kind : str
-        What numbers the access is for: ``float``, ``int`` or ``uint``.
+        Kind of the numbers: ``float``, ``int`` or ``uint``.
     place : tuple
-        Its coordinates.
+        Coordinates of the texel.
     numbers : tvm.ir.Expr or None
-        The value that is written, or which number of the four is used; None if all are.
+        Of a write, the value; of a read, which of the four numbers is used, None for all of them.
     blocks : tuple of Block
-        Around it, the outermost first.
+        The blocks around the access, the outermost first.
     newest : Block
-        The one that was begun last before it, which may have ended.
+        The last block that begins before the access; it may also end before it.
     """
 
     image: tirx.Var
@@ -62,7 +62,7 @@ class ImageAccess:
 
 
 def image_accesses(kernel: tirx.PrimFunc) -> list[ImageAccess]:
-    """Every access to an image of a kernel, in program order."""
+    """Return every access to an image of a kernel, in program order."""
     return _accesses.get(kernel, lambda: _image_accesses(kernel))
 
 
@@ -99,9 +99,9 @@ def _image_accesses(kernel: tirx.PrimFunc) -> list[ImageAccess]:
 
 
 def _parts(stmt: tirx.Stmt) -> tuple[Sequence, Sequence]:
-    """What of a nest is evaluated in front of its braces, and what is between them."""
+    """Return the parts of a nest that are evaluated before its braces, and the parts between them."""
     if isinstance(stmt, tirx.AttrStmt):
-        return (stmt.body,), ()  # FixIntegerTextures keeps a copy of an access as the value
+        return (stmt.body,), ()  # the value may be a copy of an access, which FixIntegerTextures keeps there
     if isinstance(stmt, tirx.For):
         return (stmt.min, stmt.extent), (stmt.body,)
     if isinstance(stmt, tirx.While):
@@ -112,7 +112,7 @@ def _parts(stmt: tirx.Stmt) -> tuple[Sequence, Sequence]:
 def image_access(
     call: ir.Call, images: dict[tirx.Var, tirx.Var], blocks: tuple[Block, ...] = (), newest: Block | None = None
 ) -> ImageAccess | None:
-    """What a call does to one of some images (`_tvm.texture_params`), if it does anything to one."""
+    """Return the access that a call makes to one of `images` (`_tvm.texture_params`), None if it makes none."""
     if is_texture_access(call):
         image, reads, kind = texture_of(call), call.op.same_as(TEXTURE_LOAD), texture_dtype(call).rstrip("0123456789")
         *place, _, numbers = call.args[1:]
@@ -120,7 +120,7 @@ def image_access(
     else:
         name, *args = _external(call)
         lane = None
-        if name == "shuffle":  # takes one number of the texel that it is given
+        if name == "shuffle":  # it takes one number of a texel
             (name, *args), lane = _external(args[0]), _external(args[1])[1]
         if name not in _OF_INTEGERS:
             return None
@@ -133,7 +133,7 @@ def image_access(
 
 
 def _external(call: ir.Expr) -> tuple:
-    """The name of a function of OpenCL's that is called, and its arguments."""
+    """Return the name of the OpenCL function that is called, and its arguments."""
     if isinstance(call, ir.Call) and any(call.op.same_as(op) for op in _EXTERNAL):
         return call.args[0].value, *call.args[1:]
     return ("",)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Index maps: evaluate and compare them (SmartMem 3.2.1).
 
-A layout operator is an index map from output element to input element. Composing maps is substitution and
-`strength_reduction` makes the result cheap; this module answers the questions the rewrites ask: is the map the
-identity, does it stay inside the source, does it visit every source element at most once.
+A layout operator is an index map from output element to input element. Maps compose by substitution, and
+`strength_reduction` makes the result cheap. This module decides whether a map is the identity, whether it stays inside
+the source, and whether it visits every source element at most once.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ EVALUATE: dict[type, Callable] = {
 }
 
 
-# Most indices are one of these: not worth the cost of setting up a walk.
+# Most indices are one of these, and a walk would cost more than it finds.
 LEAVES = (ir.Var, tirx.IntImm)
 DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
-# Points; enumerating fewer takes less time than asking TVM's iterator analysis.
+# Points; below this, enumeration takes less time than TVM's iterator analysis.
 _LARGE_SPACE = 1 << 14
 
 
 class NotAnIndex(Exception):
-    """The expression is not integer arithmetic over the iterators (it loads data, say)."""
+    """The expression is not integer arithmetic over the iterators; it may load data."""
 
 
 def evaluate(expr, values: Mapping) -> np.ndarray:
-    """Value of an integer expression where `values` gives an array (all broadcastable) for each variable.
+    """Evaluate an integer expression, given an array for each variable; all arrays must broadcast together.
 
     Raises
     ------
     NotAnIndex
         If the expression contains anything but integer arithmetic, comparisons and selects.
     """
-    kind = type(expr)  # no `isinstance`: asking what TVM's classes are not takes as long
+    kind = type(expr)  # no `isinstance`: for TVM's classes its answer "no" is slow
     if kind in EVALUATE:
         return EVALUATE[kind](evaluate(expr.a, values), evaluate(expr.b, values))
     if kind is tirx.Cast:
@@ -81,7 +81,7 @@ def is_if_then_else(expr) -> bool:
 
 
 def function_name(call: ir.Call) -> str:
-    """Name of the operator that is called, without its dialect (``exp``); empty if it is none."""
+    """Return the name of the called operator without its dialect (``exp``); empty if no operator is called."""
     return getattr(call.op, "name", "").rpartition(".")[2]
 
 
@@ -99,11 +99,11 @@ def grid(vars_: Sequence, extents: Mapping) -> dict:
 
 
 def division_count(expr) -> int:
-    """Number of ``//`` and ``%`` worked out for one value of an expression: of two branches, those of the longer.
+    """Count the ``//`` and ``%`` evaluated for one value of an expression; of two branches, the larger count.
 
-    Without recursion: choices within choices are as deep as a concatenation is long.
+    The function does not recurse: a concatenation of n tensors has choices nested n deep.
     """
-    parts, calls = [expr], []  # each part before those inside of it; the calls in it, and where their arguments are
+    parts, calls = [expr], []  # expressions, outer ones first; (number of the part, call, slice of its arguments)
     for number, part in enumerate(parts):
         for call in [] if isinstance(part, LEAVES) else collect_outside(part, ir.Call, skip=ir.Call):
             calls.append((number, call, slice(len(parts), len(parts) + len(call.args))))
@@ -116,18 +116,20 @@ def division_count(expr) -> int:
 
 
 def _divisions_outside(expr) -> list:
-    """Divisions of an expression that are not in the arguments of a call."""
+    """Return the divisions of an expression that are outside of the arguments of calls."""
     nodes = collect_outside(expr, (*DIVISIONS, ir.Call), skip=ir.Call)
     return [node for node in nodes if not isinstance(node, ir.Call)]
 
 
 def divisor_chain(nodes: Iterable, var, extent: int) -> list[int]:
-    """1, the constants that `var` itself is divided by, ascending, and its extent; just 1 and that if some do not fit.
+    """Return 1, the constants that divide `var`, ascending, and its extent; 1 and the extent if they form no chain.
+
+    In a chain, each number divides the next.
 
     Parameters
     ----------
     nodes : iterable
-        Expressions or statements in which ``//`` and ``%`` are looked for.
+        Expressions or statements to search for ``//`` and ``%``.
     """
     found: set[int] = set()
     for division in (each for node in nodes for each in collect(node, DIVISIONS)):
@@ -166,7 +168,7 @@ def stays_inside(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> b
                 analyzer.bind(var, ir.Range(0, tirx.IntImm(var.ty.dtype, extent)))
         bound = analyzer.const_int_bound(index)
         if bound.min_value >= 0 and bound.max_value < size:
-            continue  # the bound may be too wide, not too narrow
+            continue  # the analyzer's bound may be too wide, but never too narrow
         values = _tabulate([index], variables(index), extents)
         if values is None or values[0].min() < 0 or values[0].max() >= size:
             return False
@@ -176,8 +178,8 @@ def stays_inside(indices: Sequence, extents: Mapping, shape: Sequence[int]) -> b
 def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
     """Whether no two points of the iteration space (those where `condition` holds) have the same image.
 
-    The test is exact: groups of axes that share no variable are looked at apart. A group over a large space that TVM
-    can split into its digits is decided by that; all others are enumerated.
+    The test is exact. Groups of axes that share no variable are tested one by one: over a large space TVM's iterator
+    analysis may prove the group one-to-one, and all other groups are enumerated.
     """
     live = {var for var, extent in extents.items() if extent > 1}
     if condition is None and all(isinstance(index, LEAVES) for index in indices):
@@ -203,7 +205,7 @@ def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
 
 
 def _separates_digits(indices: Sequence, vars_: Sequence, extents: Mapping) -> bool:
-    """Whether TVM's iterator analysis proves a large map to be one-to-one; False says nothing."""
+    """Whether TVM's iterator analysis proves a large map to be one-to-one; False means unknown."""
     if math.prod(extents[v] for v in vars_) < _LARGE_SPACE:
         return False
     everything = dict.fromkeys(v for index in indices for v in variables(index))
@@ -232,7 +234,7 @@ def _all_different(values: list, space: tuple[int, ...], mask: np.ndarray) -> bo
 
 
 def _tabulate(indices, vars_, extents) -> list | None:
-    """Values of `indices` over the space of `vars_` (every other variable 0), or None where they load data."""
+    """Return the values of `indices` over the space of `vars_`, other variables 0; None if an index loads data."""
     space = {v: np.asarray(0) for v in extents}
     space.update(grid(vars_, extents) if vars_ else {})
     try:

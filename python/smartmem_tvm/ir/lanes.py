@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of lowered kernels for OpenCL, taken apart and put together."""
+"""Split vectors of lowered OpenCL kernels into elements, and build vectors of elements."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Di
 
 
 def lanes_of(value: ir.Expr) -> int:
-    """Elements of a vector, 1 for a number."""
+    """Return the number of elements of a vector; 1 for a scalar."""
     return tvm_ffi.dtype(str(value.ty.dtype)).lanes
 
 
 def lane(value: ir.Expr, number: int) -> ir.Expr:
-    """One element of a vector; a number is its own."""
+    """Return one element of a vector; a scalar is returned unchanged."""
     if lanes_of(value) == 1:
         return value
     if isinstance(value, tirx.Ramp):
@@ -33,7 +33,7 @@ def lane(value: ir.Expr, number: int) -> ir.Expr:
 
 
 def vector(elements: Sequence[ir.Expr]) -> ir.Expr:
-    """OpenCL's ``(float4)(a, b, c, d)``; TVM's code generator writes vectors as C++ does."""
+    """Return OpenCL's ``(float4)(a, b, c, d)``; TVM's own code generator would write the C++ form."""
     element = str(elements[0].ty.dtype)
     if len(elements) == 1:
         return elements[0]

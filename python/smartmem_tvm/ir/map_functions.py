@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rewrite of single kernels -> one of a module."""
+"""Apply a rewrite of single kernels to a module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import IRModule, tirx
 
 
 def map_functions(mod: IRModule, rewrite: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> IRModule:
-    """Apply `rewrite` to every PrimFunc of `mod`, scheduled or not; `mod` itself if it returns them all as they are."""
+    """Apply `rewrite` to every PrimFunc of `mod`, scheduled or not; return `mod` itself if nothing changes."""
     functions = [(gvar, func) for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
     changed = [(gvar, new) for gvar, func in functions if not (new := rewrite(func)).same_as(func)]
     if not changed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which buffers of a lowered kernel share memory."""
+"""Find the buffers of a lowered kernel that share memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DATA = ir.Op.get("tirx.buffer_data")
 
 
 def memory_of(body: tirx.Stmt) -> dict[tirx.Var, tirx.Var]:
-    """Each buffer on chip -> the one that was allocated: TVM puts a later buffer into the memory of an earlier one."""
+    """Return on-chip buffer -> allocated buffer: TVM puts a later buffer into the memory of an earlier one."""
     found: dict[tirx.Var, tirx.Var] = {}
     # Inner statements are found first, so declarations come once all allocations are known.
     for allocation in collect(body, tirx.AllocBuffer):
@@ -28,6 +28,6 @@ def memory_of(body: tirx.Stmt) -> dict[tirx.Var, tirx.Var]:
 
 
 def source_of(declaration: tirx.DeclBuffer) -> tirx.Var | None:
-    """The buffer whose memory another one is declared over, None for a parameter."""
+    """Return the buffer whose memory a declared buffer uses, None for a parameter."""
     data = declaration.data
     return data.args[0] if isinstance(data, ir.Call) and data.op.same_as(_DATA) else None

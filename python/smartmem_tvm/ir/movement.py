@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pure data movement: the index map of a kernel that copies every element of its output from somewhere."""
+"""Pure data movement: the index map of a kernel whose output elements are all copies of input elements or constants."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def readable(expr) -> str:
 
 
 def movement(kernel: Kernel) -> Movement | None:
-    """The data movement a kernel performs, or None if it computes.
+    """Return the data movement that a kernel performs, or None if it computes.
 
     A kernel moves data if it is one pointwise stage whose value is a load, a constant, or a select between such
-    values: every output element is a copy of one input element.
+    values, so that every output element is a copy.
     """
     stage = kernel.last
     if len(kernel.stages) != 1 or not stage.is_pointwise:

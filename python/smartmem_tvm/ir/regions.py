@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a block says that it reads, where it reads one tensor at several places."""
+"""The read regions that a block declares if it reads one tensor at several places."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .walk import collect, contains, loads
 
 
 def access_regions(block: s_tir.SBlock, buffers: Collection[tirx.Var]) -> tuple[list, list]:
-    """The regions that a block reads and writes of `buffers`, as TVM finds them: one for each buffer."""
+    """Return the regions that a block reads and writes of `buffers`, as TVM infers them: one for each buffer."""
     reads, writes, _ = s_tir.analysis.get_sblock_access_region(block, {buffer: buffer for buffer in buffers})
     return list(reads), list(writes)
 
 
 def reads_apart(block: s_tir.SBlock, reads: Sequence, inputs: Collection[tirx.Var]) -> list:
-    """The regions that a reduction reads, with one for each place in an input of the kernel that it reads.
+    """Return the regions that a reduction reads, one for each place at which it reads an input of the kernel.
 
     Before (the product of two parts of one tensor)::
 
@@ -29,14 +29,14 @@ def reads_apart(block: s_tir.SBlock, reads: Sequence, inputs: Collection[tirx.Va
 
         T.reads(y[i, k], y[j, k + 16], y[i, k])
 
-    TVM's analysis makes one region of them, which no index walks through, and its schedule rules for reductions expect
-    a single element of each operand. The first is there again because its rule for matmuls takes two regions for two
-    tensors, each of which it caches. Left as they are: regions with conditions, or by variables of inner loops.
+    TVM's analysis joins the places to one region, which no index walks through, but TVM's schedule rules for reductions
+    expect a single element of each operand. The first region appears twice because TVM's rule for matmuls takes two
+    regions for two tensors, and caches each. Regions with conditions or variables of inner loops stay unchanged.
 
     Parameters
     ----------
     inputs : collection of tirx.Var
-        Tensors that no stage of the kernel writes: what is written is computed where a region of it is read.
+        Tensors that no stage of the kernel writes; the regions of others decide where their stages are computed.
     """
     iters = [it.var for it in block.iter_vars]
     if not any(it.iter_type == tirx.IterVar.CommReduce for it in block.iter_vars) or _has_conditions(block.body):
@@ -51,7 +51,7 @@ def reads_apart(block: s_tir.SBlock, reads: Sequence, inputs: Collection[tirx.Va
 
 
 def reads_joined(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel with one region for each tensor that a block reads: the same whoever wrote it, so that records match."""
+    """Return a kernel with one region for each tensor that a block reads, so that records of equal kernels match."""
     if not any(map(_is_apart, collect(func.body, s_tir.SBlock))):
         return func
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel that computes a part of its result, of the parts of its operands that this takes."""
+"""Cut a kernel along a dimension of its result: each part reads only the parts of its operands that it needs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .storage import along_result
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """How a kernel may be cut along one dimension of its result.
+    """A cut of a kernel along one dimension of its result.
 
     Attributes
     ----------
     kernel : Kernel
     dim : int
-        Of the result.
+        Dimension of the result.
     axes : mapping
-        Stage -> its iterator along this dimension; stages that have none compute all that they did, in each part.
+        Stage -> its iterator along this dimension. A stage without one is computed whole in each part.
     sliced : mapping
-        Inputs of which a part reads a part -> the dimension along which they are cut.
+        Input that is cut -> the dimension along which it is cut.
     """
 
     kernel: Kernel
@@ -38,12 +38,12 @@ class Cut:
 
     @classmethod
     def along(cls, kernel: Kernel, dim: int, may_slice: Collection) -> Cut | None:
-        """None if the result is not written at bare iterators.
+        """Return the cut along `dim`; None if the kernel does not write its result at bare iterators.
 
         Parameters
         ----------
         may_slice : collection
-            Inputs that may be cut; of the others each part reads what it needs.
+            Inputs that may be cut; the others are passed whole to each part.
         """
         store = kernel.last.body
         if len(kernel.outputs) != 1 or not isinstance(store, tirx.BufferStore):
@@ -56,18 +56,18 @@ class Cut:
             return None
         dims = {buffer: {_dim(axes, s, load) for s, load in _loads(kernel, buffer)} for buffer in may_slice}
         sliced = {buffer: min(found) for buffer, found in dims.items() if len(found - {None}) == len(found) == 1}
-        # What is shorter is read under a condition: a class token in front of others.
+        # A shorter input is read under a condition: a class token in front of the other tokens.
         whole = shape_of(kernel.outputs[0])[dim]
         return cls(kernel, dim, axes, {b: at for b, at in sliced.items() if shape_of(b)[at] == whole})
 
     @property
     def extent(self) -> int:
-        """Of the dimension."""
+        """Extent of the dimension."""
         return shape_of(self.kernel.outputs[0])[self.dim]
 
     @property
     def repeated(self) -> int:
-        """Points of the iteration spaces that each part computes again."""
+        """Number of iteration points that each part repeats."""
         return sum(prod(stage.extents.values()) for stage in self.kernel.stages if stage not in self.axes)
 
     def part(self, begin: int, extent: int) -> Kernel:
@@ -82,7 +82,7 @@ class Cut:
         return next(dim for dim, at in enumerate(stage.body.indices) if at.same_as(self.axes[stage]))
 
     def _stage(self, stage: Stage, cut: dict, new: dict, begin: int, extent: int) -> Stage:
-        """One stage: what is cut is read and written from 0, all else from `begin`."""
+        """Return a stage of a part: cut buffers are accessed from 0, all others from `begin`."""
         var = self.axes.get(stage)
         if var is None:
             return stage
@@ -111,7 +111,7 @@ def _loads(kernel: Kernel, buffer) -> list[tuple[Stage, ir.TensorLoad]]:
 
 
 def _dim(axes: Mapping, stage: Stage, load: ir.TensorLoad) -> int | None:
-    """The dimension that a load walks along with its stage's iterator and nothing else; None if there is none."""
+    """Return the only dimension of a load that its stage's iterator indexes, if nothing else does, else None."""
     var = axes.get(stage)
     dims = [dim for dim, at in enumerate(load.indices) if var is not None and var in variables(at)]
     return dims[0] if len(dims) == 1 and load.indices[dims[0]].same_as(var) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel again, with one of its tensors stored in another order or in a texture."""
+"""Store a tensor of a kernel in another order of dimensions, or in a texture."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .index_map import variables
 from .kernel import Kernel, Opaque, Stage, shape_of
 from .strength_reduction import Simplifier
 
-# The layers of a network share kernels, and so they do with a tensor of theirs in a texture; it goes with the kernel.
+# Layers of a network share kernels, so they share the kernels with textures too; an entry lives as long as its kernel.
 _textured: WeakKeyDictionary[Kernel, dict] = WeakKeyDictionary()
 
 
 def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, object]:
-    """The kernel with an input or output stored in another order, and the buffer that takes its place.
+    """Return the kernel with an input or output stored in another order, and the new buffer.
 
     Before, with order (0, 2, 1)::
 
@@ -45,7 +45,7 @@ def reordered(kernel: Kernel, buffer, order: Sequence[int]) -> tuple[Kernel, obj
 
 
 def in_order(graph: Graph, node: Node, order: tuple[int, ...]) -> dict[Node, Kernel]:
-    """`node`, and all that read its tensor, each with its kernel for the tensor in another order."""
+    """Return, for `node` and all readers of its tensor, the kernel for the tensor in another order."""
     found = {node: reordered(node.kernel, node.kernel.outputs[0], order)[0]}
     for reader in graph.readers(node.var):
         kernel = reader.kernel
@@ -65,7 +65,7 @@ def store_as(graph: Graph, node: Node, order: tuple[int, ...]) -> None:
 
 
 def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Kernel, object]:
-    """The kernel with an input or output in a texture, and the buffer that takes its place.
+    """Return the kernel with an input or output in a texture, and the new buffer.
 
     Before, with texels along the channels::
 
@@ -75,7 +75,8 @@ def textured(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[Ker
 
         out'[n, q, h, w, lane] = f(in[n, q * 4 + lane, h, w])
 
-    Whoever writes a texture runs over its texels and the numbers of one; a reader goes on running over what it does.
+    A kernel that writes a texture iterates over texels and over the four numbers of a texel. A kernel that reads a
+    texture keeps its iterators.
 
     Parameters
     ----------
@@ -117,9 +118,9 @@ def _in_texture(kernel: Kernel, buffer, form: TextureForm, scope: str) -> tuple[
 
 
 def _into_padding(stage: Stage, buffer, dim: int) -> Stage:
-    """The stage reading `buffer` beyond the end of a dimension as far as texels go, where it was clipped to that.
+    """Return the stage without the clipping of indices to the end of a dimension of `buffer` that ends within a texel.
 
-    Whoever does so computes padding (`_within_bounds`), and texels have some.
+    A clipped index belongs to an element of padding (`_within_bounds`), and the texels have padding to read.
     """
     extent, analyzer = shape_of(buffer)[dim], Simplifier(stage.extents).analyzer
     texels = -(-extent // TEXEL) * TEXEL
@@ -142,7 +143,7 @@ def _digits(index) -> tuple:
 
 
 def _over_texels(kernel: Kernel, dim: int) -> Kernel:
-    """The kernel with two dimensions of its output, texels and numbers of one, in the place of dimension `dim`."""
+    """Return the kernel with dimension `dim` of its output split in two: texels, and the numbers of a texel."""
     var, extent = kernel.last.body.indices[dim], shape_of(kernel.outputs[0])[dim]
     if not isinstance(var, ir.Var) or var not in kernel.last.extents:
         raise Opaque(f"dimension {dim} of {kernel.outputs[0].name} is written through a map")
@@ -156,7 +157,7 @@ def _over_texels(kernel: Kernel, dim: int) -> Kernel:
 
 
 def _within_bounds(before: Stage, stage: Stage) -> Stage:
-    """The stage with what its new iterators read for padding, which may lie outside of a tensor, clipped to it."""
+    """Return the stage with the indices of its new iterators clipped to the tensors, which padding may exceed."""
     new, simplifier = set(stage.spatial) - set(before.spatial), Simplifier(stage.extents)
     if not new:
         return stage
@@ -175,7 +176,7 @@ def _within_bounds(before: Stage, stage: Stage) -> Stage:
 
 
 def beside_results(kernel: Kernel, buffer) -> list[int]:
-    """Dimensions of an input along which a kernel walks as it walks along its result, the innermost dimension first."""
+    """Return the dimensions of an input that a kernel reads along dimensions of its result, the innermost first."""
     store, extents = kernel.last.body, kernel.last.extents
     indices = reversed(store.indices) if isinstance(store, tirx.BufferStore) else ()
     walked = [along_result(kernel, index) for index in indices if isinstance(index, ir.Var) and index in extents]
@@ -184,9 +185,9 @@ def beside_results(kernel: Kernel, buffer) -> list[int]:
 
 
 def along_result(kernel: Kernel, var) -> dict:
-    """Stages that run along the dimension of the result that `var` runs along, and their iterator for it.
+    """Return the stages that run along the same dimension of the result as `var`, with their iterators for it.
 
-    A stage does if whoever reads it reads it at that iterator: the sum that an epilogue finishes, but not the padding
+    A stage does if all of its readers read it at that iterator: the sum that an epilogue finishes, but not the padding
     of a convolution.
     """
     found = {kernel.last: var}
@@ -203,7 +204,7 @@ def along_result(kernel: Kernel, var) -> dict:
 
 
 def stored_as(kernel: Kernel, buffer, new, place: Callable[[Sequence], Sequence]) -> Kernel:
-    """The kernel with `buffer` replaced by `new`, whose element for ``buffer[indices]`` is at ``place(indices)``."""
+    """Return the kernel with ``buffer[indices]`` replaced by ``new[place(indices)]``."""
 
     def swap(one):
         return new if one.same_as(buffer) else one
@@ -226,7 +227,7 @@ def stored_as(kernel: Kernel, buffer, new, place: Callable[[Sequence], Sequence]
 
 
 def _in_memory_order(stage: Stage, buffer) -> Stage:
-    """The stage with its iterators in the order in which it writes `buffer`, if it writes that at bare iterators."""
+    """Return the stage with its iterators in the order of `buffer`'s dimensions, if it writes at bare iterators."""
     store = stage.body
     if not isinstance(store, tirx.BufferStore) or not store.buffer.same_as(buffer):
         return stage

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strength reduction of index expressions (SmartMem 3.2.1).
 
-Composing layout operators leaves chains of ``//`` and ``%``. With the ranges of the iterators known, they reduce to
-identity, split and merge dependencies: ``i % a % b -> i % b`` when ``b`` divides ``a``, a reshape and its inverse
-cancel, and a roll that arrives as a select between two slices becomes one modulo.
+Composed layout operators leave chains of ``//`` and ``%``. The ranges of the iterators reduce these to identity, split
+and merge dependencies: ``i % a % b -> i % b`` if ``b`` divides ``a``, a reshape and its inverse cancel, and a roll,
+which arrives as a select between two slices, becomes one modulo.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .index_map import (
 )
 from .walk import collect, contains
 
-# Maps are compared by value on spaces up to this size; on larger ones a doubtful simplification is not made.
+# Points; maps are compared by value on spaces up to this size. On larger ones an unproved simplification is not made.
 _LARGEST_SPACE = 1 << 22
 
 
@@ -51,12 +51,12 @@ def strength_reduction(on: bool) -> Iterator[None]:
 
 
 def reduces_strength() -> bool:
-    """Whether it is on."""
+    """Whether strength reduction is on."""
     return _reducing.get()
 
 
 def _span(var, low: int, high: int) -> ir.Range:
-    """``[low, high)`` in the variable's own dtype: TVM puts its bounds in the variable's place as they are."""
+    """Return ``[low, high)`` in the variable's dtype: TVM substitutes bounds for the variable without a cast."""
     dtype = var.ty.dtype
     return ir.Range(tirx.const(low, dtype), tirx.const(high, dtype))
 
@@ -64,7 +64,7 @@ def _span(var, low: int, high: int) -> ir.Range:
 def rewrite_accesses(node, callbacks: Sequence[tuple], index: Callable):
     """Map loads and selects by `callbacks`, pairs of a node type and a function, and store indices by `index`.
 
-    Where TVM raises in a callback the node stays as it was: an error that leaves a callback of tvm_ffi corrupts memory.
+    If TVM raises in a callback, the node stays unchanged: an error that leaves a callback of tvm_ffi corrupts memory.
     """
 
     def store(st):
@@ -124,10 +124,10 @@ class Simplifier:
         return hash(expr) in self.moving if isinstance(expr, ir.Var) else isinstance(expr, tirx.IntImm)
 
     def indices(self, indices: Sequence, shape: Sequence) -> list:
-        """The cheapest equal form of an access to a tensor of `shape`.
+        """Return the cheapest equal form of the indices of an access to a tensor of `shape`.
 
-        Besides each index on its own this tries the position in memory: a chain of reshapes and its inverse is the
-        identity as a whole, though no index by itself shows it.
+        Besides each single index, the row-major position is simplified: a chain of reshapes and its inverse is the
+        identity as a whole, though no single index shows it.
         """
         simple = [self.index(i) for i in indices[:]]
         divisions = sum(map(division_count, simple))
@@ -148,7 +148,7 @@ class Simplifier:
     def _merged(self, expr):
         try:
             return sym.iter_map_simplify([expr], self.ranges)[0]
-        except RuntimeError:  # it divides by zero on v // 2 - (v + 2) // 2
+        except RuntimeError:  # TVM divides by zero on v // 2 - (v + 2) // 2
             return expr
 
     def _cheaper(self, plain, other):
@@ -172,7 +172,8 @@ class Simplifier:
     def _without_multiples(self, expr):
         """``(255 i + j + 128) // 256 -> i``, ``% 256 -> j - i + 128`` for i, j below 128: rows shifted by their number.
 
-        What is left when the nearest multiple of the divisor is taken from each coefficient is less than the divisor.
+        Each coefficient is split into the nearest multiple of the divisor and a rest. The rewrite applies if the sum of
+        the rests stays within one multiple of the divisor.
         """
 
         def parts(node):
@@ -196,12 +197,12 @@ class Simplifier:
         return mapped(expr, *((kind, rewrite) for kind in (tirx.FloorDiv, tirx.FloorMod)))
 
     def _step(self, expr, var) -> int | None:
-        """What an expression grows by from `var` to `var` + 1; None if that is not one number."""
+        """Return the constant by which an expression grows from `var` to `var` + 1; None if it is not constant."""
         grown = self.analyzer.simplify(_at(expr, var, var + 1) - expr)
         return int(grown) if isinstance(grown, tirx.IntImm) else None
 
     def _equal(self, first, second) -> bool:
-        """Compare by value, because iter_map_simplify is not always right (see `transform.guard_divisions`)."""
+        """Compare two expressions by value: iter_map_simplify is not always right (see `transform.guard_divisions`)."""
         vars_ = variables(first) + [v for v in variables(second) if v not in variables(first)]
         if any(v not in self.ranges for v in vars_):
             return False
@@ -229,7 +230,7 @@ class Simplifier:
 
     def _select(self, select):
         if contains(select.condition, tirx.Select):
-            return select  # a choice by chosen numbers, which took long and says nothing of indices
+            return select  # a nested choice of numbers: slow to simplify, and no index profits
         condition = self._simplified(select.condition)
         if isinstance(condition, tirx.IntImm):
             return select.true_value if int(condition) else select.false_value
@@ -249,7 +250,7 @@ class Simplifier:
 
 
 def with_positive_divisors(expr):
-    """Divide by positive numbers only: TVM makes ``v % -3 * -1`` of ``(3 - v) % 3``, and nobody expects that."""
+    """Make all divisors positive: TVM turns ``(3 - v) % 3`` into ``v % -3 * -1``, which other code does not expect."""
     divisions = [] if isinstance(expr, LEAVES) else collect(expr, DIVISIONS)
     if not any(isinstance(each.b, tirx.IntImm) and int(each.b) < 0 for each in divisions):
         return expr
@@ -292,7 +293,7 @@ def rotation(condition, yes, no, ranges: Mapping):
     size = int(ranges[var].extent)
     turned = tirx.floormod(var + tirx.const(size - cut, var.ty.dtype), size)
     for base, other, part, shift, wrapped in (
-        (yes, no, _span(var, 0, cut), 0, var),  # one branch is right everywhere
+        (yes, no, _span(var, 0, cut), 0, var),  # one branch holds everywhere
         (no, yes, _span(var, cut, size), 0, var),
         (yes, no, _span(var, 0, cut), size, turned + cut),
         (no, yes, _span(var, cut, size), -size, turned - (size - cut)),
@@ -308,7 +309,7 @@ def rotation(condition, yes, no, ranges: Mapping):
 
 
 def _interpolated(yes, no, var, ranges: Mapping):
-    """A select between two loads on a variable with two values, as one load at indices linear in the variable."""
+    """Return a select between two loads, on a variable with two values, as one load at indices linear in it."""
     simplifier = Simplifier({v: int(rng.extent) for v, rng in ranges.items()})
     zero, one = tirx.const(0, var.ty.dtype), tirx.const(1, var.ty.dtype)
     starts = [_at(i, var, zero) for i in no.indices]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Textures among the buffers of a kernel: whoever writes one writes whole texels, and should read whole ones."""
+"""Textures among the buffers of a kernel: kernels write whole texels, and should read whole texels."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def writes_texels(kernel: Kernel) -> bool:
 
 
 def read_singly(func: tirx.PrimFunc) -> frozenset[int]:
-    """Positions of the textures among the parameters of which a read takes one number of the four that it gets.
+    """Return the positions of those textures among the parameters of which some read uses one of four numbers only.
 
     Parameters
     ----------
     func : tirx.PrimFunc
-        Scheduled, vectors being such that single accesses read them (`transform.StageTexels`).
+        Scheduled kernel after `transform.StageTexels`: one access reads each vector.
     """
     single: list = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which vectorized loops TVM's code generators do not make vectors of."""
+"""Find the vectorized loops that TVM's code generators turn into scalar code."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .index_map import is_if_then_else, variables
 from .kernel import substitute
 from .walk import collect, contains, loads, stores
 
-_REINTERPRET = ir.Op.get("tirx.reinterpret")  # TVM has a rule of its own for it
+_REINTERPRET = ir.Op.get("tirx.reinterpret")  # TVM has a special rule for it
 
 
 def has_no_vector(call: ir.Call, lane: tirx.Var) -> bool:
-    """Whether TVM computes this number by number: a branch that depends on the lane, or a function like erf."""
+    """Whether TVM computes a call lane by lane: a branch that depends on the SIMD lane, or a function like erf."""
     if is_if_then_else(call):
         return lane in variables(call.args[0])
     return isinstance(call.op, ir.Op) and not call.op.get_attr("TVectorizable")
 
 
 def is_scalarized(loop: tirx.For) -> bool:
-    """Whether TVM makes a loop over single numbers of a vectorized one, with loads and stores of single numbers.
+    """Whether TVM turns a vectorized loop into a scalar loop, with scalar loads and stores.
 
     Parameters
     ----------
     loop : tvm.tirx.For
-        Vectorized, its body without blocks.
+        Vectorized loop without blocks in its body.
     """
     lane = loop.loop_var
     if contains(loop.body, tirx.IfThenElse, lambda branch: lane in variables(branch.condition)):
@@ -37,21 +37,22 @@ def is_scalarized(loop: tirx.For) -> bool:
 
 
 def _without_vectors(loop: tirx.For) -> list[ir.Call]:
-    """What TVM computes number by number in a vectorized loop."""
+    """Return the calls that TVM computes lane by lane in a vectorized loop."""
     lanes = lanes_of(loop)
     calls = [call for call in collect(loop.body, ir.Call) if lanes & set(variables(call))]
     return [call for call in calls if has_no_vector(call, loop.loop_var)]
 
 
 def without_bindings(func: tirx.PrimFunc, but: Callable[[ir.Call], bool] = lambda call: False) -> set:
-    """Stores before which nothing may be bound: TVM takes them out of a vectorized loop, for a function like asinh.
+    """Return the stores before which no variable may be bound.
 
-    What is bound in the loop then is not there.
+    TVM moves these stores out of a vectorized loop, for a function like asinh, and a variable that the loop binds would
+    be undefined there.
 
     Parameters
     ----------
     but : callable
-        The calls that will be none any more.
+        Call -> whether a later pass replaces it.
     """
     found: set = set()
     for loop in collect(func.body, tirx.For):
@@ -62,7 +63,7 @@ def without_bindings(func: tirx.PrimFunc, but: Callable[[ir.Call], bool] = lambd
 
 
 def lanes_of(loop: tirx.For) -> set:
-    """The variables that tell the lanes of a vectorized loop apart."""
+    """Return the variables that differ between the lanes of a vectorized loop."""
     found = {loop.loop_var}
     for realize in collect(loop, SBlockRealize):
         bound = zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -71,13 +72,13 @@ def lanes_of(loop: tirx.For) -> set:
 
 
 def accesses_to_booleans(root) -> list:
-    """Loads and stores of booleans: in a vector TVM takes them for wider numbers than they are in memory."""
+    """Return the loads and stores of booleans: in a vector, TVM assumes them wider than they are in memory."""
     read = [load for load in loads(root) if str(load.source.dtype) == "bool"]
     return read + [store for store in stores(root) if str(store.buffer.dtype) == "bool"]
 
 
 def scattered_bytes(root, loop: tirx.For, places: Places) -> list:
-    """Loads of bytes from buffers whose lanes are no aligned vector: in OpenCL TVM makes one number of them."""
+    """Return the loads of bytes from buffers whose lanes are no aligned vector: in OpenCL, TVM merges them wrongly."""
     found = [
         load
         for load in loads(root)
@@ -91,12 +92,12 @@ def scattered_bytes(root, loop: tirx.For, places: Places) -> list:
 
 
 class Places:
-    """Where in memory accesses are, as functions of the loops and threads in a statement, or outside of it.
+    """Places of accesses in memory, as functions of the loops and threads inside and outside of a statement.
 
     Parameters
     ----------
     root : tvm.tirx.Stmt
-        Of a scheduled kernel.
+        Statement of a scheduled kernel.
     """
 
     def __init__(self, root: tirx.Stmt):
@@ -110,7 +111,7 @@ class Places:
         }
 
     def may_be_torn(self, access, buffer, loop: tirx.For) -> bool:
-        """Whether the lanes of a loop may be neighbours in memory that do not begin at a multiple of their number."""
+        """Whether the lanes of a loop may be an unaligned vector: neighbours, not at a multiple of their number."""
         step = self.step(access.indices, buffer, loop)
         if step not in (None, 1):
             return False
@@ -119,7 +120,7 @@ class Places:
         return step is None or multiple.coeff % width != 0 or multiple.base % width != 0
 
     def step(self, indices, buffer, loop: tirx.For) -> int | None:
-        """Elements from one lane to the next, None where that is not one number."""
+        """Return the stride between lanes in elements, None if it is not constant."""
         offset, lane = self._offset(indices, buffer), loop.loop_var
         after = substitute(offset, {lane: lane + tirx.const(1, lane.ty.dtype)})
         step = self.analyzer.simplify(after - offset)
@@ -132,7 +133,7 @@ class Places:
         return self.analyzer.simplify(flat)
 
     def _placed(self, at: ir.Expr) -> ir.Expr:
-        """An index without iterators of blocks, whose values may have those of the blocks around them."""
+        """Return an index with the iterators of blocks replaced by their values, through all enclosing blocks."""
         while any(var in self.values for var in variables(at)):
             at = substitute(at, self.values)
         return at

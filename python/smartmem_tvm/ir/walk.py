@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tree of TVM's consists of: the walks that this package makes over expressions, statements and functions.
+"""Walks over TVM's expressions, statements and functions.
 
 Raise nothing inside a callback of ``structural_walk`` or ``structural_map``: an error that leaves one corrupts memory,
-and the process aborts later, somewhere else. That is why nothing of a caller's runs during these walks. They collect,
-and the caller looks at what they found, and may raise, afterwards.
+and the process aborts later, somewhere else. Therefore these walks run none of the caller's code. They collect nodes;
+the caller inspects them afterwards, and may raise then.
 
-A kind is a class of nodes or a tuple of classes. Nodes are found as often as they occur, also where parents share one.
+A kind is a class of nodes or a tuple of classes. A node that several parents share is found once for each parent.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Kind = type | tuple[type, ...]
 
 
 def collect(root, kind: Kind) -> list:
-    """The nodes of a kind, the root included, what is in a node before the node."""
+    """Return the nodes of a kind, the root included, in post-order."""
     found: list = []
     walk(root, (kind, found.append))
     return found
 
 
 def collect_outside(root, kind: Kind, skip: Kind) -> list:
-    """The nodes of a kind that are in no node of the kinds `skip`, each before what is in it.
+    """Return the nodes of a kind that are inside no node of the kinds `skip`, in pre-order.
 
-    A node of both kinds is found itself, without what is in it: the outermost ones, if they are the same.
+    A node of both kinds is found, but nothing inside it: with `skip` equal to `kind`, these are the outermost nodes.
     """
     found: list = []
 
@@ -44,9 +44,9 @@ def collect_outside(root, kind: Kind, skip: Kind) -> list:
 
 
 def outermost(root, kind: Kind, where: Callable[[object], bool]) -> list:
-    """The nodes of a kind for which `where` holds, without those that are in one of them.
+    """Return the outermost nodes of a kind for which `where` holds.
 
-    `where` runs during the walk and raises nothing.
+    `where` runs during the walk and must not raise.
     """
     found: list = []
 
@@ -61,7 +61,7 @@ def outermost(root, kind: Kind, where: Callable[[object], bool]) -> list:
 
 
 def contains(root, kind: Kind, where: Callable[[object], bool] | None = None) -> bool:
-    """Whether there is a node of a kind, and `where` holds for it."""
+    """Whether there is a node of a kind for which `where` holds."""
     found = collect(root, kind)
     return bool(found) if where is None else any(map(where, found))
 

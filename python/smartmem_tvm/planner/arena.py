@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where in one allocation each tensor lies: what a plan is, what bounds it, and what it must keep to."""
+"""Plans of an arena, one allocation for many tensors: the plan, its lower bound, and the check of its rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of memory and the steps at which it holds something.
+    """A piece of memory and the steps at which it is live.
 
     Attributes
     ----------
     bytes : int
-        How many it takes, more than 0.
+        Size in bytes, more than 0.
     first, last : int
-        The step that writes it first, and the last one that reads it.
+        The step that first writes it, and the last step that reads it.
     """
 
     bytes: int
@@ -33,11 +33,11 @@ class Arena:
     Attributes
     ----------
     offsets : tuple of int
-        Of each block, in bytes from the beginning of the arena.
+        Offset of each block, in bytes from the beginning of the arena.
     bytes : int
-        Of the arena.
+        Size of the arena in bytes.
     bound : int
-        What no plan can do with less than, see `lower_bound`.
+        Lower bound of any plan in bytes, see `lower_bound`.
     """
 
     offsets: tuple[int, ...]
@@ -46,16 +46,16 @@ class Arena:
 
 
 class PlanError(ValueError):
-    """A plan that would let one tensor write over another one, or that does not keep to alignment or size."""
+    """A plan in which a tensor would overwrite another one, or that breaks the alignment or the size."""
 
 
 def aligned(size: int, alignment: int) -> int:
-    """The next multiple of `alignment`."""
+    """Round a size up to a multiple of `alignment`."""
     return -(-size // alignment) * alignment
 
 
 def live_bytes(blocks: Sequence[Block], alignment: int = 1) -> np.ndarray:
-    """Bytes in use at each step, each block rounded up to `alignment`."""
+    """Return the bytes in use at each step, each block rounded up to `alignment`."""
     change = np.zeros(max((block.last for block in blocks), default=-1) + 2, "int64")
     for block in blocks:
         size = aligned(block.bytes, alignment)
@@ -65,7 +65,7 @@ def live_bytes(blocks: Sequence[Block], alignment: int = 1) -> np.ndarray:
 
 
 def lower_bound(blocks: Sequence[Block], alignment: int = 1) -> int:
-    """The largest sum of live bytes at any step: no arena can be smaller."""
+    """Return the largest sum of live bytes at any step: no arena can be smaller."""
     return int(live_bytes(blocks, alignment).max(initial=0))
 
 
@@ -75,7 +75,7 @@ def check_arena(blocks: Sequence[Block], arena: Arena, alignment: int) -> None:
     Raises
     ------
     PlanError
-        If two blocks that are live at the same step share a byte, or one is not aligned, or not within the arena; or
+        If two blocks that are live at the same step share a byte, if a block is not aligned or not within the arena, or
         if there is not one offset for each block.
     """
     if len(arena.offsets) != len(blocks):
@@ -88,7 +88,7 @@ def check_arena(blocks: Sequence[Block], arena: Arena, alignment: int) -> None:
     _refuse((end <= begin) | (last < first), blocks, "has no bytes, or ends before it begins")
     _refuse(begin % alignment != 0, blocks, f"does not begin at a multiple of {alignment}")
     _refuse((begin < 0) | (end > arena.bytes), blocks, f"is not within the {arena.bytes} bytes of the arena")
-    # Blocks by address: each is compared with those that begin before it ends.
+    # Blocks sorted by address: each is compared with the blocks that begin before it ends.
     order = np.argsort(begin, kind="stable")
     begin, end, first, last = begin[order], end[order], first[order], last[order]
     beyond = np.searchsorted(begin, end, side="left")

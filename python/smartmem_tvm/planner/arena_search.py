@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small arenas: blocks are placed greedily, in orders that a search improves (FluidML Algorithm 4, and further)."""
+"""Find a small arena: place blocks greedily, in an order that a search improves (FluidML Algorithm 4, extended)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 from .arena import Arena, Block, aligned, check_arena, live_bytes
 
 WORK = 3_000_000
-"""How many pairs of live blocks the search looks at before it ends: a few seconds. No clock, as the same graph is to
-become the same code on each machine."""
+"""Pairs of live blocks that the search may visit, which takes a few seconds. The limit is no time, as the same graph
+must become the same code on each machine."""
 
 
 def plan_arena(blocks: Sequence[Block], alignment: int = 64, work: int = WORK) -> Arena:
-    """A small arena for these blocks, checked.
+    """Return a small arena for some blocks, checked.
 
     Parameters
     ----------
     alignment : int
-        Bytes that each offset is a multiple of.
+        Alignment of each offset, in bytes.
     work : int
-        How much may be tried where no order of blocks leads to the lower bound at once.
+        Pairs of blocks that the search may visit if none of the first orders reaches the lower bound.
 
     Returns
     -------
     Arena
-        The same one for the same blocks, whatever the machine.
+        The same arena for the same blocks, on any machine.
     """
     search = _Search(blocks, alignment)
     search.run(work)
@@ -43,9 +43,9 @@ class _Search:
     Attributes
     ----------
     best, best_offsets, best_order
-        Its bytes, its offsets, and the order that it came from.
+        The bytes of the best plan, its offsets, and the order of blocks that led to it.
     work : int
-        Pairs of blocks looked at so far.
+        Pairs of blocks visited so far.
     """
 
     def __init__(self, blocks: Sequence[Block], alignment: int):
@@ -55,11 +55,11 @@ class _Search:
         self.bound = int(self.live.max(initial=0))
         self.neighbours = _neighbours(blocks)
         self.best, self.best_offsets, self.best_order = sum(self.sizes) + 1, [0] * len(blocks), range(len(blocks))
-        self.last: list[int] = []  # the offsets of the last order that was tried to its end
+        self.last: list[int] = []  # the offsets of the last order that was placed completely
         self.work = 0
 
     def run(self, work: int) -> None:
-        """Try the orders that are known to be good, and then changes of the best."""
+        """Try several sorted orders, and then changes of the best one."""
         for order in self._orders():
             for lowest in (False, True):
                 self._try(order, lowest)
@@ -83,7 +83,7 @@ class _Search:
         return (sorted(numbers, key=key) for key in keys)
 
     def _try(self, order: Sequence[int], lowest: bool, limit: int | None = None) -> int | None:
-        """The bytes of the arena that an order leads to, None if they are not less than the limit, the best so far."""
+        """Return the bytes of the arena for an order, None if not below the limit, by default the best so far."""
         limit = self.best if limit is None else limit
         offsets: list[int | None] = [None] * len(order)
         top = 0
@@ -99,7 +99,7 @@ class _Search:
         return top
 
     def _place(self, number: int, offsets: list[int | None], lowest: bool) -> int:
-        """Where a block goes: into the smallest gap that holds it, or the lowest one, or above what is placed."""
+        """Return the offset for a block: the smallest gap that holds it, or the lowest gap, else above all others."""
         size, sizes = self.sizes[number], self.sizes
         near = self.neighbours[number]
         self.work += len(near)
@@ -115,7 +115,7 @@ class _Search:
         return end if found is None else found
 
     def _climb(self, lowest: bool, work: int) -> None:
-        """Swap blocks in the order, those that the arena's end is about before others, until nothing is left to do."""
+        """Move blocks in the order, chiefly those at the arena's end, up to the bound or the limit of work."""
         order, chance = list(self.best_order), random.Random(len(self.blocks))
         current = self._try(order, lowest, self.best * 2)
         if current is None:
@@ -145,7 +145,7 @@ class _Search:
 
 
 def _neighbours(blocks: Sequence[Block]) -> list[list[int]]:
-    """Of each block the others that are live when it is."""
+    """Return, for each block, the other blocks that are live at the same time."""
     first, last = (np.array([getattr(block, name) for block in blocks], "int64") for name in ("first", "last"))
     found = []
     for number in range(len(blocks)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exact optimum of the problem of layouts, as an integer program that HiGHS solves (`scipy.optimize.milp`)."""
+"""The exact optimum of the layout problem, as an integer program that HiGHS solves (`scipy.optimize.milp`)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from .layout_problem import LayoutProblem, Order, Tensor
 
-_MICROSECONDS = 1e6  # the solver's tolerances are for numbers about 1
-_TIME_LIMIT = 1  # its status
+_MICROSECONDS = 1e6  # seconds are scaled to microseconds: the solver's tolerances are for numbers about 1
+_TIME_LIMIT = 1  # the solver's status at its time limit
 
 
 class Unsolved(Exception):
-    """There is no proved optimum; the message says why."""
+    """No optimum was proved; the message says why."""
 
 
 def exact_layouts(problem: LayoutProblem, time_limit: float = 60.0) -> dict[Tensor, Order]:
-    """The orders with which all kernels together take least.
+    """Return the orders with the least total time of all kernels.
 
     With x for "tensor t is in order l" and y for "kernel k has its tensors in the orders c", both 0 or 1::
 
@@ -26,17 +26,17 @@ def exact_layouts(problem: LayoutProblem, time_limit: float = 60.0) -> dict[Tens
         sum over l of x(t, l) = 1                              for each tensor
         sum over c with t in l of y(k, c) = x(t, l)            for each tensor of each kernel, and each order
 
-    Only the x have to be integer: the y follow from them.
+    Only the x must be integers: the y follow from them.
 
     Parameters
     ----------
     time_limit : float
-        Seconds.
+        Seconds for the solver.
 
     Raises
     ------
     Unsolved
-        If the optimum was not proved in that time, or there is no solver.
+        If the optimum was not proved in that time, or no solver is installed.
     """
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp

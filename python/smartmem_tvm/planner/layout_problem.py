@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The problem of layouts: which order each tensor of a graph is stored in, so that all kernels take least together."""
+"""The layout problem: choose the order in which each tensor of a graph is stored, for the least time of all kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 REDUCTION_DIMENSION, FLUID, EXACT = PLANNERS = ("reduction-dimension", "fluid", "exact")
-"""Where one cannot do, the one before takes its place."""
+"""The planners; if one cannot run, the one before it takes its place."""
 Order = tuple[int, ...]
 """Dimensions of a tensor from the outermost to the innermost one in memory."""
 Tensor = Hashable
@@ -18,7 +18,7 @@ Choice = Mapping[Tensor, Order]
 
 @dataclass(frozen=True, eq=False)
 class KernelCost:
-    """What a kernel takes for each way to store its tensors.
+    """The time of a kernel for each combination of orders of its tensors.
 
     Attributes
     ----------
@@ -26,10 +26,10 @@ class KernelCost:
     output : hashable
         The tensor that it computes.
     inputs : tuple of hashable
-        Those that it reads, each once.
+        The distinct tensors that it reads.
     seconds : mapping
-        Orders of the output and of the inputs -> seconds of a launch. What is missing was not measured: it is not
-        chosen. Empty for what is the same whatever is chosen, because no order of its tensors can be.
+        Orders of the output and of the inputs -> seconds of a launch. A missing combination was not measured, and is
+        not chosen. Empty for a kernel whose tensors all have a fixed order, as its time is the same in any plan.
     """
 
     name: str
@@ -39,17 +39,17 @@ class KernelCost:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of them, as in the keys of `seconds`."""
+        """All tensors, in the order of the keys of `seconds`."""
         return (self.output, *self.inputs)
 
     def at(self, choice: Choice) -> float:
-        """Seconds of a launch; infinite if they are not known."""
+        """Return the seconds of a launch; infinite if unknown."""
         if not self.seconds:
             return 0.0
         return self.seconds.get(tuple(choice[tensor] for tensor in self.tensors), math.inf)
 
     def best(self, fixed: Choice) -> tuple[float, tuple[Order, ...]]:
-        """The least seconds where some of the orders are fixed, and all orders then; infinite if none are known."""
+        """Return the least seconds if some orders are fixed, and all orders in that case; infinite if none is known."""
         if not self.seconds:
             return 0.0, ()
         wanted = [(place, fixed[tensor]) for place, tensor in enumerate(self.tensors) if tensor in fixed]
@@ -60,14 +60,14 @@ class KernelCost:
 
 @dataclass(frozen=True, eq=False)
 class LayoutProblem:
-    """A graph of kernels and what they may cost.
+    """A graph of kernels with their possible costs.
 
     Attributes
     ----------
     orders : mapping
-        Tensor -> the orders that it may be stored in, at least one; the first is the one that it is stored in now.
+        Tensor -> the orders in which it may be stored, at least one; the first is the present one.
     kernels : sequence of KernelCost
-        In the order of execution.
+        The kernels in the order of execution.
     """
 
     orders: Mapping[Tensor, tuple[Order, ...]]
@@ -75,12 +75,12 @@ class LayoutProblem:
 
     @cached_property
     def now(self) -> dict[Tensor, Order]:
-        """All tensors as they are stored now."""
+        """The present order of each tensor."""
         return {tensor: orders[0] for tensor, orders in self.orders.items()}
 
     @cached_property
     def touching(self) -> dict[Tensor, list[KernelCost]]:
-        """Kernels that write or read each tensor."""
+        """Tensor -> the kernels that write or read it."""
         found: dict[Tensor, list[KernelCost]] = {tensor: [] for tensor in self.orders}
         for kernel in self.kernels:
             for tensor in kernel.tensors:
@@ -88,11 +88,11 @@ class LayoutProblem:
         return found
 
     def seconds(self, choice: Choice) -> float:
-        """Of all kernels; infinite if one of them was not measured so."""
+        """Return the seconds of all kernels; infinite if one of them was not measured with these orders."""
         return sum(kernel.at(choice) for kernel in self.kernels)
 
     def alternatives(self, tensor: Tensor, choice: Choice) -> dict[Order, float]:
-        """Seconds of all kernels for each order of one tensor, where the others are chosen."""
+        """Return the seconds of all kernels for each order of one tensor, with the given choice for the others."""
         rest = sum(kernel.at(choice) for kernel in self.kernels if tensor not in kernel.tensors)
         found = {}
         for order in self.orders[tensor]:

@@ -13,13 +13,14 @@ Path = list[KernelCost]
 
 
 def fluid_layouts(problem: LayoutProblem) -> dict[Tensor, Order]:
-    """The orders that FluidML's algorithms choose; never slower than those of now.
+    """Return the orders that FluidML's algorithms choose; never slower than the present ones.
 
-    1. The graph is taken apart into sequences (`sequences`, Algorithms 1 and 2).
-    2. Each is scheduled alone (`schedule`, Algorithm 3), operands from elsewhere as they suit it.
-    3. Where sequences want a tensor in different orders, the majority decides; of equals the order of now, if it is
-       one of them. The sequences are scheduled again with what is decided.
-    4. Beyond the paper: they are scheduled in turns, each between the others as they are now, as long as that gains.
+    1. The graph is split into sequences (`sequences`, Algorithms 1 and 2).
+    2. Each sequence is scheduled alone (`schedule`, Algorithm 3), with outside operands in the orders that suit it.
+    3. If sequences choose different orders for a tensor, the majority decides; in a tie, the present order wins if it
+       is among them. The sequences are scheduled again with these orders fixed.
+    4. Beyond the paper: the sequences are scheduled in turns, each with the present choice of the others, as long as
+       that gains time.
     """
     found = sequences(problem.kernels)
     alone = [schedule(problem, each, {}) for each in found]
@@ -34,9 +35,10 @@ def fluid_layouts(problem: LayoutProblem) -> dict[Tensor, Order]:
 
 
 def sequences(kernels: Sequence[KernelCost]) -> list[Path]:
-    """Longest sequences, each of what the ones before have left together (FluidML, Algorithm 2).
+    """Split a graph into longest sequences (FluidML, Algorithm 2).
 
-    Every kernel is in one of them.
+    Each sequence is the longest one of a connected part that the earlier sequences have left. Every kernel is in one of
+    them.
     """
     parts, found = _components(kernels), []
     while parts:
@@ -48,12 +50,12 @@ def sequences(kernels: Sequence[KernelCost]) -> list[Path]:
 
 
 def longest_sequence(kernels: Sequence[KernelCost]) -> Path:
-    """The longest way from kernel to kernel, each reading what the one before writes (FluidML, Algorithm 1).
+    """Return the longest path of kernels, each reading its predecessor's output (FluidML, Algorithm 1).
 
     Parameters
     ----------
     kernels : sequence of KernelCost
-        In the order of execution, so that one look at each is enough.
+        The kernels in the order of execution, so that one visit of each is enough.
     """
     writers = {kernel.output: kernel for kernel in kernels}
     distance: dict[KernelCost, int] = {}
@@ -71,7 +73,7 @@ def longest_sequence(kernels: Sequence[KernelCost]) -> Path:
 
 
 def _components(kernels: Sequence[KernelCost]) -> list[list[KernelCost]]:
-    """Kernels in groups that nothing connects, in the order of execution."""
+    """Return the connected components of the graph, each in the order of execution."""
     group = {kernel: {kernel} for kernel in kernels}
     writers = {kernel.output: kernel for kernel in kernels}
     for kernel in kernels:
@@ -85,20 +87,20 @@ def _components(kernels: Sequence[KernelCost]) -> list[list[KernelCost]]:
 
 
 def schedule(problem: LayoutProblem, sequence: Path, fixed: Choice) -> dict[tuple[KernelCost, Tensor], Order]:
-    """The orders with which a sequence takes least (FluidML, Algorithm 3 and Equation 1).
+    """Return the orders with the least time of a sequence (FluidML, Algorithm 3 and Equation 1).
 
-    With T(e, l) for the least seconds in which tensor e is there in order l::
+    With T(e, l) for the least seconds to compute tensor e in order l::
 
         T(e, l) = min over l' of T(e', l') + seconds of the kernel that makes e in l of e' in l'
 
-    A kernel's other operands are in the fixed order, or else in whatever order suits it.
+    A kernel's other operands have their fixed order, or else the order that suits the kernel best.
 
     Returns
     -------
     dict
-        Kernel and tensor -> the order in which this kernel would have it; kernels that no order matters to are missing.
+        Kernel and tensor -> the order that suits this kernel; kernels without a choice of orders are missing.
     """
-    # Order of the tensor at hand -> seconds until it is there, and the orders of all kernels so far.
+    # Order of the current tensor -> seconds until it is computed, and the orders of all kernels so far.
     reached: dict[Order | None, tuple[float, tuple]] = {None: (0.0, ())}
     previous: Tensor = None
     for kernel in sequence:
@@ -125,12 +127,12 @@ def _orders(problem: LayoutProblem, tensor: Tensor, fixed: Choice) -> Iterable[O
 
 
 def _along(sequence: Path, found: dict[tuple[KernelCost, Tensor], Order]) -> list[tuple[KernelCost, Order]]:
-    """Each kernel of a sequence and the order of what it writes."""
+    """Return each kernel of a sequence with the order of its output."""
     return [(kernel, found[kernel, kernel.output]) for kernel in sequence]
 
 
 def _majority(problem: LayoutProblem, alone: Sequence[dict]) -> dict[Tensor, Order]:
-    """The order of each tensor that kernels want in different ones; each has a vote."""
+    """Return the majority's order for each tensor that kernels want in different orders; each kernel has one vote."""
     votes: dict[Tensor, Counter] = {}
     for found in alone:
         for (_, tensor), order in found.items():
@@ -143,7 +145,7 @@ def _majority(problem: LayoutProblem, alone: Sequence[dict]) -> dict[Tensor, Ord
 
 
 def _improved(problem: LayoutProblem, found: Sequence[Path], choice: dict[Tensor, Order]) -> dict[Tensor, Order]:
-    """The choice after scheduling each sequence between the others, until that gains nothing more."""
+    """Improve a choice by scheduling each sequence with the others fixed, until nothing is gained."""
     best, gained = problem.seconds(choice), True
     while gained:
         gained = False
@@ -154,7 +156,7 @@ def _improved(problem: LayoutProblem, found: Sequence[Path], choice: dict[Tensor
             seconds = problem.seconds(new)
             if seconds < best and not math.isinf(seconds):
                 best, choice, gained = seconds, new, True
-        # A tensor of several readers is in no sequence with all of them.
+        # No sequence contains all readers of a tensor with several readers, so such tensors are also tried one by one.
         for tensor, orders in problem.orders.items():
             if len(orders) > 1:
                 order, seconds = min(problem.alternatives(tensor, choice).items(), key=lambda each: each[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks larger than memory: weights are read while earlier steps compute (FlexNN 3.3, preload-aware planning)."""
+"""Plan networks larger than memory: weights are loaded while earlier steps compute (FlexNN 3.3, preload-aware)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .preload_steps import timeline
 
 @dataclass(frozen=True)
 class Tensor:
-    """An activation, or what a step needs for itself.
+    """An activation, or a workspace of one step.
 
     Attributes
     ----------
     bytes : int
-        More than 0.
+        Size in bytes, more than 0.
     first, last : int
-        The steps, from 0 on, at which it is there. Both are the same for what one step needs alone.
+        The first and the last step, counted from 0, at which it is live; equal for a workspace.
     """
 
     bytes: int
@@ -34,18 +34,18 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Use:
-    """One step reads one weight.
+    """The use of one weight by one step.
 
     Attributes
     ----------
     weight : int
-        Which one of the file: a weight that two steps read is two uses.
+        Number of the weight in the file; a weight that two steps read has two uses.
     bytes : int
-        More than 0, the same for each use of a weight.
+        Size in bytes, more than 0, the same for each use of a weight.
     step : int
-        That reads it.
+        The step that reads it.
     name : str
-        Of the layer, for messages.
+        Name of the layer, for messages.
     """
 
     weight: int
@@ -56,25 +56,25 @@ class Use:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be planned.
+    """A planning problem.
 
     Attributes
     ----------
     steps : int
-        How many there are.
+        Number of steps.
     tensors : tuple of Tensor
-        In any order.
+        The tensors in any order.
     uses : tuple of Use
-        By step: the order in which they are read.
+        The uses in the order of their steps, in which they are loaded.
     seconds : tuple of float
-        Of computing, of each step; estimates will do.
+        Computing time of each step; estimates are enough.
     alignment : int
-        Bytes that each offset is a multiple of. Sizes count as rounded up to it.
+        Alignment of each offset in bytes. Sizes are rounded up to it.
 
     Raises
     ------
     ValueError
-        If something is without bytes, at a step that is not there, or not in order.
+        If a size is not positive, a step does not exist, or uses are not in order.
     """
 
     steps: int
@@ -100,17 +100,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Load:
-    """Where a weight lies, and when it may be read.
+    """The place of a weight, and the time of its load.
 
     Attributes
     ----------
     offset : int
-        In the arena, in bytes.
+        Offset in the arena, in bytes.
     after : int
-        The step at whose end reading may begin, -1 for at any time of the inference. Its place is the weight's at
-        steps ``after + 1`` to that of the use.
+        The step after which the load may begin, -1 for any time of the inference. The weight occupies its place from
+        step ``after + 1`` to the step of its use.
     pinned : bool
-        Read once and kept over inferences. Its place is the weight's at all steps; `after` is -1.
+        Whether it is loaded once and kept over inferences. It then occupies its place at all steps; `after` is -1.
     """
 
     offset: int
@@ -125,13 +125,13 @@ class PreloadPlan:
     Attributes
     ----------
     offsets : tuple of int
-        Of the tensors.
+        Offsets of the tensors.
     loads : tuple of Load
-        Of the uses.
+        Loads of the uses.
     bytes : int
-        Of the arena.
+        Size of the arena.
     seconds : float
-        Of an inference, by `simulate`.
+        Seconds of an inference, by `simulate`.
     """
 
     offsets: tuple[int, ...]
@@ -141,14 +141,14 @@ class PreloadPlan:
 
 
 class OverBudget(ValueError):
-    """There is a step that does not fit.
+    """A step does not fit into the budget.
 
     Attributes
     ----------
     step : int
-        Which one.
+        The step.
     needed : int
-        Bytes of arena that it needs: with so many as budget all steps fit.
+        Bytes of arena that it needs; with this budget, all steps fit.
     """
 
     def __init__(self, message: str, step: int, needed: int):
@@ -159,25 +159,25 @@ class OverBudget(ValueError):
 def plan_preload(
     problem: Problem, budget: int, bandwidth: float, preload: bool = True, pin: bool = True, time_limit: float = 0.5
 ) -> PreloadPlan:
-    """Places and times for tensors and weights, so that steps wait little for what is read.
+    """Plan places of tensors and weights, and times of loads, so that steps wait little for loads.
 
-    Activations go to both ends of the arena, weights and what a step needs alone between them, step by step (FlexNN
-    3.3.2, Algorithm 1). What memory is left keeps the weights that the steps would wait for, which the paper does
-    only where all fit.
+    Activations go to both ends of the arena, weights and workspaces between them, step by step (FlexNN 3.3.2,
+    Algorithm 1). The remaining memory keeps weights that the steps would wait for; the paper does this only if all
+    weights fit.
 
     Parameters
     ----------
     budget : int
-        Bytes that the arena may have.
+        Largest size of the arena in bytes.
     bandwidth : float
         Bytes per second that one loader reads.
     preload : bool
-        False: a weight is read only when the step before its own is done.
+        If False, a weight is loaded only when the step before its own is done.
     pin : bool
-        False: each weight is read in each inference.
+        If False, each weight is loaded in each inference.
     time_limit : float
-        Seconds to look for something better than what Algorithm 1 and the weights chosen first lead to, and half as
-        many to find out how many more weights there is room for. With 0 the plan depends on nothing but the arguments.
+        Seconds to search for a better plan than that of Algorithm 1 with the weights pinned first, and half as many to
+        find more weights to pin. With 0, the plan depends only on the arguments.
 
     Raises
     ------
@@ -208,17 +208,16 @@ def plan_preload(
 
 
 def least_budget(problem: Problem) -> int:
-    """The smallest budget for which `plan_preload` succeeds.
+    """Return the smallest budget for which `plan_preload` succeeds.
 
-    It is that of the layout of activations which takes least without preloading: each step's weights then lie beside
-    that step's tensors alone, so that nothing need be tried. A better planner might do with less, but never with less
-    than `lower_bound`.
+    It is the size of the smallest layout of activations without preloading: each step's weights then lie beside only
+    that step's tensors, so no search is needed. A better planner might need less, but never less than `lower_bound`.
     """
     return min(layout.bytes for layout in _layouts(problem).all())
 
 
 def lower_bound(problem: Problem) -> int:
-    """The largest sum of live bytes of any step, its weights among them."""
+    """Return the largest sum of live bytes of any step, with its weights."""
     return _layouts(problem).parts.bound
 
 
@@ -228,9 +227,9 @@ def check_preload(problem: Problem, plan: PreloadPlan, budget: int) -> None:
     Raises
     ------
     PlanError
-        If two things that are in memory at the same step share a byte; if one is not aligned, or not within the
-        arena, or the arena not within the budget; if a load waits for its own step or a later one; if a weight is
-        pinned for some of its uses, or at two places; or if there is not one offset or load for each.
+        If two tensors or weights that are live at the same step share a byte; if one is not aligned or not within the
+        arena, or the arena exceeds the budget; if a load waits for its own step or a later one; if a weight is pinned
+        for only some of its uses, or at two places; or if an offset or a load is missing.
     """
     if len(plan.offsets) != len(problem.tensors) or len(plan.loads) != len(problem.uses):
         raise PlanError(f"the plan has {len(plan.offsets)} offsets and {len(plan.loads)} loads, which are not all.")
@@ -253,10 +252,10 @@ def check_preload(problem: Problem, plan: PreloadPlan, budget: int) -> None:
 
 
 def simulate(problem: Problem, plan: PreloadPlan, bandwidth: float) -> float:
-    """Seconds of an inference.
+    """Return the seconds of an inference.
 
-    One loader reads what is not pinned, in the order of the uses: each begins when the one before is read and the
-    step that it waits for is done. A step begins when the one before is done and its weights are read.
+    One loader reads all weights that are not pinned, in the order of the uses. A load begins when the previous load and
+    the step that it waits for are done. A step begins when the previous step is done and its weights are loaded.
     """
     loads = [(use, load.after) for use, load in zip(problem.uses, plan.loads) if not load.pinned]
     steps, reads = [use.step for use, _ in loads], [use.bytes / bandwidth for use, _ in loads]
@@ -264,7 +263,7 @@ def simulate(problem: Problem, plan: PreloadPlan, bandwidth: float) -> float:
 
 
 class _Layouts:
-    """Of one problem: made once, as a new budget may need a plan while a program runs."""
+    """The layouts of one problem, computed once, as a running program may plan again with another budget."""
 
     def __init__(self, problem: Problem):
         blocks = [Block(tensor.bytes, tensor.first, tensor.last) for tensor in problem.tensors]
@@ -274,13 +273,13 @@ class _Layouts:
         self.last: Layout | None = None
 
     def two_ends(self) -> Sequence[Layout]:
-        """With a contiguous middle; the one that needs least first."""
+        """Return the layouts with a contiguous middle, the smallest first."""
         if not self.found:
             self.found = sorted(both_ends(self.parts), key=lambda layout: layout.bytes)
         return self.found
 
     def all(self) -> Sequence[Layout]:
-        """And the one of last resort, unless the others cannot be bettered."""
+        """Return all layouts: also the last resort, unless the smallest already reaches the lower bound."""
         found = self.two_ends()
         if found[0].bytes == self.parts.bound:
             return found

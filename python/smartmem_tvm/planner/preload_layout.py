@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where activations lie when weights stream past them: at both ends of the arena (FlexNN 3.3.2, PLANACTIVATIONS)."""
+"""Place activations at both ends of the arena, so that weights stream through its middle (FlexNN 3.3.2)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .arena import Block, aligned, live_bytes
 from .arena_search import plan_arena
 
 WORK = 150_000
-"""What `plan_arena` may look at for the layout of last resort: a few tenths of a second for 1300 blocks."""
+"""Pairs of blocks that `plan_arena` may visit for the layout of last resort: tenths of a second for 1300 blocks."""
 
 Place = tuple[int, bool]
-"""Bytes from the arena's beginning; or, if the second is true, from its end to the end of the block."""
+"""Bytes from the arena's beginning; or, if the second is true, from the arena's end to the end of the block."""
 
 
 class Parts:
-    """The blocks of a problem, sorted by what can be decided about them.
+    """The blocks of a problem, split into those that live at several steps and those that live at one.
 
     Attributes
     ----------
     sizes : list of int
-        Of the blocks, rounded up to the alignment.
+        Sizes of the blocks in bytes, rounded up to the alignment.
     long : list of int
-        Numbers of the blocks that are there at more than one step.
+        Numbers of the blocks that live at more than one step.
     short : list of list of int
-        Of each step the numbers of those that are there at this step only, the largest first.
+        For each step, the numbers of the blocks that live at this step only, the largest first.
     live : numpy.ndarray
         Bytes in use at each step.
     """
@@ -50,19 +50,19 @@ class Parts:
 
     @property
     def bound(self) -> int:
-        """No arena can be smaller."""
+        """Lower bound of the arena's size in bytes."""
         return int(self.live.max(initial=0))
 
 
 class Layout:
-    """Places of the blocks that live long, and for each step places of the others that do.
+    """The places of the long blocks, and for each step places of its short blocks.
 
     Attributes
     ----------
     places : dict of int to Place
-        Of each long block.
+        Place of each long block.
     needs : list of int
-        Bytes of arena that each step takes when nothing is preloaded.
+        Bytes of arena that each step needs without preloading.
     """
 
     def __init__(self, parts: Parts, places: dict[int, Place], planned: Sequence[int] | None = None):
@@ -72,7 +72,7 @@ class Layout:
             block, taken = parts.blocks[number], (offset, offset + parts.sizes[number])
             for step in range(block.first, block.last + 1):
                 live[step][high].append(taken)
-        # Of each step what is taken from the beginning on, and from the end; and the gaps: bytes, offset, from the end?
+        # For each step, the bytes in use from the beginning and from the end, and the gaps: (bytes, offset, from end).
         self.reach: list[tuple[int, int]] = []
         self.gaps: list[list[tuple[int, int, bool]]] = []
         for ends in live:
@@ -88,13 +88,14 @@ class Layout:
 
     @cached_property
     def bytes(self) -> int:
-        """Of the smallest arena that this layout fits in."""
+        """Size of the smallest arena for this layout, in bytes."""
         return max(self.needs, default=0)
 
     def pack(self, step: int, pinned: Collection[int] = ()) -> tuple[int, dict[int, Place]]:
-        """The arena that a step needs, and the places of what is there at this step only, but for what is pinned.
+        """Return the arena that a step needs, and the places of its short blocks that are not pinned.
 
-        The largest first: each goes into the smallest gap between activations that holds it, or else to the middle.
+        The largest block comes first. Each goes into the smallest gap between activations that holds it, or else into
+        the middle.
         """
         short = [n for n in self.parts.short[step] if n not in pinned]
         found, (middle, top), gaps = {}, self.reach[step], list(self.gaps[step])
@@ -119,7 +120,7 @@ class Layout:
 
 
 def both_ends(parts: Parts) -> Iterator[Layout]:
-    """Layouts with a contiguous middle, for some orders of the activations; nothing depends on the budget."""
+    """Yield layouts with a contiguous middle, for some orders of the activations; they do not depend on the budget."""
     blocks, sizes = parts.blocks, parts.sizes
     life = {n: blocks[n].last - blocks[n].first for n in parts.long}
     peak = {n: int(parts.live[blocks[n].first : blocks[n].last + 1].max()) for n in parts.long}
@@ -135,13 +136,13 @@ def both_ends(parts: Parts) -> Iterator[Layout]:
 
 
 def last_resort(parts: Parts) -> Layout:
-    """All blocks where `plan_arena` puts them: a smaller arena than with two ends, sometimes, and a divided middle."""
+    """Return the layout of `plan_arena` for all blocks: sometimes a smaller arena, but without a contiguous middle."""
     arena = plan_arena(parts.blocks, parts.alignment, WORK)
     return Layout(parts, {n: (arena.offsets[n], False) for n in parts.long}, arena.offsets)
 
 
 def _two_stacks(parts: Parts, order: Sequence[int]) -> dict[int, Place]:
-    """Put each block on the end that leaves more for the rest of the steps at which it lives; first fit."""
+    """Put each block, first fit, on the end that leaves more free memory at the steps at which it lives."""
     blocks, sizes = parts.blocks, parts.sizes
     first, last = (np.array([getattr(block, name) for block in blocks], "int64") for name in ("first", "last"))
     begin, end = np.zeros(len(blocks), "int64"), np.zeros(len(blocks), "int64")
@@ -152,7 +153,7 @@ def _two_stacks(parts: Parts, order: Sequence[int]) -> dict[int, Place]:
         life = slice(first[number], last[number] + 1)
         met = (first <= last[number]) & (first[number] <= last)
         choices = []
-        for high in (1 - side, side):  # what is equal goes to the other end than the block before
+        for high in (1 - side, side):  # in a tie, the block goes to the other end than the previous one
             near = np.flatnonzero(met & placed[high])
             offset = _first_fit(sorted(zip(begin[near].tolist(), end[near].tolist())), sizes[number])
             total = np.maximum(reach[high, life], offset + sizes[number]) + reach[1 - high, life] + needs[life]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which weights stay in memory over inferences: those that steps wait for, as far as memory is to spare."""
+"""Choose the weights that stay in memory over inferences: those that steps wait for, as far as memory allows."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .preload_layout import Layout
 from .preload_steps import CHOICES, Schedule, schedule, timeline
 
 ROUNDS = 8
-"""In how many parts the spare memory is given to weights; what the steps wait for is looked up anew for each."""
+"""Number of rounds in which the spare memory is given to weights; each round computes anew what the steps wait for."""
 
 STALE = 500
-"""How many tries that better nothing end the search, for small problems before its time."""
+"""Tries without improvement that end the search early, for small problems."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What is to be read, and how long that and each step take.
+    """The loads of a problem, with their times and those of the steps.
 
     Attributes
     ----------
     tensors : int
         Blocks from this number on are the uses.
     weights, steps, reads : tuple
-        Of each use which weight it is, the step that reads it, and the seconds that loading it takes.
+        For each use, its weight, the step that reads it, and the seconds of its load.
     seconds : tuple of float
-        Of computing, of each step.
+        Computing time of each step.
     """
 
     tensors: int
@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Found:
-    """A plan: its seconds, its arena without pinned weights, and where these begin within the arena."""
+    """A plan: its seconds, its layout and schedule, the arena without pinned weights, and the offsets of these."""
 
     seconds: float
     layout: Layout
@@ -53,7 +53,7 @@ class Found:
 
 
 class _Pins:
-    """Weights to be pinned and the arena that the rest needs then."""
+    """Weights to be pinned, and the arena that the rest then needs."""
 
     def __init__(self, search: Search, layout: Layout):
         self.search, self.layout = search, layout
@@ -61,7 +61,7 @@ class _Pins:
         self.weights: list[int] = []
 
     def add(self, weight: int) -> bool:
-        """Pin one more, unless the budget forbids."""
+        """Pin one more weight if the budget allows it; return whether it does."""
         search, before = self.search, []
         blocks = search.uses[weight]
         self.skip.update(blocks)
@@ -83,14 +83,14 @@ class _Pins:
 
 
 class Search:
-    """The best plan so far, in `best`; nothing worse takes its place.
+    """A search for the best plan, which is in `best`; a worse plan never replaces it.
 
     Parameters
     ----------
     layouts : sequence of Layout
-        Those that fit in the budget, the best first.
+        The layouts that fit into the budget, the best first.
     budget : int
-        A multiple of the alignment.
+        Budget in bytes, a multiple of the alignment.
     """
 
     def __init__(self, layouts: Sequence[Layout], reading: Reading, budget: int, preload: bool):
@@ -102,22 +102,22 @@ class Search:
         self.least, self.best = sum(reading.seconds), None
 
     def size(self, weight: int) -> int:
-        """Of its place, in bytes."""
+        """Return the size of a weight's place, in bytes."""
         return self.sizes[self.uses[weight][0]]
 
     def done(self) -> bool:
-        """No step waits."""
+        """Whether no step of the best plan waits."""
         return self.best is not None and self.best.seconds <= self.least * (1 + 1e-9)
 
     def start(self) -> None:
-        """Plan without pinned weights; for the layouts that need least."""
+        """Plan without pinned weights, for the smallest layouts."""
         for layout in self.layouts[:3]:
             self.attempt(_Pins(self, layout), 0)
             if self.done():
                 return
 
     def pin_all(self) -> bool:
-        """Pin everything, if there is room."""
+        """Pin all weights if there is room; return whether there is."""
         for layout in self.layouts:
             pins = _Pins(self, layout)
             pins.skip.update(n for blocks in self.uses.values() for n in blocks)
@@ -129,7 +129,7 @@ class Search:
         return False
 
     def pin(self) -> None:
-        """Give the spare memory to weights, in rounds: first to those which the end of the inference waits for."""
+        """Give the spare memory to weights, in rounds: first to those that the end of the inference waits for."""
         found = self.best
         pins = _Pins(self, found.layout)
         part = max(1, -(-pins.spare() // ROUNDS))
@@ -143,7 +143,7 @@ class Search:
             found = self.attempt(pins, found.choice)
 
     def improve(self, until: float, pin: bool) -> None:
-        """Try other layouts and choices, and other weights, up to a time of `time.perf_counter`."""
+        """Try other layouts, choices and pinned weights, until a time of `time.perf_counter`."""
         chance = random.Random(len(self.reading.steps))
         tries = [(layout, choice) for choice in range(len(CHOICES)) for layout in self.layouts]
         stale = 0
@@ -159,9 +159,9 @@ class Search:
             stale = stale + 1 if self.best is before else 0
 
     def keep(self, until: float) -> None:
-        """Pin what there is room for and costs nothing, though by the model nobody waits for it, up to a time.
+        """Pin more weights as long as the plan does not get slower, until a time, although no step waits for them.
 
-        Reading is not always as fast as it was, and what is not read costs no energy.
+        The speed of the file varies, and weights that are not loaded cost no energy.
         """
         best = chosen = self.best
         others = sorted(
@@ -179,7 +179,7 @@ class Search:
         self.best = chosen
 
     def attempt(self, pins: _Pins, choice: int) -> Found:
-        """Plan with these weights pinned."""
+        """Return a plan with these weights pinned, and keep it in `best` if it is faster."""
         top = self._top(pins)
         tensors, reading = self.reading.tensors, self.reading
         planned = schedule(pins.layout, top, tensors, pins.skip, choice, self.preload)
@@ -194,7 +194,7 @@ class Search:
         return found
 
     def _top(self, pins: _Pins) -> int:
-        """Bytes without pinned weights: not more than would be of use."""
+        """Return the arena's bytes without pinned weights: not more than the plan can use."""
         layout, parts = pins.layout, pins.layout.parts
         need, free = max(pins.needs, default=0), self.budget - pins.bytes
         rest = [n for blocks in self.uses.values() for n in blocks if n not in pins.skip]
@@ -204,7 +204,7 @@ class Search:
         return min(free, max(need, sum(ends) + 2 * parts.bound + sum(self.sizes[n] for n in rest)))
 
     def _loads(self, planned: Schedule) -> tuple[list[int], list[int], list[float], list[int]]:
-        """Of what is not pinned: the use, its step, the seconds, and what it waits for."""
+        """Return, for all uses that are not pinned, the use, its step, its seconds, and the step that it waits for."""
         first, numbers = self.reading.tensors, sorted(planned.after)
         return (
             [n - first for n in numbers],
@@ -214,7 +214,10 @@ class Search:
         )
 
     def _worth(self, found: Found, pinned: Collection[int]) -> list[int]:
-        """Weights whose reading the end waits for: each byte costs the same, once for each use; the largest first."""
+        """Return the weights on the critical path of the loads, those with most uses first, then the largest.
+
+        Each byte of a critical load costs the same time, once for each use.
+        """
         uses, *loads = self._loads(found.schedule)
         count = Counter(self.reading.weights[uses[load]] for load in critical(self.reading.seconds, *loads))
         return sorted(count.keys() - set(pinned), key=lambda weight: (-count[weight], -self.size(weight), weight))
@@ -226,7 +229,7 @@ class Search:
         return pins
 
     def _change(self, chance: random.Random) -> None:
-        """Give up some pinned weights, and pin others instead."""
+        """Unpin some weights at random, and pin others instead."""
         best, layout = self.best, chance.choice(self.layouts)
         if chance.random() < 0.7:
             layout = best.layout
@@ -240,7 +243,7 @@ class Search:
 
 
 def critical(seconds: Sequence[float], steps: Sequence[int], reads: Sequence[float], after: Sequence[int]) -> list[int]:
-    """The loads that the end of the inference waits for, the last first: each byte of them costs its whole time."""
+    """Return the loads on the critical path of the inference, the last first: each of their bytes delays its end."""
     ends, read = timeline(seconds, steps, reads, after)
     last = {step: load for load, step in enumerate(steps)}
     found, step = [], len(seconds) - 1

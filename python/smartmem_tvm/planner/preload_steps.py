@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When weights are read, and where to: step by step, each as early as memory allows (FlexNN 3.3.2, Algorithm 1)."""
+"""Plan the time and place of each load, step by step, as early as memory allows (FlexNN 3.3.2, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Of each block the offset, 0 if it is pinned; and the step after which each may be read, for weights alone."""
+    """The offset of each block, 0 if it is pinned; and for each weight, the step after which it may be loaded."""
 
     offsets: list[int]
     after: dict[int, int]
 
 
-# Which of the spans that are free equally early, and which end of it, True for the upper one.
+# Choices among spans that are free equally early: the span, and whether the block goes to its upper end.
 CHOICES: tuple[Callable[[list[Span], int], tuple[Span, bool]], ...] = (
     lambda spans, count: (spans[0], False),
     lambda spans, count: (spans[-1], True),
@@ -30,19 +30,19 @@ CHOICES: tuple[Callable[[list[Span], int], tuple[Span, bool]], ...] = (
 
 
 class Addresses:
-    """The last step at which each address is in use, as far as is planned: pieces of the arena, by address."""
+    """The last planned step at which each address is in use, stored as pieces of the arena sorted by address."""
 
     def __init__(self, top: int):
         self.edges, self.until = [0, top], [-1]
 
     def copy(self) -> Addresses:
-        """One that can be given up."""
+        """Return a copy that can be discarded."""
         other = Addresses(0)
         other.edges, other.until = self.edges[:], self.until[:]
         return other
 
     def use(self, begin: int, size: int, until: int) -> None:
-        """Note a block; what was there before has ended."""
+        """Add a block in the place of blocks that have ended."""
         edges, end = self.edges, begin + size
         left, right = bisect_right(edges, begin) - 1, bisect_left(edges, end)
         new_edges, new_until = [begin], [until]
@@ -54,7 +54,7 @@ class Addresses:
         edges[left:right], self.until[left:right] = new_edges, new_until
 
     def free(self, since: int, size: int) -> list[Span]:
-        """Where so many bytes are not in use after step `since`."""
+        """Return the spans of at least `size` bytes that are free after step `since`."""
         spans, begin, edges = [], -1, self.edges
         for at, until in enumerate(self.until):
             if until <= since:
@@ -69,7 +69,7 @@ class Addresses:
         return spans
 
     def earliest(self, least: int, step: int, size: int) -> int | None:
-        """The first step, at least `least`, after which so many bytes are free up to `step`; None if there is none."""
+        """Return the first step, from `least` on, after which `size` bytes are free up to `step`, or None."""
         if self.free(least, size):
             return least
         times = sorted({until for until in self.until if least < until < step})
@@ -77,11 +77,11 @@ class Addresses:
         return times[at] if at < len(times) else None
 
     def latest(self, begin: int, size: int) -> int:
-        """The last step at which one of these addresses is in use."""
+        """Return the last step at which one of these addresses is in use."""
         return max(self.until[bisect_right(self.edges, begin) - 1 : bisect_left(self.edges, begin + size)])
 
     def forget(self, since: int) -> None:
-        """Make one of the pieces between which nothing that comes can tell: those not used after `since`."""
+        """Merge pieces that are not in use after step `since`, which later loads cannot distinguish."""
         edges, kept = [], []
         for edge, until in zip(self.edges, self.until):
             until = max(until, since)
@@ -92,7 +92,7 @@ class Addresses:
 
 
 class _Steps:
-    """The state of the walk over the steps. As reads keep their order, no `after` to come is less than `least`."""
+    """The state of the walk over the steps. Loads keep their order, so no later `after` is less than `least`."""
 
     def __init__(self, layout: Layout, top: int, tensors: int, pinned: Collection[int], choice: int):
         self.layout, self.parts, self.top, self.tensors = layout, layout.parts, top, tensors
@@ -124,14 +124,14 @@ class _Steps:
         return Schedule(self.offsets, self.after)
 
     def _weights(self, numbers: Sequence[int]) -> Iterator[int]:
-        """Those in the order in which they are read."""
+        """Return the weights among some blocks, in the order in which they are loaded."""
         return (n for n in sorted(numbers) if n >= self.tensors)
 
     def _weights_first(self, step: int, short: Sequence[int]) -> bool:
         return self._preload(step, short) and self._fill(step, short)
 
     def _intermediates_first(self, step: int, short: Sequence[int]) -> bool:
-        """The same with intermediates where they lie without preloading: not in the paper, and saves many weights."""
+        """Preload with the workspaces placed first, as without preloading; beyond the paper, it saves many loads."""
         if all(n >= self.tensors for n in short):
             return False
         for number, place in self.layout.pack(step, self.pinned)[1].items():
@@ -140,7 +140,7 @@ class _Steps:
         return self._preload(step, short)
 
     def _at_last(self, step: int, short: Sequence[int]) -> None:
-        """Where all fits without preloading, which it does whatever the steps before did; as early as is free there."""
+        """Place all blocks as without preloading, where they always fit, and load as soon as the places are free."""
         places = self.layout.pack(step, self.pinned)[1]
         for number in self._weights(short):
             offset = self._address(number, places[number])
@@ -186,18 +186,18 @@ class _Steps:
 def schedule(
     layout: Layout, top: int, tensors: int, pinned: Collection[int] = (), choice: int = 0, preload: bool = True
 ) -> Schedule:
-    """Offsets and times for an arena of `top` bytes, at least what the layout needs without what is pinned.
+    """Return offsets and times for an arena of `top` bytes, at least the need of the layout without pinned blocks.
 
     Parameters
     ----------
     tensors : int
-        Blocks from this number on are weights, by the order in which they are read.
+        Blocks from this number on are weights, in the order in which they are loaded.
     pinned : collection of int
         Blocks that lie elsewhere.
     choice : int
-        Which of `CHOICES`.
+        Index into `CHOICES`.
     preload : bool
-        False: each weight is read when the step before is done.
+        If False, each weight is loaded when the step before its own is done.
     """
     return _Steps(layout, top, tensors, pinned, choice).run(preload)
 
@@ -205,14 +205,14 @@ def schedule(
 def timeline(
     seconds: Sequence[float], steps: Sequence[int], reads: Sequence[float], after: Sequence[int]
 ) -> tuple[list[float], list[float]]:
-    """When each step ends, and when each load is read; by one loader, in order, and one processor.
+    """Return the end of each step and of each load, with one loader, in order, and one processor.
 
     Parameters
     ----------
     seconds : sequence of float
-        Of computing, of each step.
+        Computing time of each step.
     steps, reads, after : sequence
-        Of each load the step that waits for it, the seconds that it takes, and the step that it waits for, or -1.
+        For each load, the step that waits for it, its seconds, and the step that it waits for, or -1.
     """
     ends, read, now, free, load = [], [], 0.0, 0.0, 0
     for step, took in enumerate(seconds):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dimensions of a tensor lie next to each other in memory (SmartMem 3.2.2)."""
+"""The order of a tensor's dimensions in memory, chosen for its readers (SmartMem 3.2.2)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ORDER_PASSES = ("SelectLayout", "ChannelsInnermost", "PlanLayout")
-"""Passes that say of tensors in which order they are stored."""
+"""The passes that choose the storage order of tensors."""
 MOVED, KEPT = "stored in this order", "kept"
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What one reader wants of a tensor.
+    """The demand of one reader on the layout of a tensor.
 
     Attributes
     ----------
     dims : frozenset of int
-        Reduction dimensions: the reader runs along one of them first, and does not mind which. Not empty.
+        Reduction dimensions, not empty; the reader needs contiguous memory along any one of them.
     elements : int
-        How many elements it reads, repetitions included; says whose demand comes first.
+        Number of elements that it reads, with repetitions: the weight of the demand.
     reader : str
-        For messages.
+        Name of the reader, for messages.
     slid : frozenset of int
         Those of `dims` along which a window slides over the tensor: the results lie along them as well.
     """
@@ -35,16 +35,16 @@ class Demand:
 
 @dataclass(frozen=True)
 class StorageOrder:
-    """How a tensor is stored.
+    """The storage order of a tensor.
 
     Attributes
     ----------
     order : tuple of int
         Dimensions of the tensor from the outermost to the innermost one in memory.
     fast : tuple of int
-        Those along which memory is contiguous: one in a buffer; in a texture that of the texel and that of an axis.
+        The dimensions with contiguous memory: one in a buffer; in a texture, that of the texel and that of an axis.
     served, unserved : tuple of Demand
-        Readers that run along one of them, and readers that do not.
+        Demands for one of the dimensions `fast`, and other demands.
     """
 
     order: tuple[int, ...]
@@ -56,7 +56,7 @@ class StorageOrder:
 def order_decision(
     by: str, tensor: str, shape: Sequence[int], stored: StorageOrder, moved: bool, reason: str | None
 ) -> dict:
-    """The entry of a tensor in the log of decisions, by one of `ORDER_PASSES`."""
+    """Return the entry of a tensor in the log of decisions, written by one of `ORDER_PASSES`."""
     return {
         "pass": by,
         "tensor": tensor,
@@ -70,25 +70,25 @@ def order_decision(
 
 
 def innermost(shape: Sequence[int]) -> int | None:
-    """The innermost dimension of more than one element, None if there is none."""
+    """Return the innermost dimension with more than one element, None if there is none."""
     return next((dim for dim in reversed(range(len(shape))) if shape[dim] > 1), None)
 
 
 def with_innermost(rank: int, dim: int) -> tuple[int, ...]:
-    """The order in which one dimension is innermost and the others stay one after the other."""
+    """Return the order with dimension `dim` innermost, and the others in their order."""
     return (*(each for each in range(rank) if each != dim), dim)
 
 
 def as_stored(shape: Sequence[int], demands: Sequence[Demand], fast_axes: int = 1) -> StorageOrder:
-    """The order of the dimensions as they are, and whom it serves.
+    """Return the present order of the dimensions, with the demands that it serves.
 
     Parameters
     ----------
     shape : sequence of int
-        Of the tensor; of a texture as it lies in memory, rows, columns and the texel last.
+        Shape of the tensor; of a texture, the shape in memory, with rows, columns and the texel last.
     fast_axes : int
-        How many of the innermost dimensions are contiguous, 1 in a buffer and 2 in a texture; those of one element do
-        not count.
+        Number of innermost dimensions that are contiguous, 1 in a buffer and 2 in a texture; dimensions of one element
+        do not count.
     """
     order = tuple(range(len(shape)))
     inner = [dim for dim in reversed(order) if shape[dim] > 1] or order[-1:]
@@ -98,18 +98,17 @@ def as_stored(shape: Sequence[int], demands: Sequence[Demand], fast_axes: int = 
 def storage_order(shape: Sequence[int], demands: Sequence[Demand], fast_axes: int) -> StorageOrder:
     """Choose the order of a tensor for all of its readers.
 
-    Reduction dimensions are taken greedily, the one that serves most reads first, until `fast_axes` are chosen or
-    everybody is served. Of equals the one that is innermost already wins, so that what serves its readers stays as it
-    is.
+    Reduction dimensions are chosen greedily, the one that serves most reads first, until there are `fast_axes` of them
+    or all demands are served. In a tie the innermost dimension wins, so that an order that serves its readers stays.
 
     Parameters
     ----------
     shape : sequence of int
-        Of the tensor, row-major before.
+        Shape of the tensor, row-major before.
     demands : sequence of Demand
-        Of its readers; there may be several of one reader.
+        Demands of its readers; a reader may have several.
     fast_axes : int
-        The paper's k: dimensions along which memory can be contiguous, 1 for a buffer and 2 for a texture.
+        The paper's k: the number of dimensions with contiguous memory, 1 for a buffer and 2 for a texture.
     """
     fast: list[int] = []
     waiting = list(demands)

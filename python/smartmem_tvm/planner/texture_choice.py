@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a tensor is stored, in a buffer or a texture, in this order or that: the times of its kernels decide."""
+"""Choose how a tensor is stored, in a buffer or a texture, and in which order, by the times of its kernels."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def _unknown() -> None:
 
 @dataclass(frozen=True)
 class PlacementTrial:
-    """What came of scheduling a kernel.
+    """The result of scheduling a kernel with some placement of its tensors.
 
     Attributes
     ----------
     problem : str or None
-        Why it cannot be scheduled with the textures that it reads and writes; None if it can.
+        The reason why it cannot be scheduled with its textures; None if it can.
     measured : float or None
-        Seconds of one launch of it, None where they are not known.
+        Measured seconds of one launch, None if unknown.
     singly : frozenset of int
-        Positions of the inputs that are textures and of which a read takes one number of the four that it gets.
+        Positions of the inputs in textures of which some read uses only one of four numbers.
     estimate : callable
-        Works out `modelled`. That takes as long as scheduling the kernel, and is not asked for where a neighbour cannot
-        have the texture.
+        Computes `modelled`. This takes as long as scheduling the kernel, and is not called if a neighbour cannot have
+        the texture.
     """
 
     problem: str | None = None
@@ -36,16 +36,16 @@ class PlacementTrial:
 
     @cached_property
     def modelled(self) -> float | None:
-        """Seconds of one launch by a model of the device, None where there is none."""
+        """Seconds of one launch by a model of the device, None if there is no model."""
         return self.estimate()
 
 
 Accepts = Callable[..., PlacementTrial]
-"""Schedules a kernel, a PrimFunc, with the textures that it reads and writes, and says how long it takes."""
+"""Schedules a kernel (a PrimFunc) with the textures that it reads and writes, and returns the trial."""
 
 
 class Slower(str):
-    """That a tensor is better left as it is, and why: so far, for its neighbours may move."""
+    """The reason why a tensor should stay as it is; it holds for the present placement of its neighbours."""
 
 
 def slower(
@@ -53,21 +53,21 @@ def slower(
     after: Mapping[str, PlacementTrial],
     words: tuple[str, str] = ("in a buffer", "in a texture"),
 ) -> Slower | None:
-    """Why a tensor is better left as it is, None if it is not.
+    """Return the reason why a tensor should stay as it is, None if the new placement is faster.
 
     Parameters
     ----------
     before, after : mapping
-        Kernels by name, the same ones in both: everybody who writes or reads the tensor.
+        Trials by name of kernel, for all kernels that write or read the tensor, the same kernels in both.
     words : tuple of str
-        How it is stored in both.
+        Words for the two placements.
 
     Returns
     -------
     Slower or None
-        Both sums and the kernel that loses most. Measured times count if there are all of them, otherwise modelled
-        ones, for the two do not compare; where one of these is missing, what is possible is done. Kernels are modelled
-        until those so far take longer than all did before.
+        Both sums, and the kernel that loses most. Measured times are used if all are known, otherwise modelled times:
+        the two kinds do not compare. If a modelled time is missing, the result is None. Kernels are modelled only until
+        their sum exceeds the sum before.
     """
     for how in ("measured", "modelled"):
         was = {name: getattr(before[name], how) for name in after}
@@ -79,7 +79,7 @@ def slower(
 
 
 def _until(most: float, how: str, trials: Mapping[str, PlacementTrial]) -> dict[str, float | None]:
-    """The times that are known, and of others as many as take longer than `most` together with them."""
+    """Return the known times, and as many others as it takes for the sum to exceed `most`."""
     found = {name: getattr(trial, how) for name, trial in trials.items() if how in vars(trial)}
     for name in (each for each in trials if each not in found):
         if None in found.values() or sum(found.values()) > most:

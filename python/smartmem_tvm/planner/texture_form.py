@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the dimensions of a tensor become layers, rows, columns and texels of a texture (SmartMem 3.3, Figure 5)."""
+"""Map the dimensions of a tensor to layers, rows, columns and texels of a texture (SmartMem 3.3, Figure 5)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from .storage_order import Demand
 
-TEXEL = 4  # numbers that are read and written at once
+TEXEL = 4  # numbers of a texel, which are read and written at once
 
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """The largest image of a device, in texels."""
+    """The largest image of a device: width and height in texels, and layers."""
 
     width: int = 16384
     height: int = 16384
@@ -30,13 +30,12 @@ class TextureForm:
     Attributes
     ----------
     texel : int
-        The dimension that is cut into texels.
+        The dimension that is split into texels.
     axes : tuple of int or None
-        What each dimension of the texture but the last one is: a dimension of the tensor (`texel`: its quarter, what
-        is missing in the last texel being padded with numbers that nobody reads), None
-        for one of extent 1 that fills up.
+        For each dimension of the texture but the last, a dimension of the tensor, or None for an added one of extent 1.
+        Along dimension `texel` there are texels of four elements; padding in the last texel is never read.
     shape : tuple of int
-        Of the texture, the texel last.
+        Shape of the texture, the texel last.
     """
 
     texel: int
@@ -48,7 +47,7 @@ class TextureForm:
         quads, rest = divmod(tensor.shape[self.texel], TEXEL)
         kept = [axis for axis in self.axes if axis is not None]
         images = texture.reshape([n for n, axis in zip(self.shape, self.axes) if axis is not None] + [TEXEL])
-        # The tensor's dimensions in their order, but for the texel's quarters and numbers, which come last.
+        # The tensor's dimensions in their order, then those of the texels and of their numbers.
         in_order = images.transpose([kept.index(dim) for dim in range(tensor.ndim)] + [tensor.ndim])
         dims = np.moveaxis(in_order, self.texel, -2)
         numbers = np.moveaxis(tensor, self.texel, -1)
@@ -66,25 +65,26 @@ def texture_form(
     texel: int | None = None,
     compact: bool = False,
 ) -> TextureForm | str:
-    """Map a tensor to a texture, or say why that is not possible.
+    """Map a tensor to a texture, or return the reason why that is impossible.
 
-    The reduction dimension that serves most reads fills the texel, and what is left of it lies beside the one that
-    serves most of the others, which runs along the rows of the image; the rest is in its order. A window is no reason
-    to be in the texel: its results lie along the same dimensions, so that it slides over whole texels of another one.
+    The reduction dimension that serves most reads becomes the texel. The texels of this dimension lie beside the
+    dimension that serves most of the other reads, which runs along the rows of the image; the rest keeps its order. A
+    dimension along which a window slides does not become the texel for that: the results lie along it too, and the
+    window slides over whole texels of another dimension.
 
     Parameters
     ----------
     shape : sequence of int
-        Of the tensor.
+        Shape of the tensor.
     demands : sequence of Demand
-        Of its readers.
+        Demands of its readers.
     padded : bool
-        A dimension that is no multiple of four may fill the texels if these are then half full at least.
+        Whether a dimension that is no multiple of four may become the texel, if the texels are at least half full.
     texel : int, optional
-        The dimension that fills the texel, where that is known; else it is chosen as above.
+        The dimension of the texel if known; else it is chosen as above.
     compact : bool
-        Let the largest dimensions be the rows and columns of the images, whose rows devices pad. That is done too where
-        there would be more layers, rows or columns than the device has.
+        Whether the largest dimensions become the rows and columns of the images, whose rows devices pad. This is also
+        done if there would be more layers, rows or columns than the device has.
     """
     texel = _texel(shape, demands, padded) if texel is None else texel
     if texel is None:
@@ -93,7 +93,7 @@ def texture_form(
     second = max(_wanted(rest), key=lambda dim: (_reads(rest, dim), dim), default=None)
     others = [dim for dim in range(len(shape)) if dim not in (texel, second)]
     others += [] if second is None else [second]
-    # What shares an image with the texels: the window of a convolution, or the rows of a matrix.
+    # The dimensions in an image with the texels: the window of a convolution, or the rows of a matrix.
     inside = min(len(others), 2 if len(others) > 2 else 1)
     axes: list[int | None] = [*others[: len(others) - inside], texel, *others[len(others) - inside :]]
     if compact:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmartMem Table 5: what to do with a pair of operators, first operator down, second operator across."""
+"""SmartMem Table 5: the action for a pair of operators, first operator down, second operator across."""
 
 from enum import Enum
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmartMem Table 6: type of the result of a pair and which layouts are searched, first down, second across."""
+"""SmartMem Table 6: the type of a pair's result and the layouts to search, first operator down, second across."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from .quadrant import Quadrant
 
 
 class Search(Enum):
-    """Whose input and output layouts are searched."""
+    """The operators whose input and output layouts are searched."""
 
     BOTH = "Search both"
     FUSED = "Search fused"
@@ -18,7 +18,7 @@ class Search(Enum):
 
 
 class LayoutDecision(NamedTuple):
-    """One cell: output type (None where the paper prints N/A) and layout search."""
+    """One cell: output type (None if the paper prints N/A) and layout search."""
 
     output: Quadrant | None
     search: Search

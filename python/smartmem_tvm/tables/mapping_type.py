@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DNNFusion Table 3: mapping type of two fused operators and whether fusing them pays, first down, second across."""
+"""DNNFusion Table 3: the mapping type of two fused operators, and whether fusion pays, first down, second across."""
 
 from enum import Enum
 from typing import NamedTuple
 
 
 class MappingType(Enum):
-    """How output elements depend on input elements (DNNFusion, operator classification).
+    """The dependence of output elements on input elements (DNNFusion, operator classification).
 
-    The order is the transformation impedance: of an operator's operands the most complex mapping decides.
+    The order is the transformation impedance: the most complex mapping of an operator's operands decides.
     """
 
     ONE_TO_ONE = "One-to-One"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one element of an element-wise operator or reduction costs, in floating point operations."""
+"""The cost of one element of an element-wise operator or reduction, in floating point operations."""
 
 # fmt: off
-# The order of magnitude on a CPU with vector units: divisions and roots take four times as long as a
-# multiplication, functions that are polynomials ten times and more. DNNFusion's Table 4 counts one for each.
+# Orders of magnitude on a CPU with vector units: divisions and roots take four times as long as a multiplication, and
+# polynomial functions at least ten times as long. DNNFusion's Table 4 counts one for each.
 _ROWS = {
     1: ("add", "subtract", "multiply", "negative", "abs", "square", "maximum", "minimum", "nn.relu", "left_shift"),
     4: ("divide", "sqrt", "rsqrt"),
@@ -11,7 +11,7 @@ _ROWS = {
     20: ("power",),
 }
 # fmt: on
-# For each element that they read.
+# Cost for each element that they read.
 _REDUCTIONS = ("sum", "mean", "prod", "max", "min")
 
 FLOPS: dict[str, int] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Precisions by name: the types of tensors, arithmetic and factors of products, and how far results may be off."""
+"""Precisions by name: the types of tensors, arithmetic and factors of products, and the tolerance of results."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Precision:
-    """What ``--precision NAME`` means.
+    """The meaning of ``--precision NAME``.
 
     Attributes
     ----------
     tolerance : float
         Error of an output, relative to its largest magnitude, that `smartmem verify` allows.
     why : str
-        What it comes from.
+        The reason for the tolerance.
     stored, computed, multiplied : str
-        Types of tensors between kernels and weights, of element-wise arithmetic, and of what products multiply.
+        Types of weights and tensors between kernels, of element-wise arithmetic, and of the factors of products.
     """
 
     tolerance: float
@@ -37,6 +37,6 @@ PRECISIONS = {
     "tf32": Precision(5e-3, "factors of products are rounded to tf32, of 11 bits", multiplied="tf32"),
 }
 OF_HALF = Precision(1e-2, "the model computes in halves, of 11 bits", "float16", "float16", "float16")
-"""A model that comes in float16, whatever it is compiled as."""
+"""The precision of a model that is in float16 itself, under any ``--precision``."""
 OF_BFLOAT16 = Precision(5e-2, f"the model computes in bfloat16, and {_BFLOAT16}", *3 * ("bfloat16",))
-"""A model that comes in bfloat16."""
+"""The precision of a model that is in bfloat16 itself."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The algebraic properties of operators, which DNNFusion (section 4.2) rewrites by and cuts the graph at."""
+"""The algebraic properties of operators, by which DNNFusion (section 4.2) rewrites and partitions the graph."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 
 class Law(Enum):
-    """What a property allows, for an operator ``f``."""
+    """The law of a property, for an operator ``f``."""
 
     ASSOCIATIVE = "associative"  # f(f(a, b), c) = f(a, f(b, c))
     COMMUTATIVE = "commutative"  # f(a, b) = f(b, a)
-    DISTRIBUTIVE = "distributive over"  # f(a o b) = f(a) o f(b), or another o' for exp, log and their like
-    EXCHANGES = "commutes with"  # f(g(a)) = g(f(a)), in the paper a commutative law too
+    DISTRIBUTIVE = "distributive over"  # f(a o b) = f(a) o f(b), or with another o' on the right for exp and log
+    EXCHANGES = "commutes with"  # f(g(a)) = g(f(a)), in the paper also called commutative
 
 
 class Property(NamedTuple):
-    """One law of one operator; `other` is the operator that a law about two operators names."""
+    """One law of one operator; `other` is the second operator of a law about two."""
 
     law: Law
     other: str | None = None
@@ -81,17 +81,17 @@ PROPERTIES: dict[str, frozenset[Property]] = {
 
 
 def properties(op: str) -> frozenset[Property]:
-    """The algebraic properties of a Relax operator, where they hold for every input or under a rule's condition.
+    """Return the algebraic properties of a Relax operator that hold for every input, or under a rule's condition.
 
     Parameters
     ----------
     op
-        Its name, with or without the prefix ``relax.``.
+        Name of the operator, with or without the prefix ``relax.``.
 
     Returns
     -------
     frozenset of Property
-        Empty for operators that rewriting stops at; ``str`` of a property is for people (``"associative"``,
+        Empty for operators at which rewriting stops; ``str`` of a property is readable (``"associative"``,
         ``"distributive over add"``).
     """
     return PROPERTIES.get(op.removeprefix("relax."), frozenset())

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """DNNFusion Table 4: graph rewriting by mathematical properties, as rows of (pattern, replacement, condition).
 
-How to read a row. ``a``, ``b``, ``c`` stand for any tensor, a number for a constant tensor filled with it, ``recip(a)``
-for ``1 / a``, ``a << b`` for a shift of bits, ``a @ b`` for a matrix product. ``sum``, ``mean``, ``prod``, ``max`` and
+In a row, ``a``, ``b``, ``c`` stand for any tensor, a number for a constant tensor filled with it, ``recip(a)`` for
+``1 / a``, ``a << b`` for a shift of bits, ``a @ b`` for a matrix product. ``sum``, ``mean``, ``prod``, ``max`` and
 ``min`` reduce; all reductions of a row have the same axes and operands of one shape. A pattern matches modulo the
-commutative and associative laws of ``+`` and ``*``, and any further summands or factors are kept: ``sqrt(a) * sqrt(a)``
-matches ``(c * sqrt(a)) * (b * sqrt(a))``, which then becomes ``a * (c * b)``. A row is applied only where it makes the
-graph cheaper, so that ``a * b => b * a`` means: in the cheapest order.
+commutative and associative laws of ``+`` and ``*``, and further summands or factors are kept: ``sqrt(a) * sqrt(a)``
+matches ``(c * sqrt(a)) * (b * sqrt(a))``, which becomes ``a * (c * b)``. A row is applied only if it makes the graph
+cheaper, so that ``a * b => b * a`` means: in the cheapest order.
 
 Conditions, separated by ``;``:
 
 ``float``
     the tensors are floating point numbers. Rows without it are exact in integers modulo 2**n too.
 ``a >= 0``
-    known from how ``a`` is computed (a square, an exponential, a constant without a negative number ...).
+    the computation of ``a`` proves it (a square, an exponential, a constant without a negative number ...).
 ``steady(a)``
-    does not change along the axes of the reduction, and fits its result.
+    ``a`` does not change along the axes of the reduction, and fits its result.
 ``alike(a, b)``
-    of one shape: nothing is broadcast.
+    both have one shape: there is no broadcast.
 
-Floats are rounded differently after a rewrite: each row moves a result by a few units in the last place of its largest
-intermediate term. None turns a finite result into an infinite one as long as the squares of its inputs are finite; for
-that reason ``(a / b) * (c / d) => (a * c) / (b * d)`` and ``sqrt(a) * sqrt(b) => sqrt(a * b)`` are missing. Where the
-graph as it was drawn arrives at NaN or infinity, as in ``inf * b - inf``, a rewritten one may arrive at another of
-these, or at a number; operators that read a constant with one of these are left alone.
+Rewriting changes the rounding of floats: each row moves a result by a few units in the last place of its largest
+intermediate term. No row turns a finite result into an infinite one if the squares of its inputs are finite; for that
+reason ``(a / b) * (c / d) => (a * c) / (b * d)`` and ``sqrt(a) * sqrt(b) => sqrt(a * b)`` are missing. If the original
+graph gives NaN or infinity, as in ``inf * b - inf``, the rewritten graph may give another of these, or a number;
+operators that read a constant with NaN or infinity are not rewritten.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 
 class RewriteRule(NamedTuple):
-    """One row: what may be rewritten to what, by which property, and when."""
+    """One row: pattern, replacement, the property that allows it, and the condition."""
 
     name: str
     property: str
@@ -46,7 +46,7 @@ class RewriteRule(NamedTuple):
 
 
 ASSOCIATIVE, DISTRIBUTIVE, COMMUTATIVE = "associative", "distributive", "commutative"
-# Neutral and inverse elements and functions: what the other three need to meet their partners.
+# Neutral and inverse elements and inverse functions, which bring expressions into forms that the other rules match.
 IDENTITY = "identity"
 
 # fmt: off
@@ -146,7 +146,7 @@ RULES: tuple[RewriteRule, ...] = (
 
 
 class PaperRow(NamedTuple):
-    """A row of the paper: what its rules make of what, which ours must match or beat."""
+    """A row of the paper: an expression before and after its rules; our rules must give the same or a cheaper one."""
 
     property: str
     before: str

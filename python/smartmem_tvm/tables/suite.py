@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmartMem Table 7: the eighteen networks, the paper's kernels of each, and the kernels we allow ourselves."""
+"""SmartMem Table 7: the eighteen networks, the paper's kernel counts, and our own limits of kernels."""
 
 from dataclasses import dataclass
 
@@ -11,22 +11,23 @@ class Entry:
     Attributes
     ----------
     name : str
-        As in the paper's Table 7.
+        Name in the paper's Table 7.
     file : str
-        The model, below ``models/`` and without ``.onnx``.
+        Path of the model below ``models/``, without ``.onnx``.
     paper : tuple of int or None
         Kernels after optimization in the paper's table: TVM, DNNFusion, SmartMem; None if it is not in the table.
     at_most : int or None
-        One kernel per convolution, matmul (projections of one input merged), normalisation, softmax, pooling or other
-        reduction left after constant folding.
+        Our limit: one kernel per convolution, matmul (projections of one input merged), normalisation, softmax, pooling
+        or other reduction left after constant folding. None if only the compilation is of interest.
     remark : str
-        Where the published definition that we run differs from the paper's row.
+        The difference of the published definition that we run from the paper's row.
     large : bool
-        Its weights take gigabytes: the systems are measured one after the other, and only on request.
+        Whether its weights take gigabytes: the systems are then measured one after the other, and only on request.
     vision : bool
-        One of the paper's transformer and hybrid networks on images.
+        Whether it is one of the paper's transformer and hybrid networks on images.
     unscheduled : bool
-        Also show what its default graph costs without schedules: minutes, so for one network only.
+        Whether to show also the cost of its default graph without schedules; this takes minutes, so only for one
+        network.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Entry:
 
     @property
     def compile_only(self) -> bool:
-        """Whether only its compilation is of interest."""
+        """Whether only the compilation is of interest."""
         return self.at_most is None
 
 
@@ -72,7 +73,7 @@ SMARTMEM18 = (
     Entry("YOLOv8n",        "yolov8n",         (  88,   75,   68),  70),
 )
 
-# Not in the paper's table: BERT, and Swin-T with two and four times the blocks, to see how compile time grows.
+# Not in the paper's table: BERT, and Swin-T with two and four times the blocks, which show the growth of compile time.
 EXTRA = (
     Entry("BERT-base",      "bert_base",       None, 111),
     Entry("Swin-T 2x",      "extra/swin_t_2x", None, None),
@@ -86,7 +87,7 @@ _FIGURE_8 = ["autoformer_s", "biformer_s", "efficientvit_b3", "cswin_s", "vit_b1
 # On a GPU: the paper's kinds of networks, and BERT.
 _GPU = ("swin_t", "vit_b16", "convnext_t", "resnext50", "bert_base")
 
-# What other compilers are compared on. ViT-S/16 is not in the paper's table either.
+# The networks for comparisons with other compilers. ViT-S/16 is not in the paper's table either.
 _VIT_S16 = Entry("ViT-S/16", "extra/vit_s16", None, 112)
 _PEERS = ("swin_t", "extra/vit_s16", "convnext_t", "resnext50")
 

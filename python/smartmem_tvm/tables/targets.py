@@ -8,44 +8,44 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a device.
+    """The figures of a device.
 
     Attributes
     ----------
     name : str
-        As the user writes it.
+        Name that the user writes.
     kind : str
         Code generator: ``opencl``, ``cuda`` or ``llvm``.
     family : str
-        ``adreno``, ``mali`` or empty: for what a compiler may do differently.
+        ``adreno``, ``mali`` or empty, for differences between compilers.
     host : str
         LLVM triple of the CPU beside it, empty for the machine that compiles.
     image_width, image_height, image_layers : int
-        Most texels of an image in each direction, and most layers of an array of them; 0 if there are no images.
+        Most texels of an image in each direction, and most layers of an image array; 0 if there are no images.
     image_pitch : int
-        Where an image is a view of a buffer, its rows begin at multiples of so many texels; 0 where none is.
+        Alignment in texels of the rows of an image that is a view of a buffer; 0 if there are no such images.
     texels : tuple of str
         Element types of a texel of four numbers.
     half : bool
-        Arithmetic in half precision.
+        Whether it has arithmetic in half precision.
     work_group : int
-        Threads in a group, at most.
+        Most threads of a thread block.
     local_bytes : int
-        On-chip memory of a group.
+        On-chip memory of a thread block, in bytes.
     sub_group : int
         Threads that issue one instruction together.
     cores : int
-        Units with caches of their own, between which groups are spread.
+        Units with their own caches, among which thread blocks are distributed.
     registers : int
-        Numbers of four bytes that a thread may keep before a compiler spills them to memory.
+        Four-byte numbers that a thread may keep before the compiler spills.
     line_bytes : int
-        Cache line.
+        Size of a cache line.
     sector_bytes : int
-        What is moved at once between caches; a line, or a part of it.
+        Bytes that move at once between caches: a line, or a part of it.
     buffer_l1_bytes, texture_l1_bytes : int
-        First-level cache of a core for buffers and for images; 0 where buffers are read through the second level only.
+        First-level cache of a core for buffers and for images; 0 if buffers bypass the first level.
     l1_ways, l2_ways : int
-        Associativity.
+        Associativity of the first and of the second level.
     l2_bytes : int
         Second-level cache, shared by all cores; on a CPU the one of a core.
     texture_rows : int
@@ -53,13 +53,13 @@ class Row:
     bandwidth, l2_bandwidth : float
         Bytes per second, from memory and from the second-level cache.
     buffer_bandwidth, texture_bandwidth : float
-        Bytes per second from all first-level caches for buffers, and for images; 0 where there are none.
+        Bytes per second from all first-level caches for buffers, and for images; 0 if there are none.
     buffer_share : float
         Part of `bandwidth` that loads of buffers reach.
     peak : float
         Multiply-adds per second in float32.
     estimates : frozenset of str
-        Fields that nobody has published: what is typical of the family, not to be quoted.
+        Unpublished fields: their values are typical of the family, and not to be quoted.
     """
 
     name: str
@@ -102,9 +102,9 @@ class Row:
 _KIB = 1024
 _PHONE = "aarch64-linux-android"
 _BOTH = ("float32", "float16")
-# Nobody publishes how a cache is organised, nor which texels share a line of an image. Mesa's driver knows the latter
-# of Adreno 6xx (freedreno/fdl/fd6_tiled_memcpy.cc): bits of x and y take turns, so that 64 bytes are 2 x 2 texels of
-# 16 bytes, or 4 x 2 of 8.
+# The organisation of the caches is unpublished, and so are the texels that share a line of an image. Mesa's driver has
+# the latter for Adreno 6xx (freedreno/fdl/fd6_tiled_memcpy.cc): bits of x and y alternate, so that 64 bytes are 2 x 2
+# texels of 16 bytes, or 4 x 2 of 8.
 _HIDDEN = frozenset({"l1_ways", "l2_ways", "texture_rows"})
 _CACHES = frozenset({"line_bytes", "sector_bytes", "buffer_l1_bytes", "texture_l1_bytes", "l2_bytes"})
 _INSIDE = frozenset({"l2_bandwidth", "buffer_bandwidth"})
@@ -115,8 +115,8 @@ _ADRENO = {
     "kind": "opencl",
     "family": "adreno",
     "host": _PHONE,
-    # Drivers' own figures, as clinfo lists them for Adreno 505 to 750: 16384x16384 texels, 2048 layers, a pitch of 64,
-    # cl_khr_fp16, groups of 1024, 32 KiB of local memory, lines of 64 bytes.
+    # Figures of the drivers, from clinfo on Adreno 505 to 750: 16384x16384 texels, 2048 layers, a pitch of 64 texels,
+    # cl_khr_fp16, work-groups of 1024, 32 KiB of local memory, lines of 64 bytes.
     "image_width": 16384,
     "image_height": 16384,
     "image_layers": 2048,
@@ -125,12 +125,12 @@ _ADRENO = {
     "half": True,
     "work_group": 1024,
     "local_bytes": 32 * _KIB,
-    # Full waves of 64 or 128 threads; the compiler chooses (Snapdragon OpenCL programming guide, waves and fibers).
+    # Full waves have 64 or 128 threads; the compiler chooses (Snapdragon OpenCL programming guide, waves and fibers).
     "sub_group": 64,
     "line_bytes": 64,
     "sector_bytes": 64,
-    "registers": 128,  # estimate: more can be named (192 in Mesa's compiler), and leave room for fewer waves
-    # Buffers go to the second level; the cache of the texture processor is for images (the guide, memory).
+    "registers": 128,  # estimate: Mesa's compiler can use 192, but more registers reduce occupancy
+    # Buffers bypass the first level; the cache of the texture processor is for images (the guide, memory).
     "buffer_l1_bytes": 0,
     # estimate: on Adreno 740 Traverse Research (2025) reads memory two to nearly three times as fast through images
     "buffer_share": 0.4,
@@ -139,8 +139,8 @@ _MALI = {
     "kind": "opencl",
     "family": "mali",
     "host": _PHONE,
-    # clinfo of Bifrost and Valhall drivers: 65536x65536 texels, 2048 layers, a pitch of 64, cl_khr_fp16, lines of 64
-    # bytes; local memory of 32 KiB, which is ordinary memory behind the cache.
+    # From clinfo of Bifrost and Valhall drivers: 65536x65536 texels, 2048 layers, a pitch of 64 texels, cl_khr_fp16,
+    # lines of 64 bytes; 32 KiB of local memory, which is ordinary cached memory.
     "image_width": 65536,
     "image_height": 65536,
     "image_layers": 2048,
@@ -148,7 +148,7 @@ _MALI = {
     "texels": _BOTH,
     "half": True,
     "local_bytes": 32 * _KIB,
-    "registers": 64,  # Arm's OpenCL guide for Mali, Bifrost and Valhall: with more, some go to memory
+    "registers": 64,  # Arm's OpenCL guide for Mali, Bifrost and Valhall: beyond this the compiler spills
     "line_bytes": 64,
     "sector_bytes": 64,
     "buffer_l1_bytes": 16 * _KIB,  # estimate: load/store cache of a shader core
@@ -223,14 +223,14 @@ _ROWS = (
         estimates=_HIDDEN | _SPEEDS | _MALI_ESTIMATES,
     ),
     Row(
-        "opencl",  # what every device keeps, and nothing that is special to one
+        "opencl",  # limits that every device meets, and no device's special features
         "opencl",
         image_width=16384,  # OpenCL 3.0, CL_DEVICE_IMAGE2D_MAX_WIDTH: at least
         image_height=16384,  # the same
         image_layers=2048,  # CL_DEVICE_IMAGE_MAX_ARRAY_SIZE: at least
         image_pitch=64,  # estimate: as Adreno and Mali
         texels=_BOTH,  # formats that every device must read and write
-        work_group=256,  # estimate: most devices, none must
+        work_group=256,  # estimate: most devices have it, although the standard requires less
         local_bytes=32 * _KIB,  # CL_DEVICE_LOCAL_MEM_SIZE: at least
         sub_group=32,  # estimate
         cores=8,  # estimate
@@ -246,8 +246,8 @@ _ROWS = (
         estimates=_HIDDEN | _CACHES | _SPEEDS | {"image_pitch", "work_group", "sub_group", "cores", "registers"},
     ),
     Row(
-        # SXM5, through CUDA. Held against the counters of one: what its kernels ask for, what passes between the levels
-        # and what is read from memory (docs/memory_accesses.md).
+        # SXM5, through CUDA. The model was compared with an H100's counters: requests of kernels, traffic between the
+        # levels, and reads from memory (docs/memory_accesses.md).
         "h100",
         "cuda",
         image_width=32768,  # clinfo
@@ -256,25 +256,25 @@ _ROWS = (
         texels=_BOTH,
         half=True,
         work_group=1024,  # CUDA C++ programming guide, compute capability 9.0
-        local_bytes=48 * _KIB,  # the same; up to 227 KiB where a kernel asks for them
+        local_bytes=48 * _KIB,  # the same; up to 227 KiB if a kernel requests them
         sub_group=32,
         cores=132,  # NVIDIA H100 architecture whitepaper
         registers=255,  # CUDA C++ programming guide, compute capability 9.0
         line_bytes=128,
         sector_bytes=32,  # Nsight Compute's documentation: sectors
-        # 256 KiB with 48 KiB of them shared memory; a chase of pointers takes longer from between 208 and 224 KiB on
+        # 256 KiB, of which 48 KiB are shared memory; pointer chasing gets slower between 208 and 224 KiB
         buffer_l1_bytes=208 * _KIB,
         texture_l1_bytes=208 * _KIB,  # the same cache
-        l2_bytes=50 * _KIB * _KIB,  # whitepaper; in two parts, of which the near one answers sooner
+        l2_bytes=50 * _KIB * _KIB,  # whitepaper; two parts, the near one with less latency
         bandwidth=3.35e12,  # whitepaper
-        l2_bandwidth=5.5e12,  # estimate: 32 bytes a cycle and core, less what is lost on the way
+        l2_bandwidth=5.5e12,  # estimate: 32 bytes a cycle and core, less losses
         buffer_bandwidth=30e12,  # estimate: 128 bytes a cycle and core
         texture_bandwidth=30e12,  # estimate: 128 bytes a cycle and core
         peak=33.5e12,  # whitepaper: 66.9 TFLOP/s
         estimates=_HIDDEN | _INSIDE | {"buffer_l1_bytes", "texture_l1_bytes", "texture_bandwidth"},
     ),
     Row(
-        "cpu",  # one core of an x86 server of today
+        "cpu",  # one core of a present x86 server
         "llvm",
         sub_group=1,
         cores=1,
@@ -295,10 +295,10 @@ _ROWS = (
 
 TARGETS: dict[str, Row] = {row.name: row for row in _ROWS}
 
-# The row of a target that names no model, by its code generator.
+# Code generator -> the row of a target that names no model.
 BY_KIND: dict[str, Row] = {"opencl": TARGETS["opencl"], "cuda": TARGETS["h100"], "llvm": TARGETS["cpu"]}
 
 
 def row_of(kind: str, model: str | None = None) -> Row | None:
-    """The row of a device by its model, otherwise the one for its code generator, None if there is neither."""
+    """Return the row of a device by its model, else the row for its code generator, else None."""
     return TARGETS.get(model or "") or BY_KIND.get(kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ApplyRecords: every kernel that was tuned gets the fastest schedule that is on record for it."""
+"""ApplyRecords: every tuned kernel gets the fastest schedule recorded for it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .trace import with_decisions_taken
 
 TUNING = "smartmem.tuning"
 LEFT_OUT = "left_out"
-"""Why a kernel has no record that counts, among the facts on it."""
+"""Name of the fact that says why a kernel has no record that counts."""
 
-# A schedule of TVM's brings the rewriting of its constants along, to be done in every inference.
+# A schedule of TVM's contains the layout rewrite of its constants, which would run in every inference.
 _CONSTANTS_REWRITTEN = tvm.transform.Sequential(
     [
         relax.transform.SplitLayoutRewritePreproc(),
@@ -38,18 +38,18 @@ _CONSTANTS_REWRITTEN = tvm.transform.Sequential(
 class ApplyRecords:
     """Look up each unscheduled kernel, by TVM's own ``MetaScheduleApplyDatabase``.
 
-    Before: kernels that nobody scheduled. After: where the fastest record is a schedule of TVM's, a scheduled function;
-    where it is decisions of ours, an unscheduled one with the attribute ``smartmem.decisions``, which `PackWeights` and
-    `ScheduleKernels` follow. What has no record stays as it is. Constants that a schedule of TVM's reads in another
-    order are rewritten here.
+    Before: unscheduled kernels. After: if the fastest record is a schedule of TVM's, a scheduled function; if it is
+    decisions of our rules, an unscheduled function with the attribute ``smartmem.decisions``, which `PackWeights` and
+    `ScheduleKernels` follow. A kernel without a record stays unchanged. Constants that a schedule of TVM's reads in
+    another order are rewritten here.
 
     Parameters
     ----------
     database : tvm.s_tir.meta_schedule.database.Database
         Only records for a kernel's own target count; TVM's look-up would take any.
     told : mapping, optional
-        Key of a workload (`records.workload_key`) -> facts on its record, or on why it has none that counts: plain
-        numbers and text, which `tuning_of` reads off the kernel later.
+        Key of a workload (`records.workload_key`) -> facts about its record, or the reason why none counts: plain
+        numbers and text, which `tuning_of` later reads from the kernel.
     """
 
     def __init__(self, database: Database, told: Mapping[str, Mapping] | None = None):
@@ -83,18 +83,18 @@ class ApplyRecords:
 
 
 def tuning_of(mod: IRModule) -> dict[str, dict]:
-    """What `ApplyRecords` was told of each kernel.
+    """Return the facts that `ApplyRecords` attached to each kernel.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After `ScheduleKernels`, lowered further or not.
+        Module after `ScheduleKernels`, lowered further or not.
 
     Returns
     -------
     dict
-        Name of a kernel -> the facts. Of one that was tuned also ``decisions``, by name; None for a schedule of TVM's.
-        Where no rule could do as was decided, only ``left_out``, which says so.
+        Name of a kernel -> the facts. A tuned kernel also has ``decisions``, by name; None for a schedule of TVM's. If
+        no rule could follow the decisions, there is only ``left_out``, which says so.
     """
     kernels = [(gvar.name_hint, f.attrs or {}) for gvar, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)]
     return {name: _facts(attrs) for name, attrs in kernels if TUNING in attrs}
@@ -115,7 +115,7 @@ def _news(func: tirx.PrimFunc) -> dict:
 
 
 def of_target(database: Database, target: Target) -> MemoryDatabase:
-    """The records of a database that are times measured for a target."""
+    """Return the records of a database with times measured for a target."""
     found = MemoryDatabase()
     for record in database.get_all_tuning_records():
         if seconds_of(record) is not None and tvm_ffi.structural_equal(record.target, target):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How candidates are built, in worker processes: decisions by our rules, schedules of TVM's as they are."""
+"""Build candidates in worker processes: from decisions by our schedule rules, or from schedules of TVM's."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from .kernel import scheduled
 from .parameters import Parameter, parameters, write_parameters
 from .trace import with_decisions_taken
 
-_LEAST = 2 * 10**9  # bytes of a worker, with TVM in it
+_LEAST = 2 * 10**9  # least bytes for a worker, which has TVM loaded
 
 Generate = Callable[[tvm.IRModule, Target], tvm.runtime.Module]
-"""Makes code of scheduled kernels (`deploy.kernel_code`)."""
+"""Scheduled kernels -> code (`deploy.kernel_code`)."""
 Export = Callable[[tvm.runtime.Module, Target], str]
-"""Writes code into a folder of its own, and returns the file."""
+"""Writes code into a new folder, and returns the file."""
 
 
 def plain_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
-    """Code as TVM makes it of itself, without textures."""
+    """Generate code as TVM does by default, without textures."""
     with code_generation(target) as given:
         return tvm.tirx.build(mod, target=given)
 
 
 def archive(module: tvm.runtime.Module, target: Target) -> str:
-    """Objects, which whoever loads them links."""
+    """Export an archive of object files, which the process that loads them links."""
     return default_export(module)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A built candidate: its code, in which it is ``main``, and its parameters."""
+    """A built candidate: its code, with the function ``main``, and its parameters."""
 
     module: tvm.runtime.Module
     parameters: Sequence[Parameter]
@@ -56,13 +56,13 @@ class Candidate:
 def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plain_code) -> Candidate:
     """Build one candidate: a kernel named ``main`` with decisions in it, or one that a trace of TVM's has scheduled.
 
-    Nothing is imported for tensor intrinsics, which takes a worker many seconds: a trace has inserted their code. What
-    a kernel keeps in a GPU's memory between its launches becomes parameters, as in a network.
+    TVM's tensor intrinsics are not imported, which would take many seconds in a worker: a trace has already inserted
+    their code. Workspaces of a kernel in a GPU's memory become parameters, as in a network.
 
     Raises
     ------
     ScheduleError
-        If no rule can do as was decided.
+        If no rule can follow the decisions.
     """
     func = with_decisions_taken(mod["main"])
     if DECISIONS in (func.attrs or {}):
@@ -76,20 +76,20 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
 
 @derived_object
 class _Builder(PyBuilder):
-    """Builds in processes that stay from batch to batch: to start one takes longer than to build a kernel."""
+    """Builds in processes that live from batch to batch, as starting one takes longer than building a kernel."""
 
     def __init__(self, workers: Workers, generate: Generate, export: Export):
         super().__init__()
         self._workers, self._how = workers, (generate, export)
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """One artifact, or the reason why there is none, for each candidate."""
+        """Return one artifact for each candidate, or the reason why there is none."""
         jobs = [(each.mod, each.target, *self._how) for each in build_inputs]
         return [BuilderResult(each.value, each.error or None) for each in self._workers.map(_artifact, jobs)]
 
 
 def _artifact(job: tuple[tvm.IRModule, Target, Generate, Export]) -> str:
-    """Build a candidate into a file of its own; runs in a worker."""
+    """Build a candidate into a new file, in a worker."""
     mod, target, generate, export = job
     candidate = build_candidate(mod, target, generate)
     artifact = export(candidate.module, target)
@@ -98,28 +98,28 @@ def _artifact(job: tuple[tvm.IRModule, Target, Generate, Export]) -> str:
 
 
 def building_workers(count: int, patience: float = 60.0, cores: Collection[int] = ()) -> Workers:
-    """Processes that build candidates.
+    """Return worker processes that build candidates.
 
     Parameters
     ----------
     count : int
-        All of them together take half of this machine's memory at most.
+        Number of processes; together they take at most half of this machine's memory, but at least 2 GB each.
     patience : float
         Seconds for one candidate.
     cores : collection of int
-        The CPU cores that they run on; empty: as this process.
+        CPU cores that they run on; if empty, those of this process.
     """
     return Workers(count, patience, Confines(cores, max(_LEAST, memory_bytes() // 2 // count)), [__name__])
 
 
 def local_builder(workers: Workers, generate: Generate = plain_code, export: Export = archive) -> PyBuilder:
-    """A builder for candidates of any strategy.
+    """Return a builder for candidates of any strategy.
 
     Parameters
     ----------
     workers : Workers
         `building_workers`.
     generate, export : callable
-        Functions of a module, which the workers import.
+        Functions at the top level of a module, which the workers import.
     """
     return _Builder(workers, generate, export)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuning of all kernels of some networks: whose turn it is, when it is enough, and what counts in the end.
+"""Tune all kernels of some networks: choose the next kernel, decide when to stop, and select the winners.
 
-A batch goes to the kernel that promises the most: its share of the networks' time, times what its last batches have
-gained on average (the older, the less). A kernel that promises next to nothing, or has had its trials, is finished; its
-fastest candidates are then compared with the untuned kernel (`Judge`), and the fastest right one wins.
+A batch goes to the kernel with the largest expected gain: its share of the networks' time, times the average gain of
+its last batches, with less weight for older ones. A kernel with almost no expected gain, or without trials left, is
+finished. Its fastest candidates are then compared with the untuned kernel (`Judge`), and the fastest right one wins.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from .tasks import Task
 from .trace import genome_of
 
 _logger = logging.getLogger(__name__)
-_FINALISTS = 3  # of each kernel are measured in turns at the end: the fastest of many noisy times is partly luck
-_VERDICT = 4.0  # seconds that one takes, before it is known
-_ROUNDS = 4  # of finalists, if all of them were wrong
-_BROKEN = 2  # batches in which the machine failed at everything
+_FINALISTS = 3  # candidates of a kernel that are judged at the end: the fastest of many noisy times is partly luck
+_VERDICT = 4.0  # seconds of a verdict, before one was timed
+_ROUNDS = 4  # rounds of finalists, if all finalists of a round are wrong
+_BROKEN = 2  # batches in a row without any fair result, after which tuning is given up
 
 
 @dataclass(frozen=True)
 class TuningEffort:
-    """How much is tried.
+    """Limits of a campaign.
 
     Attributes
     ----------
     trials : int
-        Of each kernel, those of earlier runs included.
+        Most trials of each kernel, with those of earlier runs.
     worth : float
-        Share of a kernel's time that a batch has to promise.
+        Least expected gain of a batch, as a share of the kernel's time.
     batch : int
         Candidates that are built and measured together.
     minutes : float
-        Of the search, and of the verdicts on what it found.
+        Minutes for the search and the verdicts.
     """
 
     trials: int
@@ -75,12 +75,12 @@ class Campaign:
     ----------
     tasks : sequence of Task
     untuned : sequence of float
-        Seconds of a launch of each.
+        Untuned seconds of a launch of each task.
     target : tvm.target.Target
     strategy : str
         One of `metaschedule.STRATEGIES`.
     tools : Tools
-        Its database is a `Records`.
+        The tools; their database is a `Records`.
     judge : callable
     effort : Effort
     seed : int
@@ -108,11 +108,11 @@ class Campaign:
 
     @property
     def records(self) -> Records:
-        """Where everything is kept."""
+        """The file of records."""
         return self.tools.database
 
     def _recall(self, kernel: KernelRun) -> None:
-        """What earlier runs have found."""
+        """Load the results of earlier runs for a kernel."""
         key = workload_key(kernel.task.mod)
         for record in self.records.of(key):
             if (genome_of(record.trace) is not None) == (self.strategy == "genetic"):
@@ -122,17 +122,17 @@ class Campaign:
             kernel.state = "nothing to decide"
 
     def run(self, show: Callable[[Campaign], None] = lambda _: None) -> None:
-        """Tune until everything is finished, the time is up, or `stopping` is set; then judge what is left to judge.
+        """Tune until all kernels are finished, the time is up, or `stopping` is set; then judge the remaining kernels.
 
         Parameters
         ----------
         show : callable
-            Is called after each batch and each verdict.
+            Called after each batch and each verdict.
 
         Raises
         ------
         UserError
-            If the machine fails at everything, or the disk is full; what was measured is on record.
+            If the machine fails at every candidate, or the disk is full; all measurements are on record.
         """
         try:
             while (kernel := self._next()) is not None:
@@ -150,7 +150,7 @@ class Campaign:
             self._give_up()
 
     def _next(self) -> KernelRun | None:
-        """Who promises the most; those who promise nothing are finished on the way."""
+        """Return the kernel with the largest expected gain, and finish those with almost none."""
         if self.stopping or time.monotonic() >= self._search_end():
             return None
         for kernel in self.kernels:
@@ -161,12 +161,12 @@ class Campaign:
         return max(running, key=self.expected, default=None)
 
     def _search_end(self) -> float:
-        """When the time that is left is that of the verdicts to come."""
+        """Return the time at which the search must end to leave time for the verdicts."""
         verdicts = sum(kernel.tried > 0 and not kernel.state for kernel in self.kernels)
         return self.deadline - min(verdicts * self._verdict_seconds, 30 * self.effort.minutes)
 
     def expected(self, kernel: KernelRun) -> float:
-        """The share of the network's time that one more batch of a kernel may save."""
+        """Return the share of the network's time that one more batch of a kernel may save."""
         left = min(1.0, (kernel.best or kernel.untuned) / kernel.untuned)
         return kernel.share * left * kernel.promise(self.effort.batch)
 
@@ -181,7 +181,7 @@ class Campaign:
             _logger.warning("%s", error)
             kernel.state = f"not by {self.strategy}"
             return
-        except Exception as error:  # TVM raises several kinds; one kernel shall not end the night of all others
+        except Exception as error:  # TVM raises several kinds; one kernel must not stop the tuning of all others
             if not any(each.tried for each in self.kernels):
                 raise
             reason = (str(error).strip().splitlines() or ["no message"])[-1]
@@ -208,7 +208,7 @@ class Campaign:
         return self._sessions[key]
 
     def _note_broken(self, trials: Sequence[CandidateTrial], fair: Sequence[CandidateTrial]) -> None:
-        if not trials:  # the search of a kernel is over, which says nothing of the machine
+        if not trials:  # the search of the kernel is over; this is no failure of the machine
             return
         self._broken, self._reason = (0, "") if fair else (self._broken + 1, trials[-1].error.strip().rstrip("."))
         if self._broken == _BROKEN:
@@ -221,12 +221,12 @@ class Campaign:
         )
 
     def _flush(self) -> None:
-        """Measure nothing more once what was measured cannot be written.
+        """Write the pending records; if that fails, stop measuring.
 
         Raises
         ------
         UserError
-            If there is no room for it.
+            If there is no room for the records.
         """
         try:
             self.records.flush()
@@ -239,7 +239,7 @@ class Campaign:
             ) from error
 
     def _finish(self, kernel: KernelRun, why: str) -> None:
-        """Judge a kernel's best candidates; once."""
+        """Judge a kernel's best candidates, unless it is finished already."""
         if kernel.state:
             return
         kernel.state = why
@@ -272,7 +272,7 @@ class Campaign:
                 return
 
     def _finalists(self, kernel: KernelRun) -> list[ms.database.TuningRecord]:
-        """The fastest records that nobody has found wrong; none if that would say nothing new."""
+        """Return the fastest records that were not judged wrong; none if the workload is settled."""
         workload = workload_key(kernel.task.mod)
         if self.records.is_settled(workload):
             return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose fault it is that a candidate has no time: its own, or the machine's."""
+"""Decide whether a candidate without a time failed by its own fault or by the machine's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .genetic import Failure
 
 
 def failure_of(message: str) -> Failure:
-    """The failure that an error message of a builder or runner tells of.
+    """Return the failure for an error message of a builder or runner.
 
-    A candidate that crashed, hung or could not be compiled is never tried again; one that the machine had no room for
+    A candidate that crashed, hung or could not be compiled is never tried again; one for which the machine had no room
     may be.
     """
     machine = machine_fault(message)

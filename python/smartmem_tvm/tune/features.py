@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cost model sees of a candidate: its decisions and the sizes of its kernel, not the loops they will become."""
+"""Features of a candidate for a cost model: its decisions and the sizes of its kernel, without the loops."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .genetic import Value
 from .kernel import TunableKernel
 from .trace import genome_of
 
-# Columns; a name has one by its checksum. Of the some forty names that a kernel has, two seldom meet in one.
+# Columns; the checksum of a name selects its column. A kernel has about forty names, which seldom collide.
 _COLUMNS = 512
 
 
 def features(genome: Mapping[str, Value], facts: Mapping[str, int]) -> np.ndarray:
-    """One row of `_COLUMNS` numbers: the logarithm of each value, in the column of its name; 0 where there is none."""
+    """Return one row of `_COLUMNS` numbers: the logarithm of each value in the column of its name, else 0."""
     row = np.zeros((1, _COLUMNS), "float32")
     for name, value in (*facts.items(), *genome.items()):
         row[0, zlib.crc32(name.encode()) % _COLUMNS] += 1.0 + math.log2(1 + int(value))
@@ -33,14 +33,14 @@ def features(genome: Mapping[str, Value], facts: Mapping[str, int]) -> np.ndarra
 class DecisionFeatures(PyFeatureExtractor):
     """Features of candidates of our space, for MetaSchedule's cost models.
 
-    The kernels of all contexts share one model, so that what was learned from one helps with the next.
+    The kernels of all contexts share one model, so that training on one kernel helps with the next.
     """
 
     def __init__(self):
         self.known: dict[int, tuple[tvm.IRModule, Mapping[str, int]]] = {}
 
     def extract_from(self, context, candidates: Sequence) -> list[tvm.runtime.Tensor]:
-        """One row for each candidate; none for those of other spaces, which a model leaves out."""
+        """Return one row for each candidate; candidates of other spaces get no row, and the model ignores them."""
         facts = self._facts(context)
         rows = [self._row(candidate, facts) for candidate in candidates]
         return [tvm.runtime.tensor(row) for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What latencies depend on in this machine; imports nothing of TVM before it is told to set its threads."""
+"""Properties of this machine that latencies depend on; TVM is imported only to set its threads."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from ..errors import UserError
 
-# What a container may have of the machine's memory, in the second and the first version of control groups.
+# Files with the memory limit of a container, in the second and the first version of control groups.
 _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
-_CROWD = 4  # threads for each logical CPU, at most
+_CROWD = 4  # most threads for each logical CPU
 STORE_VARIABLE = "SMARTMEM_PROFILES"
 RECORDS_VARIABLE = "SMARTMEM_RECORDS"
 
 
 @cache
 def cpu_name() -> str:
-    """The model of this machine's CPU in words, for example ``AMD EPYC 9B14``; its architecture where it has none."""
+    """Return the model of this machine's CPU, for example ``AMD EPYC 9B14``, or its architecture."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -33,7 +33,7 @@ def cpu_name() -> str:
 
 
 def usable_cores(among: Collection[int] = ()) -> int:
-    """Cores this process may use, or those among some; the hardware threads of one core count once."""
+    """Count the cores that this process may use, or those of some CPUs; hardware threads of one core count once."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
@@ -42,18 +42,18 @@ def usable_cores(among: Collection[int] = ()) -> int:
 
 
 def process_cpus() -> list[int]:
-    """Logical CPUs that threads of this process run on: TVM ties the one that runs its kernels to some of them."""
+    """Return the logical CPUs of all threads of this process: TVM binds the thread that runs kernels to some CPUs."""
     if not hasattr(os, "sched_getaffinity"):
         return list(range(os.cpu_count() or 1))
     found = set(os.sched_getaffinity(0))
     for task in Path("/proc/self/task").glob("*"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the thread has ended
             found |= os.sched_getaffinity(int(task.name))
     return sorted(found)
 
 
 def cores_to_measure(asked: Collection[int] | None) -> Collection[int]:
-    """The cores asked for; empty if none were.
+    """Return the requested cores; empty if none were requested.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def cores_to_measure(asked: Collection[int] | None) -> Collection[int]:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of the container that this process is in."""
+    """Return the bytes of memory of this machine, or of this process's container."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for group in _GROUPS:
         with contextlib.suppress(OSError, ValueError):  # not there, or "max"
@@ -88,12 +88,12 @@ def memory_bytes() -> int:
 
 
 def run_threads(among: Collection[int] = ()) -> int:
-    """Threads that kernels run on unless told otherwise: TVM_NUM_THREADS, else one per core, or per core among some.
+    """Return the default number of threads of kernels: TVM_NUM_THREADS, else one per core, of all or of some CPUs.
 
     Raises
     ------
     UserError
-        If the variable holds something else.
+        If the variable is no number.
     """
     told = os.environ.get("TVM_NUM_THREADS") or "0"
     if not told.isdecimal():
@@ -102,17 +102,17 @@ def run_threads(among: Collection[int] = ()) -> int:
 
 
 def most_threads() -> int:
-    """Threads with which a machine still gets on: TVM's do not sleep while they wait."""
+    """Return the most threads that a machine can run: TVM's threads do not sleep while they wait."""
     return _CROWD * (os.cpu_count() or 1)
 
 
 def thread_count(wanted: int | None) -> int:
-    """Threads of this machine's CPU that a command runs kernels on.
+    """Return the number of threads of this machine's CPU on which a command runs kernels.
 
     Raises
     ------
     UserError
-        If there are so many that they would bring the machine to a halt.
+        If there are more than `most_threads`.
     """
     count, most = wanted or run_threads(), most_threads()
     if count > most:
@@ -124,10 +124,10 @@ def thread_count(wanted: int | None) -> int:
 
 
 def set_threads(wanted: int | None) -> int:
-    """Let TVM run kernels on so many threads (`thread_count`); returns the number.
+    """Let TVM run kernels on a number of threads (`thread_count`), and return it.
 
-    To be called before the first kernel runs: TVM fixes the size of its pool then. Its own default is half the
-    logical CPUs, which is wrong where cores have one thread each, as in most virtual machines.
+    Call this before the first kernel runs, which fixes the size of TVM's pool. TVM's default is half the logical CPUs,
+    which is wrong if cores have one thread each, as in most virtual machines.
     """
     count = thread_count(wanted)
     import tvm
@@ -138,23 +138,23 @@ def set_threads(wanted: int | None) -> int:
 
 
 def default_store(device: str | None = None) -> Path | None:
-    """Where measurements on this machine are kept: $SMARTMEM_PROFILES, else ``tuning_logs/<device>.jsonl`` here.
+    """Return the file of measurements on this machine: $SMARTMEM_PROFILES, else ``tuning_logs/<device>.jsonl`` here.
 
     Parameters
     ----------
     device : str, optional
-        Name of the GPU; without, the file is named after the CPU.
+        Name of the GPU; without it, the file is named after the CPU.
 
     Returns
     -------
     Path or None
-        None if the variable is set and empty: no store.
+        None, for no store, if the variable is set and empty.
     """
     return default_file(STORE_VARIABLE, device, ".jsonl")
 
 
 def default_file(variable: str, device: str | None, ending: str) -> Path | None:
-    """The file that an environment variable names, None if it is empty; not set: ``tuning_logs/<device><ending>``."""
+    """Return the file that a variable names, None if it is empty; if unset, ``tuning_logs/<device><ending>``."""
     named = os.environ.get(variable)
     if named is not None:
         return Path(named) if named else None

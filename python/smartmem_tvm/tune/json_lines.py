@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of JSON lines that several processes add to, and that stay readable when one of them is killed."""
+"""Files of JSON lines that several processes append to, and that stay readable if one of them is killed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..whole_file import whole
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where appending is one write all the same
+except ImportError:  # missing on Windows; an append is still one write there
     fcntl = None
 
-MOST_BYTES = 2**26  # of a line; a kernel takes thousands
+MOST_BYTES = 2**26  # bytes of a line; a kernel takes thousands
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Damage:
     Attributes
     ----------
     line : int
-        Its number, from 1.
+        Number of the line, from 1.
     torn : bool
-        It is the last one and has no end: whoever wrote it was stopped.
+        Whether it is the last line and incomplete, because its writer was stopped.
     """
 
     line: int
@@ -39,7 +39,7 @@ class Damage:
 
 
 def read(path: Path) -> tuple[list[dict], list[Damage]]:
-    """The objects of a file, in their order, and the lines that are none.
+    """Return the objects of a file, in their order, and the lines that hold none.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def read(path: Path) -> tuple[list[dict], list[Damage]]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file with their ends, one after the other; of one longer than `MOST_BYTES` only its ends."""
+    """Yield the lines of a file with their line ends; a line longer than `MOST_BYTES` is cut."""
     with path.open("rb") as file:
         while line := file.readline(MOST_BYTES):
             end = line
@@ -73,7 +73,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def _object(line: bytes) -> dict | None:
-    """The object on a line, None if there is none."""
+    """Return the object on a line, None if there is none."""
     try:
         value = json_data.parse(line)
     except ValueError:  # UnicodeDecodeError is one too
@@ -82,15 +82,15 @@ def _object(line: bytes) -> dict | None:
 
 
 def append(path: Path, objects: Sequence[dict], context: Sequence[dict] = (), known: int = -1) -> int:
-    """Add lines at once; all of them are in the file afterwards, or none. Without lines, see whether that would work.
+    """Append all lines or none of them. Without lines, check only whether the file can be written.
 
     Parameters
     ----------
     context : sequence of dict
-        Lines that these refer to and that should be in the file; those that are not any more, as somebody has put
-        another file in its place, are written again before them.
+        Lines that these refer to. Those that are no longer in the file, because another file has replaced it, are
+        written again first.
     known : int
-        The file's size when they were there.
+        Size of the file when it held the context.
 
     Returns
     -------
@@ -100,12 +100,12 @@ def append(path: Path, objects: Sequence[dict], context: Sequence[dict] = (), kn
     Raises
     ------
     UserError
-        If they cannot be written; what was in the file before stays.
+        If the lines cannot be written; the file then keeps its previous content.
     """
     with _locked(path) as handle:
         size = os.fstat(handle).st_size
         if not objects:
-            if not size:  # made by this, perhaps; whoever waits for it makes it again
+            if not size:  # perhaps created by this call; a process that waits for the lock creates it again
                 path.unlink()
             return size
         lost = _missing(path.read_bytes(), context) if size != known else []
@@ -114,7 +114,7 @@ def append(path: Path, objects: Sequence[dict], context: Sequence[dict] = (), kn
         torn = size > 0 and os.read(handle, 1) != b"\n"
         left = memoryview(b"\n" * torn + data)
         try:
-            while left:  # a disk takes what there is room for, and says so at the next write
+            while left:  # a full disk accepts a part, and reports the error at the next write
                 left = left[os.write(handle, left) :]
             os.fsync(handle)
         except OSError as err:
@@ -133,7 +133,7 @@ def _missing(content: bytes, objects: Iterable[dict]) -> list[dict]:
 
 
 def mend_end(path: Path) -> int:
-    """Take a torn line from the end of a file; returns its bytes, 0 where the last line is whole."""
+    """Remove a torn line from the end of a file; return its bytes, 0 if the last line is whole."""
     if not path.exists():
         return 0
     with _locked(path) as handle:
@@ -141,24 +141,24 @@ def mend_end(path: Path) -> int:
         whole = content.rfind(b"\n") + 1
         if (
             whole == len(content) or _object(content[whole:]) is not None
-        ):  # an editor may have left the end of the line out
+        ):  # an editor may have removed the last line end
             return 0
         os.ftruncate(handle, whole)
         return len(content) - whole
 
 
 def rewrite(path: Path, change: Callable[[list[dict]], list[dict]]) -> tuple[int, int]:
-    """Put other lines in the place of a file's; a reader finds the old ones or the new ones.
+    """Replace the lines of a file atomically: a reader finds the old lines or the new ones.
 
     Parameters
     ----------
     change : callable
-        The objects of the file in, the new ones out.
+        The objects of the file -> the new objects.
 
     Returns
     -------
     tuple of int
-        Lines that were in the file, damaged ones included, and lines that are.
+        Number of lines before, with damaged ones, and after.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def rewrite(path: Path, change: Callable[[list[dict]], list[dict]]) -> tuple[int
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The file, made if there is none, while no other process writes to it."""
+    """Open a file, created if necessary, while no other process writes to it."""
     while True:
         if path.exists() and not path.is_file():
             raise UserError(f"Records {path} cannot be written, as they are no file; give another name.")
@@ -189,7 +189,7 @@ def _locked(path: Path) -> Iterator[int]:
         try:
             if fcntl is not None:
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            # Another process may have put a new file in its place meanwhile.
+            # Another process may have replaced the file in the meantime.
             if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
                 yield handle
                 return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel to be tuned: what its rule decides, what may be decided instead, and its schedule for given decisions."""
+"""A kernel to tune: the decisions of its rule, the alternatives, and its schedule for given decisions."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class TunableKernel:
     Attributes
     ----------
     func : PrimFunc
-        As `PackWeights` meets it; ``layout_free_buffers`` says which arguments are constants.
+        The kernel before `PackWeights`; ``layout_free_buffers`` lists the arguments that are constants.
     target : tvm.target.Target
     rule : str
         The rule that schedules it.
     decisions : tuple of Decision
-        Those that the rule takes by itself.
+        The decisions that the rule takes by default.
     rivals : dict
-        Other rules that could take it -> the decisions that each would take (`schedule.core.rivals`).
+        Other rules that could schedule it -> their default decisions (`schedule.core.rivals`).
     """
 
     func: tirx.PrimFunc
@@ -64,36 +64,36 @@ class TunableKernel:
 
     @cached_property
     def space(self) -> Space:
-        """What may be decided instead."""
+        """The search space of alternative decisions."""
         return space_of(self.decisions, self.rule, self.rivals)
 
     @property
     def seed(self) -> dict[str, Value]:
-        """What the rule decides."""
+        """The genome of the rule's default decisions."""
         return seed_of(self.decisions, self.rule, self.rivals)
 
     def scheduled(self, genome: Mapping[str, Value] | None = None) -> tirx.PrimFunc:
-        """The scheduled kernel; constants among its parameters have the shapes in which it reads them.
+        """Return the scheduled kernel; its constant parameters have their packed shapes.
 
         Parameters
         ----------
         genome : mapping, optional
-            By default the rule decides.
+            Decisions, by default those of the rule.
 
         Raises
         ------
         ScheduleError
-            If the rule cannot do that.
+            If the rule cannot follow the decisions.
         """
         return scheduled(self.func if genome is None else _with_decisions(self.func, genome), self.target)
 
     def arguments(self, genome: Mapping[str, Value]) -> list[tuple[str, list[int]]]:
-        """Element type and shape of each parameter of the kernel that a genome makes.
+        """Return the element type and shape of each parameter of the kernel for a genome.
 
         Raises
         ------
         ScheduleError
-            If the rule cannot do that.
+            If the rule cannot follow the decisions.
         """
         func = _packed(_with_decisions(self.func, genome), self.target)[0]
         return [(str(param.dtype), [int(dim) for dim in param.shape]) for param in func.params]
@@ -120,9 +120,9 @@ def _rivals(func: tirx.PrimFunc, target: Target, rules: Iterable[Rule]) -> dict[
 
 
 def with_constants(func: tirx.PrimFunc, positions: Iterable[int]) -> tirx.PrimFunc:
-    """A kernel without attributes but those that say which of its parameters are constants, and what may be rounded.
+    """Return a kernel with only two attributes: its constant parameters, and the factors that may be rounded.
 
-    What else passes have noted on it makes it no other kernel. Blocks get names of their own, as TVM's search wants.
+    Other attributes of passes do not make it a different kernel. Blocks get distinct names, as TVM's search requires.
     """
     attrs = {"s_tir": True, "tirx.noalias": True, CONSTANTS: sorted(positions), **factors_attr(func)}
     plain = tirx.PrimFunc(func.params, _distinct(func.body), func.ret_type)
@@ -130,7 +130,7 @@ def with_constants(func: tirx.PrimFunc, positions: Iterable[int]) -> tirx.PrimFu
 
 
 def _distinct(body: tirx.Stmt) -> tirx.Stmt:
-    """A body in which the second block of a name has another one."""
+    """Return a body in which all blocks have distinct names."""
     seen: Counter = Counter()
 
     def rename(block: s_tir.SBlock) -> s_tir.SBlock:
@@ -146,7 +146,7 @@ def _distinct(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def workload(func: tirx.PrimFunc) -> tvm.IRModule:
-    """A kernel as the workload of MetaSchedule's tasks and databases."""
+    """Return a kernel as a workload of MetaSchedule's tasks and databases."""
     return tvm.IRModule({"main": reads_joined(func).with_attr("global_symbol", "main")})
 
 
@@ -155,12 +155,12 @@ def _with_decisions(func: tirx.PrimFunc, genome: Mapping[str, Value]) -> tirx.Pr
 
 
 def scheduled(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """An unscheduled kernel with its constants packed, and scheduled as its decisions say.
+    """Return an unscheduled kernel with its constants packed, scheduled by its decisions.
 
     Raises
     ------
     ScheduleError
-        If no rule knows it, or none can do as was decided.
+        If no rule can schedule it, or none can follow the decisions.
     """
     decided = DECISIONS in (func.attrs or {})
     packed = _packed(func, target)[0].with_attr("global_symbol", "main")
@@ -173,7 +173,7 @@ def scheduled(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 
 def _packed(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, list[Decision]]:
-    """A kernel that reads its constants as `PackWeights` would store them, and the decisions taken for that."""
+    """Return a kernel that reads its constants as `PackWeights` would store them, and the decisions for that."""
     constants = [int(position) for position in (func.attrs or {}).get(CONSTANTS) or ()]
     with deciding(func) as taken:
         packing = packing_of(func, constants, target) if constants else None

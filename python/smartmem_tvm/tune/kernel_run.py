@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one kernel while it is tuned, and what it promises."""
+"""The state of one kernel while it is tuned, and its expected gain."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from .record_lines import is_faster
 from .tasks import Task
 
-_HOPE = 0.2  # what a kernel may gain in its first batch, before anything is known
+_HOPE = 0.2  # share of its time that a kernel is expected to gain in its first batch
 
 
 @dataclass
 class KernelRun:
-    """One kernel.
+    """The tuning of one kernel.
 
     Attributes
     ----------
@@ -22,23 +22,23 @@ class KernelRun:
     untuned : float
         Seconds of one launch without tuning.
     shares : mapping
-        Of the time of each model that it is in, untuned.
+        Model -> the kernel's share of its untuned time.
     share : float
-        Of the time of all models, each of which weighs the same.
+        Share of the time of all models, all with equal weight.
     times : list
-        Seconds of each candidate tried, earlier runs included; None for those that failed.
+        Seconds of each tried candidate, with those of earlier runs; None for a failed one.
     tried : int
         Candidates of this run.
     machine_failed : int
-        Candidates that the machine had no room for.
+        Candidates for which the machine had no room.
     spent : float
-        Seconds of this run that went to it.
+        Seconds of this run that were spent on the kernel.
     state : str
-        Why it is not tuned further: ``all trials done`` ...; empty while it is.
+        The reason why it is not tuned further, such as ``all trials done``; empty while it is tuned.
     winner : dict or None
-        The line of the records on it: ``seconds``, ``untuned``.
+        The line of its winner in the records, with ``seconds`` and ``untuned``.
     wrong : int
-        Finalists that computed something else.
+        Finalists with wrong results.
     """
 
     task: Task
@@ -65,11 +65,11 @@ class KernelRun:
 
     @property
     def gain(self) -> float:
-        """How many times faster it is, as measured in turns with the untuned kernel."""
+        """Speedup over the untuned kernel, measured in turns."""
         return self.winner["untuned"] / self.winner["seconds"] if self.winner and is_faster(self.winner) else 1.0
 
     def promise(self, batch: int) -> float:
-        """The share of its time that one more batch may save."""
+        """Return the share of the kernel's time that one more batch may save."""
         promise, best = _HOPE, None
         for start in range(0, len(self.times), batch):
             found = [each for each in self.times[start : start + batch] if each is not None]
@@ -80,12 +80,12 @@ class KernelRun:
 
 
 def kernel_runs(tasks: Sequence[Task], untuned: Sequence[float]) -> list[KernelRun]:
-    """The kernels of some models with their shares, the largest first.
+    """Return the kernels of some models with their shares, the largest share first.
 
     Parameters
     ----------
     untuned : sequence of float
-        Seconds of a launch of each task.
+        Untuned seconds of a launch of each task.
     """
     totals: dict[str, float] = {}
     for task, seconds in zip(tasks, untuned, strict=True):
@@ -99,6 +99,6 @@ def kernel_runs(tasks: Sequence[Task], untuned: Sequence[float]) -> list[KernelR
 
 
 def gain_of(kernels: Sequence[KernelRun], model: str | None = None) -> float:
-    """How many times faster the kernels of a model have become in all; or of all models, each weighing the same."""
+    """Return the total speedup of the kernels of a model, or of all models with equal weight."""
     left = sum((kernel.share if model is None else kernel.shares.get(model, 0.0)) / kernel.gain for kernel in kernels)
     return 1 / left

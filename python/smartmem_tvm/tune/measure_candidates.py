@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How candidates are measured, by an executor's workers: on data that no kernel reads out of bounds with."""
+"""Measure candidates in an executor's workers, on data whose indices stay in bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .parameters import arguments, read_parameters
 
 
 def candidate_seconds(devices: Devices, artifact: str) -> list[float]:
-    """Times of a candidate, ascending, from the file that was built."""
+    """Return the ascending times of a candidate, in seconds, given its built file."""
     file = Path(artifact)
 
     def measure(device: Device) -> list[float]:
@@ -31,14 +31,14 @@ def candidate_seconds(devices: Devices, artifact: str) -> list[float]:
 
 @ir.utils.derived_object
 class CandidateRunner(PyRunner):
-    """MetaSchedule's runner: measures the candidates that it is given together when the first result is asked for."""
+    """MetaSchedule's runner: it measures the candidates of a batch together, when the first result is needed."""
 
     def __init__(self, executor: Executor):
         super().__init__()
         self._executor = executor
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[PyRunnerFuture]:
-        """One future for each candidate."""
+        """Return one future for each candidate."""
         jobs = [str(each.artifact_path) for each in runner_inputs]
         answers: list[Answer] = []
 
@@ -52,18 +52,18 @@ class CandidateRunner(PyRunner):
 
 @ir.utils.derived_object
 class _Time(PyRunnerFuture):
-    """The seconds of a candidate, or why there are none."""
+    """The future of a candidate's times, or of its error."""
 
     def __init__(self, ask: Callable[[], Answer]):
         super().__init__()
         self._ask, self._result = ask, None
 
     def done(self) -> bool:
-        """Whether it has been measured."""
+        """Whether the candidate has been measured."""
         return self._result is not None
 
     def result(self) -> RunnerResult:
-        """Measure it, the first time."""
+        """Return the result; the first call measures."""
         if self._result is None:
             answer = self._ask()
             self._result = RunnerResult(answer.value, answer.error or None)

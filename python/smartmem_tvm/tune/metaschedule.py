@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetaSchedule's parts, put together for a strategy: `--strategy genetic`, `evolutionary` and `replay` on one task."""
+"""Compose MetaSchedule's parts for a strategy: `--strategy genetic`, `evolutionary` and `replay` on one task."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .host import usable_cores
 from .strategy import Genetic
 
 STRATEGIES = ("genetic", "evolutionary", "replay")
-_WARM = 24  # measurements before a cost model has a say
+_WARM = 24  # measurements before a cost model is used
 _UPSTREAM = {"evolutionary": "evolutionary", "replay": "replay-trace"}
 _quiet = logging.getLogger("smartmem_tvm.tune.metaschedule")
 
 
 def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: str = "main"):
-    """A task of MetaSchedule's for one kernel.
+    """Return MetaSchedule's context for tuning one kernel.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        As `kernel.workload` makes it.
+        The kernel, as a result of `kernel.workload`.
     strategy : str
         ``genetic`` searches the decisions of our rules; ``evolutionary`` and ``replay`` are TVM's, in TVM's own space.
     seed : int
-        Not negative.
+        Seed, not negative.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: s
     Raises
     ------
     UserError
-        If there is no such strategy.
+        If the strategy does not exist.
     """
     if strategy not in STRATEGIES:
         raise UserError(f"Option --strategy {strategy} does not exist; choose one of {', '.join(STRATEGIES)}.")
@@ -54,14 +54,14 @@ def context(mod: tvm.IRModule, target: Target, strategy: str, seed: int, name: s
         space_generator=_as_it_is if ours else "post-order-apply",
         search_strategy=Genetic(seed) if ours else _UPSTREAM[strategy],
         task_name=name,
-        rand_state=seed + 1,  # it has to be positive
+        rand_state=seed + 1,  # must be positive
         num_threads=1 if ours else usable_cores(),
         logger=_quiet,
     )
 
 
 def cost_model(strategy: str) -> ms.CostModel:
-    """XGBoost for a strategy's candidates.
+    """Return an XGBoost cost model for a strategy's candidates.
 
     Raises
     ------
@@ -77,14 +77,14 @@ def cost_model(strategy: str) -> ms.CostModel:
 
 
 def _as_it_is(_: tvm.s_tir.Schedule) -> None:
-    """The space that `Genetic` starts from: the kernel, of which nothing is decided."""
+    """Leave the kernel without decisions: the space that `Genetic` starts from."""
 
 
 def import_intrinsics() -> None:
-    """Import TVM's tensor intrinsics, which its contexts do, in a seventh of the time.
+    """Import TVM's tensor intrinsics, which its contexts need, in a seventh of the time.
 
-    TVMScript asks for the callers at each of hundreds of definitions, and Python then finds and reads the source of
-    each of them. Here they come without their source, which is looked at for definitions in classes only.
+    TVMScript inspects the stack at each of hundreds of definitions, and Python then reads the source of each frame.
+    Here the frames come without source, which TVMScript needs only for definitions in classes.
     """
     plain = inspect.stack, inspect.getouterframes
     inspect.stack = lambda context=1: _frames(sys._getframe(1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel as a line of a file has it: what MetaSchedule writes names every node, and is packed to a tenth."""
+"""A kernel as text for one line of a file: MetaSchedule's JSON, which is verbose, compressed to a tenth."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .. import json_data
 from ..errors import UserError
 from ..module_check import check_module_json
 
-MOST_BYTES = 2**26  # of a kernel as JSON; the largest takes a few million
+MOST_BYTES = 2**26  # bytes of a kernel as JSON; the largest takes a few million
 _LENGTH = 8  # bytes before the module
 
 
 def module_text(workload: s_tir.meta_schedule.database.Workload) -> str:
-    """A kernel in MetaSchedule's JSON, packed by zlib, in base64."""
+    """Return a kernel as MetaSchedule's JSON, compressed by zlib, in base64."""
     return base64.b64encode(zlib.compress(json.dumps(workload.as_json()).encode(), 9)).decode()
 
 
 def workload_of(text: str) -> s_tir.meta_schedule.database.Workload:
-    """What `module_text` was made from."""
+    """Return the workload of a `module_text`."""
     return s_tir.meta_schedule.database.Workload.from_json(_plain(text))
 
 
 def is_module_text(text: str) -> bool:
-    """Whether `workload_of` can be asked: the text is whole, and holds nothing but a module."""
+    """Whether `workload_of` can read a text: it is complete, and holds only a module."""
     try:
         _plain(text)
     except ValueError:
@@ -37,7 +37,7 @@ def is_module_text(text: str) -> bool:
 
 
 def _plain(text: str) -> list[str]:
-    """MetaSchedule's JSON: a hash and a module, which is JSON in base64 again, behind its length."""
+    """Return MetaSchedule's JSON: a hash, and a module, itself JSON in base64 after its length."""
     try:
         packed = base64.b64decode(text, validate=True)
         unpacker = zlib.decompressobj()

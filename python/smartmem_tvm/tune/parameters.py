@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameters of a built candidate, in a file beside it: types, shapes, and memory scopes.
 
-MetaSchedule tells its runner types and shapes only. A texture is no buffer, though, and what a kernel keeps in memory
-between its launches is a parameter that only its schedule knows of.
+MetaSchedule gives its runner only types and shapes. But a texture is no buffer, and workspaces of a kernel are
+parameters that only the schedule creates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Parameter:
     scope: str = "global"
 
     def on(self, device: tvm.runtime.Device, generator: np.random.Generator) -> tvm.runtime.Tensor:
-        """A tensor of numbers in [0.5, 1.5), or of zeros where they may be indices: these are within any bounds."""
+        """Return a tensor of numbers in [0.5, 1.5), or of zeros for integers: zeros are valid indices."""
         if self.dtype.startswith("float"):
             array = (generator.random(self.shape, dtype="float32") + 0.5).astype(self.dtype)
         else:
@@ -37,34 +37,34 @@ class Parameter:
 
 
 def parameters(func: tirx.PrimFunc) -> list[Parameter]:
-    """The parameters of a kernel."""
+    """Return the parameters of a kernel."""
     return [Parameter(str(p.dtype), tuple(int(dim) for dim in p.shape), str(p.scope())) for p in func.params]
 
 
 def has_fixed_shapes(func: tirx.PrimFunc) -> bool:
-    """Whether the parameters of a kernel are tensors whose dimensions are numbers."""
+    """Whether the parameters of a kernel are tensors with constant dimensions."""
     return all(
         tirx.is_buffer_var(param) and all(isinstance(dim, tirx.IntImm) for dim in param.shape) for param in func.params
     )
 
 
 def write_parameters(found: Sequence[Parameter], artifact: Path) -> None:
-    """Write them into a file beside what was built."""
+    """Write parameters into a file beside the built artifact."""
     text = json.dumps([astuple(each) for each in found])
     artifact.with_name(FILE).write_text(text, encoding="utf-8")
 
 
 def read_parameters(artifact: Path) -> list[Parameter]:
-    """What `write_parameters` wrote."""
+    """Read the file that `write_parameters` wrote."""
     return as_parameters(json.loads(artifact.with_name(FILE).read_text(encoding="utf-8")))
 
 
 def as_parameters(rows: Iterable[Sequence]) -> list[Parameter]:
-    """Parameters from JSON, each a list of its fields."""
+    """Return parameters from JSON rows, each a list of its fields."""
     return [Parameter(dtype, tuple(shape), scope) for dtype, shape, scope in rows]
 
 
 def arguments(found: Sequence[Parameter], device: tvm.runtime.Device) -> list[tvm.runtime.Tensor]:
-    """Tensors for the parameters of a kernel, the same numbers every time."""
+    """Return tensors for the parameters of a kernel, with the same numbers every time."""
     generator = np.random.default_rng(0)
     return [each.on(device, generator) for each in found]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The profile store: measured latencies of kernels, and the questions that they answer (DNNFusion 4.3).
 
-A store is a file of JSON lines, one measurement each, only ever appended to::
+A store is a file of JSON lines, one measurement each, which is only appended to::
 
     {"kernel": "9c1f...", "seconds": 1.2e-05, "together": "5d0e...", "cpu": "AMD EPYC", "threads": 4, ...}
 
-A kernel is known by the structural hash of its unscheduled PrimFunc, which depends on no name. A line counts where
-the target, the CPU and its threads, TVM and this package's schedules are the same; all others are left alone. For a GPU
-it is the name of this device that counts, in place of the CPU and its threads.
+The key of a kernel is the structural hash of its unscheduled PrimFunc, which depends on no name. A line counts if the
+target, the CPU and its threads, TVM and this package's schedules are the same; other lines are ignored. For a GPU, the
+name of the device replaces the CPU and its threads.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .host import cpu_name, run_threads
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where appending is one write all the same
+except ImportError:  # missing on Windows; an append is still one write there
     fcntl = None
 
 _logger = logging.getLogger(__name__)
-_LONGEST = 1e6  # seconds; whatever claims to have taken longer is no measurement
+_LONGEST = 1e6  # seconds; a longer time is no valid measurement
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Question:
 
 
 def kernel_key(func: tirx.PrimFunc) -> str:
-    """The name-independent key of an unscheduled PrimFunc: its structural hash without attributes, in hexadecimal.
+    """Return the name-independent key of an unscheduled PrimFunc: its structural hash, in hexadecimal.
 
-    Behind it is what attributes say of factors, constants and decisions that are given, if they do.
+    The hash excludes attributes; those on factors, constants and given decisions follow it as text.
     """
     plain = tirx.PrimFunc(func.params, reads_joined(func).body, func.ret_type)
     key = f"{tvm_ffi.structural_hash(plain) & (2**64 - 1):016x}"
@@ -73,16 +73,16 @@ class ProfileStore:
     Parameters
     ----------
     path : Path or None
-        File of JSON lines; it is made by the first `add`. None keeps everything in memory.
+        File of JSON lines, created by the first `add`. With None, everything stays in memory.
     target : tvm.target.Target
-        What the kernels are compiled for.
+        Target of the kernels.
     threads : int, optional
         Threads that kernels run on; by default `host.run_threads`.
     device : str, optional
-        Name of the GPU that kernels run on; without, they run on the CPU.
+        Name of the GPU that kernels run on; without it, they run on the CPU.
     cpu : str, optional
-        Name of the CPU, by default this machine's. Of another one, whatever number of threads counts unless one is
-        given: its default is not known here.
+        Name of the CPU, by default this machine's. For another CPU, any number of threads counts unless one is given:
+        its default is unknown here.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class ProfileStore:
             "schedules": SCHEDULES,
             "preparation": PREPARATION,
         }
-        # Kernel -> session -> seconds: what was measured together is compared with each other.
+        # Kernel -> session -> seconds: measurements of one session are compared with each other.
         self._seconds: dict[str, dict[str, float]] = defaultdict(dict)
         for record in self._read():
             self._take(record)
@@ -127,28 +127,28 @@ class ProfileStore:
         return len(self._seconds)
 
     def latency(self, func: tirx.PrimFunc) -> float | None:
-        """Seconds of one launch of an unscheduled PrimFunc, None if it was never measured here.
+        """Return the seconds of one launch of an unscheduled PrimFunc, None if it was never measured here.
 
-        The median over all sessions, so that one noisy session does not decide.
+        The result is the median over all sessions, so that one noisy session does not decide.
         """
         sessions = self._seconds.get(kernel_key(func))
         return median(sessions.values()) if sessions else None
 
     def beside(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
-        """Seconds of one launch of `func`, None if it was never measured here.
+        """Return the seconds of one launch of `func`, None if it was never measured here.
 
-        As it was beside `base` in the same session, in the median of those, if there are any: what is compared with
-        other kernels of that `base` was not measured while the machine was faster or slower.
+        If `func` and `base` share sessions, the result is the median of their ratios times the median of `base`. So
+        kernels that are compared by their `base` do not depend on the machine's speed during a session.
         """
         ours, others = (self._seconds.get(kernel_key(each), {}) for each in (func, base))
         ratios = [ours[session] / others[session] for session in ours.keys() & others.keys()]
         return median(ratios) * median(others.values()) if ratios else self.latency(func)
 
     def compare(self, fused: Sequence[tirx.PrimFunc], parts: Sequence[tirx.PrimFunc]) -> tuple[float, float] | None:
-        """Seconds of the fused kernels and of the parts, summed; None if some kernel was never measured here.
+        """Return the summed seconds of the fused kernels and of the parts; None if a kernel was never measured here.
 
-        A session in which all of them ran in turns counts more than the medians of each: of several such sessions the
-        one whose ratio is the median. The question is kept in `answered` or `asked`.
+        If all kernels ran in turns in one session, its times count; of several such sessions, the one with the median
+        ratio. Otherwise the medians of each kernel count. The question is kept in `answered` or `asked`.
         """
         question = Question(tuple(fused), tuple(parts))
         sides = tuple(tuple(map(kernel_key, side)) for side in (fused, parts))
@@ -164,21 +164,21 @@ class ProfileStore:
         return self._answered[sides]
 
     def faster(self, question: Question) -> bool | None:
-        """Whether the fused kernels are faster than the parts; None, and the question is in `asked`, if not known.
+        """Whether the fused kernels are faster than the parts; None if unknown, and the question is then in `asked`.
 
-        Equal times count as faster: there are fewer launches.
+        Equal times count as faster, as there are fewer launches.
         """
         seconds = self.compare(question.fused, question.parts)
         return None if seconds is None else seconds[0] <= seconds[1]
 
     @property
     def asked(self) -> list[Question]:
-        """Questions without an answer so far, each once."""
+        """Distinct questions without an answer."""
         return list(self._asked.values())
 
     @property
     def answered(self) -> list[tuple[float, float]]:
-        """The answers given so far, each question once: seconds of the fused kernels and of the parts."""
+        """Answers to distinct questions: seconds of the fused kernels and of the parts."""
         return list(self._answered.values())
 
     def forget_questions(self) -> None:
@@ -187,7 +187,7 @@ class ProfileStore:
         self._answered.clear()
 
     def add(self, func: tirx.PrimFunc, seconds: float, together: str = "") -> None:
-        """Keep a measurement: one line, on the disk when this returns.
+        """Store a measurement as one line, which is on the disk when this returns.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class ProfileStore:
         self._seconds[record["kernel"]][record["together"]] = record["seconds"]
 
     def _read(self) -> Iterator[dict]:
-        """The measurements of the file that were made in the same circumstances."""
+        """Yield the measurements of the file that were made in the same circumstances."""
         if self.path is None or not self.path.exists():
             return
         try:
@@ -237,7 +237,7 @@ class ProfileStore:
 
 
 def _operand(buffer: tirx.Buffer) -> str:
-    """For people who read the file: ``float32[8,64,4]@texture``."""
+    """Return a readable operand for the file, for example ``float32[8,64,4]@texture``."""
     memory = buffer.scope().partition(".")[2]
     return f"{buffer.dtype}{list(map(int, buffer.shape))}".replace(", ", ",") + (f"@{memory}" if memory else "")
 
@@ -247,7 +247,7 @@ def _is_time(value: object) -> bool:
 
 
 def _record(line: bytes) -> dict | None:
-    """The measurement on a line, None if there is none; fields of later versions are of no concern."""
+    """Return the measurement on a line, None if there is none; fields of later versions are ignored."""
     try:
         record = json_data.parse(line)
     except ValueError:  # UnicodeDecodeError is one too
@@ -257,7 +257,7 @@ def _record(line: bytes) -> dict | None:
 
 
 def _append(path: Path, line: str) -> None:
-    """Add one line to a file that other processes add to as well, on a line of its own whatever came before."""
+    """Append one line to a file that other processes append to as well, also after a torn line."""
     handle = _open(path)
     try:
         if fcntl is not None:
@@ -276,7 +276,7 @@ def _append(path: Path, line: str) -> None:
 
 
 def _open(path: Path) -> int:
-    """A store to add to, made if there is none."""
+    """Open a store for appending, created if necessary."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a campaign of tuning is, how long it takes, and what came of it."""
+"""Progress of a tuning campaign: its state, its remaining time, and its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def headline(campaign: Campaign) -> str:
-    """Where a campaign is, in one line."""
+    """Return the state of a campaign in one line."""
     kernels = campaign.kernels
     done = sum(bool(kernel.state) for kernel in kernels)
     trials = sum(kernel.tried for kernel in kernels)
@@ -25,14 +25,14 @@ def headline(campaign: Campaign) -> str:
 
 
 def gain_so_far(kernel: KernelRun) -> float:
-    """As it was judged, or until then as it was measured; a kernel may always stay as it is."""
+    """Return the judged speedup of a kernel, or before that the measured one, at least 1."""
     if kernel.state or kernel.best is None:
         return kernel.gain
     return max(kernel.gain, kernel.untuned / kernel.best)
 
 
 def time_left_of(campaign: Campaign, kernel: KernelRun) -> float | None:
-    """Seconds that the rest of a kernel's trials takes at most, at the pace of its own or of all; None if unknown."""
+    """Return the most seconds for the rest of a kernel's trials, at its own pace or that of all; None if unknown."""
     paced = [kernel] if kernel.tried else campaign.kernels
     tried = sum(each.tried for each in paced)
     if kernel.state or not tried:
@@ -41,26 +41,26 @@ def time_left_of(campaign: Campaign, kernel: KernelRun) -> float | None:
 
 
 def time_left(campaign: Campaign) -> float:
-    """Seconds until all trials are done or the time is up; infinite while nothing is known."""
+    """Return the seconds until all trials are done or the time is up; infinite if unknown."""
     until = campaign.deadline - time.monotonic()
     known = [time_left_of(campaign, kernel) for kernel in campaign.kernels]
     return max(0.0, until if None in known else min(until, sum(known)))
 
 
 def duration(seconds: float) -> str:
-    """Hours, if there are any, minutes and seconds."""
+    """Format seconds as hours (if any), minutes and seconds."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def tuned_models(campaign: Campaign) -> list[str]:
-    """The models that kernels are of."""
+    """Return the names of the models of all kernels."""
     return sorted({model for kernel in campaign.kernels for model in kernel.shares})
 
 
 def result_data(campaign: Campaign, models: Mapping[str, Path]) -> dict:
-    """What came of a campaign, as plain data."""
+    """Return the results of a campaign as plain data."""
     from .kernel_run import gain_of
 
     named = tuned_models(campaign)

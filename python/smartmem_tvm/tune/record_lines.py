@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of a file of tuning records: which belong together, which count here, which are damaged or wrong.
+"""The lines of a file of tuning records: their format, selection, check, merge and pruning.
 
-A line is one of five things; those that refer to others come after them::
+A line is of one of five kinds; a line that refers to others comes after them::
 
     {"run": "4f..", "date": .., "command": .., "target": {..}, "device": .., "driver": .., "threads": 2, "tvm": ..}
     {"workload": "9c1f..", "module": "eNq.."}                   a kernel as MetaSchedule's JSON, by zlib and in base64
@@ -9,9 +9,9 @@ A line is one of five things; those that refer to others come after them::
     {"winner": "a0..", "workload": .., "run": .., "seconds": .., "untuned": ..}
     {"wrong": "a0..", "workload": .., "run": .., "error": ..}
 
-A record without seconds is a candidate that failed; what the machine failed at has no line. Only winners are what
-models are compiled with: each was compared with the untuned kernel, and counts if it was faster. What is wrong is never
-tried again.
+A record without seconds is a candidate that failed by its own fault; failures of the machine have no line. Models are
+compiled with winners only: each was compared with the untuned kernel, and counts if it was faster. A wrong candidate is
+never tried again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..errors import UserError
 from . import json_lines
 
 _CIRCUMSTANCES = ("target", "threads", "tvm", "schedules")
-# What a line is -> what it has to have.
+# Kind of a line (a field that only such lines have) -> its required fields.
 _TIME = json_data.is_positive
 _FIELDS = {
     "module": {"workload": str, "module": object},
@@ -44,30 +44,30 @@ _FIELDS = {
 }
 _REFERENCES = {"trace": ("workload", "run"), "winner": ("record", "run"), "wrong": ("record", "run")}
 
-_FASTER = 1.01  # times; less is noise
+_FASTER = 1.01  # least speedup; a smaller one is noise
 
 
 def circumstances(target: Mapping, threads: int | None) -> dict:
-    """What a time depends on besides the kernel and the device.
+    """Return the circumstances that a time depends on, besides the kernel and the device.
 
     Parameters
     ----------
     target : mapping
-        As TVM exports it.
+        The target, as TVM exports it.
     threads : int or None
-        Of the CPU that kernels run on; None on a GPU.
+        Threads of the CPU that kernels run on; None on a GPU.
     """
     where = (json.loads(json.dumps(target)), threads, installed_version("apache-tvm"), SCHEDULES)
     return dict(zip(_CIRCUMSTANCES, where, strict=True))
 
 
 def candidate_key(workload: str, trace: object) -> str:
-    """The key of a candidate: the same for whoever tries it."""
+    """Return the key of a candidate, which is the same in every run."""
     return hashlib.sha256(json.dumps([workload, trace]).encode()).hexdigest()[:16]
 
 
 def kind_of(line: Mapping) -> str | None:
-    """What a line is: the name of the field that only such lines have; None if it is nothing, or a field is amiss."""
+    """Return the kind of a line: the name of its characteristic field; None if unknown, or if a field is wrong."""
     kind = next((name for name in _FIELDS if name in line), None)
     return kind if kind is not None and json_data.fits(line, _FIELDS[kind]) else None
 
@@ -84,13 +84,13 @@ class Selected:
     Attributes
     ----------
     workloads : dict
-        Key -> the kernel, as its line has it (`module_text`).
+        Key -> the kernel, as text (`module_text`).
     records : dict
-        Key -> the last record of this candidate; the order is that of the file.
+        Key -> the last record of this candidate, in the order of the file.
     winners : dict
-        Key of a workload -> the last line on its winner, if that is not known to be wrong.
+        Key of a workload -> the last line of its winner, unless that is wrong.
     wrong : set
-        Keys of candidates.
+        Keys of wrong candidates.
     settled : set
         Keys of workloads whose winner was chosen among all of their records.
     """
@@ -103,25 +103,25 @@ class Selected:
 
 
 def selected(lines: Iterable[Mapping], where: Mapping, device: str | None = None) -> Selected:
-    """The lines that count in some circumstances.
+    """Return the lines that count in some circumstances.
 
     Parameters
     ----------
     where : mapping
-        `circumstances`; the cores that a target counts are no part of them: kernels run on as many threads as they say.
+        `circumstances`; the number of cores of a target does not matter, as the number of threads is given separately.
     device : str, optional
-        The only device whose times count; without, any will do.
+        The only device whose times count; without it, those of any device count.
     """
     return of_runs(lines, lambda run: _alike(run, where) and (device is None or run.get("device", device) == device))
 
 
 def check_is_records(path: Path) -> None:
-    """Refuse to add to a file, or to mend it, that holds something else; one that is empty or not there will do.
+    """Refuse to change a file with other content than records; an empty or missing file is accepted.
 
     Raises
     ------
     UserError
-        If it has no line of tuning records, and no beginning of one either.
+        If the file has no line of tuning records, and no beginning of one.
     """
     if not path.exists():
         return
@@ -132,7 +132,7 @@ def check_is_records(path: Path) -> None:
 
 
 def of_runs(lines: Iterable[Mapping], counts: Callable[[Mapping], bool]) -> Selected:
-    """What those runs have found that count, by their lines."""
+    """Return the lines of the runs for which `counts` holds."""
     found, runs = Selected(), set()
     for line in lines:
         kind = kind_of(line)
@@ -153,7 +153,7 @@ def _alike(run: Mapping, where: Mapping) -> bool:
 
 
 def without_cores(target: Mapping) -> dict:
-    """A target, but for its number of cores: what a process may use says nothing of its kernels."""
+    """Return a target without its number of cores, on which its kernels do not depend."""
     return {name: value for name, value in target.items() if name != "num-cores"}
 
 
@@ -170,14 +170,14 @@ def _take(found: Selected, kind: str, line: Mapping) -> None:
 
 @dataclass(frozen=True)
 class RecordCheck:
-    """What is in a file of records.
+    """The content of a file of records.
 
     Attributes
     ----------
     counts : dict
-        Lines of each kind.
+        Number of lines of each kind.
     problems : list of str
-        One sentence for each line that is of no use.
+        One sentence for each unusable line.
     """
 
     counts: dict[str, int]
@@ -185,7 +185,7 @@ class RecordCheck:
 
 
 def check(path: Path) -> RecordCheck:
-    """Look at all lines of a file.
+    """Check all lines of a file.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def check(path: Path) -> RecordCheck:
 
 
 def sift(lines: Iterable[dict]) -> tuple[RecordCheck, list[dict]]:
-    """What is in some lines, and those that are of use."""
+    """Return the check of some lines, and the usable lines."""
     problems: list[str] = []
     known: dict[str, set[str]] = {"workload": set(), "run": set(), "record": set()}
     counts = {"runs": 0, "kernels": 0, "candidates": 0, "failed": 0, "winners": 0, "wrong": 0}
@@ -215,7 +215,7 @@ def sift(lines: Iterable[dict]) -> tuple[RecordCheck, list[dict]]:
 
 
 def _problem(line: Mapping, known: dict[str, set[str]]) -> str | None:
-    """Why a line is of no use; what it defines is known afterwards if it is of use."""
+    """Return the reason why a line is unusable, None if it is usable; a usable line adds its keys to `known`."""
     kind = kind_of(line)
     if kind is None:
         return f"A line with the fields {', '.join(sorted(map(str, line)))} is no run, kernel, record or verdict."
@@ -237,7 +237,7 @@ def _count(line: Mapping, counts: dict[str, int]) -> None:
 
 
 def merge(files: Sequence[Iterable[dict]]) -> list[dict]:
-    """The lines of several files in one, each once."""
+    """Return the distinct lines of several files."""
     found: dict[str, dict] = {}
     for lines in files:
         for line in lines:
@@ -246,12 +246,12 @@ def merge(files: Sequence[Iterable[dict]]) -> list[dict]:
 
 
 def prune(lines: Sequence[dict], keep: int) -> list[dict]:
-    """The lines without all but the fastest records of each kernel and run; winners, wrong ones and the runs stay.
+    """Keep only the fastest records of each kernel and run; winners, wrong candidates and runs stay.
 
     Parameters
     ----------
     keep : int
-        Records of a kernel in a run.
+        Number of records to keep for a kernel in a run.
     """
     groups: dict[tuple[str, str], list[dict]] = {}
     for line in lines:

@@ -24,9 +24,9 @@ from .record_lines import candidate_key, selected
 from .strategy import FAILED, seconds_of
 
 _logger = logging.getLogger(__name__)
-_STEP = (str, list, list, [str])  # of a trace: kind, what it takes, its attributes, names of what it makes
+_STEP = (str, list, list, [str])  # step of a trace: kind, inputs, attributes, names of outputs
 _ARGUMENT = (str, str, [json_data.is_size])  # kind, type and shape
-_NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
+_NEVER = 10 * FAILED  # seconds that MetaSchedule writes for a failed candidate
 
 
 def circumstances(target: Target, threads: int | None) -> dict:
@@ -35,7 +35,7 @@ def circumstances(target: Target, threads: int | None) -> dict:
 
 
 def _plain(value: object) -> object:
-    """What TVM writes to JSON, as Python's; TVM's own function for that does not know index maps."""
+    """Return a value of TVM's as plain Python data for JSON; TVM's own function does not support index maps."""
     if isinstance(value, tirx.IndexMap):
         return tvm.ir.save_json(value)
     if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
@@ -48,47 +48,47 @@ def _plain(value: object) -> object:
 
 
 def _written(record: ms.database.TuningRecord) -> tuple[object, object]:
-    """The trace and the arguments of a record."""
+    """Return the trace and the arguments of a record."""
     trace, _, _, arguments = packed(record)[1]
     return trace, arguments
 
 
 def packed(record: ms.database.TuningRecord) -> tuple:
-    """A record as something that another process can be sent."""
+    """Return a record in a picklable form, for another process."""
     return record.workload.as_json(), _plain(tvm.get_global_func("s_tir.meta_schedule.TuningRecordAsJSON")(record))
 
 
 def unpacked(content: tuple) -> ms.database.TuningRecord:
-    """The record that `packed` was given."""
+    """Return the record from the form of `packed`."""
     workload, fields = content
     return ms.database.TuningRecord.from_json(fields, ms.database.Workload.from_json(workload))
 
 
 def workload_key(mod: tvm.IRModule) -> str:
-    """The name-independent key of a kernel: its structural hash, in hexadecimal."""
+    """Return the name-independent key of a kernel: its structural hash, in hexadecimal."""
     return f"{tvm_ffi.structural_hash(mod) & (2**64 - 1):016x}"
 
 
 def record_key(record: ms.database.TuningRecord) -> str:
-    """The key of a record's candidate."""
+    """Return the key of a record's candidate."""
     return candidate_key(workload_key(record.workload.mod), _written(record)[0])
 
 
 @derived_object
 class Records(ms.database.PyDatabase):
-    """The records of a file that were made in the same circumstances, as a database that adds to the file.
+    """The records of a file from the same circumstances, as a database that appends to the file.
 
-    Candidates that turned out wrong are in it as failed ones. What cannot be written is kept, and is `pending` until it
-    can be: whoever measures shall not go on meanwhile.
+    Wrong candidates are in it as failed ones. Lines that cannot be written are kept as `pending`; the caller should
+    stop measuring until they are written.
 
     Parameters
     ----------
     path : Path
-        Made by the first record. A torn last line is removed, with a warning.
+        The file, created by the first record. A torn last line is removed, with a warning.
     where : mapping
-        `circumstances`. On a GPU the device counts too: one target fits many.
+        `circumstances`. On a GPU the device counts too, as one target fits many devices.
     run : mapping
-        What else there is to say of this run: ``date``, ``command``, ``device``, ``driver``, ``strategy``.
+        Further facts about this run: ``date``, ``command``, ``device``, ``driver``, ``strategy``.
 
     Raises
     ------
@@ -110,8 +110,8 @@ class Records(ms.database.PyDatabase):
             )
         self._known = selected(lines, where, run.get("device") if where["threads"] is None else None)
         self._run = {"run": uuid.uuid4().hex[:12], **run, **where}
-        # What the lines of this run refer to, and how large the file was when it held that: meanwhile it may be pruned,
-        # and another branch be checked out.
+        # Lines that the lines of this run refer to, and the size of the file when it held them. Since then, the file
+        # may have been pruned, or replaced by a checkout of another branch.
         self._context, self._size = [self._run], -1
         self._pending: list[dict] = []
         self._memory = database(self._known, where)
@@ -121,17 +121,17 @@ class Records(ms.database.PyDatabase):
 
     @property
     def winners(self) -> dict[str, dict]:
-        """Key of a workload -> the line on its winner."""
+        """Key of a workload -> the line of its winner."""
         return self._known.winners
 
     @property
     def wrong(self) -> set[str]:
-        """Keys of the candidates that computed something else than the untuned kernel."""
+        """Keys of the candidates whose results differ from the untuned kernel's."""
         return self._known.wrong
 
     @property
     def pending(self) -> int:
-        """Lines that are not in the file yet, as there was no room."""
+        """Number of lines not yet in the file, for lack of room."""
         return len(self._pending)
 
     def is_settled(self, key: str) -> bool:
@@ -139,7 +139,7 @@ class Records(ms.database.PyDatabase):
         return key in self._known.settled
 
     def flush(self) -> None:
-        """Write what is pending.
+        """Write the pending lines.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Records(ms.database.PyDatabase):
         return self._memory.has_workload(mod)
 
     def commit_workload(self, mod: tvm.IRModule) -> ms.database.Workload:
-        """Note a kernel; it is written with its first record."""
+        """Commit a kernel; it is written with its first record."""
         return self._memory.commit_workload(mod)
 
     def commit_tuning_record(self, record: ms.database.TuningRecord) -> None:
@@ -173,14 +173,14 @@ class Records(ms.database.PyDatabase):
         self._by_workload.setdefault(key, []).append(record)
 
     def commit_winner(self, record: ms.database.TuningRecord, seconds: float, untuned: float) -> None:
-        """Write that a candidate is the fastest right one, and how long it and the untuned kernel took in turns."""
+        """Write the fastest right candidate, with its seconds and the untuned kernel's, timed in turns."""
         line = {"winner": record_key(record), **self._about(record), "seconds": seconds, "untuned": untuned}
         self._write(line)
         self._known.winners[line["workload"]] = line
         self._known.settled.add(line["workload"])
 
     def commit_wrong(self, record: ms.database.TuningRecord, error: str) -> None:
-        """Write that a candidate does not compute what the untuned kernel does: it will not be tried again."""
+        """Write that the results of a candidate differ from the untuned kernel's: it will not be tried again."""
         line = {"wrong": record_key(record), **self._about(record), "error": error}
         self._write(line)
         self._known.wrong.add(line["wrong"])
@@ -195,15 +195,15 @@ class Records(ms.database.PyDatabase):
         if kernel is not None and kernel not in self._context:
             self._context.append(kernel)
             self._size = -1
-        with contextlib.suppress(UserError):  # whoever measures asks for what is pending
+        with contextlib.suppress(UserError):  # the caller flushes the pending lines, and gets the error
             self.flush()
 
     def get_all_tuning_records(self) -> list[ms.database.TuningRecord]:
-        """All records, in the order in which they were made."""
+        """Return all records, in the order of their commits."""
         return self._memory.get_all_tuning_records()
 
     def of(self, key: str) -> list[ms.database.TuningRecord]:
-        """The records of a workload, in the order in which they were made."""
+        """Return the records of a workload, in the order of their commits."""
         return self._by_workload.get(key, [])
 
     def get_top_k(self, workload: ms.database.Workload, top_k: int) -> list[ms.database.TuningRecord]:
@@ -227,7 +227,7 @@ class Records(ms.database.PyDatabase):
 
 
 def _is_trace(trace: object) -> bool:
-    """Whether TVM can read it: where it takes a name of a loop or block, it does not look whether there is one."""
+    """Whether TVM can read a trace: TVM does not check whether the name of a loop or block is there."""
     parts = json_data.fits(trace, [list]) and len(trace) == 2
     return parts and all(
         json_data.fits(step, list)
@@ -239,13 +239,13 @@ def _is_trace(trace: object) -> bool:
 
 
 def _is_argument(argument: object) -> bool:
-    """Whether TVM can read it: it takes what is missing for a shape or a size."""
+    """Whether TVM can read an argument: TVM reads missing fields as a shape or a size."""
     tensor = json_data.fits(argument, list) and len(argument) == len(_ARGUMENT)
     return tensor and all(map(json_data.fits, argument, _ARGUMENT))
 
 
 def database(known: record_lines.Selected, where: Mapping) -> ms.database.MemoryDatabase:
-    """Lines as a database of MetaSchedule's."""
+    """Return lines as a database of MetaSchedule's."""
     found = ms.database.MemoryDatabase()
     workloads: dict[str, ms.database.Workload] = {}
     for key, line in known.records.items():
@@ -268,12 +268,12 @@ def database(known: record_lines.Selected, where: Mapping) -> ms.database.Memory
 
 
 def lines_of(path: Path) -> list[dict]:
-    """The lines of a file, which is only read; one that is torn or damaged is passed over, with a warning.
+    """Return the lines of a file, which is only read; a torn or damaged line is skipped, with a warning.
 
     Raises
     ------
     UserError
-        If the file cannot be read, or is one of something else.
+        If the file cannot be read, or is no file of records.
     """
     lines, damaged = json_lines.read(path)
     if damaged:
@@ -285,7 +285,7 @@ def lines_of(path: Path) -> list[dict]:
 
 
 def export(path: Path, folder: Path) -> int:
-    """Write all records as MetaSchedule's own JSON database; returns their number.
+    """Write all records as MetaSchedule's own JSON database, and return their number.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search space of a kernel that several rules can take: one gene says which, and each rule has a space of its own.
+"""The search space of a kernel that several rules can schedule: a gene selects the rule, each with its own space.
 
-Genes of the other rules stay as these rules would choose, so that no kernel has two genomes, and nothing is varied
-that does not count.
+Genes of the other rules keep their default values, so that no kernel has two genomes, and no gene without effect is
+varied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .genetic import Gene, Genome, Space, Value, category
 
 @dataclass(frozen=True)
 class OneRule:
-    """A constraint: what is not as its rule would choose belongs to the rule that was chosen."""
+    """A constraint: only genes of the selected rule may differ from the defaults."""
 
     names: tuple[str, ...]
     owners: Mapping[str, Value]
@@ -25,23 +25,23 @@ class OneRule:
     gene: str
 
     def allows(self, values: Mapping[str, Value]) -> bool:
-        """Whether at most one rule has other values, the chosen one if there is one."""
+        """Whether at most one rule has other values than its defaults, and it is the selected rule if there is one."""
         moved = {owner for name, owner in self.owners.items() if name in values and values[name] != self.choices[name]}
         return moved <= {values[self.gene]} if self.gene in values else len(moved) <= 1
 
 
 @dataclass(frozen=True)
 class RuleSpace(Space):
-    """A space made of those of several rules.
+    """The union of the spaces of several rules.
 
     Attributes
     ----------
     gene : str
-        Its values are the keys of `parts`.
+        Name of the gene that selects the rule; its values are the keys of `parts`.
     parts : dict
         Value -> the space of this rule.
     choices : dict
-        The value of each gene of all parts that its rule would choose.
+        Default value of each gene of all parts.
     """
 
     gene: str = ""
@@ -50,7 +50,7 @@ class RuleSpace(Space):
 
     @classmethod
     def of(cls, gene: str, parts: Mapping[Value, Space], choices: Mapping[str, Value], family: str) -> RuleSpace:
-        """The space whose gene `gene` says which of `parts` counts.
+        """Return the space whose gene `gene` selects one of `parts`.
 
         Raises
         ------
@@ -67,21 +67,21 @@ class RuleSpace(Space):
         return cls(tuple(genes), constraints, family, facts, gene, parts, choices)
 
     def all(self) -> Iterator[Genome]:
-        """Every genome once, rule by rule."""
+        """Yield every genome once, rule by rule."""
         return (self._whole(value, genome) for value, part in self.parts.items() for genome in part.all())
 
     def random(self, rng: np.random.Generator) -> Genome:
-        """A genome of any rule, each as likely as the others."""
+        """Return a genome of a random rule, all rules being equally likely."""
         value = self._any(rng, list(self.parts))
         return self._whole(value, self.parts[value].random(rng))
 
     def repair(self, wish: Mapping[str, Value], rng: np.random.Generator) -> Genome:
-        """The genome of the rule that is wished for, or else of any, that is nearest to a wish."""
+        """Return the genome nearest to a wish, of the wished rule, or of a random one if it names none."""
         value = wish[self.gene] if wish.get(self.gene) in self.parts else self._any(rng, list(self.parts))
         return self._whole(value, self.parts[value].repair(self._own(value, wish), rng))
 
     def mutate(self, genome: Mapping[str, Value], rng: np.random.Generator, rate: float) -> Genome:
-        """A genome near another one of its rule or, as often as another gene would change, one of another rule."""
+        """Return a mutated genome: of the same rule, or of another rule with the probability of one gene's change."""
         value = genome[self.gene]
         part = self.parts[value]
         if rng.random() * (1 + len(part.genes)) < 1:
@@ -90,7 +90,7 @@ class RuleSpace(Space):
         return self._whole(value, part.mutate(self._own(value, genome), rng, rate))
 
     def cross(self, one: Mapping[str, Value], other: Mapping[str, Value], rng: np.random.Generator) -> Genome:
-        """A genome of one parent's rule; what the other one has for it came from this rule too, or is its choice."""
+        """Return a crossover with the rule of one parent; the other parent's genes of that rule may be its defaults."""
         values = [parent[self.gene] for parent in (one, other) if parent.get(self.gene) in self.parts]
         value = self._any(rng, values or list(self.parts))
         return self._whole(value, self.parts[value].cross(self._own(value, one), self._own(value, other), rng))

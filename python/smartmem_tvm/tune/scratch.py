@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One folder for all temporary files of a process and of those that it starts, which does not stay behind.
+"""One folder for all temporary files of a process and of the processes that it starts, removed at the end.
 
-A process that is killed removes nothing: the next one does. A folder is somebody's as long as he holds its lock, which
-the system takes from whoever ends.
+A killed process removes nothing; the next process does. A folder is in use as long as a process holds its lock, which
+the system releases at the end of the process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 
 @contextmanager
 def scratch(purpose: str = "tune") -> Iterator[Path]:
-    """Meanwhile `tempfile`, and $TMPDIR for other processes, lead to a folder of this process's own.
+    """Point `tempfile`, and $TMPDIR for child processes, to a private folder while the context is open.
 
     Parameters
     ----------
     purpose : str
-        In the folder's name, by which the next one with the same purpose knows it.
+        Part of the folder's name, by which later processes with the same purpose find abandoned folders.
     """
     top, variable, prefix = Path(tempfile.gettempdir()), os.environ.get("TMPDIR"), f"smartmem-{purpose}-"
     for each in top.glob(f"{prefix}*"):
@@ -48,13 +48,13 @@ def _locked_folder(top: Path, prefix: str) -> tuple[Path, int]:
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.exists():  # another process may have taken it for abandoned before it was locked
+            if folder.exists():  # another process may have removed it as abandoned before it was locked
                 return folder, lock
             os.close(lock)
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # it is in use, or somebody else's
+    with contextlib.suppress(OSError):  # it is in use, or belongs to another user
         lock = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which winners of a file of records a model is compiled with, and why the others do not count.
+"""Select the winners in a file of records for compiling a model, and give the reasons why others do not count.
 
-A run counts if its kernels would be the same ones and their times say something here: TVM, the version of the
-schedules, the target and the number of threads are the same (what is fastest on one thread may leave nothing to do
-for a second one, and made Swin-T half as fast on four) and, on a GPU, so is the device: one description fits many
-GPUs, as it has no figures of their caches. The CPU's instruction set is in its target; another CPU with the same one
-counts. So does another driver, and another number of cores where there is no winner for the same one.
+A run counts if its kernels would be the same and its times apply here: TVM, the version of the schedules, the target
+and the number of threads must be the same, and on a GPU also the device. A schedule that is fastest on one thread may
+leave no work for a second one; it made Swin-T half as fast on four. One target fits many GPUs, as it has no figures of
+their caches. The target of a CPU has its instruction set; another CPU with the same one counts. Another driver counts
+too, and so does another number of cores if there is no winner for the same number.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Winner:
     record : str
         The key of the candidate.
     seconds, untuned : float
-        Of a launch of the tuned and of the untuned kernel, measured in turns.
+        Seconds of a launch of the tuned and of the untuned kernel, measured in turns.
     run : mapping
-        Who found it: ``strategy``, ``date``, ``device``, ``driver``, ``threads``, as far as the file tells.
+        The run that found it: ``strategy``, ``date``, ``device``, ``driver``, ``threads``, if the file has them.
     """
 
     record: str
@@ -43,22 +43,22 @@ class Winner:
 
     @property
     def gain(self) -> float:
-        """How many times faster it was."""
+        """Speedup over the untuned kernel."""
         return self.untuned / self.seconds
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What there is in a file for some circumstances.
+    """The winners of a file for some circumstances.
 
     Attributes
     ----------
     winners : dict
         Key of a workload -> its winner.
     database : s_tir.meta_schedule.database.MemoryDatabase
-        Their records.
+        The records of the winners.
     left_out : dict
-        Key of a workload -> why none of its winners counts.
+        Key of a workload -> the reason why none of its winners counts.
     """
 
     winners: dict[str, Winner]
@@ -74,9 +74,9 @@ def choose(lines: Iterable[Mapping], where: Mapping, device: str | None = None) 
     lines : iterable of mapping
         See `record_lines`.
     where : mapping
-        `record_lines.circumstances` of what is compiled; threads None, if another machine decides about them.
+        `record_lines.circumstances` of the compilation; threads are None if another machine decides about them.
     device : str, optional
-        The name of the GPU; without, any will do.
+        The name of the GPU; without it, any device counts.
     """
     lines = list(lines)
     runs = {line["run"]: line for line in lines if kind_of(line) == "target"}
@@ -110,12 +110,12 @@ def _problem(winner: Mapping, known: Selected) -> str | None:
 
 
 def _likeness(winner: Mapping, runs: Mapping[str, Mapping], where: Mapping) -> bool:
-    """Whether the cores were as many as now; of equals, the last one counts."""
+    """Whether a winner was found with the present number of cores; in a tie, the caller takes the last one."""
     return runs[winner["run"]]["target"] == where["target"]
 
 
 def _refusal(run: Mapping, where: Mapping, device: str | None) -> str | None:
-    """Why what a run has found does not count."""
+    """Return the reason why a run does not count, None if it does."""
     if run["tvm"] != where["tvm"]:
         return f"found with TVM {run['tvm']}, and this is {where['tvm']}"
     if run["schedules"] != where["schedules"]:
@@ -136,6 +136,6 @@ def _threads(run: Mapping) -> str:
 
 
 def _name(target: Mapping) -> str:
-    """A target in few words."""
+    """Describe a target in a few words."""
     words = [str(target[name]) for name in ("kind", "mcpu", "arch", "model") if target.get(name)]
     return " ".join([*words, *(["with textures"] if "texture" in target.get("keys", ()) else [])])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuning of one kernel, batch by batch: candidates, builds, times, records.
+"""Tune one kernel, batch by batch: candidates, builds, times, records.
 
-MetaSchedule's own loop over tasks does the same in one call; here whoever calls decides after each batch what is next.
+MetaSchedule's own loop over tasks does the same in one call; here the caller chooses the next kernel after each batch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .parameters import FILE
 from .strategy import FAILED, median_of, seconds_of
 from .trace import genome_of
 
-_NEVER = 10 * FAILED  # what MetaSchedule writes for a candidate that failed
+_NEVER = 10 * FAILED  # seconds that MetaSchedule writes for a failed candidate
 
 
 @dataclass(frozen=True)
 class CandidateTrial:
-    """One candidate that was tried: its seconds, or why there are none."""
+    """A tried candidate: its seconds, or its error."""
 
     seconds: float | None
     error: str = ""
@@ -38,12 +38,12 @@ class CandidateTrial:
 
 @dataclass(frozen=True)
 class Tools:
-    """What all sessions share: MetaSchedule's builder, runner, database and cost model.
+    """The tools that all sessions share: MetaSchedule's builder, runner, database and cost model.
 
     Attributes
     ----------
     devices : int
-        Candidates that the runner measures at a time.
+        Number of candidates that the runner measures at a time.
     """
 
     builder: ms.Builder
@@ -64,12 +64,12 @@ class SearchSession:
     strategy : str
         One of `metaschedule.STRATEGIES`.
     tools : Tools
-        Its cost model is one for this strategy (`metaschedule.cost_model`).
+        The tools, with a cost model for this strategy (`metaschedule.cost_model`).
     trials, batch : int
-        Candidates at most, and of each step.
+        Most candidates, and candidates of each step.
     seed : int
     name : str
-        What messages call the kernel.
+        Name of the kernel in messages.
 
     Raises
     ------
@@ -105,7 +105,7 @@ class SearchSession:
         return min((trial.seconds for trial in self.done if trial.seconds is not None), default=None)
 
     def step(self) -> list[CandidateTrial]:
-        """Try one batch; what was measured is on record when this returns. Empty when there is nothing left to try."""
+        """Try one batch, and record its times; the result is empty if there is nothing left to try."""
         candidates = self.context.generate_measure_candidates() if self._open else None
         if not candidates:
             self.close()
@@ -123,13 +123,13 @@ class SearchSession:
         return trials
 
     def close(self) -> None:
-        """End the session; the second time nothing happens."""
+        """End the session; further calls have no effect."""
         if self._open:
             self.context.post_tuning()
         self._open = False
 
     def _measured(self, candidates: Sequence[ms.MeasureCandidate]) -> Iterator[ms.runner.RunnerResult]:
-        """The result of each candidate, as soon as it is there."""
+        """Yield the result of each candidate as soon as it is available."""
         device = device_kind(self.context.target)
         built = self.tools.builder.build([ms.builder.BuilderInput(c.sch.mod, self.context.target) for c in candidates])
         pairs = list(zip(candidates, built, strict=True))
@@ -137,7 +137,7 @@ class SearchSession:
             yield from self._run(pairs[first : first + self.tools.devices], device)
 
     def _run(self, pairs: Sequence[tuple], device: str) -> Iterator[ms.runner.RunnerResult]:
-        """The results of some candidates that are measured together."""
+        """Yield the results of some candidates that are measured together."""
         jobs = [
             ms.runner.RunnerInput(build.artifact_path, device, candidate.args_info)
             for candidate, build in pairs
@@ -152,7 +152,7 @@ class SearchSession:
                 _discard(Path(str(build.artifact_path)))
 
     def _record(self, candidate: ms.MeasureCandidate, result: ms.runner.RunnerResult, kept: ms.database.Workload):
-        """Keep a time, and a candidate that failed; what the machine failed at says nothing of a candidate."""
+        """Record a time, or a candidate that failed by its own fault; failures of the machine are not recorded."""
         seconds = list(result.run_secs or ())
         if seconds or failure_of(str(result.error_msg)).candidate:
             record = (candidate.sch.trace, kept, seconds or [_NEVER], self.context.target, candidate.args_info)
@@ -160,7 +160,7 @@ class SearchSession:
 
 
 def _discard(artifact: Path) -> None:
-    """Remove what was built, and its folder if nothing else is in there."""
+    """Remove a built artifact, and its folder if it is then empty."""
     with suppress(OSError):
         for file in (artifact, artifact.with_name(FILE)):
             file.unlink(missing_ok=True)
@@ -168,12 +168,12 @@ def _discard(artifact: Path) -> None:
 
 
 def learn(model: ms.CostModel, database: ms.Database, target: Target, strategy: str) -> int:
-    """Train a cost model on what was measured earlier for a target, in the space of a strategy.
+    """Train a cost model on earlier measurements for a target, in the space of a strategy.
 
     Returns
     -------
     int
-        Records that it has learned from.
+        Number of records used.
     """
     groups: dict[int, list] = {}
     for record in database.get_all_tuning_records():

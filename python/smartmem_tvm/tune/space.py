@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tuner may vary of each decision of the schedule rules: genes, and the constraints between them.
+"""The search space of the schedule rules' decisions: genes, and the constraints between them.
 
-One function for each kind of `schedule.core.decisions.decide`, by its name. Every field of a choice is a gene, named
-like the value in the attribute ``smartmem.decisions``; what a kind says nothing about stays as the rule chose it. There
-is a constraint where a kernel would be wrong, refused or hopeless without it; the rest is for measurements to say.
+There is one function for each kind of `schedule.core.decisions.decide`, by its name. Every field of a choice is a gene,
+named like the value in the attribute ``smartmem.decisions``; a field that the function does not mention keeps the
+rule's value. Constraints exclude kernels that would be wrong, refused or hopeless; measurements decide the rest.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .rule_space import RuleSpace
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_MOST_SUMS = 128  # of a thread: with more, no register is left for operands
-_WRITTEN_OUT = 2048  # multiplications in the source of a kernel: more of them take minutes to compile
+_MOST_SUMS = 128  # accumulators of a thread: with more, no register is left for operands
+_WRITTEN_OUT = 2048  # multiplications in the unrolled source of a kernel: more take minutes to compile
 
 
 def space_of(
     decisions: Sequence[Decision], family: str, rivals: Mapping[str, Sequence[Decision]] | None = None
 ) -> Space:
-    """The search space of a kernel.
+    """Return the search space of a kernel.
 
     Parameters
     ----------
     decisions : sequence of Decision
-        Those that its rule takes by itself.
+        Default decisions of its rule.
     family : str
         The rule.
     rivals : mapping, optional
-        Other rules -> the decisions that they would take by themselves. Which rule it is becomes a gene.
+        Other rules -> their default decisions. The choice of the rule becomes a gene.
     """
     alone = _space(decisions, family)
     if not rivals:
@@ -63,13 +63,13 @@ def _space(decisions: Sequence[Decision], family: str) -> Space:
 def seed_of(
     decisions: Sequence[Decision], family: str = "", rivals: Mapping[str, Sequence[Decision]] | None = None
 ) -> dict[str, Value]:
-    """The genome that decides as the rule does."""
+    """Return the genome of the rule's default decisions."""
     every = [each for taken in (decisions, *(rivals or {}).values()) for each in taken]
     return {**({RULE_GENE: NUMBERED.index(family)} if rivals else {}), **given_values(every)}
 
 
 def _nothing(_: Kind) -> None:
-    """A decision that nothing is known of stays as it is."""
+    """Keep the values of a decision of unknown kind."""
 
 
 # -- CPU -------------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def _tasks(kind: Kind, field: str = "tasks") -> None:
 
 
 def _register_tile(kind: Kind, height: str, width: str, columns: int) -> None:
-    """A register tile; what does not fit in the registers is slow, not wrong."""
+    """Add the genes of a register tile; a tile that exceeds the registers spills, but is not wrong."""
     lanes = kind["lanes"]
     kind.number(height, range(1, 17))
     kind.number(width, (n * lanes for n in (1, 2, 3, 4, 5, 6, 8)), max(columns, lanes))
@@ -88,7 +88,7 @@ def _register_tile(kind: Kind, height: str, width: str, columns: int) -> None:
 
 
 def _vectors(kind: Kind, width: str) -> None:
-    """Lanes of which whole vectors make up a row of the tile."""
+    """Add the gene of SIMD lanes; whole vectors must fill a row of the tile."""
     kind.number("lanes", (kind["lanes"] // 2, kind["lanes"], 2 * kind["lanes"]))
     kind.requires(lambda wide, lanes: wide % lanes == 0 or wide < lanes, width, "lanes")
 
@@ -102,7 +102,7 @@ def _matmul(kind: Kind) -> None:
     sides = (kind["rows"], kind["columns"])
     for parts, tile, side in (("row_parts", "height", 0), ("column_parts", "width", 1)):
         kind.number(parts, _PARTS, max(sides))
-        # More chunks than tiles are as many as tiles.
+        # There is no point in more parts than tiles.
         kind.requires(
             lambda swapped, n, size, side=side: (n - 1) * size < sides[side != swapped], "swapped", parts, tile
         )
@@ -110,7 +110,7 @@ def _matmul(kind: Kind) -> None:
     kind.switch("parallel")
     kind.switch("left_packed")
     kind.switch("right_packed")
-    # A constant on the right lies in panels already.
+    # A constant right operand is packed into panels at compile time.
     constants = (bool(kind["constant"]), bool(kind["left_constant"]))
     kind.requires(lambda swapped, packed: not (packed and constants[swapped]), "swapped", "right_packed")
 
@@ -121,7 +121,7 @@ def _window(kind: Kind) -> None:
     kind.number("width", (n * lanes for n in (1, 2, 3, 4, 6, 8)), columns)
     kind.at_most(kind["tile_values"], "height", "width")
     _vectors(kind, "width")
-    # Whether the innermost loop is written out is all that this says.
+    # The field only says whether the innermost loop is unrolled.
     short = kind["last"] <= kind.default("unrolled")
     kind.number("unrolled", (1,) if short else (kind["last"],), 32)
     _tasks(kind)
@@ -188,7 +188,7 @@ def _transpose(kind: Kind) -> None:
 
 
 def _thread_tile(kind: Kind) -> None:
-    """Tiles that threads share evenly."""
+    """Add the genes of tiles that threads share evenly."""
     for side in ("rows", "columns"):
         kind.number(side, (8, 16, 32, 64, 128, 256))
         kind.number(f"thread_{side}", (1, 2, 4, 8))
@@ -196,7 +196,7 @@ def _thread_tile(kind: Kind) -> None:
 
 
 def _work_group(kind: Kind, tile: type[WorkGroupTile]) -> None:
-    """Tiles of which a work-group has a warp at least, and what the target allows at most."""
+    """Limit the threads of a thread block to at least a warp, and threads and shared memory to the target's limits."""
     most, shared = kind["threads"], kind["shared"]
 
     def threads(slices: int, rows: int, columns: int, down: int, across: int) -> bool:
@@ -228,7 +228,7 @@ def _gpu_matmul(kind: Kind) -> None:
 
 
 def _gpu_matrix(kind: Kind) -> None:
-    """Tiles of warps; what a group may have, and what its numbers must divide, the rule says itself."""
+    """Add the genes of tiles of warps; the rule itself checks the limits of a thread block and divisibility."""
     kind.number("rows", (16, 32, 64, 128, 256))
     kind.number("columns", (16, 32, 48, 64, 96, 128, 192, 256))
     kind.number("depth", tuple(size // kind["bytes"] for size in (32, 64, 128, 256, 512)))
@@ -244,7 +244,7 @@ def _gpu_matrix(kind: Kind) -> None:
 
 
 def _gpu_matrix_attention(kind: Kind) -> None:
-    """What a group may have, and what its numbers must divide, the rule says itself."""
+    """Add the genes of attention; the rule itself checks the limits of a thread block and divisibility."""
     kind.number("rows", (16, 32, 64, 128, 256), max(16, 2 * kind["rows"]))
     kind.number("warp_rows", (16, 32))
     kind.number("keys", (16, 32, 48, 64, 80, 96, 128, 208), max(16, 2 * kind["keys"]))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The genetic search as one of MetaSchedule's strategies, beside its own.
+"""The genetic search as a strategy of MetaSchedule, beside its own strategies.
 
-Candidates are traces of decisions (`trace`); builder, runner, cost model and database are MetaSchedule's. Records of a
-database are where the search goes on: those of the same kernel are known, the best ones of similar kernels are guests.
+Candidates are traces of decisions (`trace`); builder, runner, cost model and database are MetaSchedule's. The search
+continues from the records of a database: those of the same kernel are known results, and the best ones of similar
+kernels are guests in the first population.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .kernel import TunableKernel
 from .trace import genome_of, schedule_of
 
 FAILED = 1e9
-"""Seconds from which on a record of MetaSchedule's means that the candidate failed."""
+"""Seconds from which on a record of MetaSchedule's means a failed candidate."""
 _GUESTS = 4
 
 
@@ -49,12 +50,12 @@ class Genetic(PySearchStrategy):
         self.context = context
 
     def pre_tuning(self, max_trials, num_trials_per_iter, design_spaces, database=None, cost_model=None) -> None:
-        """Begin where the records of `database` end.
+        """Start the search from the records of `database`.
 
         Raises
         ------
         UserError
-            If no rule decides anything about the kernel.
+            If no rule takes a decision about the kernel.
         """
         context = self.context
         self.kernel = TunableKernel.of(context.mod["main"], context.target)
@@ -80,11 +81,11 @@ class Genetic(PySearchStrategy):
             self.search.know(genome, Failure("as recorded") if seconds is None else seconds)
 
     def post_tuning(self) -> None:
-        """Ask nothing more."""
+        """End the search."""
         self.left = 0
 
     def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
-        """The next genomes as candidates; None when all trials are done or the space is exhausted."""
+        """Return the next genomes as candidates; None if all trials are done or the space is exhausted."""
         wanted, found = min(self.batch, self.left), []
         while len(found) < wanted and (genomes := self.search.ask(wanted - len(found))):
             for genome in genomes:
@@ -96,7 +97,7 @@ class Genetic(PySearchStrategy):
         return found or None
 
     def notify_runner_results(self, measure_candidates, results) -> None:
-        """Tell the search what was measured."""
+        """Pass the measured times to the search."""
         for candidate, result in zip(measure_candidates, results, strict=True):
             genome = genome_of(candidate.sch.trace)
             seconds = median_of(result.run_secs)
@@ -104,7 +105,7 @@ class Genetic(PySearchStrategy):
             self.search.tell(genome, failed if seconds is None else seconds)
 
     def clone(self) -> Genetic:
-        """A strategy of the same seed, at its beginning."""
+        """Return a new strategy with the same seed."""
         return Genetic(self.seed, self.settings)
 
     def _candidate(self, genome: Genome) -> MeasureCandidate:
@@ -112,25 +113,25 @@ class Genetic(PySearchStrategy):
         return MeasureCandidate(schedule_of(self.context.mod, genome, self.kernel.space), arguments)
 
     def _costs(self, genomes: Sequence[Genome]) -> np.ndarray:
-        """What the cost model thinks; its scores grow with the speed."""
+        """Return the costs of genomes by the cost model, whose scores grow with the speed."""
         schedules = [schedule_of(self.context.mod, genome, self.kernel.space) for genome in genomes]
         return -np.asarray(self.cost_model.predict(self.context, [MeasureCandidate(sch, []) for sch in schedules]))
 
 
 def seconds_of(record: TuningRecord) -> float | None:
-    """The median time of a record; None if it says that the candidate failed."""
+    """Return the median time of a record; None if the candidate failed."""
     seconds = median_of(record.run_secs)
     return seconds if seconds is not None and seconds < FAILED else None
 
 
 def median_of(seconds: Iterable | None) -> float | None:
-    """The median of measured times; None if there are none."""
+    """Return the median of measured times; None if there are none."""
     times = [float(each) for each in seconds or ()]
     return median(times) if times else None
 
 
 def relatives(records: Iterable[TuningRecord], mod: tvm.IRModule) -> list[Known]:
-    """The best decisions for each kernel in the records other than `mod`."""
+    """Return the best decisions for each kernel in the records, except `mod`."""
     best: dict[int, tuple[float, TuningRecord]] = {}
     for record in records:
         seconds, key = seconds_of(record), tvm_ffi.structural_hash(record.workload.mod)
@@ -142,7 +143,7 @@ def relatives(records: Iterable[TuningRecord], mod: tvm.IRModule) -> list[Known]
 
 
 def best_record(database: Database, mod: tvm.IRModule, target: tvm.target.Target) -> TuningRecord | None:
-    """The fastest record of a kernel for a target, whatever strategy found it."""
+    """Return the fastest record of a kernel for a target, by any strategy."""
     mine = [
         record
         for record in database.get_all_tuning_records()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of a model that are worth tuning, each once, and how often the model launches it."""
+"""The distinct kernels of a model that are worth tuning, with their launches per inference."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Task:
     Attributes
     ----------
     names : tuple of str
-        Kernels of the model that are this one; equal kernels are tuned together.
+        Names of all kernels of the model that are equal to this one; they are tuned together.
     mod : tvm.IRModule
-        The workload, as databases keep it.
+        The workload, in the form of databases.
     kernel : TunableKernel or None
-        None where no rule of ours decides anything: a task for TVM's strategies alone.
+        None if no rule of ours takes a decision: then only TVM's strategies can tune it.
     launches : int
-        In one inference of the model, or of each of them.
+        Launches in one inference of the model; of several models, in one inference of each.
     models : mapping
-        Launches in one inference of each model that it is in.
+        Model -> launches in one of its inferences.
     """
 
     names: tuple[str, ...]
@@ -47,9 +47,9 @@ class Task:
 
 
 def joined(models: Mapping[str, Sequence[Task]]) -> list[Task]:
-    """The tasks of several models, by name, where kernels that are the same are one task.
+    """Join the tasks of several models; equal kernels become one task.
 
-    What a kernel is called says in which model.
+    The names of kernels get the name of their model as a prefix.
     """
     found: list[Task] = []
     known: dict[int, list[int]] = {}
@@ -69,15 +69,16 @@ def joined(models: Mapping[str, Sequence[Task]]) -> list[Task]:
 
 
 def tasks_of(graph: tvm.IRModule, target: Target, options: Options | None = None) -> list[Task]:
-    """The tasks of a model, in the order of their names.
+    """Return the tasks of a model, in the order of their names.
 
     Parameters
     ----------
     graph : tvm.IRModule
-        After the graph passes (`deploy.build.optimize`), unscheduled.
+        Unscheduled module after the graph passes (`deploy.build.optimize`).
     target : tvm.target.Target
     options : Options, optional
-        What kernels are made with: convolutions by transformed tiles, which have nothing to tune, or not.
+        Options of the passes that prepare kernels, for example whether convolutions use the Winograd transform, whose
+        kernels have nothing to tune.
     """
     with target:
         mod = tvm.transform.Sequential(prepare_passes(target, options))(graph)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions as a trace of MetaSchedule's, so that its databases keep them and its passes apply them.
+"""Decisions as a trace of MetaSchedule's, so that its databases store them and its passes apply them.
 
 Each value is one ``sample_categorical`` that annotates the root block of the unscheduled kernel::
 
     v1 = sch.sample_categorical(candidates=[1, 2, 4], probs=[...], decision=2)
     sch.annotate(root, "smartmem.decisions.matmul.height", v1)
 
-What replays the trace leaves a kernel that is not scheduled, with its decisions in it: `with_decisions_taken` hands
-them to the rules. One annotation for each value, since a database cannot store a map of sampled values.
+A replay of the trace gives an unscheduled kernel with decisions as annotations; `with_decisions_taken` turns them into
+the attribute that the rules read. Each value has its own annotation: a database cannot store a map of sampled values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PREFIX = f"{DECISIONS}."
 
 
 def schedule_of(mod: IRModule, genome: Mapping[str, Value], space: Space) -> Schedule:
-    """A traced schedule of a kernel with its decisions.
+    """Return a traced schedule of a kernel with its decisions.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def schedule_of(mod: IRModule, genome: Mapping[str, Value], space: Space) -> Sch
 
 
 def genome_of(trace: Trace) -> Genome | None:
-    """The decisions in a trace; None if it is not one of ours."""
+    """Return the decisions in a trace; None if it has none."""
     sampled, values = {}, {}
     for instruction in trace.insts:
         if instruction.kind.name == "SampleCategorical":
@@ -57,7 +57,7 @@ def genome_of(trace: Trace) -> Genome | None:
 
 
 def with_decisions_taken(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function with decisions as annotations of its root block, as an unscheduled one with the attribute instead."""
+    """Move decisions from annotations of the root block to the attribute; the function is then unscheduled again."""
     realize = func.body
     if not isinstance(realize, s_tir.SBlockRealize):
         return func
