@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the time of one inference is shared among its kernels, and which rule made the schedule of each."""
+"""Share the time of one inference among its kernels, and report the rule that scheduled each."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from .opencl import every_launch
 
 @dataclass
 class KernelTime:
-    """Where the time of one kernel goes.
+    """The time of one kernel in one inference.
 
     Attributes
     ----------
     launches : int
-        In one inference.
     seconds : float
         All of them together, the device being idle before and after each: the median of several inferences.
     """
