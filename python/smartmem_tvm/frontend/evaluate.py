@@ -22,7 +22,7 @@ from smartmem_tvm.light import has_data
 
 LARGEST = 2**20  # numbers in a tensor; shape arithmetic and masks have fewer
 
-# Kept: the importer's converters need the scales and zero points.
+# Kept: the importer reads the quantization of a graph from these nodes.
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 # Types of elements that numpy has, or gets from ml_dtypes.
