@@ -42,7 +42,7 @@ def forget() -> None:
 def signature_of(
     graph: torch.fx.GraphModule, inputs: Sequence[Any], weights: Collection[int], functional: bool, request: Request
 ) -> str:
-    """Return a hash of the properties that decide on a refusal: operators, sizes, types, options; no names or values."""
+    """Return a hash of the facts that decide on a refusal: operators, sizes, types, options; not names or values."""
     stated = [_of_value(each) for each in inputs], sorted(weights), functional, str(request)
     return hashlib.sha256(repr((_of_graph(graph), *stated)).encode()).hexdigest()
 
